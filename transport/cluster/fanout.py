@@ -10,7 +10,7 @@ import trio
 
 from warren.actors.eventlog import EventLog, LogReader, ReadLog
 from warren.errors import AgentError, WarrenError, of_body
-from warren.events import Envelope
+from warren.events import Envelope, StreamTruncated
 from warren.transport.client.readers import RemoteReader
 from warren.transport.client.service import RemoteService
 from warren.values import define
@@ -36,6 +36,16 @@ class ForeignLog(EventLog):
         reader = ForeignReader(self, cursor)
         self._readers.append(reader)
         return reader
+
+    def publish(self, envelope: Envelope) -> None:
+        """See EventLog. At missing events each reader has to leave: a subscription of its own brings it the marker."""
+        event, journal = envelope.event, self.journal
+        if not isinstance(event, StreamTruncated):
+            super().publish(envelope)
+        elif event.before + event.dropped > journal.last_seq:  # else a later subscription has repeated the marker
+            journal.forget_oldest(0)
+            journal.start_above(event.before + event.dropped)
+            self._notify_all()
 
     def covers(self, seq: int) -> bool:
         """Return whether a reader that has the events up to a number can go on here without a gap."""

@@ -10,14 +10,20 @@ import pytest
 import trio
 import trio.testing
 
+from tests.support.fake_service import FakeService
 from tests.support.models import Emit, reply
 from tests.support.waiting import until
 from tests.transport.client.cable import Cable, cable
+from tests.transport.clients import gateway
 from tests.transport.cluster.nodes import Node, node, read_to, shared_store
+from warren.actors.eventlog import EventLog, LogPage, LogReader
+from warren.client import connect
 from warren.errors import InvalidParamsError
-from warren.events import Envelope, TextDelta
+from warren.events import Envelope, StreamTruncated, TextComplete, TextDelta
 from warren.model import ModelReply, ModelRequest, ReasoningPiece, TextPiece
 from warren.service import EventReader
+from warren.transport.cluster.fanout import Fanout
+from warren.transport.cluster.reader import Continuation, MovingReader
 
 pytestmark = pytest.mark.time_limit(60)
 FOLLOWERS: Final = 100
@@ -227,3 +233,58 @@ async def test_a_number_above_the_log_is_refused(tmp_path: Path) -> None:
                 await follow(at.berta.service, at.session_id, 1, stack, 10**9)
             await follow(at.berta.service, at.session_id, 1, stack, 0)
         await until(lambda: at.subscriptions == 1)
+
+
+async def test_events_that_no_log_has_are_said_to_be_missing() -> None:
+    """The session's node has lost events that no store has: each follower hears of it, also if it keeps up."""
+    service = FakeService()
+    service.sessions["s1"].events = log = EventLog("s1", nothing_stored, 10_000)
+    async with gateway(service) as port, connect(f"127.0.0.1:{port}") as remote, trio.open_nursery() as tasks:
+        fanout = Fanout(tasks, no_store, nothing_stored)
+
+        async def again(cursor: int) -> Continuation:
+            return Continuation(await fanout.follow(remote, "s1", cursor, at_once))
+
+        followers = [
+            MovingReader(await fanout.follow(remote, "s1", 0, at_once), again, lambda _reader: None) for _ in range(2)
+        ]
+        log.emit(TextComplete("1"))
+        for each in followers:
+            assert (await anext(each)).seq == 1
+        assert log.subscriptions == 1
+        for number in range(2, 5):
+            log.emit(TextComplete(f"{number}"))
+        log.journal.forget_oldest(1)
+        for each in followers:
+            with trio.fail_after(10):
+                marker, last = await anext(each), await anext(each)
+            assert (marker.event, last.seq) == (StreamTruncated(2, 1), 4)
+        tasks.cancel_scope.cancel()
+
+
+async def at_once(reader: LogReader, after_seq: int) -> None:
+    """Move a reader."""
+    await trio.lowlevel.checkpoint()
+    reader.cursor = after_seq
+
+
+async def nothing_stored(_session_id: str, _after_seq: int) -> LogPage:
+    """Read the log of a store that has nothing."""
+    await trio.lowlevel.checkpoint()
+    return LogPage(gone=None)
+
+
+@attrs.frozen
+class NoStore:
+    """A store that has no session."""
+
+    async def held(self, _session_ids: tuple[str, ...]) -> dict[str, Any]:
+        """Return nothing."""
+        await trio.lowlevel.checkpoint()
+        return {}
+
+
+async def no_store() -> Any:
+    """Return the store."""
+    await trio.lowlevel.checkpoint()
+    return NoStore()
