@@ -12,22 +12,22 @@ KEY_BYTES: Final = 16
 GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
-def accept(head: Head, policy: AccessPolicy) -> bytes:
-    """Return the answer that opens the WebSocket of an upgrade request. The token of the client is checked elsewhere.
+def accept(head: Head, policy: AccessPolicy, node_proof: str | None = None) -> bytes:
+    """Return the answer that opens the WebSocket of an upgrade request. The token is checked elsewhere.
 
     Args:
         head: the head of the request.
         policy: the pages and names of the host that are let in.
+        node_proof: the proof for another node, which is sent with the answer; None for a client.
 
     Raises:
         RefusedError: the request is no upgrade to this WebSocket (426) or has no key (400), or the policy refuses
-            its page or its host (403), or its token of a node (401).
+            its page or its host (403).
     """
     _check_upgrade(head)
     key = _key(head)
     policy.check_source(head.lines("origin"), head.lines("host"))
     offered = head.values("sec-websocket-protocol")
-    node_proof = policy.proof_for(head.lines("authorization"))
     # A fixed hash of the client's key, as RFC 6455 has it: it proves that this is a WebSocket, and protects nothing.
     proof = hashlib.sha1(key.encode() + GUID, usedforsecurity=False).digest()
     lines = ["HTTP/1.1 101 Switching Protocols", "Upgrade: websocket", "Connection: Upgrade"]

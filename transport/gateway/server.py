@@ -195,8 +195,9 @@ class _WebSockets:
     async def serve(self, http: HttpConnection, head: Head) -> None:
         """Answer an upgrade request and serve its client. Raises RefusedError before the answer."""
         policy, authorization = self.access.policy, head.lines("authorization")
-        answer = accept(head, policy)
-        if self.own is not None and policy.proof_for(authorization) is not None:
+        proof = policy.proof_for(authorization)
+        answer = accept(head, policy, proof)
+        if self.own is not None and proof is not None:
             host, login = self.own, None
         else:
             login = await policy.login(authorization, head.values("sec-websocket-protocol"))
