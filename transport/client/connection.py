@@ -28,7 +28,6 @@ CONNECT_TIMEOUT: Final = 10.0
 """Seconds until a connection that does not open, or a server that does not answer its request, has failed."""
 NO_ANSWER: Final = f"no answer in {CONNECT_TIMEOUT:g} s"
 PING_INTERVAL: Final = 20.0
-"""Seconds of silence after which the server is asked for a sign of life, and within which it has to give one."""
 
 OTHER_VERSION: Final = 409
 """The status of a node for one of another release that does not understand it."""
@@ -118,12 +117,15 @@ class Dial:
         url: the address of the WebSocket.
         headers: the headers of its request.
         stray: gets the parameters of each event of a session that nobody follows on its connection.
+        ping_interval: seconds of silence after which the server is asked for a sign of life, and within which it has
+            to give one.
     """
 
     http: httpx.AsyncClient
     url: str
     headers: Mapping[str, str]
     stray: Callable[[Mapping[str, Any]], None] = lambda _params: None
+    ping_interval: float = PING_INTERVAL
 
 
 @define(eq=False)
@@ -224,7 +226,7 @@ class Connection:
                     opened, self._socket = True, socket
                     task_status.started()
                     tasks.start_soon(self._write, socket)
-                    tasks.start_soon(self._watch, socket)
+                    tasks.start_soon(self._watch, socket, dial.ping_interval)
                     await self._read(socket, tasks)
         except* FAILURES as group:
             failures += _leaves(group)
@@ -247,16 +249,16 @@ class Connection:
             if isinstance(frame, CloseConnection):  # nothing comes after it, however long the server keeps the stream
                 raise ClosedError(frame.code, frame.reason)
 
-    async def _watch(self, socket: Socket) -> None:
+    async def _watch(self, socket: Socket, interval: float) -> None:
         """Ask a silent server for a sign of life, and end the connection if it gives none."""
         while True:
             socket.heard = False
-            await anyio.sleep(PING_INTERVAL)
+            await anyio.sleep(interval)
             if not socket.heard:
                 self._frames[0].send_nowait((Ping(), None))
-                await anyio.sleep(PING_INTERVAL)
+                await anyio.sleep(interval)
                 if not socket.heard:
-                    raise OSError(f"the server was silent for {2 * PING_INTERVAL:g} s")
+                    raise OSError(f"the server was silent for {2 * interval:g} s")
 
     async def _read(self, socket: Socket, tasks: TaskGroup) -> None:
         while True:

@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup
 
 from warren.nodes import Node
 from warren.service import Capabilities
-from warren.transport.client.connection import Dial, RefusedError
+from warren.transport.client.connection import PING_INTERVAL, Dial, RefusedError
 from warren.transport.client.links import Links
 from warren.transport.client.service import RemoteService, address_of
 from warren.transport.client.socket import UPGRADED
@@ -44,11 +44,14 @@ class Peers:
         tokens: makes the token that this node shows.
         capabilities: those of the cluster, which all of its nodes have.
         tasks: serves the connections.
+        lease: seconds after which a node that does not renew its leases has lost its sessions. A link that has been
+            silent for so long is given up within half of that again.
     """
 
     tokens: NodeTokens
     capabilities: Capabilities
     tasks: trio.Nursery
+    lease: float
     _peers: dict[int, _Peer] = attrs.field(factory=dict)
 
     def service(self, node: Node) -> RemoteService:
@@ -71,7 +74,9 @@ class Peers:
         timeout = httpx.Timeout(ANSWER_TIMEOUT)
         http = httpx.AsyncClient(auth=_Bearer(self.tokens, node.key), transport=transport, timeout=timeout)
         tasks = cast("TaskGroup", _Guarded(self.tasks))
-        links = Links(Dial(http, OVER_UNIX if over_unix else address_of(url), {}), tasks, patience=0)
+        interval = min(self.lease / 2, PING_INTERVAL)
+        dial = Dial(http, OVER_UNIX if over_unix else address_of(url), {}, ping_interval=interval)
+        links = Links(dial, tasks, patience=0)
         return _Peer(http, links, RemoteService(links, self.capabilities))
 
     def forget_others(self, living: Collection[int]) -> None:

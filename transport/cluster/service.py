@@ -667,7 +667,7 @@ async def clustered(runtime: Runtime) -> AsyncIterator[ClusterService]:
     store = await storage.reader()
     tokens = NodeTokens(await store.secret(), store.key, "" if storage.node is None else storage.node.name)
     async with supervised_nursery() as nursery:
-        peers = Peers(tokens, runtime.service.capabilities(), nursery)
+        peers = Peers(tokens, runtime.service.capabilities(), nursery, store.lease)
         service = ClusterService(runtime, tokens, peers)
         nursery.start_soon(service.look_loop)
         try:

@@ -1,27 +1,32 @@
 """The clients of the other nodes."""
 
 from datetime import UTC, datetime
+from typing import Final
 
 import pytest
 import trio
 import trio.testing
+import wsproto
 
 from tests.transport.clients import HOST, gateway
 from warren.errors import AgentError
 from warren.nodes import Node
 from warren.service import Capabilities
+from warren.transport.client.links import ATTEMPTS
 from warren.transport.cluster.peers import Peers
 from warren.transport.cluster.token import NodeTokens
 from warren.transport.embed import open_supervisor
+from warren.transport.http.auth import NODE_PROOF
 
 CAPABILITIES = Capabilities(session_store=True, session_compaction=False, memory_store=False)
+LEASE: Final = 12.0
 
 
 async def test_a_gateway_that_has_the_port_of_a_dead_node_is_not_taken_for_it() -> None:
     """It has other sessions: it is not asked for those of the node, which have to be looked up again."""
     async with open_supervisor(environ={}) as other, gateway(other) as port, trio.open_nursery() as tasks:
         node = Node(2, "gone", f"ws://{HOST}:{port}", "1", datetime.now(UTC))
-        service = Peers(NodeTokens(b"0" * 32, 1, "here"), CAPABILITIES, tasks).service(node)
+        service = Peers(NodeTokens(b"0" * 32, 1, "here"), CAPABILITIES, tasks, LEASE).service(node)
         with pytest.raises(AgentError, match="another server") as refused:
             await service.start_turn("01a20959-0000-7000-8000-000000000000", "hi", mode="queue", idempotency_key="k")
         tasks.cancel_scope.cancel()
@@ -32,7 +37,7 @@ async def test_a_call_to_a_node_that_is_found_to_be_gone_has_to_look_again() -> 
     """Its client is closed while the call holds it: that is the node's end, not an error of this one."""
     node = Node(2, "gone", "ws://127.0.0.1:9", "1", datetime.now(UTC))
     async with trio.open_nursery() as tasks:
-        peers = Peers(NodeTokens(b"0" * 32, 1, "here"), CAPABILITIES, tasks)
+        peers = Peers(NodeTokens(b"0" * 32, 1, "here"), CAPABILITIES, tasks, LEASE)
         service = peers.service(node)
         peers.forget_others(())
         await trio.testing.wait_all_tasks_blocked()
@@ -40,3 +45,32 @@ async def test_a_call_to_a_node_that_is_found_to_be_gone_has_to_look_again() -> 
             await service.read("01a20959-0000-7000-8000-000000000000")
         tasks.cancel_scope.cancel()
     assert (refused.value.cause, refused.value.retryable) == ("unreachable", True)
+
+
+@pytest.mark.virtual_time
+async def test_a_link_that_is_silent_for_a_lease_is_given_up() -> None:
+    """A node opens each link and says nothing more: a call gives each of them up after a lease."""
+    there = NodeTokens(b"0" * 32, 2, "there")
+
+    async def numb(stream: trio.SocketStream) -> None:
+        async with stream:
+            server = wsproto.WSConnection(wsproto.ConnectionType.SERVER)
+            async for data in stream:
+                server.receive_data(bytes(data))
+                for event in server.events():
+                    if isinstance(event, wsproto.events.Request):
+                        token = dict(event.extra_headers)[b"authorization"].decode().removeprefix("Bearer ")
+                        proof = [(NODE_PROOF.encode(), there.proof(token).encode())]
+                        await stream.send_all(server.send(wsproto.events.AcceptConnection(extra_headers=proof)))
+
+    async with trio.open_nursery() as tasks:
+        listeners = await tasks.start(trio.serve_tcp, numb, 0)
+        address = f"ws://{HOST}:{listeners[0].socket.getsockname()[1]}"
+        node = Node(2, "there", address, "1", datetime.now(UTC))
+        service = Peers(NodeTokens(b"0" * 32, 1, "here"), CAPABILITIES, tasks, LEASE).service(node)
+        begun = trio.current_time()
+        with pytest.raises(AgentError) as lost:
+            await service.read("01a20959-0000-7000-8000-000000000000")
+        assert lost.value.cause == "connection_lost"
+        assert trio.current_time() - begun == pytest.approx(ATTEMPTS * LEASE)
+        tasks.cancel_scope.cancel()

@@ -26,6 +26,7 @@ from warren.transport.rpc import jsonrpc
 
 SESSION: Final = "01a20959-0000-7000-8000-000000000000"
 SECRET: Final = b"s" * 32
+LEASE: Final = 12.0
 TIME: Final = "2026-01-01T00:00:00Z"
 STATE: Final = {
     "session_id": SESSION,
@@ -93,7 +94,7 @@ async def later_release() -> AsyncIterator[RemoteService]:
         port = listeners[0].socket.getsockname()[1]
         found = Node(2, "later", f"ws://{HOST}:{port}", "9.9", datetime.now(UTC))
         capabilities = Capabilities(session_store=True, session_compaction=False, memory_store=False)
-        yield Peers(NodeTokens(SECRET, 1, "here"), capabilities, tasks).service(found)
+        yield Peers(NodeTokens(SECRET, 1, "here"), capabilities, tasks, LEASE).service(found)
         tasks.cancel_scope.cancel()
 
 
