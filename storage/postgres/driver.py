@@ -21,11 +21,14 @@ from warren.values import define
 
 Value = str | int | bool | None
 Row = tuple[Any, ...]
+Statement = tuple[Any, ...]
+"""A text of SQL, and its values."""
 NUL: Final = "\0"
 LEAST_IDLE: Final = 1000
 """Milliseconds that a transaction may always wait for its process, however short its leases are."""
 # PostgreSQL holds no NUL in a text. It is written as two characters, of which the first one is rare.
 _MARK: Final = "\x01"
+_BEGIN_READ: Final = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _OK: Final = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
 # A server whose machine vanished answers nothing: the system gives a silent connection up after these times.
 _KEEPALIVE: Final = {
@@ -102,7 +105,7 @@ class Connection:
 
     _pgconn: PGconn
     timeout: float
-    _prepared: dict[str, bytes] = attrs.field(factory=dict)
+    _prepared: dict[tuple[str, bool], bytes] = attrs.field(factory=dict)
     _rows: Any = attrs.field(factory=Transformer)
 
     @classmethod
@@ -150,14 +153,45 @@ class Connection:
 
         Raises LostError, and psycopg's Error for a refusal of the server.
         """
+        name = await self._prepare(sql)
         parameters = [_encoded(value) for value in values]
-        name = self._prepared.get(sql)
+        results = await self._run(lambda: self._pgconn.send_query_prepared(name, parameters))
+        return self._loaded(results[-1])
+
+    async def fetch_each(self, *statements: Statement) -> list[list[Row]]:
+        """Run statements that read, in one round trip, and return the rows of each; all see one state.
+
+        Raises as `fetch`.
+        """
+        prepared = [
+            (await self._prepare(sql, role=True), [_encoded(value) for value in values]) for sql, *values in statements
+        ]
+
+        def send() -> None:
+            self._pgconn.enter_pipeline_mode()
+            self._pgconn.send_query_params(_BEGIN_READ, None)
+            for name, parameters in prepared:
+                self._pgconn.send_query_prepared(name, parameters)
+            self._pgconn.send_query_params(b"COMMIT", None)
+            self._pgconn.pipeline_sync()
+
+        try:
+            results = await self._run(send, _pipelined)
+        finally:
+            await self.roll_back()
+        return [self._loaded(result) for result in results[1:-1]]
+
+    async def _prepare(self, sql: str, *, role: bool = False) -> bytes:
+        """Return the name of a prepared statement; a plan is made for one role, so those that change it have others."""
+        key = (sql, role)
+        name = self._prepared.get(key)
         if name is None:
             name = b"w%d" % len(self._prepared)
             await self._run(lambda: self._pgconn.send_prepare(name, sql.encode()))
-            self._prepared[sql] = name
-        results = await self._run(lambda: self._pgconn.send_query_prepared(name, parameters))
-        result = results[-1]
+            self._prepared[key] = name
+        return name
+
+    def _loaded(self, result: PGresult) -> list[Row]:
         if not result.ntuples:
             return []
         self._rows.set_pgresult(result)
@@ -184,13 +218,13 @@ class Connection:
         """Close it. Idempotent; the server drops all that was not committed."""
         self._pgconn.finish()
 
-    async def _run(self, send: Any) -> list[PGresult]:
+    async def _run(self, send: Any, steps: Any = generators.execute) -> list[PGresult]:
         if not self.usable:
             raise LostError("the connection is closed")
         with trio.CancelScope(shield=True, deadline=trio.current_time() + self.timeout + 1) as scope:
             try:
                 send()
-                results: list[PGresult] = await _driven(generators.execute(self._pgconn), self._pgconn)
+                results: list[PGresult] = await _driven(steps(self._pgconn), self._pgconn)
             except errors.OperationalError as exc:
                 self._break()
                 raise LostError(str(exc).strip()) from exc
@@ -239,6 +273,21 @@ async def _driven(steps: "Generator[Any, Any, Any]", pgconn: PGconn) -> Any:
             wanted = steps.send(await _ready(pgconn.socket, wanted))
     except StopIteration as stop:
         return stop.value
+
+
+def _pipelined(pgconn: PGconn) -> "Generator[Any, Any, list[PGresult]]":
+    """Send a pipeline and return the result of each of its statements, in order; those behind an error are errors."""
+    yield from generators.send(pgconn)
+    results: list[PGresult] = []
+    while pgconn.status == pq.ConnStatus.OK:
+        result = yield from generators.fetch(pgconn)
+        if result is None:  # the end of one statement
+            continue
+        if result.status == pq.ExecStatus.PIPELINE_SYNC:
+            pgconn.exit_pipeline_mode()
+            return results
+        results.append(result)
+    return []
 
 
 async def _ready(socket: int, wanted: Wait) -> Ready:

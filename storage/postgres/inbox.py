@@ -9,6 +9,7 @@ from warren.errors import StoreError
 from warren.inputs import Numbered
 from warren.storage.operations import MAX_OUTCOMES, EndInputs, Enqueue, Enqueued, InputOutcome
 from warren.storage.postgres.driver import Connection, array, escaped
+from warren.storage.postgres.guard import Guarded
 from warren.storage.postgres.lease import Holder, rival_of
 from warren.storage.refusals import inbox_full, leased, not_found, retired
 from warren.storage.results import Rows
@@ -32,7 +33,7 @@ _FORGET: Final = f"""
 """
 _WAITING: Final = """
     SELECT number, body FROM warren.inbox WHERE outcome IS NULL AND session =
-        (SELECT key FROM warren.sessions WHERE session_id = $1) ORDER BY number
+        (SELECT key FROM warren.sessions WHERE session_id = $1 AND ($2::text IS NULL OR tenant = $2)) ORDER BY number
 """
 _SET_ASIDE: Final = "UPDATE warren.inbox SET outcome = '' WHERE session = $1::int8 AND number = ANY ($2::int8[])"
 
@@ -90,15 +91,15 @@ async def end_inputs(operation: EndInputs, db: Connection, holder: Holder) -> No
         await store_outcome(db, session, operation.inputs)
 
 
-async def waiting(db: Connection, session_id: str) -> Rows[Numbered]:
+async def waiting(db: Connection | Guarded, session_id: str, tenant: str | None = None) -> Rows[Numbered]:
     """Return the inputs that wait for a session, in order."""
-    rows = await db.fetch(_WAITING, escaped(session_id))
+    rows = await db.fetch(_WAITING, escaped(session_id), tenant)
     return Rows(rows, lambda row: Numbered(row[0], decoded(row[1], session_id)), lambda row: str(row[0]))
 
 
 async def readable(db: Connection, session: int, session_id: str) -> tuple[tuple[Numbered, ...], tuple[str, ...]]:
     """Return the inputs that wait for a session, and the problems of those that cannot be read, which wait no more."""
-    rows = await db.fetch(_WAITING, escaped(session_id))
+    rows = await db.fetch(_WAITING, escaped(session_id), None)
     found, lost, problems = [], [], []
     for number, body in rows:
         try:

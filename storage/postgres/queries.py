@@ -14,6 +14,7 @@ from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord,
 from warren.storage.membership import SECRET_BYTES, node_of, secret_of, status_of
 from warren.storage.postgres.commit import marks_of
 from warren.storage.postgres.driver import Connection, Row, array, escaped, unescaped
+from warren.storage.postgres.guard import Guarded
 from warren.storage.postgres.lease import Holder, alive, rival
 from warren.storage.results import Context, Held, Lost, News, Replay, Rows, StoredPage, StoredSession
 from warren.storage.rows import (
@@ -38,23 +39,27 @@ from warren.storage.standins import complete
 
 REPLAY_BYTES: Final = 256 * 1024
 """Characters of events after which a part of a log is long enough: its reader holds all of it."""
+Readable = Connection | Guarded
 _TEXTS: Final = (0, 4, 11, 14)
 """The columns of a record that hold texts of callers: the id, the model, the title, the owner."""
 _KEY: Final = f"(SELECT key FROM warren.sessions WHERE session_id = $1 AND state <> {DELETED})"
-_RECORD: Final = f"SELECT {COLUMNS} FROM warren.sessions WHERE session_id = $1 AND state <> {DELETED}"
+# Of a tenant if one is given; $2 is NULL for what a process reads for itself.
+OF: Final = "($2::text IS NULL OR tenant = $2)"
+_KEY_OF: Final = f"(SELECT key FROM warren.sessions WHERE session_id = $1 AND state <> {DELETED} AND {OF})"
+_RECORD: Final = f"SELECT {COLUMNS} FROM warren.sessions WHERE session_id = $1 AND state <> {DELETED} AND {OF}"
 _HELD: Final = f"SELECT {COLUMNS}, holder FROM warren.sessions WHERE session_id = $1 AND state <> {DELETED}"
 _MESSAGES: Final = f"""
     SELECT position, created_at, body FROM warren.messages
-    WHERE session = {_KEY} AND position >= $2::int8 AND position < $3::int8 ORDER BY position
+    WHERE session = {_KEY_OF} AND position >= $3::int8 AND position < $4::int8 ORDER BY position
 """
 _NEWEST_COMPACTION: Final = f"""
     SELECT {COMPACTION} FROM warren.compactions WHERE session = {_KEY} ORDER BY key DESC LIMIT 1
 """
 _COMPACTIONS: Final = f"""
     SELECT {COMPACTION} FROM warren.compactions
-    WHERE session = {_KEY} AND head > $2::int8 AND head <= $3::int8 ORDER BY key
+    WHERE session = {_KEY_OF} AND head > $3::int8 AND head <= $4::int8 ORDER BY key
 """
-_COUNTS: Final = f"SELECT message_count, messages_from, details FROM warren.sessions WHERE key = {_KEY}"
+_COUNTS: Final = f"SELECT message_count, messages_from, details FROM warren.sessions WHERE key = {_KEY_OF}"
 _CREATION: Final = f"""
     SELECT session_id, params, outcome FROM warren.creations c JOIN warren.sessions s ON s.key = c.session
     LEFT JOIN warren.inbox i ON i.session = c.session AND i.key = '{FIRST_PROMPT}' WHERE c.key = $1 AND c.tenant = $2
@@ -70,13 +75,13 @@ _EVENTS: Final = f"""
 """
 _EVENTS_AFTER: Final = f"SELECT events_after FROM warren.sessions WHERE key = {_KEY}"
 _LOG_OF: Final = f"""
-    SELECT key, last_seq, events_after, holder, {rival("s.holder", "$2::int")} FROM warren.sessions s WHERE key = {_KEY}
+    SELECT last_seq, events_after, holder, {rival("s.holder", "$3::int")} FROM warren.sessions s WHERE key = {_KEY_OF}
 """
-_NEXT_EVENT: Final = """
-    SELECT first_seq, starts_with(body, '{"type":"run_failed"') FROM warren.events
-    WHERE session = $1::int8 AND seq >= $2::int8 ORDER BY seq LIMIT 1
+_NEXT_EVENT: Final = f"""
+    SELECT first_seq, starts_with(body, '{{"type":"run_failed"') FROM warren.events
+    WHERE session = {_KEY_OF} AND seq >= $3::int8 ORDER BY seq LIMIT 1
 """
-_LAST_BEFORE: Final = "SELECT max(seq) FROM warren.events WHERE session = $1::int8 AND seq < $2::int8"
+_LAST_BEFORE: Final = f"SELECT max(seq) FROM warren.events WHERE session = {_KEY_OF} AND seq < $3::int8"
 # The living processes are found once, not for each session: to ask the server for its locks takes long.
 _SESSIONS_THAT_WAIT: Final = f"""
     WITH others AS MATERIALIZED (
@@ -109,7 +114,7 @@ _NODES: Final = f"""
 """
 _HOLDER_OF: Final = f"""
     SELECT h.key, h.name, h.status FROM warren.sessions s JOIN warren.holders h ON h.key = s.holder
-    WHERE s.session_id = $1 AND state <> {DELETED} AND (h.key = $2::int OR {alive("$2::int")})
+    WHERE s.session_id = $1 AND {OF} AND state <> {DELETED} AND (h.key = $3::int OR {alive("$3::int")})
 """
 _HELD_BY: Final = f"""
     SELECT session_id, holder, last_seq FROM warren.sessions WHERE session_id = ANY ($1::text[]) AND state <> {DELETED}
@@ -165,18 +170,18 @@ async def load(db: Connection, session_id: str, me: int | None) -> StoredSession
     return StoredSession(found, found.last_seq + (0 if holder in (None, me) else SEQ_STRIDE))
 
 
-async def is_of(db: Connection, tenant: str, session_id: str) -> bool:
+async def is_of(db: Readable, tenant: str, session_id: str) -> bool:
     """Return whether a session is of a tenant, also if it was deleted since."""
     return bool(await db.fetch(_IS_OF, escaped(session_id), tenant))
 
 
-async def record(db: Connection, session_id: str) -> SessionRecord | None:
+async def record(db: Readable, session_id: str, tenant: str | None = None) -> SessionRecord | None:
     """Return a session's record; None for a session that is not here."""
-    rows = await db.fetch(_RECORD, escaped(session_id))
+    rows = await db.fetch(_RECORD, escaped(session_id), tenant)
     return record_of(rows[0]) if rows else None
 
 
-async def creation(db: Connection, tenant: str, key: str) -> Created | None:
+async def creation(db: Readable, tenant: str, key: str) -> Created | None:
     """Return the session that was created under an idempotency key, also if it was deleted since."""
     rows = await db.fetch(_CREATION, escaped(key), tenant)
     if not rows:
@@ -208,15 +213,15 @@ async def context(db: Connection, session_id: str, head: int, count: int) -> Con
     )
 
 
-async def history(db: Connection, session_id: str, offset: int, limit: int) -> StoredPage:
+async def history(db: Readable, session_id: str, tenant: str, offset: int, limit: int) -> StoredPage:
     """Return the messages at the `limit` positions from `offset` on, and the compactions that moved the head there."""
-    async with snapshot(db):
-        counts = await db.fetch(_COUNTS, escaped(session_id))
-        rows = await _rows(db, session_id, offset, limit)
-        moved = await db.fetch(_COMPACTIONS, escaped(session_id), offset, offset + limit)
+    of, to = (escaped(session_id), tenant), offset + limit
+    counts, rows, moved = await db.fetch_each(
+        (_COUNTS, *of), (_MESSAGES, *of, offset, to), (_COMPACTIONS, *of, offset, to)
+    )
     total, kept_from, details = counts[0] if counts else (0, 0, "{}")
     moves = Rows(moved, compaction_of, lambda row: f"compaction to {row[2]}")
-    return StoredPage(rows, total, kept_from, moves, _left_out(details))
+    return StoredPage(_messages(rows), total, kept_from, moves, _left_out(details))
 
 
 def compaction_of(row: Row) -> CompactionEntry:
@@ -243,38 +248,40 @@ def _left_out(details: str) -> tuple[Span, ...]:
 
 async def messages(db: Connection, session_id: str, offset: int, limit: int) -> tuple[Rows[MessageRow], int]:
     """Return the messages at the `limit` positions from `offset` on that are there, and how many the session has."""
-    async with snapshot(db):
-        counts = await db.fetch(_COUNTS, escaped(session_id))
-        return await _rows(db, session_id, offset, limit), counts[0][0] if counts else 0
+    of = (escaped(session_id), None)
+    counts, rows = await db.fetch_each((_COUNTS, *of), (_MESSAGES, *of, offset, offset + limit))
+    return _messages(rows), counts[0][0] if counts else 0
 
 
 async def _rows(db: Connection, session_id: str, offset: int, limit: int) -> Rows[MessageRow]:
-    rows = await db.fetch(_MESSAGES, escaped(session_id), offset, offset + limit)
+    return _messages(await db.fetch(_MESSAGES, escaped(session_id), None, offset, offset + limit))
+
+
+def _messages(rows: list[Row]) -> Rows[MessageRow]:
     return Rows(rows, message, lambda row: str(row[0]))
 
 
 async def replay(db: Connection, session_id: str, after_seq: int, limit: int) -> Replay:
     """Return rows of the event log that end above `after_seq`, and the number up to which retention removed events."""
-    async with snapshot(db):
-        rows = await db.fetch(_EVENTS, escaped(session_id), after_seq, limit)
-        gone = await db.fetch(_EVENTS_AFTER, escaped(session_id))
+    of = escaped(session_id)
+    rows, gone = await db.fetch_each((_EVENTS, of, after_seq, limit), (_EVENTS_AFTER, of))
     found: list[EventRow] = [event_or_empty(row) for row in rows]
     return Replay(found, gone[0][0] if gone else None)
 
 
-async def lost(db: Connection, session_id: str, seq: int, me: Holder) -> Lost | None:
+async def lost(db: Readable, session_id: str, tenant: str, seq: int, me: Holder) -> Lost | None:
     """Return the lost events around an event that a reader was shown; None if it is stored, or may be some day.
 
     An event that was shown and that no row covers belongs to a turn whose process died before the commit. A living
     process may still store the events above the last number of the session.
     """
-    async with snapshot(db):
-        found = await db.fetch(_LOG_OF, escaped(session_id), me.key)
-        if not found:
-            return None
-        key, last_seq, gone, owner, alive = found[0]
-        following = await db.fetch(_NEXT_EVENT, key, seq)
-        ((before,),) = await db.fetch(_LAST_BEFORE, key, seq)
+    of = (escaped(session_id), tenant)
+    found, following, ((before,),) = await db.fetch_each(
+        (_LOG_OF, *of, me.key), (_NEXT_EVENT, *of, seq), (_LAST_BEFORE, *of, seq)
+    )
+    if not found:
+        return None
+    ((last_seq, gone, owner, alive),) = found
     if seq <= gone:  # retention has removed the row
         return None
     first = max(before or 0, gone) + 1
@@ -305,7 +312,7 @@ async def was_told(db: Connection, session_id: str, input_id: str, source: str, 
     return bool(await db.fetch(_TOLD, escaped(session_id), *bodies))
 
 
-async def named(db: Connection, tenant: str, peer: str) -> str | None:
+async def named(db: Readable, tenant: str, peer: str) -> str | None:
     """Return the session that has a name among its peers."""
     rows = await db.fetch(_NAMED, escaped(peer), tenant)
     return unescaped(rows[0][0]) if rows else None
@@ -316,25 +323,49 @@ async def erasures(db: Connection) -> Rows[str]:
     return Rows(await db.fetch(_ERASURES), lambda row: unescaped(row[0]), lambda row: shown(row[0]))
 
 
-async def listing(
+async def marked(
     db: Connection, tenant: str, *, offset: int, limit: int, labels: Mapping[str, str], include_archived: bool
+) -> list[int]:
+    """Return the keys of the sessions on a page of `listing`, for labels of which there is at least one.
+
+    Trap: it is read by the login role. Behind row-level security the index of the labels is not used, as the server
+    cannot know that the comparison of arrays shows nothing of a row.
+    """
+    condition = "AND marks @> $4::text[] AND marks <> '{}'"
+    sql = _page("key, updated_at, session_id", "key", condition, include_archived=include_archived)
+    return [key for (key,) in await db.fetch(sql, limit, offset, tenant, array(marks_of(labels)))]
+
+
+async def listing(
+    db: Readable,
+    tenant: str,
+    *,
+    offset: int,
+    limit: int,
+    include_archived: bool,
+    keys: Sequence[int] | None = None,
 ) -> Rows[SessionRecord]:
-    """Return a page of the sessions that carry all of `labels`: newest `updated_at` first, then by id.
+    """Return a page of the sessions of a tenant, or of those with `keys`: newest `updated_at` first, then by id.
 
     A damaged row takes a place of the page.
     """
+    condition = "" if keys is None else "AND key = ANY ($4::int8[])"
+    values = () if keys is None else (array(keys),)
+    sql = _page(COLUMNS, COLUMNS, condition, include_archived=include_archived)
+    return Rows(await db.fetch(sql, limit, offset, tenant, *values), record_of, lambda row: shown(row[0]))
+
+
+def _page(inner: str, columns: str, condition: str, *, include_archived: bool) -> str:
+    """Return SQL for columns of a page of sessions: of $1 rows from $2 on, of the tenant $3."""
     states = (OPEN, ARCHIVED) if include_archived else (OPEN,)
-    marked = " AND marks @> $4::text[] AND marks <> '{}'" if labels else ""
     # Each arm comes in order from the index: no arm is read further than the page needs.
     order = "ORDER BY updated_at DESC, session_id"
     arms = " UNION ALL ".join(
-        f"(SELECT {COLUMNS} FROM warren.sessions WHERE tenant = $3 AND state = {state}{marked} {order}"
+        f"(SELECT {inner} FROM warren.sessions WHERE tenant = $3 AND state = {state} {condition} {order}"
         " LIMIT $1::int8 + $2::int8)"
         for state in states
     )
-    sql = f"SELECT {COLUMNS} FROM ({arms}) AS every {order} LIMIT $1::int8 OFFSET $2::int8"
-    values = (array(marks_of(labels)),) if labels else ()
-    return Rows(await db.fetch(sql, limit, offset, tenant, *values), record_of, lambda row: shown(row[0]))
+    return f"SELECT {columns} FROM ({arms}) AS every {order} LIMIT $1::int8 OFFSET $2::int8"
 
 
 async def version_of_others(db: Connection, me: int | None) -> int:
@@ -348,9 +379,9 @@ async def nodes(db: Connection, me: int | None) -> list[Node]:
     return [_node(row) for row in await db.fetch(_NODES, me)]
 
 
-async def holder(db: Connection, session_id: str, me: int | None) -> Node | None:
+async def holder(db: Readable, session_id: str, me: int | None, tenant: str | None = None) -> Node | None:
     """Return the living process that has a session, which may be this one."""
-    rows = await db.fetch(_HOLDER_OF, escaped(session_id), me)
+    rows = await db.fetch(_HOLDER_OF, escaped(session_id), tenant, me)
     return _node(rows[0]) if rows else None
 
 

@@ -16,6 +16,7 @@ from warren.storage.operations import Operation
 from warren.storage.postgres import queries
 from warren.storage.postgres.driver import Connection, LostError
 from warren.storage.postgres.faults import of_opening, translate
+from warren.storage.postgres.guard import Guard
 from warren.storage.postgres.inbox import waiting
 from warren.storage.postgres.lease import PROVED, RENEWALS, Holder
 from warren.storage.postgres.pool import Readers
@@ -41,10 +42,11 @@ class PostgresStore:
         read_fault: the error of the newest read; None if it succeeded.
     """
 
-    def __init__(self, writer: Writer, readers: Readers) -> None:
+    def __init__(self, writer: Writer, readers: Readers, guard: Guard) -> None:
         self.me: Holder = writer.holder
         self._writer = writer
         self._readers = readers
+        self._guard = guard
         self._closed = False
         self.read_fault: WarrenError | None = None
 
@@ -60,10 +62,10 @@ class PostgresStore:
         """
         writer = Writer(config, holder or Holder.of(config))
         try:
-            await writer.open()
+            guard = await writer.open()
         except (LostError, errors.Error) as exc:
             raise of_opening(exc, config) from None
-        return cls(writer, Readers(config))
+        return cls(writer, Readers(config), guard)
 
     @property
     def group(self) -> int:
@@ -143,7 +145,7 @@ class PostgresStore:
 
     def of(self, tenant: str) -> PostgresTenant:
         """See Store."""
-        return PostgresTenant(tenant, self.me, self._read)
+        return PostgresTenant(tenant, self.me, self._guard, self._read)
 
     async def load(self, session_id: str) -> StoredSession | None:
         """See Store."""

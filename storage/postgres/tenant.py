@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from warren.creation import Created
 from warren.inputs import Numbered
@@ -10,14 +10,13 @@ from warren.nodes import Node
 from warren.records import SessionRecord
 from warren.storage.postgres import queries
 from warren.storage.postgres.driver import Connection
+from warren.storage.postgres.guard import Guard, Guarded
 from warren.storage.postgres.inbox import waiting
 from warren.storage.postgres.lease import Holder
 from warren.storage.results import Lost, Rows, StoredPage
 from warren.values import frozen
 
 R = TypeVar("R")
-NOBODY: Final = ""
-"""An id that no session has."""
 
 
 class _Read(Protocol):
@@ -32,27 +31,30 @@ class PostgresTenant:
 
     tenant: str
     _me: Holder
+    _guard: Guard
     _read: _Read
 
     async def has(self, session_id: str) -> bool:
         """See TenantReads."""
-        return await self._read(partial(queries.is_of, tenant=self.tenant, session_id=session_id))
+        return await self._guarded(partial(queries.is_of, tenant=self.tenant, session_id=session_id))
 
     async def record(self, session_id: str) -> SessionRecord | None:
         """See TenantReads."""
-        return await self._of(session_id, queries.record)
+        return await self._guarded(partial(queries.record, session_id=session_id, tenant=self.tenant))
 
     async def holder(self, session_id: str) -> Node | None:
         """See TenantReads."""
-        return await self._of(session_id, partial(queries.holder, me=self._me.key))
+        query = partial(queries.holder, session_id=session_id, me=self._me.key, tenant=self.tenant)
+        return await self._guarded(query)
 
     async def inbox(self, session_id: str) -> Rows[Numbered]:
         """See TenantReads."""
-        return await self._of(session_id, waiting)
+        return await self._guarded(partial(waiting, session_id=session_id, tenant=self.tenant))
 
     async def lost(self, session_id: str, seq: int) -> Lost | None:
         """See TenantReads."""
-        return await self._of(session_id, partial(queries.lost, seq=seq, me=self._me))
+        query = partial(queries.lost, session_id=session_id, tenant=self.tenant, seq=seq, me=self._me)
+        return await self._guarded(query)
 
     async def list(
         self,
@@ -63,26 +65,30 @@ class PostgresTenant:
         include_archived: bool = False,
     ) -> Rows[SessionRecord]:
         """See TenantReads."""
-        query = partial(queries.listing, tenant=self.tenant, offset=offset, limit=limit, labels=labels or {})
-        return await self._read(partial(query, include_archived=include_archived))
+        page = partial(queries.listing, tenant=self.tenant, limit=limit, include_archived=include_archived)
+        if not labels:
+            return await self._guarded(partial(page, offset=offset))
+
+        async def labelled(db: Connection) -> Rows[SessionRecord]:
+            found = partial(queries.marked, db, self.tenant, offset=offset, limit=limit, labels=labels)
+            keys = await found(include_archived=include_archived)
+            return await page(self._guard.on(db, self.tenant), offset=0, keys=keys)
+
+        return await self._read(labelled)
 
     async def history(self, session_id: str, *, offset: int = 0, limit: int = 100) -> StoredPage:
         """See TenantReads."""
-        return await self._of(session_id, partial(queries.history, offset=offset, limit=limit))
+        query = partial(queries.history, session_id=session_id, tenant=self.tenant, offset=offset, limit=limit)
+        return await self._guarded(query)
 
     async def named(self, peer: str) -> str | None:
         """See TenantReads."""
-        return await self._read(partial(queries.named, tenant=self.tenant, peer=peer))
+        return await self._guarded(partial(queries.named, tenant=self.tenant, peer=peer))
 
     async def creation(self, key: str) -> Created | None:
         """See TenantReads."""
-        return await self._read(partial(queries.creation, tenant=self.tenant, key=key))
+        return await self._guarded(partial(queries.creation, tenant=self.tenant, key=key))
 
-    async def _of(self, session_id: str, query: Callable[..., Awaitable[R]]) -> R:
-        """Run a query about a session, or about an id that nobody has if the session is not the tenant's."""
-
-        async def within(db: Connection) -> R:
-            mine = await queries.is_of(db, self.tenant, session_id)
-            return await query(db, session_id=session_id if mine else NOBODY)
-
-        return await self._read(within)
+    async def _guarded(self, query: Callable[[Connection | Guarded], Awaitable[R]]) -> R:
+        """Run a query behind row-level security."""
+        return await self._read(lambda db: query(self._guard.on(db, self.tenant)))

@@ -21,6 +21,7 @@ from warren.storage.operations import Commit, Operation
 from warren.storage.postgres.commit import MOST, SupersededError, commit_all, fenced, refusal, was_stored
 from warren.storage.postgres.driver import Connection, LostError
 from warren.storage.postgres.faults import translate
+from warren.storage.postgres.guard import Guard, guard_of
 from warren.storage.postgres.lease import Holder
 from warren.storage.postgres.operations import apply
 from warren.storage.postgres.schema import prepare
@@ -77,10 +78,19 @@ class Writer:
     _writing: trio.Lock = attrs.field(factory=trio.Lock)
     _keeping: trio.Lock = attrs.field(factory=trio.Lock)
 
-    async def open(self) -> None:
-        """Connect, and bring the tables up to this version. Raises StoreError, LostError and psycopg's Error."""
+    async def open(self) -> Guard:
+        """Connect, and bring the tables up to this version; return the guard of the reads for callers.
+
+        Raises StoreError, LostError and psycopg's Error.
+        """
         with trio.CancelScope(shield=True):
             self._db = await self._prepared()
+            try:
+                guard = await guard_of(self._db)
+            except BaseException:
+                self._db.close()
+                raise
+        return guard
 
     @property
     def settled(self) -> bool:

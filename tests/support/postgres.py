@@ -171,7 +171,7 @@ class Server:
     def run(self, database: str, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         """Run one statement in a session of its own, and return its rows."""
         with psycopg.connect(self.url(database), autocommit=True) as db:
-            found = db.execute(sql.encode(), values)
+            found = db.execute(sql.encode(), values or None)  # else a "%" would be a place of a value
             return found.fetchall() if found.description else []
 
     def create(self) -> str:

@@ -19,6 +19,7 @@ from warren.storage.operations import Claim, Claimed, Release
 from warren.storage.postgres import PostgresStore
 from warren.storage.postgres.commit import marks_of
 from warren.storage.postgres.driver import Connection, array, unescaped
+from warren.storage.postgres.guard import absence
 from warren.storage.postgres.lease import ALIVE
 from warren.storage.postgres.schema import SCHEMA, State
 from warren.storage.rows import ARCHIVED, DELETED, OPEN, time_in
@@ -164,6 +165,7 @@ async def examine(config: PostgresConfig, *, full: bool = False) -> Report[Datab
                 findings += [finding async for finding in _about_rows(db, full=full)]
                 findings += [*_about_names(await _misnamed(db)), *[each async for each in _about_tenants(db)]]
                 findings += [finding async for finding in about_memory(db)]
+                findings += [Finding("tenants", text, "notice") for text in [await absence(db)] if text]
             else:
                 holders = ()
     return Report(facts, holders, findings=tuple(sorted(findings, key=lambda finding: finding.level != "problem")))

@@ -5,6 +5,7 @@ from warren.errors import StoreError
 from warren.storage.maintenance.postgres.connecting import be_patient, connected, missing
 from warren.storage.maintenance.versions import Program, StoreVersion
 from warren.storage.postgres.driver import Connection, unescaped
+from warren.storage.postgres.guard import guard_of
 from warren.storage.postgres.lease import LIVING, OLDER
 from warren.storage.postgres.schema import SCHEMA, Schema, contract, expand, state_of, usable_state
 
@@ -40,6 +41,7 @@ async def migrate(
         # An index waits for the transactions that run, and nobody waits for it; other changes have a time of their own.
         await db.script("SET lock_timeout = 0")
         await expand(db, schema)
+        await guard_of(db)
         if contracting:
             _, names = await contract(db, schema, OLDER)
             if names:

@@ -27,6 +27,7 @@ from warren.storage.memory.weighing import (
 from warren.storage.memory.weights import LENGTH, SATURATION, Corpus, Question, Scores
 from warren.storage.memory.words import Analyzer, Terms
 from warren.storage.postgres.driver import Connection, Row, array, escaped, unescaped
+from warren.storage.postgres.guard import Guard, Guarded
 from warren.storage.postgres.queries import snapshot
 from warren.storage.rows import moment
 from warren.storage.runner import Runner
@@ -82,7 +83,7 @@ _CANDIDATES: Final = """
 """
 _HITS: Final = """
     SELECT id, content, session_id, turn FROM warren.memory_entries JOIN warren.memory_sessions ON key = session
-    WHERE id = ANY ($1::int8[])
+    WHERE id = ANY ($1::int8[]) AND tenant = $2
 """
 _BEFORE: Final = """
     SELECT position, turn FROM warren.memory_entries
@@ -142,11 +143,13 @@ class Searcher:
         space: the space of the vectors.
         table: their table; None if words alone decide.
         runner: runs long computing, beside the event loop.
+        guard: of the reads of texts. Postings and vectors are searched without it: they give the keys of the texts.
     """
 
     space: Space
     table: Table | None
     runner: Runner
+    guard: Guard
     _analyzer: Analyzer = attrs.field(factory=Analyzer)
     _counts: dict[tuple[str, bool], _Counts] = attrs.field(factory=dict)
 
@@ -168,7 +171,7 @@ class Searcher:
         weigh = partial(self._scores, rows, question, floor, query.vector)
         short = sum(len(row[1]) for row in rows) <= AT_ONCE_ON_LOOP
         scores = weigh() if short else await self.runner(weigh)
-        return await _hits(db, rows, scores, query.limit)
+        return await _hits(self.guard.on(db, query.tenant), query, rows, scores)
 
     async def _scope(self, db: Connection, tenant: str) -> _Scope:
         ((alone,),) = await db.fetch(_ALONE, tenant)
@@ -294,13 +297,13 @@ async def unsettled(db: Connection) -> list[Unsettled]:
     return [Unsettled(unescaped(session_id), moment(since)) for session_id, since in await db.fetch(_UNSETTLED)]
 
 
-async def _hits(db: Connection, rows: Sequence[Row], scores: Scores, limit: int) -> list[MemoryHit]:
+async def _hits(db: Connection | Guarded, query: Query, rows: Sequence[Row], scores: Scores) -> list[MemoryHit]:
     best = best_first(scores)
     hits: list[MemoryHit] = []
     # The next best take the places of entries that were removed meanwhile.
-    while best and len(hits) < limit:
-        some, best = best[: limit - len(hits)], best[limit - len(hits) :]
-        found = {row[0]: row[1:] for row in await db.fetch(_HITS, array([rows[at][0] for at in some]))}
+    while best and len(hits) < query.limit:
+        some, best = best[: query.limit - len(hits)], best[query.limit - len(hits) :]
+        found = {row[0]: row[1:] for row in await db.fetch(_HITS, array([rows[at][0] for at in some]), query.tenant)}
         for at in some:
             if rows[at][0] in found:
                 content, session_id, turn = found[rows[at][0]]

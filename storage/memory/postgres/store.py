@@ -30,6 +30,7 @@ from warren.storage.memory.weighing import QUERY_LENGTH, space_of
 from warren.storage.memory.words import Analyzer
 from warren.storage.postgres.driver import Connection, LostError, array, unescaped
 from warren.storage.postgres.faults import translate
+from warren.storage.postgres.guard import Guard, guard_of
 from warren.storage.postgres.pool import Readers
 from warren.storage.postgres.schema import prepare
 from warren.storage.runner import Runner, thread_runner
@@ -67,12 +68,12 @@ class PostgresMemory:
     as long as the settings allow. Vectors need pgvector.
     """
 
-    def __init__(self, pool: Readers, space: Space, table: Table | None, runner: Runner) -> None:
+    def __init__(self, pool: Readers, space: Space, table: Table | None, runner: Runner, guard: Guard) -> None:
         self._pool = pool
         self._space = space
         self._table = table
         self._runner = runner
-        self._searcher = Searcher(space, table, runner)
+        self._searcher = Searcher(space, table, runner, guard)
         self._analyzer = Analyzer()
         self._behind = 0
         # One connection at most writes; the others are free for searches.
@@ -98,14 +99,14 @@ class PostgresMemory:
         space = _space(config, embedder)
         pool = _pool(config)
         try:
-            table = await pool.run(partial(_prepared, space=space))
+            table, guard = await pool.run(partial(_prepared, space=space))
         except (WarrenError, LostError, errors.Error) as exc:
             pool.close()
             raise _shown(exc, config) from None
         if isinstance(table, str):
             logger.warning("%s", table)
-            return cls(pool, TermSpace(), None, runner)
-        made = cls(pool, space, table, runner)
+            return cls(pool, TermSpace(), None, runner, guard)
+        made = cls(pool, space, table, runner, guard)
         try:
             made._behind = await made._read(made._count_bare)
         except BaseException:
@@ -280,10 +281,11 @@ def _pool(config: MemoryConfig) -> Readers:
     return Readers(settings, name="memory", settings=_SETTINGS)
 
 
-async def _prepared(db: Connection, space: Space) -> Table | str | None:
-    """Make the tables; return that of the vectors, or why there are none although there should be."""
+async def _prepared(db: Connection, space: Space) -> tuple[Table | str | None, Guard]:
+    """Make the tables; return that of the vectors, or why there are none although there should be, and the guard."""
     await prepare(db)
-    return await table_for(db, space) if space.dimensions else None
+    guard = await guard_of(db)
+    return await table_for(db, space) if space.dimensions else None, guard
 
 
 def _bare(table: Table) -> str:

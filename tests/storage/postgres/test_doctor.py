@@ -14,10 +14,12 @@ from warren.errors import StoreError
 from warren.memory import MemoryConfig, MemoryEntry
 from warren.peers import Peer
 from warren.storage import Archive, Delete, Erased, Lease, Release
+from warren.storage.maintenance.postgres.connecting import connected
 from warren.storage.maintenance.postgres.doctor import MANY_DEAD, examine, fix
 from warren.storage.maintenance.report import Finding
 from warren.storage.memory.postgres import PostgresMemory
 from warren.storage.postgres import PostgresStore
+from warren.storage.postgres.guard import guard_of
 
 LESS = """
     DELETE FROM warren.memory_postings WHERE entry = 2
@@ -41,6 +43,8 @@ def durable() -> Iterator[str]:
 
 async def examined(url: str, *, full: bool = False) -> list[Finding]:
     """Return what the doctor finds besides the settings of the tests' server."""
+    async with connected(PostgresConfig(url)) as db:
+        await guard_of(db)  # as the first opening does
     report = await examine(PostgresConfig(url), full=full)
     return [finding for finding in report.findings if finding.check not in OF_TESTS]
 

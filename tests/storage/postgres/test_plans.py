@@ -2,42 +2,14 @@
 
 from collections.abc import Iterator
 
-import attrs
 import psycopg
 import pytest
 
+from tests.storage.postgres.plans import BIG, MANY, Recorder
 from tests.support.postgres import database
 from warren.storage.postgres import inbox, queries
-from warren.storage.postgres.driver import Row, Value
+from warren.storage.postgres.driver import Value
 from warren.storage.postgres.lease import Holder
-
-MANY = """
-    INSERT INTO warren.sessions (session_id, created_at, updated_at, state, model, turns, steps, message_count,
-        last_seq, head, labels, marks, details)
-    SELECT 's' || i, i, (i * 7919) % 20000, CASE WHEN i % 10 = 0 THEN 1 ELSE 0 END, 'm', 1, 1, 2, 3, 0, '{}',
-        CASE WHEN i % 500 = 0 THEN ARRAY['["a","b"]'] ELSE '{}' END, '{}' FROM generate_series(1, 20000) i;
-    INSERT INTO warren.messages SELECT i, p, 0, 'x' FROM generate_series(1, 20000) i, generate_series(0, 1) p;
-    INSERT INTO warren.events SELECT i, p, p, 0, 'x', NULL FROM generate_series(1, 20000) i, generate_series(1, 3) p;
-    ANALYZE
-"""
-BIG = ("sessions", "messages", "events")
-
-
-@attrs.define
-class Recorder:
-    """A connection that notes its statements and finds nothing."""
-
-    noted: list[tuple[str, tuple[Value, ...]]] = attrs.field(factory=list)
-
-    async def fetch(self, sql: str, *values: Value) -> list[Row]:
-        self.noted.append((sql, values))
-        return [(0,)] if "pg_current_snapshot()" in sql and "FROM" not in sql else []  # it has to have a row
-
-    async def script(self, _sql: str) -> int:
-        return 0
-
-    async def roll_back(self) -> None:
-        pass
 
 
 async def statements() -> list[tuple[str, tuple[Value, ...]]]:
@@ -47,10 +19,10 @@ async def statements() -> list[tuple[str, tuple[Value, ...]]]:
         queries.load(db, "s5", 1),  # type: ignore[arg-type]
         queries.record(db, "s5"),  # type: ignore[arg-type]
         queries.is_of(db, "default", "s5"),  # type: ignore[arg-type]
-        queries.history(db, "s5", 0, 100),  # type: ignore[arg-type]
+        queries.history(db, "s5", "default", 0, 100),  # type: ignore[arg-type]
         queries.messages(db, "s5", 0, 100),  # type: ignore[arg-type]
         queries.replay(db, "s5", 0, 1000),  # type: ignore[arg-type]
-        queries.lost(db, "s5", 2, me),  # type: ignore[arg-type]
+        queries.lost(db, "s5", "default", 2, me),  # type: ignore[arg-type]
         queries.sessions_that_wait(db, 1),  # type: ignore[arg-type]
         queries.was_told(db, "s5", "i", "p", "t"),  # type: ignore[arg-type]
         queries.named(db, "default", "p"),  # type: ignore[arg-type]
@@ -62,15 +34,19 @@ async def statements() -> list[tuple[str, tuple[Value, ...]]]:
         queries.nodes(db, 1),  # type: ignore[arg-type]
         inbox.waiting(db, "s5"),  # type: ignore[arg-type]
         *(
-            queries.listing(
+            queries.listing(db, "default", offset=100, limit=50, include_archived=archived, keys=keys)  # type: ignore[arg-type]
+            for keys in (None, [5, 6])
+            for archived in (False, True)
+        ),
+        *(
+            queries.marked(
                 db,  # type: ignore[arg-type]
                 "default",
                 offset=100,
                 limit=50,
-                labels=labels,
+                labels={"a": "b"},
                 include_archived=archived,
             )
-            for labels in ({}, {"a": "b"})
             for archived in (False, True)
         ),
     ]
