@@ -252,11 +252,13 @@ class Service(Reads):
             return await reply.wait()
 
     @keywords_of(CompactRequest)
-    @guarded
+    @scoped
     async def compact(self, wanted: CompactRequest) -> CompactionEntry:
         """See SessionService."""
         if not self.capabilities().session_compaction:
-            raise _no_compaction()
+            raise _no_compaction()  # whatever the session, so before it is looked up
+        if not self.has_live(wanted.session_id):
+            await self.find(wanted.session_id)
         return await self._turn(wanted.session_id, Compact(wanted.instructions))
 
     # -- forks and labels

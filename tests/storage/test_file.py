@@ -26,7 +26,7 @@ from warren.storage.maintenance.doctor import examine
 from warren.storage.maintenance.memory import examine_memory
 from warren.storage.memory import FileMemory
 from warren.storage.sqlite import SqliteStore
-from warren.storage.sqlite.file import FILE_NAME, open_writer
+from warren.storage.sqlite.file import FILE_NAME, VERSION, open_writer
 
 
 def mode(path: Path) -> int:
@@ -107,12 +107,12 @@ async def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
         await written(store, turn("a"))
     path = tmp_path / "store" / FILE_NAME
     db = apsw.Connection(str(path))
-    db.pragma("user_version", 7)
+    db.pragma("user_version", VERSION + 1)
     db.close()
     before = path.read_bytes()
     error = await refused(tmp_path / "store")
     assert (error.cause, error.retryable) == ("newer_schema", False)
-    assert "version 7" in error.message
+    assert f"version {VERSION + 1}" in error.message
     assert str(path) in error.message
     assert path.read_bytes() == before
 
