@@ -3,19 +3,21 @@
 import contextlib
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import attrs
 import trio
 
 from warren.actors.counters import Counters, ModelCounters
+from warren.compaction.layout import estimate, size_of
 from warren.config import RetryPolicy
 from warren.errors import ProviderError, WarrenError
 from warren.events import Event, ReasoningDelta, Retrying, TextDelta
 from warren.fields import encodable
-from warren.messages import AssistantMessage, TextBlock
+from warren.messages import AssistantMessage, Message, TextBlock
 from warren.model import ModelChoice, ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, WholePieces
+from warren.transcript import Continued, Transcript
 from warren.usage import Usage
 from warren.values import define
 
@@ -63,6 +65,8 @@ class ModelCall:
 
     Attributes:
         emit: publishes an event.
+        book: charges the tokens, by an estimate, of an attempt that has shown a piece and then failed or was cancelled.
+            The caller charges those of the reply.
         policy: the retries.
         counters: counts the attempts.
         text: the published text of the answer, which is kept if the call is interrupted.
@@ -70,12 +74,14 @@ class ModelCall:
     """
 
     emit: Callable[[Event], object]
+    book: Callable[[Usage], None]
     policy: RetryPolicy
     counters: Counters = attrs.field(factory=Counters)
     text: PublishedText = attrs.field(factory=PublishedText)
     reasoning: PublishedText = attrs.field(factory=PublishedText)
     _counts: ModelCounters | None = None  # until the first piece of an attempt
     _began: float = 0.0
+    _shown: int = 0  # bytes of the pieces of the attempt
 
     async def run(self, choice: ModelChoice, request: ModelRequest) -> ModelReply:
         """Return the model's reply.
@@ -106,7 +112,8 @@ class ModelCall:
 
     async def _attempt(self, choice: ModelChoice, request: ModelRequest, counts: ModelCounters) -> ModelReply:
         pieces = WholePieces(self._piece)
-        self._counts, self._began = counts, trio.current_time()
+        self._counts, self._began, self._shown = counts, trio.current_time(), 0
+        reply = None
         try:
             reply = await choice.provider.complete(request, pieces)
         except WarrenError as exc:
@@ -120,6 +127,8 @@ class ModelCall:
             raise error from exc
         finally:
             pieces.end()
+            if reply is None and self._shown:  # the provider's own counts are lost, but it charges for them
+                self.book(Usage(estimate(_size(request.messages)), estimate(self._shown), estimated=True))
         counts.called(trio.current_time() - self._began, reply.usage)
         return reply
 
@@ -129,13 +138,14 @@ class ModelCall:
             self._counts = None
         # Not a match: its class patterns take twice the time, and pieces are the most frequent values here.
         if isinstance(piece, TextPiece):
+            self._shown += len(piece.text.encode())
             if fresh := self.text.fresh(piece.text):
                 self.emit(TextDelta(fresh))
         # A host's provider may emit other values in spite of the types; they are skipped.
-        elif isinstance(piece, ReasoningPiece) and (  # type: ignore[redundant-expr]
-            fresh := self.reasoning.fresh(piece.text)
-        ):
-            self.emit(ReasoningDelta(fresh))
+        elif isinstance(piece, ReasoningPiece):
+            self._shown += len(piece.text.encode())
+            if fresh := self.reasoning.fresh(piece.text):
+                self.emit(ReasoningDelta(fresh))
 
 
 async def ask_aside(
@@ -147,15 +157,26 @@ async def ask_aside(
     *,
     counters: Counters,
 ) -> ModelReply:
-    """Call a model without publishing its pieces: `emit` gets only the retries. `book` gets the tokens."""
+    """Call a model without publishing its pieces: `emit` gets only the retries.
+
+    `book` gets the tokens, also those of failed attempts.
+    """
 
     def only_retries(event: Event) -> None:
         if isinstance(event, Retrying):
             emit(event)
 
-    reply = await ModelCall(only_retries, policy, counters).run(choice, request)
+    reply = await ModelCall(only_retries, book, policy, counters).run(choice, request)
     book(reply.usage)
     return reply
+
+
+def _size(messages: Sequence[Message]) -> int:
+    if isinstance(messages, Transcript):
+        return messages.size
+    if isinstance(messages, Continued):
+        return _size(messages.context) + _size(messages.asked)
+    return sum(map(size_of, messages))
 
 
 def _too_long(policy: RetryPolicy, error: ProviderError) -> bool:

@@ -316,7 +316,7 @@ class Turn:
             session_id=self.record.session_id,
         )
         plan.meter.charge(steps=1)
-        self._call = ModelCall(self.emit, plan.retry, plan.counters)
+        self._call = ModelCall(self.emit, plan.charge, plan.retry, plan.counters)
         try:
             reply = await self._call.run(plan.choice, request)
         except ProviderError as exc:
@@ -378,9 +378,6 @@ class Turn:
         """Complete the messages after an abrupt end: keep partial text, give every open call a result."""
         if self._call is not None and (partial := self._call.partial()) is not None:
             self.text, self.stop_reason = partial.text, partial.stop_reason
-            # Partial text has cost tokens, even if the provider could not report them any more.
-            output = estimate(len(partial.text.encode()))
-            self.plan.charge(Usage(estimate(self.context.size), output, estimated=True))
             self.context.append(partial)
         if self._tool_run is not None:
             self._tool_run.close(reason)

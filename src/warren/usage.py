@@ -32,8 +32,8 @@ class Usage:
 
     @property
     def known_cost(self) -> Decimal | None:
-        """The cost; 0 before the first call, and None if it is unknown."""
-        return self.cost if self.total_tokens else Decimal()
+        """The cost; 0 before the first call, and None if it is unknown. A provider may tell a cost without tokens."""
+        return Decimal() if self.cost is None and not self.total_tokens else self.cost
 
     @property
     def total_tokens(self) -> int:
@@ -54,9 +54,9 @@ class Usage:
         if self.cost is None and other.cost is None:  # of a model without prices: nothing to add up
             return None
         one, two = self.known_cost, other.known_cost
-        if one is None or two is None:
+        if one is None or two is None or (self.cost is None and other.cost is None):
             return None
-        return one + two if self.total_tokens or other.total_tokens else None
+        return one + two
 
 
 NO_USAGE: Final = Usage()

@@ -97,6 +97,10 @@ def test_one_unknown_cost_makes_the_sum_unknown() -> None:
     known_, unknown = Usage(1, 1, cost=Decimal(1)), Usage(1, 1)
     assert (known_ + unknown).cost is None
     assert (known_ + unknown + known_).known_cost is None
+    told = Usage(cost=Decimal("0.5"))  # a provider that counts no tokens
+    assert (Usage() + told + known_).cost == Decimal("1.5")
+    assert (told + unknown).known_cost is None
+    assert told.known_cost == Decimal("0.5")
     assert (Usage() + known_).cost == (known_ + Usage()).cost == Decimal(1)
     assert (Usage() + Usage()).cost is None
     assert Usage().known_cost == 0

@@ -123,7 +123,11 @@ async def test_an_interrupt_at_each_step(tmp_path: Path, *, stored: bool, where:
         end = ["compaction_completed", "turn_started"] if where in NEW else ["compaction_failed"]
         assert names(recorder.envelopes)[-2 - len(end) :] == ["compaction_started", *end, "run_failed"]
         spent = (await service.read(session_id)).billing.usage
-        assert spent == (before if where == "summary" else before + SUMMARY)
+        if where == "summary":  # the part that had arrived counts by an estimate
+            assert spent.estimated
+            assert spent.output_tokens > before.output_tokens
+        else:
+            assert spent == before + SUMMARY
         await check_end(service, session_id, stage, recorder, new=where in NEW)
 
 

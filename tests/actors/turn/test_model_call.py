@@ -8,15 +8,17 @@ import trio
 
 from tests.support.models import Emit, FunctionModel, reply
 from warren.actors.turn.model_call import ModelCall, retry_delay
+from warren.compaction.layout import estimate
 from warren.config import RetryPolicy
 from warren.errors import ProviderError
 from warren.events import Event, ReasoningDelta, Retrying, TextDelta
-from warren.messages import AssistantMessage, TextBlock
+from warren.messages import AssistantMessage, TextBlock, UserMessage
 from warren.model import ModelChoice, ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece
+from warren.usage import Usage
 
 pytestmark = pytest.mark.virtual_time
 CALM = RetryPolicy(max_attempts=4, initial_delay=1.0, factor=3.0, jitter=0.0, max_delay=5.0, max_retry_after=10.0)
-REQUEST = ModelRequest("test", [])
+REQUEST = ModelRequest("test", [UserMessage("hello")])
 
 
 @attrs.define
@@ -40,13 +42,14 @@ class Attempts:
 
 @attrs.define
 class Run:
-    """A finished call: its events, its times of day, its answer or error."""
+    """A finished call: its events, its times of day, its answer or error, and the tokens of failed attempts."""
 
     events: list[Event]
     attempts: list[float]
     reply: ModelReply | None
     error: ProviderError | None
     call: ModelCall
+    booked: list[Usage]
 
     @property
     def text(self) -> str:
@@ -62,15 +65,16 @@ class Run:
 async def run(*plan: list[Piece | ProviderError], policy: RetryPolicy = CALM) -> Run:
     """Make one call."""
     events: list[Event] = []
+    booked: list[Usage] = []
     model = Attempts(list(plan))
-    call = ModelCall(events.append, policy)
+    call = ModelCall(events.append, booked.append, policy)
     began = trio.current_time()
     answer, error = None, None
     try:
         answer = await call.run(ModelChoice(model, "test"), REQUEST)
     except ProviderError as exc:
         error = exc
-    return Run(events, [time - began for time in model.times], answer, error, call)
+    return Run(events, [time - began for time in model.times], answer, error, call, booked)
 
 
 def failure(*, retryable: bool = True, retry_after: float | None = None) -> ProviderError:
@@ -180,6 +184,20 @@ async def test_what_was_shown_is_kept_of_a_failed_call() -> None:
     assert done.call.partial() == AssistantMessage((TextBlock("half"),), "cancelled")
 
 
+async def test_failed_attempts_are_booked() -> None:
+    """Each attempt that has shown text or reasoning is booked once, by an estimate; the others are not."""
+    broken = ProviderError("broken", retryable=True)
+    done = await run([broken], [ReasoningPiece("think " * 20), TextPiece("x" * 40), broken], [TextPiece("x" * 80)])
+    (one,) = done.booked
+    assert one.estimated
+    assert one.input_tokens > 0
+    assert one.output_tokens == estimate(160)
+    done = await run(
+        [TextPiece("half"), broken], [TextPiece("half"), broken], policy=attrs.evolve(CALM, max_attempts=2)
+    )
+    assert len(done.booked) == 2
+
+
 async def test_nothing_said_leaves_no_partial_answer() -> None:
     """A call that only reasoned leaves no message: providers refuse reasoning that is cut."""
     done = await run([ReasoningPiece("hm"), failure(retryable=False)])
@@ -194,10 +212,12 @@ async def test_a_bug_in_a_provider_is_a_provider_error() -> None:
         raise ZeroDivisionError("division by zero")
 
     events: list[Event] = []
+    booked: list[Usage] = []
     with pytest.raises(ProviderError, match="ZeroDivisionError: division by zero") as caught:
-        await ModelCall(events.append, CALM).run(ModelChoice(FunctionModel(broken), "test"), REQUEST)
+        await ModelCall(events.append, booked.append, CALM).run(ModelChoice(FunctionModel(broken), "test"), REQUEST)
     assert caught.value.cause == "provider_bug"
     assert events == []
+    assert booked == []
 
 
 async def test_what_is_no_piece_is_passed_over() -> None:

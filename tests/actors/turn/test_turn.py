@@ -193,6 +193,24 @@ async def test_a_failed_turn_keeps_what_was_said() -> None:
         assert (await transcript(service, session_id))[1] == AssistantMessage((TextBlock("I was about"),), "cancelled")
 
 
+async def test_an_answer_that_cannot_be_kept_is_charged_once() -> None:
+    """Its tokens are those that the provider told: no estimate of its text is added."""
+
+    async def odd(_request: ModelRequest, emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        emit(TextPiece("see"))
+        call = ToolUseBlock("c1", "wait", {"seconds": object()})
+        return reply("see", call, usage=Usage(7, 5))
+
+    recorder = Recorder()
+    async with open_runtime(FunctionModel(odd)) as service:
+        session_id = await new_session(service)
+        with pytest.raises(ProviderError, match="cannot be kept"):
+            await service.start_turn(session_id, "hello", on_event=recorder)
+        usage = (await service.read(session_id)).billing.usage
+        assert (usage.input_tokens, usage.output_tokens, usage.estimated) == (7, 5, False)
+
+
 async def test_an_interrupted_answer() -> None:
     """The stream ends with the cause, the partial text is kept as cancelled, the caller gets AGENT_ERROR."""
     recorder = Recorder()
