@@ -90,6 +90,8 @@ def _json(column: str) -> str:
     return f"coalesce({mark} || to_json({column})::text || {mark}, 'null')"
 
 
+_TENANTS: Final = f"SELECT DISTINCT tenant FROM warren.sessions WHERE {_AFTER}"
+_OF_TENANT: Final = f"SELECT key FROM warren.sessions WHERE tenant = %s AND state <> {DELETED} ORDER BY key"
 _INDEX: Final = f"""
     SELECT string_agg(line, '' ORDER BY key), max(key) FROM (
         SELECT key, '{{"id":' || {_json("session_id")} || ',"title":' || {_json("title")} || ',"created_at":"'
@@ -97,7 +99,7 @@ _INDEX: Final = f"""
             || ',"message_count":' || message_count || ',"archived":'
             || CASE WHEN state = {ARCHIVED} THEN 'true' ELSE 'false' END || ',"model":' || {_json("model")}
             || ',"labels":' || labels || '}}' || chr(10) AS line
-        FROM warren.sessions WHERE key > %s AND state <> {DELETED} ORDER BY key LIMIT {SESSIONS_AT_ONCE}
+        FROM warren.sessions WHERE key = ANY(%s) AND state <> {DELETED}
     ) AS page
 """
 _ESCAPED: Final = re.compile(_SPECIAL + b"(.*?)" + _SPECIAL)
@@ -223,12 +225,17 @@ class DatabaseFeed:
         row = self._db.execute(_SUMMARY, (session.key,)).fetchone()
         return None if row is None else unescaped(row[0]).encode()
 
-    def index(self) -> Iterator[LineRun]:
+    def tenants(self, after: Change) -> list[str]:
         """See Feed."""
-        last = -1
-        while (page := self._page(_INDEX, last)) is not None:
-            yield LineRun(_ESCAPED.sub(_unescaped, page.data) if _SPECIAL in page.data else page.data, page.last)
-            last = page.last
+        return [tenant for (tenant,) in self._db.execute(_TENANTS, (max(0, after.number), after.key))]
+
+    def index(self, tenant: str) -> Iterator[LineRun]:
+        """See Feed. The keys come from an index of tenants; rows in their own order would be those of all tenants."""
+        keys = [key for (key,) in self._db.execute(_OF_TENANT, (tenant,))]
+        for start in range(0, len(keys), SESSIONS_AT_ONCE):
+            page = self._page(_INDEX, keys[start : start + SESSIONS_AT_ONCE])
+            if page is not None:
+                yield LineRun(_ESCAPED.sub(_unescaped, page.data) if _SPECIAL in page.data else page.data, page.last)
 
     def _page(self, sql: str, *values: Any) -> LineRun | None:
         data, last = self._one(sql, *values)

@@ -16,7 +16,8 @@ from warren.values import frozen
 
 _SAFE: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _NOT_THERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
-_UNFINISHED: Final = ".tmp"
+_NOT_EMPTY: Final = frozenset({errno.ENOTEMPTY, errno.EEXIST})
+UNFINISHED: Final = ".tmp"
 
 
 class Disk:
@@ -59,6 +60,10 @@ class Disk:
     def remove_tree(self, name: str, folder: int) -> None:
         """Remove a folder with its contents; links in it are removed, not followed."""
         shutil.rmtree(name, dir_fd=folder)
+
+    def remove_folder(self, name: str, folder: int) -> None:
+        """Remove an empty folder."""
+        os.rmdir(name, dir_fd=folder)
 
 
 @contextlib.contextmanager
@@ -141,7 +146,7 @@ class Folder:
 
         With `sync` the contents are on the disk before the name is, so a power cut leaves no empty file.
         """
-        unfinished, size = name + _UNFINISHED, 0
+        unfinished, size = name + UNFINISHED, 0
         try:
             with self._new(unfinished) as file:
                 for part in parts:
@@ -165,6 +170,14 @@ class Folder:
                 if not stat.S_ISDIR(os.stat(name, dir_fd=self.fd, follow_symlinks=False).st_mode):
                     raise
                 self.disk.remove_tree(name, self.fd)
+
+    def remove_empty(self, name: str) -> None:
+        """Remove a folder in it if nothing is in that. A missing one, or a file, is no error."""
+        try:
+            self.disk.remove_folder(name, self.fd)
+        except OSError as exc:
+            if exc.errno not in _NOT_THERE | _NOT_EMPTY:
+                raise
 
     def sync(self, *names: str) -> None:
         """Have files of it, those that are there, and its list of names on the disk itself."""

@@ -8,11 +8,13 @@ from typing import Any, Final, Protocol
 from warren.errors import WarrenError
 from warren.records import SessionRecord
 from warren.storage.projection.formats import Change, Mark, Witness
+from warren.storage.rows import COLUMNS
 from warren.values import frozen
 
 EVENTS_AT_ONCE: Final = 500
 SESSIONS_AT_ONCE: Final = 2_000
 _LINE: Final = re.compile(rb'^(.*?"seq":(\d+),.*?"event":).*?(?:"first_seq":(\d+))?\}$', re.DOTALL)
+_TENANT: Final = COLUMNS.split(", ").index("tenant")
 NO_TIME: Final = "1970-01-01T00:00:00Z"
 """The time of an event with a damaged time."""
 DAMAGED: Final = """
@@ -39,6 +41,11 @@ class Changed:
     session_id: str
     _columns: tuple[Any, ...]
     _record_of: Callable[[tuple[Any, ...]], SessionRecord]
+
+    @property
+    def tenant(self) -> str:
+        """The tenant that it belongs to, as it stands there."""
+        return str(self._columns[_TENANT])
 
     @property
     def key(self) -> int:
@@ -121,8 +128,12 @@ class Feed(Protocol):
         """Return the summary of a session's newest compaction."""
         ...
 
-    def index(self) -> Iterator[LineRun]:
-        """Yield the lines of the index, page by page."""
+    def tenants(self, after: Change) -> list[str]:
+        """Return the tenants with a session that was changed after a change, tombstones included."""
+        ...
+
+    def index(self, tenant: str) -> Iterator[LineRun]:
+        """Yield the lines of the index of one tenant, page by page."""
         ...
 
 

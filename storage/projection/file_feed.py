@@ -5,6 +5,7 @@ Lines are made in C and leave by the page, so that the interpreter has next to n
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
 import contextlib
+import json
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -57,6 +58,8 @@ _EVENTS: Final = f"""
         FROM events WHERE session = ?2 AND seq >= ?3 ORDER BY seq LIMIT ?4
     )
 """
+_TENANTS: Final = "SELECT DISTINCT CAST(tenant AS BLOB) FROM sessions WHERE (change, key) > (?, ?)"
+_OF_TENANT: Final = f"SELECT key FROM sessions WHERE tenant = ? AND state <> {DELETED} ORDER BY key"
 _INDEX: Final = f"""
     SELECT CAST(group_concat(line, '' ORDER BY key) AS BLOB), max(key) FROM (
         SELECT key, json_object(
@@ -65,7 +68,7 @@ _INDEX: Final = f"""
             'message_count', message_count, 'archived', json(iif(state = {ARCHIVED}, 'true', 'false')), 'model', model,
             'labels', json(iif(json_valid(labels), labels, '{{}}'))
         ) || char(10) AS line
-        FROM sessions WHERE key > ? AND state <> {DELETED} ORDER BY key LIMIT ?
+        FROM sessions WHERE key IN (SELECT value FROM json_each(?)) AND state <> {DELETED}
     )
 """
 
@@ -169,12 +172,17 @@ class FileFeed:
         found: bytes | None = self._db.execute(_SUMMARY, (session.key,)).get
         return found
 
-    def index(self) -> Iterator[LineRun]:
+    def tenants(self, after: Change) -> list[str]:
         """See Feed."""
-        last = -1
-        while (page := self._page(_INDEX, (last, SESSIONS_AT_ONCE))) is not None:
-            yield page
-            last = page.last
+        return [tenant.decode(errors="replace") for (tenant,) in self._db.execute(_TENANTS, after)]
+
+    def index(self, tenant: str) -> Iterator[LineRun]:
+        """See Feed. The keys come from an index of tenants; rows in their own order would be those of all tenants."""
+        keys = [key for (key,) in self._db.execute(_OF_TENANT, (tenant,))]
+        for start in range(0, len(keys), SESSIONS_AT_ONCE):
+            page = self._page(_INDEX, (json.dumps(keys[start : start + SESSIONS_AT_ONCE]),))
+            if page is not None:
+                yield page
 
     def _page(self, sql: str, values: tuple[Any, ...]) -> LineRun | None:
         data, last = self._db.execute(sql, values).get

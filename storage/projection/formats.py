@@ -4,23 +4,43 @@ import re
 from typing import Final, NamedTuple
 
 from warren import codec
+from warren.principals import TENANT
 from warren.records import SessionRecord
 from warren.values import frozen
 from warren.views import view_of
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Of the files; those of another one are made anew."""
 SESSION: Final = "session.json"
 EVENTS: Final = "events.jsonl"
 SUMMARY: Final = "summary.txt"
 INDEX: Final = "index.jsonl"
-CHECKPOINT: Final = "checkpoint.json"
+CHECKPOINT: Final = ".checkpoint.json"
+"""Begins with a dot, as no tenant does: the folders of tenants are beside it."""
 _ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.ASCII)
+_CAPITAL: Final = re.compile("[A-Z]")
+_ENCODED: Final = re.compile("%([0-9a-f]{2})")
 
 
 def is_session_id(text: str) -> bool:
     """Tell whether this is an id as `warren.ids` mints them: only such a one becomes the name of a folder."""
     return _ID.fullmatch(text) is not None
+
+
+def folder_of_tenant(tenant: str) -> str | None:
+    """Return the name of a tenant's folder; None if this is no name of a tenant.
+
+    A capital is percent-encoded, so that names that differ only in case have two folders on every file system.
+    """
+    if TENANT.fullmatch(tenant) is None:
+        return None
+    return _CAPITAL.sub(lambda found: f"%{ord(found[0]):02x}", tenant)
+
+
+def tenant_of_folder(name: str) -> str | None:
+    """Return the tenant that a folder is of; None if the name is that of no tenant's folder."""
+    tenant = _ENCODED.sub(lambda found: chr(int(found[1], 16)), name)
+    return tenant if folder_of_tenant(tenant) == name else None
 
 
 class Change(NamedTuple):

@@ -1,13 +1,16 @@
-"""index.jsonl: one line a session, written whole, and seldom enough to cost little however many there are."""
+"""index.jsonl of each tenant: a line a session, written whole, and seldom: it costs little however many there are."""
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
 from typing import Final
 
+import attrs
+
 from warren.storage.projection.disk import Folder
 from warren.storage.projection.feed import Feed
-from warren.storage.projection.formats import INDEX, Change
+from warren.storage.projection.formats import INDEX, Change, folder_of_tenant, tenant_of_folder
 from warren.values import define
 
 SHARE: Final = 0.04
@@ -21,14 +24,15 @@ NOTHING: Final = Change(-1, 0)
 
 @define(eq=False)
 class Index:
-    """The file that lists the sessions.
+    """The files that list the sessions, one in the folder of each tenant.
 
     Attributes:
-        folder: its folder.
+        folder: the folder of the tenants' folders.
         clock: seconds, of any beginning.
-        shown: the last change that it shows; `NOTHING` if it has to be written anyway.
-        seconds: how long writing it took.
-        due: when it may be written again.
+        shown: the last change that all of them show; `NOTHING` if they have to be written anyway.
+        seconds: how long the last write of those that had changed took.
+        due: when they may be written again.
+        unsynced: folders of tenants with a new file that may not be on the disk itself; the caller empties it.
     """
 
     folder: Folder
@@ -36,31 +40,65 @@ class Index:
     shown: Change = NOTHING
     seconds: float = 0.0
     due: float = 0.0
+    unsynced: set[str] = attrs.field(factory=set)
+    _known: set[str] = attrs.field(factory=set)
+    _look: float = 0.0
 
     def go_on(self, shown: Change, seconds: float) -> None:
-        """Take over from another process, which wrote it when the file says."""
+        """Take over from another process, which wrote them when the files say."""
         self.shown, self.seconds = shown, seconds
+        self._known = {name for name in self.folder.names() if tenant_of_folder(name) is not None}
         self.due = self.clock() + min(self._pause(), max(0.0, self._pause() - self._age()))
 
-    def is_behind(self, newest: Change) -> bool:
-        """Tell whether it is not as of the newest change, or not there."""
-        return self.shown != newest or not self.folder.has(INDEX)
+    def bring_forward(self, feed: Feed, newest: Change) -> None:
+        """Write the files of the tenants with changes as of a change or later, and those that are missing.
 
-    def write(self, feed: Feed, newest: Change) -> None:
-        """Write it as of a change or later. Raises OSError and the errors of the feed."""
-        began = self.clock()
+        Raises OSError if one of them cannot be written, when the others are; and the errors of the feed.
+        """
+        began, fault = self.clock(), None
+        tenants = set(self._missing(began))
+        if self.shown != newest:
+            tenants.update(feed.tenants(self.shown))
+        elif not tenants:
+            return
         try:
-            self.folder.replace(INDEX, (page.data for page in feed.index()))
+            for tenant in tenants:
+                try:
+                    self._write(feed, tenant)
+                except OSError as exc:
+                    fault = exc
+            if fault is not None:
+                raise fault
             self.shown = newest
         finally:
             self.seconds = self.clock() - began
             self.due = self.clock() + self._pause()
 
+    def _write(self, feed: Feed, tenant: str) -> None:
+        name = folder_of_tenant(tenant)
+        if name is None:  # a damaged row; its session is left out and logged
+            return
+        with self.folder.inner(name) as folder:
+            folder.replace(INDEX, (page.data for page in feed.index(tenant)))
+        self.unsynced.add(name)
+        self._known.add(name)
+
+    def _missing(self, began: float) -> list[str]:
+        """Return tenants without their file. With many tenants it looks more seldom."""
+        if began < self._look:
+            return []
+        missing = [name for name in self._known if self._written_at(name) is None]
+        self._look = self.clock() + max(PAUSE, (self.clock() - began) / SHARE)
+        return [tenant for name in missing if (tenant := tenant_of_folder(name)) is not None]
+
     def _pause(self) -> float:
         return max(PAUSE, self.seconds / SHARE)
 
     def _age(self) -> float:
-        try:
-            return time.time() - os.stat(INDEX, dir_fd=self.folder.fd, follow_symlinks=False).st_mtime
-        except OSError:
-            return self._pause()
+        times = [at for name in self._known if (at := self._written_at(name)) is not None]
+        return time.time() - max(times) if times else self._pause()
+
+    def _written_at(self, name: str) -> float | None:
+        with contextlib.suppress(OSError):
+            return os.stat(f"{name}/{INDEX}", dir_fd=self.folder.fd, follow_symlinks=False).st_mtime
+        return None

@@ -21,6 +21,7 @@ from warren.storage.projection.formats import (
     Checkpoint,
     Mark,
     checkpoint_of,
+    folder_of_tenant,
     is_session_id,
     mark_of,
 )
@@ -28,8 +29,10 @@ from warren.storage.projection.index import QUICK, Index
 from warren.storage.projection.session_files import bring_forward
 from warren.values import define
 
+TENANTS: Final = "tenants"
+"""The folder, in that of the store, that holds a folder a tenant, and the checkpoint."""
 SESSIONS: Final = "sessions"
-"""The folder, in that of the store, that holds a folder a session, and the checkpoint."""
+"""The folder, in that of a tenant, that holds a folder a session."""
 AT_ONCE: Final = 64
 WITNESSES: Final = 32
 SYNC_EVERY: Final = 30.0
@@ -54,7 +57,7 @@ class Projection:
     Attributes:
         feed: the store.
         root: the store's folder.
-        folder: the one that holds the sessions'.
+        folder: the one that holds the tenants'.
         skipped: sessions that have no files, and why; kept over openings.
         clock: seconds, of any beginning.
         begun_at: the newest change when this opening began.
@@ -81,13 +84,13 @@ class Projection:
     _stuck_by: str = ""
     _index_trouble: str | None = None
     _durable: Change = START
-    _unsynced: set[str] = attrs.field(factory=set)
+    _unsynced: dict[str, set[str]] = attrs.field(factory=dict)
     _index: Index = attrs.field(init=False)
     _try_again: float = 0.0
     _sync: float = 0.0
 
     def __attrs_post_init__(self) -> None:
-        self._index = Index(self.root, self.clock)
+        self._index = Index(self.folder, self.clock)
 
     @classmethod
     def begin(
@@ -103,7 +106,7 @@ class Projection:
             work.cursor = work._durable = known.shown
             work._index.go_on(Change(known.indexed, known.indexed_key), known.index_seconds)
         elif raw is not None:
-            logger.warning("the projections in %s are not of this state of the store: they are made anew", SESSIONS)
+            logger.warning("the projections in %s are not of this state of the store: they are made anew", TENANTS)
             folder.remove(CHECKPOINT)
         return work
 
@@ -142,12 +145,12 @@ class Projection:
         """Write the index and the checkpoint now. In a `hurry` only if that is quick."""
         if not hurry or self._index.seconds < QUICK:
             self._write_index()
-        if not hurry or len(self._unsynced) <= SYNCED_SINGLY:
+        if not hurry or self._count_unsynced() <= SYNCED_SINGLY:
             self._write_checkpoint()
 
     def is_lost(self) -> bool:
         """Tell whether the folder was removed, or moved away."""
-        return not self.root.leads_to(SESSIONS, self.folder)
+        return not self.root.leads_to(TENANTS, self.folder)
 
     def close(self) -> None:
         """Close all files. Raises nothing."""
@@ -193,7 +196,7 @@ class Projection:
             if not self.stuck:
                 self._try_again = self.clock() + TRY_AGAIN
             self.stuck.setdefault(session.session_id, session.change)
-            self._stuck_by = f"{SESSIONS}/{session.session_id}: {exc}"
+            self._stuck_by = f"{TENANTS}/{session.tenant}/{SESSIONS}/{session.session_id}: {exc}"
         else:
             self.stuck.pop(session.session_id, None)
 
@@ -201,18 +204,24 @@ class Projection:
         if not is_session_id(session.session_id):
             self._skip(session.session_id, "this is no id of a session")
             return
-        self._unsynced.discard(session.session_id)
-        if session.deleted:
-            self.folder.remove(session.session_id)
+        tenant = folder_of_tenant(session.tenant)
+        if tenant is None:
+            self._skip(session.session_id, f"{session.tenant!r} is no name of a tenant")
             return
-        try:
-            self._write(session)
-        except StoreError as exc:
-            self._skip(session.session_id, exc.message)
+        with self.folder.inner(tenant) as folder, folder.inner(SESSIONS) as sessions:
+            unsynced = self._unsynced.setdefault(tenant, set())
+            if session.deleted:
+                unsynced.discard(session.session_id)
+                sessions.remove(session.session_id)
+                return
+            try:
+                unsynced.add(session.session_id)
+                self._write(session, sessions)
+            except StoreError as exc:
+                self._skip(session.session_id, exc.message)
 
-    def _write(self, session: Changed) -> None:
-        self._unsynced.add(session.session_id)
-        with self.folder.inner(session.session_id) as folder:
+    def _write(self, session: Changed, sessions: Folder) -> None:
+        with sessions.inner(session.session_id) as folder:
             raw = folder.read(SESSION)
             mark = None if raw is None else self._believed(mark_of(raw), session)
             bring_forward(folder, self.feed, session, mark)
@@ -230,12 +239,14 @@ class Projection:
         self.skipped[session_id] = why
 
     def _write_index(self) -> None:
-        if self._index.is_behind(self.newest):
-            try:
-                self._index.write(self.feed, self.newest)
-                self._index_trouble = None
-            except OSError as exc:
-                self._index_trouble = f"{INDEX}: {exc}"
+        try:
+            self._index.bring_forward(self.feed, self.newest)
+            self._index_trouble = None
+        except OSError as exc:
+            self._index_trouble = f"{INDEX}: {exc}"
+        for tenant in self._index.unsynced:
+            self._unsynced.setdefault(tenant, set())
+        self._index.unsynced.clear()
 
     def _write_checkpoint(self) -> None:
         """Have all that was written on the disk, and then say so there."""
@@ -258,13 +269,24 @@ class Projection:
             self._durable = reached
         self._sync = self.clock() + max(SYNC_EVERY, (self.clock() - began) / SYNC_SHARE)
 
+    def _count_unsynced(self) -> int:
+        return sum(1 + len(sessions) for sessions in self._unsynced.values())
+
     def _sync_files(self) -> None:
-        if len(self._unsynced) > SYNCED_SINGLY:
+        if self._count_unsynced() > SYNCED_SINGLY:
             self.folder.disk.sync_all()
         else:
-            for session_id in self._unsynced:
-                with nothing_there(), self.folder.inner(session_id, make=False) as folder:
-                    folder.sync(EVENTS, SUMMARY, SESSION)
+            for tenant, session_ids in self._unsynced.items():
+                with nothing_there(), self.folder.inner(tenant, make=False) as folder:
+                    self._sync_sessions(folder, session_ids)
+                    folder.sync(INDEX)
             self.folder.sync()
-            self.root.sync(INDEX)
+            self.root.sync()
         self._unsynced.clear()
+
+    def _sync_sessions(self, tenant: Folder, session_ids: set[str]) -> None:
+        with nothing_there(), tenant.inner(SESSIONS, make=False) as sessions:
+            for session_id in session_ids:
+                with nothing_there(), sessions.inner(session_id, make=False) as folder:
+                    folder.sync(EVENTS, SUMMARY, SESSION)
+            sessions.sync()

@@ -93,7 +93,11 @@ def test_projections_are_made_again_as_they_were(tmp_path: Path) -> None:
 def projected(folder: Path) -> dict[Path, bytes]:
     """Return the plain files beside the store."""
     store = folder / ".rkat"
-    found = [*store.glob("index.jsonl"), *store.glob("sessions/*/*.json*"), *store.glob("sessions/*/*.txt")]
+    found = [
+        *store.glob("tenants/*/index.jsonl"),
+        *store.glob("tenants/*/sessions/*/*.json*"),
+        *store.glob("tenants/*/sessions/*/*.txt"),
+    ]
     return {path: path.read_bytes() for path in found}
 
 

@@ -239,10 +239,10 @@ async def test_projections_of_what_is_gone_go(tmp_path: Path) -> None:
         if not number:
             back_up(config, tmp_path / "b")
     project(config)
-    folder = config.path / "sessions"
+    folder = config.path / "tenants" / "default" / "sessions"
     assert {each.name for each in folder.iterdir() if each.is_dir()} == set(ids)
     restore(tmp_path / "b", config, force=True)
-    assert [each for each in folder.iterdir() if each.is_dir()] == []
+    assert not folder.exists()
     project(config)
     assert {each.name for each in folder.iterdir() if each.is_dir()} == {ids[0]}
 

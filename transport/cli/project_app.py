@@ -12,9 +12,9 @@ from warren.transport.cli.options import gather, project_option, stored_options
 def project() -> None:
     """Look after the plain files that mirror the store.
 
-    They are in the store's folder, or in that of --project if the store is in a database: index.jsonl has a line for
-    each session, sessions/ID its session.json, events.jsonl and, once it was summarised, summary.txt. The process that
-    runs sessions keeps them up to date; nothing depends on them.
+    They are in the store's folder, or in that of --project if the store is in a database, and there in tenants/TENANT:
+    index.jsonl has a line for each session of the tenant, sessions/ID its session.json, events.jsonl and, once it was
+    summarised, summary.txt. The process that runs sessions keeps them up to date; nothing depends on them.
     """
 
 

@@ -80,3 +80,6 @@ class FaultyDisk(Disk):
 
     def remove_tree(self, name: str, folder: int) -> None:
         self.trouble.call(super().remove_tree, name, folder)
+
+    def remove_folder(self, name: str, folder: int) -> None:
+        self.trouble.call(super().remove_folder, name, folder)

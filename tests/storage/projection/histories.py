@@ -172,14 +172,18 @@ class World:
     def files(self) -> dict[str, bytes]:
         """Return every file of the projection but the checkpoint, and every folder, by its path."""
         root = self.config.path
-        found = {"index.jsonl": (root / "index.jsonl").read_bytes()} if (root / "index.jsonl").exists() else {}
-        for folder, _, names in os.walk(root / "sessions"):
+        found = {}
+        for folder, _, names in os.walk(root / "tenants"):
             found[str(Path(folder).relative_to(root))] = b""
-            for name in set(names) - {"checkpoint.json"}:
+            for name in set(names) - {".checkpoint.json"}:
                 path = Path(folder) / name
                 found[str(path.relative_to(root))] = path.read_bytes()
         return found
 
+    def tenant(self, name: str = "default") -> Path:
+        """Return the folder of a tenant."""
+        return self.config.path / "tenants" / name
+
     def path(self, session: int = 0, name: str = "") -> Path:
         """Return a session's folder, or a file in it."""
-        return self.config.path / "sessions" / IDS[session] / name
+        return self.tenant() / "sessions" / IDS[session] / name

@@ -17,7 +17,7 @@ def spoil(path: Path) -> None:
 
 def checkpoint(world: World) -> Path:
     """Return the checkpoint's file."""
-    return world.config.path / "sessions" / "checkpoint.json"
+    return world.config.path / "tenants" / ".checkpoint.json"
 
 
 def test_what_no_checkpoint_vouches_for_is_written_anew(world: World) -> None:
@@ -48,7 +48,7 @@ def test_what_the_checkpoint_vouches_for_is_kept(world: World) -> None:
     assert world.follower.status().written == 1
 
 
-@pytest.mark.parametrize("raw", [b"", b"{", b"null", b"\x00" * 300, b'{"format":99}', b'{"format":1,"change":-5}'])
+@pytest.mark.parametrize("raw", [b"", b"{", b"null", b"\x00" * 300, b'{"format":99}', b'{"format":2,"change":-5}'])
 def test_a_damaged_checkpoint_begins_anew(world: World, raw: bytes, caplog: pytest.LogCaptureFixture) -> None:
     """No line is there twice, nothing is missing, and it is said."""
     for session in range(3):
@@ -125,7 +125,7 @@ def test_another_store_in_the_same_folder(world: World) -> None:
         world.turn(5)
     files = world.settled()
     assert world.path(0, "session.json").exists()
-    assert len(files["index.jsonl"].splitlines()) == 1
+    assert len(files["tenants/default/index.jsonl"].splitlines()) == 1
     rebuilt = world.rebuilt()
     assert not world.path(0).exists()
     assert {name: data for name, data in files.items() if name in rebuilt} == rebuilt

@@ -1,0 +1,125 @@
+"""Each tenant has a folder of its own, and no file of it has anything of another tenant."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.storage.projection.faulty_disk import FaultyDisk, KilledError, Trouble
+from tests.storage.projection.histories import IDS, World
+from warren.storage.projection.formats import folder_of_tenant, tenant_of_folder
+
+
+def listed(world: World, folder: str) -> list[str]:
+    """Return the ids in the index of a tenant."""
+    lines = (world.tenant(folder) / "index.jsonl").read_bytes().splitlines()
+    return [json.loads(line)["id"] for line in lines]
+
+
+def of_two(world: World) -> dict[str, bytes]:
+    """Store two sessions of `acme` and one of `default`, and return the files."""
+    for session, tenant in enumerate(("acme", "default", "acme")):
+        world.turn(session, text=f"said in {tenant}", tenant=tenant)
+    return world.settled()
+
+
+def test_no_file_of_a_tenant_names_a_session_of_another(world: World) -> None:
+    """Neither the index nor any other file, after a rebuild as well."""
+    files = of_two(world)
+    assert (listed(world, "acme"), listed(world, "default")) == ([IDS[0], IDS[2]], [IDS[1]])
+    for name, data in files.items():
+        for session_id, tenant in zip(IDS[:3], ("acme", "default", "acme"), strict=True):
+            if not name.startswith(f"tenants/{tenant}/"):
+                assert session_id not in name
+                assert session_id.encode() not in data
+    assert files == world.rebuilt()
+
+
+def test_a_deletion_writes_the_index_of_its_tenant_alone(world: World) -> None:
+    """The session is gone from the files of its tenant; the index of the other one is the file that it was."""
+    of_two(world)
+    other = (world.tenant() / "index.jsonl").stat()
+    world.delete(0)
+    files = world.settled()
+    assert not any(IDS[0] in name for name in files)
+    assert (listed(world, "acme"), listed(world, "default")) == ([IDS[2]], [IDS[1]])
+    assert (world.tenant() / "index.jsonl").stat().st_ino == other.st_ino
+    assert files == world.rebuilt()
+
+
+def test_an_index_that_cannot_be_written_holds_no_tenant_up(world: World) -> None:
+    """The error is in the status; the other tenant's index is written, and this one when its place is free."""
+    (world.tenant("acme") / "index.jsonl").mkdir(parents=True)
+    of_two(world)
+    assert listed(world, "default") == [IDS[1]]
+    assert "index.jsonl" in str(world.follower.status().trouble)
+    (world.tenant("acme") / "index.jsonl").rmdir()
+    assert world.settled() == world.rebuilt()
+
+
+def test_names_that_differ_in_case_have_two_folders(world: World) -> None:
+    """Folders are in small letters, and each leads back to its tenant."""
+    for session, tenant in enumerate(("Acme", "acme", ".".join("AZ"), "checkpoint.json", "v1..2")):
+        world.turn(session, tenant=tenant)
+        folder = folder_of_tenant(tenant)
+        assert folder == str(folder).lower()
+        assert tenant_of_folder(str(folder)) == tenant
+    files = world.settled()
+    assert (listed(world, "%41cme"), listed(world, "acme")) == ([IDS[0]], [IDS[1]])
+    assert [tenant_of_folder(name) for name in ("Acme", "%61cme", ".checkpoint.json", "..")] == [None] * 4
+    assert files == world.rebuilt()
+
+
+@pytest.mark.parametrize("name", ["..", "a/b", "", ".hidden", "x" * 65, "a\n"])
+def test_another_name_is_no_folder(world: World, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The session is left out and logged; the others have their files."""
+    world.turn(0)
+    world.turn(1)
+    world.sql("UPDATE sessions SET tenant = ? WHERE session_id = ?", (name, IDS[0]))
+    files = world.settled()
+    assert IDS[0] in caplog.text
+    assert not any(IDS[0] in path for path in files)
+    assert listed(world, "default") == [IDS[1]]
+
+
+def former(world: World) -> dict[str, bytes]:
+    """Leave the files of two tenants as earlier versions had them; return the files that there should be."""
+    expected = of_two(world)
+    world.leave()
+    root = world.config.path
+    (root / "sessions").mkdir()
+    for path in root.glob("tenants/*/sessions/*"):
+        shutil.move(path, root / "sessions" / path.name)
+    shutil.rmtree(root / "tenants")
+    (root / "index.jsonl").write_text("of all tenants")
+    (root / "sessions" / "checkpoint.json").write_text('{"format":1}')
+    return expected
+
+
+def test_the_former_layout_is_removed_and_made_anew(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """The log says so once; a file of the user stays."""
+    expected = former(world)
+    root: Path = world.config.path
+    (root / "sessions" / "notes").write_text("of the user")
+    assert world.settled() == expected
+    assert not (root / "index.jsonl").exists()
+    assert [path.name for path in (root / "sessions").iterdir()] == ["notes"]
+    world.leave()
+    world.settled()
+    assert [text for text in caplog.messages if "former layout" in text] == caplog.messages
+    assert len(caplog.messages) == 1
+
+
+@pytest.mark.parametrize("call", range(1, 9))
+def test_killed_while_the_former_layout_is_removed(world: World, call: int) -> None:
+    """The next process removes the rest."""
+    expected = former(world)
+    world.disk = lambda: FaultyDisk(Trouble(kill_at=call))
+    with pytest.raises(KilledError):
+        world.step()
+    world.die()
+    world.disk = FaultyDisk.__mro__[1]
+    assert world.settled() == expected
+    assert not (world.config.path / "index.jsonl").exists()
+    assert list((world.config.path / "sessions").rglob("*")) == []
