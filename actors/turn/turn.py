@@ -372,7 +372,9 @@ class Turn:
     def _exhausted(self, use: Use) -> BudgetExhaustedError:
         kind = use.budget_type
         details = {"budget_type": kind, "used": use.used, "limit": use.limit}
-        return BudgetExhaustedError(f"the {kind} budget is used up", cause=kind, details=details)
+        problem = f"the {kind} budget "
+        problem += "cannot be kept: the cost of a call is unknown" if use.unknown else "is used up"
+        return BudgetExhaustedError(problem, cause=kind, details=details)
 
     def _close(self, reason: str) -> None:
         """Complete the messages after an abrupt end: keep partial text, give every open call a result."""

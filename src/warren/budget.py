@@ -72,11 +72,12 @@ NO_COST: Final = Decimal()
 
 @frozen
 class Use:
-    """One limit and its use."""
+    """One limit and its use; an `unknown` cost of a call counts as the whole limit."""
 
     budget_type: BudgetType
     used: float
     limit: float
+    unknown: bool = False
 
     def warning(self) -> BudgetWarning:
         """Return the event that warns of this use."""
@@ -120,7 +121,8 @@ class _Limit:
         return self.limit - self.used(meter)
 
     def use(self, meter: "Meter") -> Use:
-        return Use(self.budget_type, self.used(meter), self.limit)
+        unknown = getattr(meter, self.figure) is None or self.before is None
+        return Use(self.budget_type, self.used(meter), self.limit, unknown)
 
 
 @define

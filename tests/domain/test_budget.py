@@ -165,7 +165,7 @@ def test_an_unknown_cost_uses_all_up(before: Decimal | None) -> None:
     meter = Meter.of(NONE, Budget(max_cost=5.0), Spent(), before)
     if before is not None:
         meter.charge(Usage(1, 1))
-    assert meter.exhausted() == Use("cost", 5.0, 5.0)
+    assert meter.exhausted() == Use("cost", 5.0, 5.0, unknown=True)
 
 
 def test_the_cost_before_the_turn_counts_for_the_session() -> None:

@@ -51,7 +51,8 @@ def check(model: str, options: ModelOptions) -> None:
         raise FieldValueError("reasoning_tokens", f"{model} has no such cap; use `effort`")
     if budget is not None and not LEAST_BUDGET <= budget < (options.max_tokens or budget + 1):
         raise FieldValueError("reasoning_tokens", f"must be at least {LEAST_BUDGET} and below `max_tokens` for {model}")
-    if (asked or budget is not None) and options.temperature not in (None, 1):
+    reasons = asked or budget is not None or _ALWAYS.search(model)
+    if reasons and options.temperature not in (None, 1):
         raise FieldValueError("temperature", f"must be 1 while {model} reasons")
 
 

@@ -64,6 +64,7 @@ _BROKEN: Final = frozenset(
 )
 # These models reason by a budget of tokens, or not at all; later ones by levels, and they want signatures.
 _BUDGETED: Final = re.compile(r"gemini-[12]")
+_UNREASONING: Final = re.compile(r"gemini-(1|2\.0)")
 _PRO: Final = re.compile(r"gemini-2\.5-pro")
 _BUDGETS: Final[Mapping[Effort, int]] = {
     "none": 0,
@@ -100,6 +101,9 @@ class GeminiDialect:
     def check(self, model: str, options: ModelOptions) -> None:
         """Refuse options that a model does not have; see `dialect.ModelDialect`."""
         budgeted = _BUDGETED.search(model)
+        for name in ("effort", "reasoning_tokens"):
+            if getattr(options, name) is not None and _UNREASONING.search(model):
+                raise FieldValueError(name, f"{model} does not reason")
         if options.reasoning_tokens is not None and budgeted is None:
             raise FieldValueError("reasoning_tokens", f"{model} has no such cap; use `effort`")
         if options.effort == "none" and (budgeted is None or _PRO.search(model)):

@@ -109,6 +109,9 @@ async def test_chat() -> None:
         ("claude-opus-4-7", {"reasoning_tokens": 5000}, "$.reasoning_tokens"),
         (ALWAYS, {"reasoning_tokens": 5000}, "$.reasoning_tokens"),
         (ALWAYS, {"effort": "none"}, "$.effort"),
+        (ALWAYS, {"temperature": 0.5}, "$.temperature"),
+        ("gemini-2.0-flash", {"effort": "low"}, "$.effort"),
+        ("gemini-2.0-flash", {"reasoning_tokens": 2000}, "$.reasoning_tokens"),
     ],
 )
 async def test_refused_before_the_turn(model: str, options: dict[str, Any], path: str) -> None:
