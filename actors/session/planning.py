@@ -118,7 +118,8 @@ def tools_of(
         given_tools: tools that the host gave the session, or the caller the turn, by name. They replace others.
     """
     search = shared.memory.tools_of(record.session_id, record.tenant)
-    known = {**search, **comms.tools_of(record), **shared.tools, **given_tools}
+    own = {name: each for name, each in shared.tools.items() if each.tenant in (None, record.tenant)}
+    known = {**search, **comms.tools_of(record), **own, **given_tools}
     if shared.dynamic_tools is not None:
         known |= shared.dynamic_tools(record.session_id, known)
     if not known:

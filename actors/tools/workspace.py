@@ -1,4 +1,7 @@
-"""Makes the tools of a runtime by its settings: files, the shell, the web, the clock, skills."""
+"""Makes the tools of a runtime by its settings: files, the shell, the web, the clock, skills.
+
+The root is one folder, and commands can do all that Warren's user can: both are for the sessions of the default tenant.
+"""
 
 import os
 from collections.abc import Callable, Mapping
@@ -10,6 +13,7 @@ import trio
 from warren.errors import InvalidParamsError
 from warren.extras import missing
 from warren.fields import FieldValueError
+from warren.principals import DEFAULT_TENANT
 from warren.tool_config import ToolsConfig
 from warren.tools import Tool
 from warren.values import frozen
@@ -65,7 +69,8 @@ def _builtins(config: ToolsConfig) -> list[Tool]:
         from warren.actors.tools.files.tools import file_tools  # noqa: PLC0415 - it has an extra of its own
 
         root = config.root
-        found += _made(lambda: file_tools(root, writable=config.writable), "root")
+        made = _made(lambda: file_tools(root, writable=config.writable), "root")
+        found += [attrs.evolve(each, tenant=DEFAULT_TENANT) for each in made]
     if config.fetch:
         from warren.actors.tools.fetch import fetch_tool  # noqa: PLC0415 - few have it
 
@@ -84,7 +89,7 @@ def _shell(config: ToolsConfig, environ: Mapping[str, str]) -> list[Tool]:
 
     allow = (*ALLOWED, *config.env)
     made = shell_tool(config.root, environ=environ, allow_env=allow, timeout=config.shell_timeout)
-    return [attrs.evolve(made, category="shell")]
+    return [attrs.evolve(made, category="shell", tenant=DEFAULT_TENANT)]
 
 
 async def _skills(config: ToolsConfig) -> "Skills":

@@ -94,7 +94,8 @@ class ToolsConfig:
 
     Attributes:
         root: the folder whose files can be read, and in which commands start; None for no tools for files. Tools for
-            files or for fetching come with the tools of the clock.
+            files or for fetching come with the tools of the clock. Only sessions of the tenant `default` are offered
+            the tools for files and the shell: the folder is one for all.
         writable: whether the files can be written.
         shell: whether there is a tool that runs commands. Trap: commands can do all that Warren's user can, also
             outside of the root.

@@ -107,6 +107,7 @@ class Tool:
         is_async: whether `call` returns an awaitable.
         timeout: seconds that a call may take; None takes the runtime's limit.
         category: the kind of the tool, by which switches offer it and gates let its calls wait for approval.
+        tenant: the tenant whose sessions may be offered it; None for those of all tenants.
     """
 
     spec: ToolSpec
@@ -115,6 +116,7 @@ class Tool:
     timeout: float | None = attrs.field(default=None, validator=positive)
     category: Category = "callback"
     _arguments: Any = attrs.field(default=None, repr=False, eq=False)
+    tenant: str | None = None
 
     def bind(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """Return the model's arguments as checked keyword arguments for `call`.

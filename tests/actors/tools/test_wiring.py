@@ -23,6 +23,7 @@ from warren.fields import FieldValueError
 from warren.memory import MemoryConfig
 from warren.messages import Message, SystemMessage, ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest
+from warren.principals import Principal
 from warren.service import RuntimeService
 from warren.tool_config import McpServer, ToolsConfig
 from warren.tools import Tool, tool
@@ -121,6 +122,25 @@ async def test_what_touches_the_machine_is_offered_where_it_is_enabled(tmp_path:
         assert model.offered == {"shell"}
         await service.create_session("hi", overrides=Switches(builtins="enable"))
         assert model.offered == FILES | WRITING | CLOCK | {"fetch"}
+
+
+async def test_the_folder_and_the_shell_are_for_the_default_tenant_alone(tmp_path: Path) -> None:
+    """All sessions would work in one folder, so those of other tenants have neither, whatever they enable or name."""
+    config = ToolsConfig(root=tmp_path, shell=True, fetch=True)
+    async with hosting(config, model := Caller(), own=[tool(own_tool)], switches=ON) as hosted:
+        await hosted.service.create_session("hi")
+        assert model.offered == FILES | WRITING | CLOCK | {"fetch", "shell", "own_tool"}
+        acme = hosted.service.as_(Principal("acme", "ann"))
+        for overrides in (None, ON):
+            await acme.create_session("hi", overrides=overrides)
+            assert model.offered == CLOCK | {"fetch", "own_tool"}
+        await acme.create_session("hi", tools=("read_file", "shell", "wait"))
+        assert model.offered == {"wait"}
+
+
+def own_tool() -> str:
+    """Return a word."""
+    return "word"
 
 
 async def test_what_there_is_follows_the_settings(tmp_path: Path) -> None:
