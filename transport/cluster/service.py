@@ -356,9 +356,11 @@ class OwnSessions(_Sessions):
     async def inputs(self, session: SessionRef) -> tuple[Input, ...]:
         """See SessionService. The session takes inputs that have come to the store, before it looks there itself."""
         session_id = session.session_id
-        if self._has_current(session_id):
-            for each in await (await self.store()).inbox(session_id):
-                self._supervisor.inboxes.found(session_id, each)
+        found = await super().inputs(session_id)  # refuses sessions that are not the caller's, before one is told
+        if not self._has_current(session_id):
+            return found
+        for each in await (await self.store()).inbox(session_id):
+            self._supervisor.inboxes.found(session_id, each)
         return await super().inputs(session_id)
 
     def _check_room(self, session_id: str | None = None) -> None:

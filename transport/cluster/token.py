@@ -13,12 +13,13 @@ from warren.transport.http.auth import NODE_PREFIX
 from warren.transport.http.refusals import RefusedError
 from warren.values import define
 
-OLDEST, NEWEST = 1, 1
+OLDEST, NEWEST = 2, 2
 """The versions of the links that this release speaks: two nodes speak the newest that both know.
 
 Links are the calls and events of the gateway's own protocol. A receiver ignores fields, events and claims that it does
 not know, and a sender leaves out options that are not set. So a new field needs no new version: a change does that an
-older node would take for something else.
+older node would take for something else. Version 2 has calls on behalf of principals, which a node that speaks only 1
+would take for calls of the local user, or refuse.
 """
 LIFETIME: Final = 120.0
 """Seconds for which a token is valid. The clocks of two nodes may differ by this much before they refuse each other."""

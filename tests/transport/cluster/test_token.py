@@ -70,6 +70,14 @@ def test_nodes_of_two_releases_speak_the_links_that_both_know() -> None:
         assert not one.accepts(other.make(3))
 
 
+def test_a_node_that_knows_no_principals_is_refused() -> None:
+    """It would take a call of any tenant for one of the local user."""
+    this, older = NodeTokens(SECRET, 2, "anna"), NodeTokens(SECRET, 2, "berta", versions=(1, 1))
+    for one, other in ((this, older), (older, this)):
+        with pytest.raises(RefusedError, match="of the links between nodes"):
+            one.accepts(other.make(2))
+
+
 async def test_a_node_tells_another_one_that_it_does_not_understand_it(tmp_path: Path) -> None:
     """The caller hears at once which node that is; what the store knows is answered all the same."""
     with shared_store("files", tmp_path) as store:
