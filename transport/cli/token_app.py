@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import click
 
-from warren.principals import DEFAULT_TENANT, OWN_SCOPES
+from warren.principals import DEFAULT_TENANT, METRICS, OWN_SCOPES
 from warren.transport.cli.help import examples
 from warren.transport.cli.option import group
 from warren.transport.cli.options import Mode, config_option, output_options, token_file_option
@@ -36,7 +36,8 @@ def token() -> None:
     "--scope",
     type=click.Choice(GRANTED),
     multiple=True,
-    help=f"A right of its clients; repeatable. Without any: {', '.join(sorted(OWN_SCOPES))}.",
+    help=f"A right of its clients; repeatable. Without any: {', '.join(sorted(OWN_SCOPES))}; {METRICS} for the tenant"
+    f" {DEFAULT_TENANT} alone.",
 )
 @click.option("--expires", type=duration_of, metavar="TIME", help="When it ends, as 12h or 30d; never by default.")
 @token_options
@@ -58,7 +59,8 @@ def new(  # noqa: PLR0917 - click passes all by name
     """
     from warren.transport.cli import token as work  # noqa: PLC0415 - help does without it
 
-    scopes = scope or tuple(sorted(OWN_SCOPES))
+    own = OWN_SCOPES if tenant == DEFAULT_TENANT else OWN_SCOPES - {METRICS}  # the figures are those of all tenants
+    scopes = scope or tuple(sorted(own))
     work.new(context.ensure_object(Mode), token_file, name, tenant=tenant, scopes=scopes, lifetime=expires)
 
 

@@ -62,7 +62,8 @@ class JwtConfig:
         audience: the names of this server, of which a token has to have one in its `aud`.
         keys: the URL of the issuer's key set (JWKS), or a file with a key set or a public key in PEM.
         algorithms: the signatures that are accepted.
-        tenant_claim: the claim with the tenant; None takes all tokens for the tenant `default`.
+        tenant_claim: the claim with the tenant, which may not be `default`, as the local user has that one; None takes
+            all tokens for the tenant `default`.
         scope_claim: the claim with the scopes, a text with blanks between them or a list.
         scope_map: the scopes for each value of the claim, as `users=session:read`; empty takes Warren's own names.
         leeway: seconds by which the clock of the issuer may differ.
@@ -83,8 +84,11 @@ class JwtConfig:
             raise FieldValueError(attribute.name, "is needed for JWTs")
 
     def tenant_of(self, claims: dict[str, Any]) -> Any:
-        """Return the tenant that a token claims, unchecked; None if it has no such claim."""
-        return DEFAULT_TENANT if self.tenant_claim is None else claim_of(claims, self.tenant_claim)
+        """Return the tenant that a token claims, unchecked; None if it has no such claim, or claims the default one."""
+        if self.tenant_claim is None:
+            return DEFAULT_TENANT
+        claimed = claim_of(claims, self.tenant_claim)
+        return None if claimed == DEFAULT_TENANT else claimed
 
     def scopes_of(self, claims: dict[str, Any]) -> frozenset[Any]:
         """Return the scopes that a token claims; other names are left out."""

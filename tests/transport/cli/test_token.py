@@ -50,6 +50,15 @@ def test_a_token_is_shown_once(cli: Cli) -> None:
     assert plain[:8] not in cli.run("token", "list", "--token-file", LIST).out
 
 
+def test_the_figures_of_all_tenants_are_no_right_of_one_by_default(cli: Cli) -> None:
+    """A token of another tenant than the default one gets the scope for them only if it is asked for."""
+    made(cli, "ci")
+    made(cli, "ci", "--tenant", "acme")
+    made(cli, "operator", "--tenant", "acme", "--scope", "metrics:read")
+    assert ["metrics:read" in row["scopes"] for row in rows(cli)] == [True, False, True]
+    assert set(rows(cli)[0]["scopes"]) - set(rows(cli)[1]["scopes"]) == {"metrics:read"}
+
+
 def test_what_is_revoked(cli: Cli) -> None:
     """A name in its tenant, with all its tokens, or one by its hash; nothing where none is meant."""
     old, _, other, foreign = (made(cli, *args) for args in (["ci"], ["ci"], ["web"], ["ci", "--tenant", "acme"]))

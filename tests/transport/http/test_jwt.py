@@ -67,6 +67,7 @@ async def test_a_good_token_is_its_principal(tmp_path: Path) -> None:
         ({"tenant_claim": "app.org"}, {"app": {"org": "acme"}}, Principal("acme", "ada")),
         ({"tenant_claim": "https://x.example/org"}, {"https://x.example/org": "acme"}, Principal("acme", "ada")),
         ({"tenant_claim": "org"}, {}, None),
+        ({"tenant_claim": "org"}, {"org": "default"}, None),
         ({"tenant_claim": "org"}, {"org": "no tenant"}, None),
         ({"tenant_claim": "org"}, {"org": ["acme"]}, None),
         ({}, {"sub": " "}, None),
