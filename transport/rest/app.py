@@ -22,7 +22,7 @@ from warren.service import Capabilities
 from warren.transport.http.access import Access
 from warren.transport.http.auth import AccessPolicy
 from warren.transport.http.config import GatewayConfig
-from warren.transport.http.logins import LOCAL_LOGIN, PRINCIPAL, Authenticator, Login
+from warren.transport.http.logins import LOCAL_LOGIN, PRINCIPAL, Authenticator, Login, unauthorized
 from warren.transport.http.refusals import JSON, RefusedError
 from warren.transport.http.shutdown import Shutdown
 from warren.transport.http.watched import Stays
@@ -227,16 +227,15 @@ class _Rest:
         making = trio.CapacityLimiter(BULKY)
 
         async def call(request: Request, login: Login) -> Answer:
-            host = self.host_of(login)
             params = row.method.decode(await _parameters(row, request))
             try:  # from here on the form is right
                 if row.method.bulky:
                     async with making:
-                        return await self._page(row, host, params)
-                return _answered(row, await self._call(row.method, host, params))
+                        return await self._page(row, login, params)
+                return _answered(row, await self._call(row.method, login, params))
             except InvalidParamsError as exc:
                 return failure(exc, _refusal(row, exc.path))
-            except WarrenError:
+            except (WarrenError, RefusedError):
                 raise
             except Exception:
                 logger.exception("%s failed", row.method.name)
@@ -244,22 +243,26 @@ class _Rest:
 
         return call
 
-    async def _page(self, row: RestRoute, host: Host, params: object) -> Answer:
-        result = await self._call(row.method, host, params)
+    async def _page(self, row: RestRoute, login: Login, params: object) -> Answer:
+        result = await self._call(row.method, login, params)
         if not is_large(result):
             return _answered(row, result)
         self.unread.check()
         body = await trio.to_thread.run_sync(codec.encode_in_pieces, result)
         return LargeAnswer(self.unread, body, row.status, None, JSON)
 
-    async def _call(self, method: Method[Any, Any], host: Host, params: object) -> Any:
-        """Return a method's result. Raises AgentError if the gateway ends before it is there."""
+    async def _call(self, method: Method[Any, Any], login: Login, params: object) -> Any:
+        """Return a method's result. A turn that the call has started goes on if the call ends before it.
+
+        Raises AgentError if the gateway ends before the result is there, RefusedError (401) if the client's token does.
+        """
+        host = self.host_of(login)
         if not method.waits:  # a scope would take a twelfth of the time of `GET /health`
             return await method.handler(host, Unheard(), params)
         scope = trio.CancelScope()
-        with self.shutdown.cancels(scope), scope:
+        with self.shutdown.cancels(scope), self.access.stays.ends(login, scope.cancel), scope:
             return await method.handler(host, Unheard(), params)
-        raise abandoned()
+        raise abandoned() if self.shutdown.begun else unauthorized("ended")
 
     def _streaming(self, row: RestRoute) -> Endpoint:
         async def stream(request: Request, login: Login) -> Answer:

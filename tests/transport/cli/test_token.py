@@ -4,9 +4,11 @@ import json
 import signal
 import stat
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import trio
 
 from tests.transport.cli.process import Cli
@@ -116,6 +118,40 @@ async def test_a_server_knows_new_tokens(cli: Cli) -> None:
     refused = await trio.to_thread.run_sync(cli.run, "serve", "--token-file", LIST, "--ephemeral", "--output", "json")
     assert (refused.code, refused.error["details"]["path"]) == (2, "$.token_file")
     assert "line 2" in refused.error["message"]
+
+
+async def test_a_call_ends_with_the_token_of_its_client(cli: Cli) -> None:
+    """The answer of a request that waits for a turn is 401 once its token is revoked; the turn goes on."""
+    first, token = made(cli, "first")["token"], made(cli, "second")["token"]
+    model = cli.script({"text": "whole", "delay": 6})
+    running, address = serve(cli, "--token-file", LIST, "-m", model, "--ephemeral")
+    url = address.replace("ws:", "http:").removesuffix("/ws")
+    answers: list[httpx.Response] = []
+
+    async def ask(client: httpx.AsyncClient) -> None:
+        answers.append(
+            await client.post("/sessions", json={"prompt": "hi"}, headers={"Authorization": f"Bearer {token}"})
+        )
+
+    bearer = {"Authorization": f"Bearer {first}"}
+    async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+
+        async def listed() -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = (await client.get("/sessions", headers=bearer)).json()["sessions"]
+            return found
+
+        with trio.fail_after(30):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(ask, client)
+                while not await listed():
+                    pass
+                await trio.to_thread.run_sync(partial(cli.run, "token", "revoke", "second", "--token-file", LIST))
+            assert answers[0].status_code == 401
+            session_id = (await listed())[0]["session_id"]
+            while "whole" not in (await client.get(f"/sessions/{session_id}/history", headers=bearer)).text:
+                pass
+    running.signal(signal.SIGTERM)
+    await trio.to_thread.run_sync(running.end)
 
 
 async def test_a_server_knows_signed_tokens(cli: Cli) -> None:
