@@ -72,7 +72,7 @@ RUNTIME_OPTIONS: Final = (
 """Options of the process that runs the sessions, besides the place of its store."""
 _OPTION_OF_LIMIT: Final = {field: name for name, field in BUDGET.items()}
 NOT_SETTINGS: Final = frozenset(
-    {"store", "ephemeral", "output", "verbose", "config", "no_compaction"}.union(
+    {"store", "ephemeral", "output", "verbose", "log_format", "config", "no_compaction"}.union(
         COMPACTION_FIELDS, TOOLS, KINDS, STORAGE_OPTIONS, LIMIT_OPTIONS, SERVER_OPTIONS, BUDGET, ("base_url",)
     )
 )
@@ -451,7 +451,6 @@ log_option: Final = option(
     type=click.Choice(["text", "json"]),
     default="text",
     callback=_set_log_format,
-    expose_value=False,
     help="How the log on stderr is written; json is one object a line, with the session and the turn.",
 )
 serving_options: Final = group(
