@@ -47,13 +47,22 @@ def served(folder: Path, *node: str) -> Iterator[str]:
 
 
 @contextmanager
-def three() -> Iterator[tuple[str, str, str]]:
-    """Run two nodes and a server alone for a body; yields their addresses."""
+def three() -> Iterator[tuple[str, str, str, str]]:
+    """Run two nodes and a server alone for a body.
+
+    It yields their addresses, and the name of a model of theirs that says a word, and the next one after a minute.
+    """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        home = stack.enter_context(served(folder / "kept", "--node-name", "one"))
-        other = stack.enter_context(served(folder / "kept", "--node-name", "two"))
-        yield home, other, stack.enter_context(served(folder / "alone"))
+        endless = f"scripted:{folder / 'endless.json'}"
+        script = {"steps": [{"chunks": ["word "] * 2, "chunk_delay": 60}], "loop": True}
+        (folder / "endless.json").write_text(json.dumps(script), encoding="utf-8")
+        settings = folder / "settings.toml"
+        settings.write_text(f'[models."{endless}"]\n', encoding="utf-8")
+        node = ("--config", str(settings), "--node-name")
+        home = stack.enter_context(served(folder / "kept", *node, "one"))
+        other = stack.enter_context(served(folder / "kept", *node, "two"))
+        yield home, other, stack.enter_context(served(folder / "alone")), endless
 
 
 async def _turn(service: RemoteService, session_id: str) -> float:
@@ -61,15 +70,6 @@ async def _turn(service: RemoteService, session_id: str) -> float:
     begun = time.perf_counter()
     await service.start_turn(session_id, "Go on.")
     return (time.perf_counter() - begun) * 1000
-
-
-@contextmanager
-def endless() -> Iterator[str]:
-    """Yield the name of a model that says a word, and the next one after a minute."""
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump({"steps": [{"chunks": ["word "] * 2, "chunk_delay": 60}], "loop": True}, file)
-        file.flush()
-        yield f"scripted:{file.name}"
 
 
 async def _interrupt(home: RemoteService, service: RemoteService, session_id: str) -> float:
@@ -116,13 +116,14 @@ async def measure(
     home: str,
     other: str,
     plain: str,
+    endless: str,
     *,
     turns: int = TURNS,
     interrupts: int = INTERRUPTS,
     rounds: int = ROUNDS,
     alone_turns: int = ALONE,
 ) -> tuple[dict[str, float], list[Goal]]:
-    """Return the figures of the servers at three addresses, and their goals."""
+    """Return the figures of the servers at three addresses, and their goals; `endless` is the model to interrupt."""
     async with connect(home) as here, connect(other) as there, connect(plain) as none:
         session_id = (await here.create_session("Begin.")).session_id
         direct, forwarded = list[float](), list[float]()
@@ -131,11 +132,10 @@ async def measure(
             forwarded.append(await _turn(there, session_id))
         last = (await here.start_turn(session_id, "The last one.")).last_seq or 0
         stopped, stopped_there = list[float](), list[float]()
-        with endless() as model:
-            talking = (await here.create_session(None, model=model)).session_id
-            for _ in range(interrupts // 2):
-                stopped.append(await _interrupt(here, here, talking))
-                stopped_there.append(await _interrupt(here, there, talking))
+        talking = (await here.create_session(None, model=endless)).session_id
+        for _ in range(interrupts // 2):
+            stopped.append(await _interrupt(here, here, talking))
+            stopped_there.append(await _interrupt(here, there, talking))
         relayed, read = list[float](), list[float]()
         nodes, alone = list[float](), list[float]()
         for _ in range(rounds):
@@ -181,8 +181,8 @@ async def measure(
 
 def main() -> None:
     """Print the figures."""
-    with three() as addresses:
-        report("What does another node cost?", *trio.run(measure, *addresses))
+    with three() as servers:
+        report("What does another node cost?", *trio.run(measure, *servers))
 
 
 if __name__ == "__main__":

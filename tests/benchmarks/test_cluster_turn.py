@@ -13,7 +13,7 @@ async def test_the_benchmark_of_nodes_measures_each_way(monkeypatch: pytest.Monk
     monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT)])
     from benchmarks import cluster_turn as it  # noqa: PLC0415 - its folder is not on the path of the suite
 
-    with it.three() as addresses:
-        figures, goals = await it.measure(*addresses, turns=4, interrupts=2, rounds=1, alone_turns=2)
+    with it.three() as servers:
+        figures, goals = await it.measure(*servers, turns=4, interrupts=2, rounds=1, alone_turns=2)
     assert all(value > 0 for value in figures.values())
     assert [goal.relation for goal in goals] == ["<=", "<=", ">=", ">="]

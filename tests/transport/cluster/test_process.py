@@ -31,8 +31,9 @@ def place(home: Home) -> Iterator[str]:
 
 
 def serve(cli: Cli, store: str, name: str) -> tuple[Running, str]:
-    """Start a node; return it and its address."""
-    running = cli.start("serve", "--port", "0", "--model", "echo", "--store", store, "--node-name", name)
+    """Start a node with the settings of `config.toml`; return it and its address."""
+    settings = ("--config", "config.toml", "--store", store, "--node-name", name)
+    running = cli.start("serve", "--port", "0", "--model", "echo", *settings)
     return running, running.read_until("\n").split()[-1]
 
 
@@ -77,6 +78,7 @@ async def test_the_other_node_goes_on_when_one_is_killed(cli: Cli, home: Home) -
     node has every stored event once and in order, and hears which events were shown and are lost.
     """
     slow, follower = cli.script(SLOW), Follower()
+    (cli.folder / "config.toml").write_text(f'[models."{slow}"]\n', encoding="utf-8")
     with place(home) as store:
         anna, here = serve(cli, store, "anna")
         berta, there = serve(cli, store, "berta")
