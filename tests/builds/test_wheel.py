@@ -17,11 +17,13 @@ REQUIREMENT: Final = re.compile(r"([A-Za-z0-9_.-]+)[^;]*(?:;.*extra == [\"']([a-
 CLIENT: Final = "warren.client"
 """The name by which programs import the client, which has an extra of its own."""
 MODULES: Final = {
+    "PyJWT": "jwt",
     "PyStemmer": "Stemmer",
     "PyYAML": "yaml",
     "google-re2": "re2",
     "hdrhistogram": "hdrh",
     "mcp-types": "mcp_types",
+    "prometheus-client": "prometheus_client",
 }
 PACKAGE: Final = Path(str(warren.__file__)).parent
 EXTRA_FREE: Final = ("warren.actors", "warren.mailbox", "warren.transport.providers", "warren.transport.embed")
