@@ -67,6 +67,8 @@ Place = Service | RemoteService
 Call = Callable[[Place], Awaitable[T]]
 HEALTH_TIMEOUT: Final = 1.0
 """Seconds within which a node has to answer for its health and its metrics."""
+NODE: Final = "node"
+"""The name of the caller when a node calls another one for itself."""
 LOOK: Final = 0.5
 """Seconds between two looks for sessions that have moved and nodes that are gone."""
 FIRST_PAUSE: Final = 0.02
@@ -353,14 +355,13 @@ class OwnSessions(_Sessions):
             return await call(self._local)
 
     @keywords_of(SessionRef)
+    @scoped
     async def inputs(self, session: SessionRef) -> tuple[Input, ...]:
         """See SessionService. The session takes inputs that have come to the store, before it looks there itself."""
         session_id = session.session_id
-        found = await super().inputs(session_id)  # refuses sessions that are not the caller's, before one is told
-        if not self._has_current(session_id):
-            return found
-        for each in await (await self.store()).inbox(session_id):
-            self._supervisor.inboxes.found(session_id, each)
+        if self._is_here(session_id):  # a session of another tenant is told nothing
+            for each in await (await self.store()).inbox(session_id):
+                self._supervisor.inboxes.found(session_id, each)
         return await super().inputs(session_id)
 
     def _check_room(self, session_id: str | None = None) -> None:
@@ -399,8 +400,12 @@ class ClusterService(_Sessions, NodeService):
         with suppress(WarrenError):
             store = await self.store()
             holder = await store.holder(session_id)
-            if holder is not None and _is_other(holder, store):
-                await self.remote(holder).inputs(session_id)
+            if holder is None or not _is_other(holder, store):
+                return
+            record = await store.record(session_id)
+            if record is not None:  # on behalf of its tenant: for any other one the node does not have it
+                of_tenant = Principal(record.tenant, NODE, frozenset({"session:read"}))
+                await self._peers.service(holder).as_(of_tenant).inputs(session_id)
 
     @property
     def own(self) -> OwnSessions:

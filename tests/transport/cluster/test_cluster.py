@@ -11,6 +11,7 @@ import attrs
 import pytest
 import trio
 
+from tests.service.principals import ACME
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.waiting import until
 from tests.transport.cluster.nodes import Home, Node, cluster, events_of, node, read_to, shared_store
@@ -229,13 +230,14 @@ async def test_peers_and_forks_at_another_node(store: StoreConfig | PostgresConf
 async def test_a_message_begins_a_turn_at_another_node_at_once(
     store: StoreConfig | PostgresConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The node of the session is told of it, and does not wait until it looks into the store."""
+    """The node of the session is told of it, whosever it is, and does not wait until it looks into the store."""
     monkeypatch.setattr(store_watcher, "INTERVAL", 3600.0)
     async with cluster(store) as (anna, berta):
-        one = (await anna.service.create_session("one", peer=Peer("one", ("two",), keep_alive=True))).session_id
-        two = (await berta.service.create_session("two", peer=Peer("two", ("one",)))).session_id
-        async with anna.service.subscribe(one) as reader:
-            await berta.service.send_message(two, "one", "hello")
+        here, there = anna.service.as_(ACME), berta.service.as_(ACME)
+        one = (await here.create_session("one", peer=Peer("one", ("two",), keep_alive=True))).session_id
+        two = (await there.create_session("two", peer=Peer("two", ("one",)))).session_id
+        async with here.subscribe(one) as reader:
+            await there.send_message(two, "one", "hello")
             started = await anext(reader)
             assert isinstance(started.event, RunStarted)
         assert await anna.holder(one) == "anna"
