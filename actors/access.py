@@ -87,13 +87,13 @@ def check_scope(principal: Principal, method: str) -> None:
     """Raise PermissionDeniedError if a principal does not have the scope of a method."""
     scope = SCOPE_OF[method]
     if scope is not None and scope not in principal.scopes:
-        raise denied(scope)
+        raise _error(scope)
 
 
 async def _denied(scope: Scope) -> NoReturn:
-    raise denied(scope)
+    raise _error(scope)
 
 
-def denied(scope: Scope) -> PermissionDeniedError:
+def _error(scope: Scope) -> PermissionDeniedError:
     """Return the error for a principal without a scope."""
     return PermissionDeniedError(f"this needs the scope {scope}", details={"scope": scope})

@@ -8,7 +8,7 @@ import attrs
 import trio
 
 from warren import codec
-from warren.actors.access import check_scope, denied, guarded, scoped
+from warren.actors.access import check_scope, guarded, scoped
 from warren.actors.eventlog import LogReader
 from warren.actors.measuring import metrics_of
 from warren.actors.metrics import LoopLag
@@ -27,7 +27,7 @@ from warren.keywords import keywords_of, made
 from warren.memory import MemoryHit
 from warren.metrics import Metrics
 from warren.peers import PeerInfo
-from warren.principals import LOCAL, METRICS, Principal
+from warren.principals import LOCAL, Principal
 from warren.records import SessionRecord, within
 from warren.requests import HistoryRequest, ListRequest, SearchRequest, SessionRef, SubscribeRequest
 from warren.service import Capabilities, EventReader, Health
@@ -268,8 +268,7 @@ class Reads:
 
     def metrics(self) -> Metrics:
         """See RuntimeService."""
-        if METRICS not in self.principal.scopes:
-            raise denied(METRICS)
+        check_scope(self.principal, "metrics")
         return metrics_of(self._supervisor, self._loop, self.health())
 
     def session_statistics(self, session_id: str) -> SessionStatistics | None:

@@ -58,7 +58,7 @@ LOCAL: Final = Principal()
 """The principal of a program that names no other: it may do everything in the tenant `default`."""
 
 METRICS: Final[Scope] = "metrics:read"
-"""The scope of `RuntimeService.metrics`: the metrics are those of all tenants."""
+"""The right to see figures of all tenants."""
 SCOPE_OF: Final[Mapping[str, Scope | None]] = {
     "create_session": "session:write",
     "start_turn": "session:write",
@@ -81,5 +81,8 @@ SCOPE_OF: Final[Mapping[str, Scope | None]] = {
     "archive": "session:admin",
     "delete": "session:admin",
     "capabilities": None,
+    "health": METRICS,
+    "metrics": METRICS,
 }
-"""The scope that a principal needs for each method of `SessionService`; None needs none."""
+"""The scope that a principal needs for each method of `SessionService`, and for those of `RuntimeService` that clients
+may call; None needs none. A program with the runtime may always ask for its health: a server checks that scope."""

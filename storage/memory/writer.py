@@ -10,7 +10,7 @@ import apsw
 from warren.errors import SessionNotFoundError
 from warren.memory import CONVERSATION_END, MemoryEntry, Tail, Unsettled
 from warren.principals import DEFAULT_TENANT
-from warren.storage.memory.file import identity
+from warren.storage.memory.file import MEMORY_STORE, identity
 from warren.storage.memory.spaces import Space
 from warren.storage.memory.words import Analyzer, release_gil
 from warren.storage.results import Rows
@@ -113,7 +113,10 @@ def count_anew(db: apsw.Connection) -> None:
 
 
 class Writer:
-    """Adds and removes entries. Every method is one transaction, and raises apsw.Error."""
+    """Adds and removes entries. Every method is one transaction, and raises apsw.Error.
+
+    It raises StoreError(cause="newer_schema") if a newer program has migrated the file since it was opened.
+    """
 
     def __init__(self, db: apsw.Connection, space: Space) -> None:
         self._db = db
@@ -170,7 +173,7 @@ class Writer:
         Raises SessionNotFoundError.
         """
         prepared = self._prepare(entries, vectors)
-        with transaction(self._db):
+        with transaction(self._db, MEMORY_STORE):
             if tail is not None:
                 self._cut(tail, set(kept), tenant)
             added = [self._add(row, tenant) for row in _unhurried(prepared)]
@@ -178,7 +181,7 @@ class Writer:
 
     def forget(self, session_id: str) -> list[int]:
         """Remove the entries of a session, and refuse further ones; return the ids that were removed."""
-        with transaction(self._db):
+        with transaction(self._db, MEMORY_STORE):
             key = self._db.execute(
                 "INSERT INTO sessions (session_id, forgotten) VALUES (?, 1)"
                 " ON CONFLICT (session_id) DO UPDATE SET forgotten = 1, entries = 0 RETURNING key",
@@ -193,7 +196,7 @@ class Writer:
 
         With None nothing is removed. If a newer tail came since the mark was read, its mark stays and nothing happens.
         """
-        with transaction(self._db):
+        with transaction(self._db, MEMORY_STORE):
             key = self._db.execute(_SETTLE, (microseconds(mark.since), mark.session_id)).get
             if key is None or count is None:
                 return []
@@ -209,12 +212,12 @@ class Writer:
     def add_vectors(self, entries: Sequence[Bare], vectors: Sequence[bytes]) -> None:
         """Store the packed vectors of entries that have none in this space."""
         rows = [(self._space_key, entry.id, body) for entry, body in zip(entries, vectors, strict=True)]
-        with transaction(self._db):
+        with transaction(self._db, MEMORY_STORE):
             self._db.executemany(_ADD_VECTOR, rows)
 
     def drop_other_spaces(self) -> None:
         """Remove the vectors that other embedders made."""
-        with transaction(self._db):
+        with transaction(self._db, MEMORY_STORE):
             self._db.execute("DELETE FROM vectors WHERE space <> ?", (self._space_key,))
             self._db.execute("DELETE FROM spaces WHERE key <> ?", (self._space_key,))
 
@@ -226,7 +229,7 @@ class Writer:
         find = "SELECT key FROM spaces WHERE name = ?"
         key = self._db.execute(find, (self._space.name,)).get
         if key is None:
-            with transaction(self._db):
+            with transaction(self._db, MEMORY_STORE):
                 self._db.execute("INSERT OR IGNORE INTO spaces (name) VALUES (?)", (self._space.name,))
             key = self._db.execute(find, (self._space.name,)).get
         return int(key)

@@ -9,9 +9,9 @@ import contextlib
 import os
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 import apsw
 
@@ -19,6 +19,8 @@ from warren.errors import StoreError, WarrenError
 from warren.storage.refusals import unfinished
 from warren.storage.sqlite.faults import precise, translate
 from warren.values import frozen
+
+R = TypeVar("R")
 
 
 @frozen
@@ -177,13 +179,7 @@ def version_of(db: apsw.Connection, kind: Kind) -> int:
 
     Raises StoreError with `cause` "newer_schema" or "not_a_store" for a file that this program may not change.
     """
-    version: int = db.pragma("user_version")
-    if version > kind.version:
-        message = (
-            f"the {kind.noun} {db.filename} has version {version}; this Warren knows versions up to "
-            f"{kind.version}: use a newer one"
-        )
-        raise StoreError(message, cause="newer_schema", retryable=False)
+    version = known_version(db, kind)
     tables: int = db.execute("SELECT count(*) FROM sqlite_schema").get
     found = db.pragma("application_id")
     if found == kind.unfinished:
@@ -192,6 +188,30 @@ def version_of(db: apsw.Connection, kind: Kind) -> int:
         message = f"{db.filename} is another program's database, not a {kind.noun}"
         raise StoreError(message, cause="not_a_store", retryable=False)
     return version
+
+
+def known_version(db: apsw.Connection, kind: Kind) -> int:
+    """Return the version of a file. Raises StoreError(cause="newer_schema") if this program does not know it."""
+    version: int = db.pragma("user_version")
+    if version > kind.version:
+        message = (
+            f"the {kind.noun} {db.filename} has version {version}; this Warren knows versions up to "
+            f"{kind.version}: use a newer one"
+        )
+        raise StoreError(message, cause="newer_schema", retryable=False)
+    return version
+
+
+def answer(kind: Kind, query: Callable[[apsw.Connection], R], db: apsw.Connection) -> R:
+    """Return the answer of a query.
+
+    Raises apsw.Error, or StoreError(cause="newer_schema") for a query that fails in a file of a newer version.
+    """
+    try:
+        return query(db)
+    except apsw.SQLError:
+        known_version(db, kind)
+        raise
 
 
 def _migrate(db: apsw.Connection, kind: Kind) -> None:
@@ -209,14 +229,19 @@ def _migrate(db: apsw.Connection, kind: Kind) -> None:
 
 
 @contextlib.contextmanager
-def transaction(db: apsw.Connection) -> Iterator[None]:
+def transaction(db: apsw.Connection, kind: Kind | None = None) -> Iterator[None]:
     """Hold the write lock for the block; commit at its end, or roll back if the block or the commit raises.
+
+    With a kind nothing is written into a file that a newer program has migrated since it was opened: it raises
+    StoreError(cause="newer_schema").
 
     `IMMEDIATE` takes the lock at once: a transaction that first reads and then asks for the lock could fail at its
     first write, with a snapshot that is out of date.
     """
     db.execute("BEGIN IMMEDIATE")
     try:
+        if kind is not None:
+            known_version(db, kind)
         yield
         db.execute("COMMIT")
     except BaseException:

@@ -10,7 +10,7 @@ import apsw
 import trio
 
 from warren.config import StoreConfig
-from warren.errors import WarrenError
+from warren.errors import StoreError, WarrenError
 from warren.inputs import Numbered
 from warren.nodes import Announcement, Node
 from warren.records import EventRow, MessageRow, SessionRecord
@@ -19,6 +19,7 @@ from warren.storage.results import Context, Held, News, Replay, Rows, StoredSess
 from warren.storage.rows import corrupt
 from warren.storage.runner import Runner, thread_runner
 from warren.storage.sqlite import queries
+from warren.storage.sqlite.database import answer
 from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE, open_reader, open_writer
 from warren.storage.sqlite.handover import handed_over, news
 from warren.storage.sqlite.inbox import sessions_that_wait, waiting, was_told
@@ -214,12 +215,15 @@ class SqliteStore:
 
     async def _read(self, query: Callable[[apsw.Connection], R]) -> R:
         try:
-            found = await self._reading.run(query)
+            found = await self._reading.run(partial(answer, SESSION_STORE, query))
         except apsw.Error as exc:
             self.read_fault = SESSION_STORE.fault(exc)
             raise self.read_fault from exc
         except ValueError as exc:  # a row that nothing can be read without
             raise corrupt("a row", exc) from exc
+        except StoreError as exc:
+            self.read_fault = exc if exc.cause == "newer_schema" else None  # others are of one row
+            raise
         self.read_fault = None
         return found
 

@@ -57,7 +57,7 @@ class Writer:
                 if self.holder.key is None and announcement is not None:
                     self._register()
                 elif self.holder.key is not None:
-                    with transaction(self._db):
+                    with transaction(self._db, SESSION_STORE):
                         return self.holder.renew(self._db)
         except apsw.Error as exc:
             raise self._translated(exc) from exc
@@ -66,7 +66,7 @@ class Writer:
     def ask_to_drain(self, name: str) -> bool:
         """Ask the living nodes of a name to drain; return whether there is one. Raises StoreError."""
         try:
-            with transaction(self._db):
+            with transaction(self._db, SESSION_STORE):
                 return self.holder.ask_to_drain(self._db, name)
         except apsw.Error as exc:
             raise self._translated(exc) from exc
@@ -74,7 +74,7 @@ class Writer:
     def secret(self) -> bytes:
         """Return the cluster's secret, which is made if it is missing or damaged. Raises StoreError."""
         try:
-            with transaction(self._db):
+            with transaction(self._db, SESSION_STORE):
                 found = secret_of(self._db.execute(_SECRET).get)
                 if found is None:
                     found = secrets.token_bytes(SECRET_BYTES)
@@ -106,7 +106,7 @@ class Writer:
     def _together(self, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
         if self.holder.key is None:
             self._register()
-        with transaction(self._db):
+        with transaction(self._db, SESSION_STORE):
             return [self._outcome(operation) for operation in operations]
 
     def _outcome(self, operation: Operation[Any]) -> Any | WarrenError:
@@ -117,7 +117,7 @@ class Writer:
 
     def _register(self) -> None:
         try:
-            with transaction(self._db):
+            with transaction(self._db, SESSION_STORE):
                 self.holder.register(self._db)
         except BaseException:
             self.holder.die()

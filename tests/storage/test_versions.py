@@ -1,6 +1,7 @@
 """A file of every version that this program ever wrote opens in this one, whole."""
 
 import shutil
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -8,14 +9,18 @@ import apsw
 import pytest
 import trio
 
+from tests.storage.memory.samples import entries
 from tests.support.runtime import new_session, open_runtime, replay, transcript
 from warren.actors.service import Service
 from warren.config import StoreConfig
 from warren.errors import InvalidParamsError, SessionNotFoundError, StoreError
+from warren.memory import MemoryConfig
 from warren.messages import AssistantMessage, ContextMessage, SystemMessage, UserMessage
 from warren.peers import Peer, PeerInfo
 from warren.principals import Principal
 from warren.storage import inline_runner
+from warren.storage.memory import FileMemory
+from warren.storage.memory.file import FILE_NAME as MEMORY_FILE
 from warren.storage.sqlite import SqliteStore
 from warren.storage.sqlite.file import FILE_NAME, VERSION, open_writer
 
@@ -215,3 +220,52 @@ async def test_a_file_of_the_future_is_left_alone(tmp_path: Path) -> None:
         await SqliteStore.open(StoreConfig(tmp_path), runner=inline_runner)
     assert caught.value.cause == "newer_schema"
     assert (tmp_path / FILE_NAME).read_bytes() == before
+
+
+def of_the_future(path: Path) -> apsw.Connection:
+    """Return a connection that has just done to a file what a newer program does; `data_version` tells of writes."""
+    db = apsw.Connection(str(path))
+    db.pragma("user_version", db.pragma("user_version") + 1)
+    return db
+
+
+@virtual
+async def test_a_newer_program_takes_the_file_of_a_running_one(tmp_path: Path) -> None:
+    """The older one writes nothing into it from then on and says why; it reads what it still understands."""
+    async with open_runtime(store=tmp_path) as service:
+        session_id = await new_session(service)
+        newer = of_the_future(tmp_path / FILE_NAME)
+        before = newer.pragma("data_version")
+        writes: list[Callable[[], Awaitable[object]]] = [
+            lambda: service.start_turn(session_id, "And now?"),
+            lambda: service.create_session("Hello"),
+            lambda: service.label(session_id, title="Other"),
+            lambda: service.inject_context(session_id, "By the way"),
+        ]
+        for write in writes:
+            with pytest.raises(StoreError, match="use a newer one") as caught:
+                await write()
+            assert (caught.value.cause, caught.value.retryable) == ("newer_schema", False)
+        assert "use a newer one" in str(service.health().store)
+        assert newer.pragma("data_version") == before
+        assert len((await service.list()).sessions) == 1
+        newer.execute("ALTER TABLE sessions RENAME COLUMN labels TO tags")
+        with pytest.raises(StoreError, match="use a newer one"):
+            await service.list()
+        newer.close()
+
+
+async def test_a_newer_program_takes_the_memory_of_a_running_one(tmp_path: Path) -> None:
+    """The older one remembers and forgets nothing any more."""
+    memory = await FileMemory.open(MemoryConfig(tmp_path), runner=inline_runner)
+    await memory.index(entries(["it rains"]))
+    newer = of_the_future(tmp_path / MEMORY_FILE)
+    before = newer.pragma("data_version")
+    for write in (memory.index(entries(["it pours"])), memory.forget("s")):
+        with pytest.raises(StoreError, match="use a newer one") as caught:
+            await write
+        assert caught.value.cause == "newer_schema"
+    assert newer.pragma("data_version") == before
+    assert await memory.search("rains")
+    await memory.aclose()
+    newer.close()

@@ -109,7 +109,7 @@ class _Sessions(RuntimeService):
         """
         raise NotImplementedError
 
-    # -- where the session is
+    # -- where the session is: the scope is checked before the store is asked for that
 
     @keywords_of(TurnCall)
     @scoped
@@ -228,40 +228,34 @@ class _Sessions(RuntimeService):
         """Follow a session once more; see `MovingReader`."""
         raise NotImplementedError
 
-    # -- here, from the store
+    # -- here, from the store: the service of this process checks the scope
 
     @keywords_of(ListRequest)
-    @scoped
     async def list(self, wanted: ListRequest) -> SessionPage:
         """See SessionService."""
         return await of_value(self._local.list)(wanted)
 
     @keywords_of(HistoryRequest)
-    @scoped
     async def history(self, wanted: HistoryRequest) -> HistoryPage:
         """See SessionService."""
         return await of_value(self._local.history)(wanted)
 
     @keywords_of(SearchRequest)
-    @scoped
     async def search_memory(self, wanted: SearchRequest) -> tuple[MemoryHit, ...]:
         """See SessionService."""
         return await of_value(self._local.search_memory)(wanted)
 
     @keywords_of(ForkRequest)
-    @scoped
     async def fork(self, wanted: ForkRequest) -> SessionView:
         """See SessionService."""
         return await of_value(self._local.fork)(wanted)
 
     @keywords_of(SessionRef)
-    @scoped
     async def peers(self, session: SessionRef) -> tuple[PeerInfo, ...]:
         """See SessionService."""
         return await of_value(self._local.peers)(session)
 
     @keywords_of(PeerMessage)
-    @scoped
     async def send_message(self, message: PeerMessage) -> str:
         """See SessionService."""
         return await of_value(self._local.send_message)(message)

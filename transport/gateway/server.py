@@ -9,7 +9,7 @@ import attrs
 import trio
 from starlette.types import ASGIApp
 
-from warren.actors.access import denied
+from warren.actors.access import check_scope
 from warren.extras import installed
 from warren.health import worst
 from warren.metrics import Metric, Metrics, Series
@@ -167,8 +167,7 @@ async def _health(principal: Principal, service: RuntimeService, access: Access)
 
     Raises PermissionDeniedError without the scope `metrics:read`.
     """
-    if "metrics:read" not in principal.scopes:
-        raise denied("metrics:read")
+    check_scope(principal, "health")
     found = await service.health_of_group() if isinstance(service, NodeService) else service.health()
     own = access.health
     return found if own is None else attrs.evolve(found, status=worst(found.status, own.status), access=own)

@@ -16,6 +16,7 @@ from tests.transport.client.cable import Cable, cable
 from tests.transport.clients import gateway
 from warren.client import RemoteService, connect
 from warren.events import Envelope
+from warren.transport.client.readers import RemoteReader
 from warren.views import TurnResult
 
 
@@ -62,6 +63,16 @@ async def linked(service: FakeService) -> AsyncIterator[tuple[RemoteService, Cab
         yield remote, wire
 
 
+@asynccontextmanager
+async def held_up(service: FakeService, door: Door) -> AsyncIterator[tuple[RemoteService, RemoteReader, trio.Nursery]]:
+    """A client with a reader of a session from its beginning on, whose subscription waits behind a door."""
+    async with linked(service) as (remote, _), trio.open_nursery() as tasks:
+        reader = await remote.follow("s1", after_seq=0)
+        service.on_subscribe = door.enter
+        reader.cursor = 0
+        yield remote, reader, tasks
+
+
 async def test_a_turn_beside_a_subscription_that_begins_is_heard_in_its_place() -> None:
     """The server takes its time with the subscription: the turn's events come once, and behind the older ones."""
     door, seen = Door(), list[Envelope]()
@@ -102,10 +113,7 @@ async def test_a_turn_hears_nothing_of_another_one() -> None:
 async def test_a_subscription_that_is_given_up_while_it_begins_ends(*, closes: bool) -> None:
     """The reader is closed, or the call that connects it is cancelled: the server keeps no reader for it."""
     door, service, connecting = Door(), FakeService(), trio.CancelScope()
-    async with linked(service) as (remote, _), trio.open_nursery() as tasks:
-        reader = await remote.follow("s1", after_seq=0)
-        service.on_subscribe = door.enter
-        reader.cursor = 0
+    async with held_up(service, door) as (_, reader, tasks):
 
         async def load() -> None:
             with connecting:
@@ -142,10 +150,7 @@ async def test_a_reader_that_is_closed_while_it_waits_for_a_connection_subscribe
 async def test_a_reader_goes_on_if_the_caller_that_connects_it_is_given_up() -> None:
     """Another task asks for the number of the newest event, and subscribes for both: its end strands nobody."""
     door, service, asking, seen = Door(), FakeService(), trio.CancelScope(), list[Envelope]()
-    async with linked(service) as (remote, _), trio.open_nursery() as tasks:
-        reader = await remote.follow("s1", after_seq=0)
-        service.on_subscribe = door.enter
-        reader.cursor = 0
+    async with held_up(service, door) as (remote, reader, tasks):
 
         async def ask() -> None:
             with asking:
@@ -170,10 +175,7 @@ async def test_a_reader_goes_on_if_the_caller_that_connects_it_is_given_up() -> 
 async def test_a_caller_that_is_given_up_takes_no_later_subscription_along() -> None:
     """The place for which it has asked was given up before: the events of the next place come once."""
     door, service, asking = Door(), FakeService(), trio.CancelScope()
-    async with linked(service) as (remote, _), trio.open_nursery() as tasks:
-        reader = await remote.follow("s1", after_seq=0)
-        service.on_subscribe = door.enter
-        reader.cursor = 0
+    async with held_up(service, door) as (remote, reader, tasks):
 
         async def ask() -> None:
             with asking:
