@@ -65,8 +65,8 @@ class ModelCall:
 
     Attributes:
         emit: publishes an event.
-        book: charges the tokens, by an estimate, of an attempt that has shown a piece and then failed or was cancelled.
-            The caller charges those of the reply.
+        book: charges the tokens of an attempt that failed or was cancelled: those that the provider had counted, or an
+            estimate if it has shown a piece. The caller charges those of the reply.
         policy: the retries.
         counters: counts the attempts.
         text: the published text of the answer, which is kept if the call is interrupted.
@@ -113,10 +113,12 @@ class ModelCall:
     async def _attempt(self, choice: ModelChoice, request: ModelRequest, counts: ModelCounters) -> ModelReply:
         pieces = WholePieces(self._piece)
         self._counts, self._began, self._shown = counts, trio.current_time(), 0
-        reply = None
+        reply: ModelReply | None = None
+        told: Usage | None = None
         try:
             reply = await choice.provider.complete(request, pieces)
         except WarrenError as exc:
+            told = exc.usage if isinstance(exc, ProviderError) else None
             counts.failed(exc)
             raise
         except Exception as exc:  # a provider may be the host's code: its bug fails this turn, not the session
@@ -127,10 +129,17 @@ class ModelCall:
             raise error from exc
         finally:
             pieces.end()
-            if reply is None and self._shown:  # the provider's own counts are lost, but it charges for them
-                self.book(Usage(estimate(_size(request.messages)), estimate(self._shown), estimated=True))
+            if reply is None and (told is not None or self._shown):  # the provider charges for it
+                self.book(self._lost(told, request.messages))
         counts.called(trio.current_time() - self._began, reply.usage)
         return reply
+
+    def _lost(self, told: Usage | None, messages: Sequence[Message]) -> Usage:
+        """Return the tokens of an attempt that failed; of those that the provider did not count, an estimate."""
+        said = estimate(self._shown)
+        if told is None:
+            return Usage(estimate(_size(messages)), said, estimated=True)
+        return told if told.output_tokens >= said else attrs.evolve(told, output_tokens=said, estimated=True)
 
     def _piece(self, piece: Piece) -> None:
         if self._counts is not None:

@@ -290,6 +290,7 @@ class Turn:
             answer_schema=schema,
             tokens_left=self._tokens_left(),
             session_id=self.record.session_id,
+            max_output=plan.entry.max_output,
         )
         plan.meter.charge(steps=1)
         return await ask_aside(plan.choice, request, plan.retry, self.emit, plan.charge, counters=plan.counters)
@@ -314,6 +315,7 @@ class Turn:
             plan.options,
             tokens_left=self._tokens_left(),
             session_id=self.record.session_id,
+            max_output=plan.entry.max_output,
         )
         plan.meter.charge(steps=1)
         self._call = ModelCall(self.emit, plan.charge, plan.retry, plan.counters)

@@ -340,6 +340,8 @@ class ProviderError(WarrenError):
         cause: see WarrenError.
         retry_after: seconds until the provider wants to be called again; None if it stated none. It is kept as
             `details["retry_after"]`.
+        usage: the tokens that the provider had counted before it failed, a `Usage`; None if it told none. They are
+            charged.
         options: `session_id`, `retryable` and `details`, see WarrenError.
     """
 
@@ -355,9 +357,11 @@ class ProviderError(WarrenError):
         *,
         cause: ProviderCause | None = None,
         retry_after: float | None = None,
+        usage: Any = None,
         **options: Unpack[_Options],
     ) -> None:
         super().__init__(message, cause=cause, **options)
+        self.usage: Any = usage  # its class needs this module for its own errors
         if retry_after is not None:
             self.details["retry_after"] = retry_after
 

@@ -27,6 +27,7 @@ class ModelRequest:
         tokens_left: tokens that a budget leaves for the answer, after an estimate of the input; None for no limit. See
             `answer_cap`.
         session_id: the session, for servers that keep the requests of one together; None if there is none.
+        max_output: tokens of an answer that the model can give, by the catalog; None if that is unknown.
     """
 
     model: str
@@ -36,6 +37,7 @@ class ModelRequest:
     answer_schema: Mapping[str, Any] | None = None
     tokens_left: int | None = None
     session_id: str | None = None
+    max_output: int | None = None
 
     def answer_cap(self, most: int) -> int | None:
         """Return the cap of the answer to send: the smaller of the option and of `tokens_left`; None for no cap.

@@ -7,6 +7,7 @@ import attrs
 import msgspec
 
 from warren import codec
+from warren.catalog import entry_of
 from warren.messages import (
     AssistantMessage,
     Block,
@@ -35,7 +36,7 @@ from warren.values import define, frozen
 
 VERSION: Final = "2023-06-01"
 MAX_TOKENS: Final = 32_000
-MAX_TOKENS_OF_OLD_MODELS: Final = 4_096
+"""The cap of answers for which nobody has chosen one, of models that can give more: the protocol wants a cap."""
 MOST_MARKS: Final = 4
 """Cache marks that a request may have."""
 LOOKBACK: Final = 20
@@ -49,6 +50,7 @@ MARKS: Final[Mapping[CacheTime, bytes]] = {
 PROTOCOL: Final = "anthropic"
 """The name under which blocks have the data that goes back verbatim."""
 
+_THOUGHTS: Final = ("thinking", "redacted_thinking")
 _STOP: Final[Mapping[str, StopReason]] = {
     "tool_use": "tool_use",
     "max_tokens": "max_tokens",
@@ -80,10 +82,12 @@ class MessagesDialect:
 
     def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[bytes]:  # noqa: ARG002 - of the protocol
         """Return the body of a request, in pieces; see `dialect.ModelDialect`. The server requires a cap."""
-        most = _most_tokens(request.model)
+        assert isinstance(context, MessagesContext)  # noqa: S101 - for the type checker
+        most = min(MAX_TOKENS, request.max_output or entry_of(request.model).max_output or MAX_TOKENS)
         tail: dict[str, Any] = {"max_tokens": request.answer_cap(most) or most}
         schema, forced = forced_schema(request), _forces(request)
-        tail |= claude.reasoning(request.model, request.options, tail["max_tokens"], forced=forced)
+        bare = context.has_bare_calls
+        tail |= claude.reasoning(request.model, request.options, tail["max_tokens"], forced=forced, bare=bare)
         if request.options.temperature is not None:
             tail["temperature"] = request.options.temperature
         if request.options.top_p is not None:
@@ -94,7 +98,6 @@ class MessagesDialect:
             tail["tool_choice"] = {"type": "tool", "name": OUTPUT} if forced else {"type": "none"}
             if not forced and (form := claude.output_format(schema)):
                 tail["output_config"] = tail.get("output_config", {}) | form
-        assert isinstance(context, MessagesContext)  # noqa: S101 - for the type checker
         head = b"{" + members({"model": request.model, "stream": True})
         mark = MARKS[request.options.prompt_cache or DEFAULT_CACHE]
         return context.marked(head, tools, b"," + members(tail) + b"}", mark)
@@ -209,13 +212,18 @@ class MessagesAnswer:
         self.complete = self.closed = True
         return pieces
 
+    @property
+    def counts(self) -> Counts:
+        """The token counts that have arrived."""
+        return _counts(self._usage)
+
     def reply(self, sent: int) -> ModelReply:
         """Return the whole answer; `sent` is the size of the request in bytes, for estimates."""
         ids = Ids(self._known)
         parts = (self._parts[index].block(ids) for index in sorted(self._parts))
         blocks = tuple(_spoken(block) if self._forced else block for block in parts if block is not None)
         stopped = "end_turn" if self._forced and self._stop_reason == "tool_use" else self._stop_reason
-        return reply(blocks, stopped, _counts(self._usage), sent)
+        return reply(blocks, stopped, self.counts, sent)
 
     def _message_start(self, event: dict[str, Any]) -> list[Piece]:
         self._begun = True
@@ -325,7 +333,7 @@ class MessagesContext(Encoded):
     head, and another session may share the system prompt or the tools alone.
     """
 
-    __slots__ = ("_asked", "_blocks", "_head", "_role", "_system")
+    __slots__ = ("_asked", "_blocks", "_calls", "_head", "_role", "_system", "_thinks")
 
     def __init__(self, provider: str, model: str) -> None:
         super().__init__(provider, model)
@@ -334,6 +342,13 @@ class MessagesContext(Encoded):
         self._blocks = 0
         self._asked: tuple[int, int] | None = None  # place and blocks at the end of the user's messages before
         self._head: int | None = None  # place at the end of the head
+        self._thinks = False  # whether the newest answer begins with reasoning
+        self._calls = False  # whether the newest answer calls tools
+
+    @property
+    def has_bare_calls(self) -> bool:
+        """Whether the newest answer calls tools and does not begin with reasoning."""
+        return self._calls and not self._thinks
 
     def end_head(self) -> None:
         """Note the place of the mark behind the head."""
@@ -379,6 +394,10 @@ class MessagesContext(Encoded):
         role, content = self._turn(message)
         if not content:
             return
+        if role == "assistant":
+            if role != self._role:
+                self._thinks, self._calls = content[0]["type"] in _THOUGHTS, False
+            self._calls = self._calls or any(part["type"] == "tool_use" for part in content)
         if role == self._role:
             before = b"},"
         else:
@@ -444,10 +463,6 @@ def _tool(spec: ToolSpec) -> dict[str, Any]:
 
 
 _TOOLS: Final = EncodedTools(_tool)
-
-
-def _most_tokens(model: str) -> int:
-    return MAX_TOKENS_OF_OLD_MODELS if model.startswith("claude-3") else MAX_TOKENS
 
 
 def _rest(data: dict[str, Any], without: str) -> dict[str, Any]:

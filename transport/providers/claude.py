@@ -61,7 +61,7 @@ def forces_tools(model: str) -> bool:
     return _ALWAYS.search(model) is None
 
 
-def reasoning(model: str, options: ModelOptions, cap: int, *, forced: bool) -> dict[str, Any]:
+def reasoning(model: str, options: ModelOptions, cap: int, *, forced: bool, bare: bool = False) -> dict[str, Any]:
     """Return the members of a request that ask for reasoning.
 
     Args:
@@ -69,6 +69,8 @@ def reasoning(model: str, options: ModelOptions, cap: int, *, forced: bool) -> d
         options: the options, which `check` has let through.
         cap: the cap of the answer, in tokens.
         forced: whether the answer is forced into a tool call, which the protocol allows only without reasoning.
+        bare: whether the context ends with calls of tools before which nothing of this model's reasoning stands, as
+            after a change of the model; there the protocol refuses a budget.
     """
     effort, budget = options.effort, options.reasoning_tokens
     if _ALWAYS.search(model):
@@ -78,6 +80,8 @@ def reasoning(model: str, options: ModelOptions, cap: int, *, forced: bool) -> d
     if budget is None and not _ADAPTIVE.search(model):
         budget = None if effort is None else _BUDGETS[effort]
     if budget is not None:
+        if bare:
+            return {}
         most = min(budget, cap - SPARE)
         return {"thinking": {"type": "enabled", "budget_tokens": most}} if most >= LEAST_BUDGET else {}
     return {} if effort is None else {"thinking": _SHOWN} | _effort(effort)

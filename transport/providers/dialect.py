@@ -6,6 +6,7 @@ from typing import Any, Final, Protocol
 from warren.fields import FieldValueError
 from warren.model import ModelReply, ModelRequest, Piece
 from warren.options import CacheTime, ModelOptions
+from warren.transport.providers.accumulate import Counts
 from warren.transport.providers.encoded import Encoded
 from warren.transport.providers.settings import ModelEndpoint
 
@@ -42,6 +43,11 @@ class Answer(Protocol):
 
     def whole(self, data: bytes) -> list[Piece]:
         """Add an answer that was not streamed, as plain JSON. Raises ProviderError if it is malformed or an error."""
+        ...
+
+    @property
+    def counts(self) -> Counts:
+        """The token counts that have arrived, also of an answer that broke off."""
         ...
 
     def reply(self, sent: int) -> ModelReply:

@@ -66,6 +66,12 @@ _BROKEN: Final = frozenset(
 _BUDGETED: Final = re.compile(r"gemini-[12]")
 _UNREASONING: Final = re.compile(r"gemini-(1|2\.0)")
 _PRO: Final = re.compile(r"gemini-2\.5-pro")
+# The budgets that models take, by Google's page on thinking, November 2026.
+_BOUNDS: Final = (
+    (_PRO, range(128, 32_768 + 1)),
+    (re.compile(r"gemini-2\.5-flash-lite"), range(512, 24_576 + 1)),
+    (re.compile(r"gemini-2\.5-flash"), range(1, 24_576 + 1)),
+)
 _BUDGETS: Final[Mapping[Effort, int]] = {
     "none": 0,
     "minimal": 512,
@@ -108,6 +114,10 @@ class GeminiDialect:
             raise FieldValueError("reasoning_tokens", f"{model} has no such cap; use `effort`")
         if options.effort == "none" and (budgeted is None or _PRO.search(model)):
             raise FieldValueError("effort", f"{model} cannot turn its reasoning off")
+        bounds = next((bounds for pattern, bounds in _BOUNDS if pattern.search(model)), None)
+        if options.reasoning_tokens is not None and bounds is not None and options.reasoning_tokens not in bounds:
+            problem = f"must be from {bounds.start} to {bounds.stop - 1} for {model}"
+            raise FieldValueError("reasoning_tokens", problem)
 
     def context(self, endpoint: ModelEndpoint, model: str) -> "GeminiContext":
         """Return an empty context for a model of a provider, to which messages are added."""
@@ -183,7 +193,7 @@ class GeminiAnswer:
     size: int = 0
     _parts: list[_Part] = attrs.field(factory=list)
     _stop_reason: StopReason = "end_turn"
-    _counts: Counts = attrs.field(factory=Counts)
+    counts: Counts = attrs.field(factory=Counts)
 
     def feed(self, data: bytes) -> list[Piece]:
         """Add the next event of the stream, and return its pieces. Raises ProviderError for an error or a bad event."""
@@ -205,13 +215,13 @@ class GeminiAnswer:
         ids = Ids(self._known)
         provider = self._endpoint.vendor.name
         blocks = (part.block(provider, self._model, ids) for part in self._parts)
-        return reply(tuple(block for block in blocks if block is not None), self._stop_reason, self._counts, sent)
+        return reply(tuple(block for block in blocks if block is not None), self._stop_reason, self.counts, sent)
 
     def _take(self, chunk: dict[str, Any]) -> list[Piece]:
         if chunk.get("error"):
             raise failures.in_stream(self._endpoint, chunk["error"])
         if usage := wire.object_in(chunk, "usageMetadata"):
-            self._counts = _counts(usage)
+            self.counts = _counts(usage)
         if wire.object_in(chunk, "promptFeedback").get("blockReason"):
             self._stop_reason, self.complete = "content_filter", True
         candidates = [each for each in wire.objects_in(chunk, "candidates") if not each.get("index")]

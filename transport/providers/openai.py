@@ -144,7 +144,7 @@ class ChatAnswer:
     _reasoning: list[str] = attrs.field(factory=list)
     _calls: ToolCalls = attrs.field(factory=ToolCalls)
     _stop_reason: StopReason = "end_turn"
-    _counts: Counts = attrs.field(factory=Counts)
+    counts: Counts = attrs.field(factory=Counts)
 
     def feed(self, data: bytes) -> list[Piece]:
         """Add the next event of the stream, and return its pieces. Raises ProviderError for an error or a bad event."""
@@ -177,13 +177,13 @@ class ChatAnswer:
 
     def reply(self, sent: int) -> ModelReply:
         """Return the whole answer; `sent` is the size of the request in bytes, for estimates."""
-        return reply(tuple(self._blocks()), self._stop_reason, self._counts, sent)
+        return reply(tuple(self._blocks()), self._stop_reason, self.counts, sent)
 
     def _take(self, chunk: dict[str, Any]) -> list[Piece]:
         if chunk.get("error"):
             raise failures.in_stream(self._endpoint, chunk["error"])
         if isinstance(chunk.get("usage"), dict):
-            self._counts = _counts(chunk["usage"])
+            self.counts = _counts(chunk["usage"])
         choices = [choice for choice in wire.objects_in(chunk, "choices") if not choice.get("index")]
         self._begun = self._begun or bool(choices)
         return [piece for choice in choices for piece in self._choice(choice)]

@@ -102,10 +102,14 @@ class HttpProvider:
         pieces = WholePieces(emit)
         try:
             await self._exchange(request.model, body, answer, pieces)
+            if not answer.complete:
+                raise self._failure("ended its answer half way", "stream_broken")
+        except ProviderError as exc:
+            if answer.counts.input:
+                exc.usage = answer.counts.usage(body.size, ())
+            raise
         finally:
             pieces.end()
-        if not answer.complete:
-            raise self._failure("ended its answer half way", "stream_broken")
         return answer.reply(body.size)
 
     def _check(self) -> None:

@@ -141,7 +141,7 @@ class ResponsesAnswer:
     size: int = 0
     _items: dict[int, _Item] = attrs.field(factory=dict)
     _stop_reason: StopReason = "end_turn"
-    _counts: Counts = attrs.field(factory=Counts)
+    counts: Counts = attrs.field(factory=Counts)
 
     def feed(self, data: bytes) -> list[Piece]:
         """Add the next event of the stream, and return its pieces. Raises ProviderError for an error or a bad event."""
@@ -165,7 +165,7 @@ class ResponsesAnswer:
         ids = Ids(self._known)
         provider = self._endpoint.vendor.name
         blocks = (self._items[index].block(provider, self._model, ids) for index in sorted(self._items))
-        return reply(tuple(block for block in blocks if block is not None), self._stop_reason, self._counts, sent)
+        return reply(tuple(block for block in blocks if block is not None), self._stop_reason, self.counts, sent)
 
     def _item(self, index: int, kind: str) -> _Item:
         return self._items.setdefault(index, _Item(kind))
@@ -225,7 +225,7 @@ class ResponsesAnswer:
                 pieces += self._item_done({"output_index": index, "item": item})
         reason = wire.as_text(wire.object_in(response, "incomplete_details").get("reason"))
         self._stop_reason = _STOP.get(reason, "end_turn")
-        self._counts = _counts(wire.as_object(response.get("usage")))
+        self.counts = _counts(wire.as_object(response.get("usage")))
         self.complete = self.closed = True
         return pieces
 

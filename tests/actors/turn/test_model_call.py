@@ -198,6 +198,13 @@ async def test_failed_attempts_are_booked() -> None:
     assert len(done.booked) == 2
 
 
+async def test_counts_of_a_failed_attempt_are_booked() -> None:
+    """The counts that came before the failure are charged, with an estimate of the text that came behind them."""
+    broken = ProviderError("broken", retryable=True, usage=Usage(1_000, 1, 20, 300))
+    done = await run([broken], [TextPiece("x" * 40), broken], [TextPiece("x" * 80)])
+    assert done.booked == [Usage(1_000, 1, 20, 300), Usage(1_000, estimate(40), 20, 300, estimated=True)]
+
+
 async def test_nothing_said_leaves_no_partial_answer() -> None:
     """A call that only reasoned leaves no message: providers refuse reasoning that is cut."""
     done = await run([ReasoningPiece("hm"), failure(retryable=False)])

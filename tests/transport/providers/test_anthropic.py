@@ -86,6 +86,18 @@ async def test_options() -> None:
 async def test_cap_of_old_models() -> None:
     """Models that refuse the usual cap get theirs."""
     assert (await sent("claude-3-haiku-20240307"))["max_tokens"] == 4096
+    assert (await sent("claude-of-my-own", max_output=5000))["max_tokens"] == 5000
+    assert (await sent("claude-3-haiku-20240307", max_tokens=6000))["max_tokens"] == 6000
+
+
+@pytest.mark.parametrize("end", [[], [{"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}]])
+async def test_counts_of_an_answer_that_breaks_off(end: list[Any]) -> None:
+    """The counts that came with its beginning are in the error, so that they are charged; without them none are."""
+    counted = start(input_tokens=40, cache_read_input_tokens=9, cache_creation_input_tokens=1, output_tokens=2)
+    for first, usage in ((counted, Usage(50, 2, 1, 9)), (start(), None)):
+        with pytest.raises(ProviderError) as caught:
+            await streamed(request(CLAUDE), first, opened(0, "text", text=""), more(0, text="hal"), *end)
+        assert caught.value.usage == usage
 
 
 def text(words: str) -> dict[str, Any]:

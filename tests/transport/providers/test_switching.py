@@ -40,27 +40,31 @@ from warren.messages import (
     UserMessage,
 )
 from warren.model import ModelReply
+from warren.options import Effort
 from warren.transcript import Transcript
 from warren.transport.providers.encoder import Encoder
 from warren.transport.providers.pace import RequestPace
 from warren.transport.providers.remote import DIALECTS, HttpProvider
 from warren.transport.providers.settings import Bounds, endpoints
 
+BUDGETED: Final = "claude-sonnet-4-5"  # it reasons by a budget
+ANSWER_OF_CLAUDE: Final = [
+    start(input_tokens=9),
+    opened(0, "thinking", thinking="", signature=""),
+    more(0, thinking="hm"),
+    more(0, signature="sig=="),
+    opened(1, "text", text=""),
+    more(1, text="see"),
+    opened(2, "tool_use", id="toolu_1", name="weather", input={}),
+    more(2, partial_json='{"city":"Rome"}'),
+    opened(3, "redacted_thinking", data="xyz"),
+    opened(4, "tool_use", id="toolu_2", name="weather", input={}),
+    stopped("tool_use", output_tokens=3),
+    STOP,
+]
 EVENTS: Final[Mapping[str, list[Any]]] = {
-    CLAUDE: [
-        start(input_tokens=9),
-        opened(0, "thinking", thinking="", signature=""),
-        more(0, thinking="hm"),
-        more(0, signature="sig=="),
-        opened(1, "text", text=""),
-        more(1, text="see"),
-        opened(2, "tool_use", id="toolu_1", name="weather", input={}),
-        more(2, partial_json='{"city":"Rome"}'),
-        opened(3, "redacted_thinking", data="xyz"),
-        opened(4, "tool_use", id="toolu_2", name="weather", input={}),
-        stopped("tool_use", output_tokens=3),
-        STOP,
-    ],
+    CLAUDE: ANSWER_OF_CLAUDE,
+    BUDGETED: ANSWER_OF_CLAUDE,
     GPT: [
         delta(reasoning_content="hm"),
         delta("see"),
@@ -109,7 +113,7 @@ MODELS: Final = tuple(EVENTS)
 def provider(model: str) -> HttpProvider:
     """Return the provider of a model."""
     found = endpoints(environ(), servers())
-    name = provider_of(model) or {CLAUDE: "anthropic", GEMINI: "gemini"}[model]
+    name = provider_of(model) or {GEMINI: "gemini"}.get(model, "anthropic")
     return HttpProvider(found[name], DIALECTS[found[name].dialect], httpx.AsyncClient, Bounds())
 
 
@@ -127,10 +131,10 @@ def encoder(target: HttpProvider) -> Encoder:
     return Encoder(partial(target.dialect.context, target.endpoint), RequestPace())
 
 
-async def sent(model: str, messages: list[Message]) -> dict[str, Any]:
+async def sent(model: str, messages: list[Message], effort: Effort | None = None) -> dict[str, Any]:
     """Return the body of the request that a model gets."""
     target = provider(model)
-    asked = request(model, *messages, tools=(WEATHER,))
+    asked = request(model, *messages, tools=(WEATHER,), effort=effort)
     context = await encoder(target).encoded(messages, model)
     return codec.parse(b"".join(target.dialect.body(asked, target.endpoint, context)))  # type: ignore[no-any-return]
 
@@ -156,6 +160,9 @@ NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
 def check_claude(body: dict[str, Any]) -> None:
     """Check the messages protocol: roles alternate, results follow their calls at once, reasoning is signed."""
     waiting: set[str] = set()
+    if body.get("thinking", {}).get("type") == "enabled" and "tool_result" in str(body["messages"][-1]):
+        # "Expected `thinking` or `redacted_thinking`, but found `tool_use`", says the vendor
+        assert body["messages"][-2]["content"][0]["type"] in ("thinking", "redacted_thinking")
     assert body["messages"][0]["role"] == "user"
     assert all(one["role"] != other["role"] for one, other in pairwise(body["messages"]))
     for message in body["messages"]:
@@ -198,7 +205,7 @@ def check_chat(body: dict[str, Any]) -> None:
             assert NAME.fullmatch(each["function"]["name"])
             assert isinstance(codec.parse(each["function"]["arguments"]), dict)
     assert not waiting
-    assert body["messages"][-1]["role"] == "user"
+    assert body["messages"][-1]["role"] in ("user", "tool")
 
 
 def check_responses(body: dict[str, Any]) -> None:
@@ -225,7 +232,7 @@ def check_responses(body: dict[str, Any]) -> None:
                 assert item["content"]
                 assert not seen
     assert not seen
-    assert items[-1]["role"] == "user"
+    assert items[-1].get("role", items[-1]["type"]) in ("user", "function_call_output")
 
 
 def check_gemini(body: dict[str, Any]) -> None:
@@ -247,20 +254,32 @@ def check_gemini(body: dict[str, Any]) -> None:
 
 CHECKS: Final[Mapping[str, Callable[[dict[str, Any]], None]]] = {
     CLAUDE: check_claude,
+    BUDGETED: check_claude,
     GPT: check_chat,
     RESPONSES: check_responses,
     GEMINI: check_gemini,
 }
-OWN: Final = {CLAUDE: (b"sig==", b"xyz"), GPT: (), RESPONSES: (b"gAAA", b"gBBB", b"commentary"), GEMINI: (b"sig==",)}
+OWN: Final = {
+    CLAUDE: (b"sig==", b"xyz"),
+    BUDGETED: (b"sig==", b"xyz"),
+    GPT: (),
+    RESPONSES: (b"gAAA", b"gBBB", b"commentary"),
+    GEMINI: (b"sig==",),
+}
 
 
+@pytest.mark.parametrize("effort", [None, "high"])
 @pytest.mark.parametrize(("before", "after"), list(product(MODELS, MODELS)))
-async def test_every_pair(before: str, after: str) -> None:
-    """The request after a switch, and the one after the way back, are taken; each model gets only its own reasoning."""
+async def test_every_pair(before: str, after: str, effort: Effort | None) -> None:
+    """The request after a switch, and the one after the way back, are taken; each model gets only its own reasoning.
+
+    So are those in the midst of tools, behind the newest results.
+    """
     for models in ((before,), (before, after), (before, after, before)):
+        messages = [codec.decode_message(codec.encode(each)) for each in conversation(models)]
         for model in (before, after):
-            messages = [codec.decode_message(codec.encode(each)) for each in conversation(models)]
-            body = await sent(model, messages)
+            CHECKS[model](await sent(model, messages[:-3], effort))
+            body = await sent(model, messages, effort)
             CHECKS[model](body)
             data = codec.encode(body)
             for own in {each for kept in OWN.values() for each in kept}:
