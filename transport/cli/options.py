@@ -406,6 +406,11 @@ token_file_option: Final = option(
     metavar="FILE",
     help="The file of the tokens that clients may have: one word, or the list that `warren token` keeps.",
 )
+token_table_option: Final = option(
+    "--token-table/--no-token-table",
+    default=None,
+    help="The tokens that clients may have are in the store, which has to be in a database.",
+)
 storage_options: Final = group(
     of_field(StoreConfig, "synchronous"),
     of_field(StoreConfig, "projections", "--projections/--no-projections", default=None),

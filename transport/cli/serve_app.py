@@ -8,10 +8,10 @@ import click
 from warren.config import Limits, NodeConfig
 from warren.transport.cli.help import examples
 from warren.transport.cli.option import of_field
-from warren.transport.cli.options import gather, serving_options, token_file_option
+from warren.transport.cli.options import gather, serving_options, token_file_option, token_table_option
 from warren.transport.http.config import GatewayConfig
 
-OF_THE_GATEWAY: Final = ("host", "port", "max_connections", "workers", "console", "metrics_port")
+OF_THE_GATEWAY: Final = ("host", "port", "token_table", "max_connections", "workers", "console", "metrics_port")
 """Options that are fields of `GatewayConfig`."""
 
 
@@ -26,6 +26,7 @@ OF_THE_GATEWAY: Final = ("host", "port", "max_connections", "workers", "console"
 @of_field(GatewayConfig, "host", metavar="ADDRESS")
 @of_field(GatewayConfig, "port")
 @token_file_option
+@token_table_option
 @of_field(GatewayConfig, "origins", "--origin", "origin", metavar="URL", note="Repeatable.")
 @of_field(GatewayConfig, "max_connections")
 @of_field(GatewayConfig, "workers")

@@ -4,18 +4,21 @@ import fcntl
 import os
 import re
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import click
 
 from warren import codec
+from warren.config import PostgresConfig
 from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError
-from warren.transport.cli.options import Mode
+from warren.transport.cli.chosen_store import existing_store_of
+from warren.transport.cli.options import Mode, Options
+from warren.transport.cli.runtime import execute
 from warren.transport.cli.streams import Streams
 from warren.transport.cli.tables import moment, show_table
 from warren.transport.http.token_list import (
@@ -28,6 +31,14 @@ from warren.transport.http.token_list import (
     with_token,
     without_tokens,
 )
+from warren.transport.http.token_table import FIELD, IN_FILES, open_table, row_of, token_of
+from warren.values import frozen
+
+if TYPE_CHECKING:
+    from warren.storage.postgres.tokens import TokenTable
+
+T = TypeVar("T")
+Choose = Callable[[Sequence[Token]], Sequence[Token]]
 
 SHOWN: Final = 12
 """Digits of a hash that a list shows."""
@@ -35,16 +46,111 @@ DIGITS: Final = re.compile(r"[0-9a-f]{8,64}")
 TITLES: Final = ("hash", "tenant", "name", "scopes", "expires")
 
 
+class Home(Protocol):
+    """A place of tokens. Each method raises InvalidParamsError if a token or the place is bad."""
+
+    def tokens(self) -> Sequence[Token]:
+        """Return the tokens."""
+        ...
+
+    def add(self, token: Token) -> None:
+        """Add a token."""
+        ...
+
+    def remove(self, chosen: Choose) -> None:
+        """Remove the tokens that a function chooses among those that are there."""
+        ...
+
+
+@frozen
+class InFile:
+    """A file of tokens. Its methods raise OSError too."""
+
+    path: Path
+
+    def tokens(self) -> Sequence[Token]:
+        """See Home."""
+        return read_tokens(_content(self.path))
+
+    def add(self, token: Token) -> None:
+        """See Home."""
+        change(self.path, lambda data: with_token(data, token))
+
+    def remove(self, chosen: Choose) -> None:
+        """See Home."""
+        _content(self.path)
+        change(self.path, lambda data: without_tokens(data, [token.hash for token in chosen(read_tokens(data))]))
+
+
+@frozen
+class InTable:
+    """The table of a store in a database. Its methods raise StoreError too."""
+
+    options: Options
+    store: PostgresConfig
+
+    def tokens(self) -> Sequence[Token]:
+        """See Home."""
+        return self._run(_tokens_in)
+
+    def add(self, token: Token) -> None:
+        """See Home."""
+
+        async def add(table: "TokenTable") -> None:
+            await table.add(row_of(token))
+
+        self._run(add)
+
+    def remove(self, chosen: Choose) -> None:
+        """See Home."""
+
+        async def remove(table: "TokenTable") -> None:
+            await table.remove([token.hash for token in chosen(await _tokens_in(table))])
+
+        self._run(remove)
+
+    def _run(self, work: "Callable[[TokenTable], Awaitable[T]]") -> T:
+        async def run() -> T:
+            async with open_table(self.store) as table:
+                await table.prepare()
+                return await work(table)
+
+        return execute(run, self.options)
+
+
+async def _tokens_in(table: "TokenTable") -> Sequence[Token]:
+    return [token_of(row) for row in await table.rows()]
+
+
+def home_of(options: Options, file: Path | None, *, in_store: bool) -> Home:
+    """Return the place that the options name.
+
+    Raises click.UsageError if they name none or two, InvalidParamsError for a store in files, and as `store_of`.
+    """
+    if in_store and file is not None:
+        raise click.UsageError("--token-file and --token-table exclude each other.")
+    if in_store:
+        store = existing_store_of(options)
+        if not isinstance(store, PostgresConfig):
+            raise InvalidParamsError(f"{FIELD}: {IN_FILES}", path=FIELD)
+        return InTable(options, store)
+    if file is None:
+        raise click.UsageError(
+            "--token-file is needed, the file of the tokens, or --token-table for those of the store."
+        )
+    return InFile(file)
+
+
 def new(
     mode: Mode,
-    file: Path | None,
+    home: Home,
     name: str,
     *,
     tenant: str,
     scopes: Sequence[str],
     lifetime: float | None,
 ) -> None:
-    """Run `warren token new`. Raises InvalidParamsError for a bad name or tenant, or a bad file, and OSError."""
+    """Run `warren token new`. Raises InvalidParamsError for a bad name or tenant, and as `Home`."""
     made = new_token()
     end = None if lifetime is None else datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=lifetime)
     fields: dict[str, Any] = {"tenant": tenant, "name": name, "scopes": tuple(scopes), "expires": end}
@@ -52,14 +158,14 @@ def new(
         token = Token(hash=hash_of(made), **fields)
     except FieldValueError as exc:
         raise InvalidParamsError(f"$.{exc.field}: {exc.problem}", path=f"$.{exc.field}") from None
-    change(_needed(file), lambda data: with_token(data, token))
+    home.add(token)
     shown = _row(token) | {"token": made}
     Streams().write(f"{codec.encode(shown).decode() if mode.json else made}\n")
 
 
-def list_tokens(mode: Mode, file: Path | None) -> None:
-    """Run `warren token list`. Raises InvalidParamsError for a bad file."""
-    tokens, streams = read_tokens(_content(_needed(file))), Streams()
+def list_tokens(mode: Mode, home: Home) -> None:
+    """Run `warren token list`. Raises as `Home`."""
+    tokens, streams = home.tokens(), Streams()
     if mode.json:
         streams.write(codec.encode({"tokens": [_row(token) for token in tokens]}).decode() + "\n")
     elif tokens:
@@ -68,19 +174,17 @@ def list_tokens(mode: Mode, file: Path | None) -> None:
         streams.note("there are no tokens")
 
 
-def revoke(mode: Mode, file: Path | None, which: str, tenant: str) -> None:
-    """Run `warren token revoke`. Raises click.ClickException if no token is meant, and as `list_tokens`."""
+def revoke(mode: Mode, home: Home, which: str, tenant: str) -> None:
+    """Run `warren token revoke`. Raises click.ClickException if no token is meant, and as `Home`."""
     revoked = list[Token]()
 
-    def without(data: bytes) -> bytes:
-        revoked[:] = [token for token in read_tokens(data) if _is_meant(token, which, tenant)]
+    def chosen(tokens: Sequence[Token]) -> Sequence[Token]:
+        revoked[:] = [token for token in tokens if _is_meant(token, which, tenant)]
         if not revoked:
             raise click.ClickException(f"no token has the name {which!r} in tenant {tenant!r}, or such a hash")
-        return without_tokens(data, [token.hash for token in revoked])
+        return revoked
 
-    path = _needed(file)
-    _content(path)
-    change(path, without)
+    home.remove(chosen)
     if mode.json:
         Streams().write(codec.encode({"revoked": [_row(token) for token in revoked]}).decode() + "\n")
     else:
@@ -113,12 +217,6 @@ def _write(path: Path, data: bytes) -> None:
         with suppress(OSError):
             Path(unfinished).unlink()
         raise
-
-
-def _needed(file: Path | None) -> Path:
-    if file is None:
-        raise click.UsageError("--token-file is needed: it names the file of the tokens.")
-    return file
 
 
 def _content(path: Path) -> bytes:

@@ -1,25 +1,28 @@
 """The commands about the tokens of clients, their arguments and their help."""
 
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from warren.principals import DEFAULT_TENANT, METRICS, OWN_SCOPES
 from warren.transport.cli.help import examples
 from warren.transport.cli.option import group
-from warren.transport.cli.options import Mode, config_option, output_options, token_file_option
+from warren.transport.cli.options import Options, gather, stored_options, token_file_option, token_table_option
 from warren.transport.cli.values import duration_of, text_of
 from warren.transport.http.token_list import GRANTED
 
-token_options: Final = group(token_file_option, config_option, output_options)
+if TYPE_CHECKING:
+    from warren.transport.cli.token import Home
+
+token_options: Final = group(token_file_option, token_table_option, stored_options)
 
 
 @click.group()
 def token() -> None:
-    """Make and revoke the tokens by which a server knows its clients.
+    """Make and revoke the tokens by which servers know their clients.
 
-    A server reads the file again within two seconds of a change: it need not be started again.
+    They are in a file, or in a store in a database, whose servers share them. A server reads them again within two
+    seconds of a change: it need not be started again.
     """
 
 
@@ -28,6 +31,7 @@ def token() -> None:
     epilog=examples(
         "warren token new ci --token-file tokens.toml --expires 30d",
         "warren token new reader --token-file tokens.toml --tenant acme --scope session:read --scope memory:read",
+        "warren token new ci --token-table --store postgresql://db.example.com/app",
     ),
 )
 @click.argument("name", type=text_of)
@@ -41,37 +45,34 @@ def token() -> None:
 )
 @click.option("--expires", type=duration_of, metavar="TIME", help="When it ends, as 12h or 30d; never by default.")
 @token_options
-@click.pass_context
-def new(  # noqa: PLR0917 - click passes all by name
-    context: click.Context,
-    /,
+def new(
     name: str,
     tenant: str,
     scope: tuple[str, ...],
     expires: float | None,
-    token_file: Path | None,
-    **_: Any,
+    **given: Any,
 ) -> None:
     """Make a token for the clients called NAME, and print it.
 
-    It is shown this once: the file has its hash alone. A name may have several tokens, so that a new one can take the
+    It is shown this once: its hash alone is kept. A name may have several tokens, so that a new one can take the
     place of an old one before that is revoked.
     """
     from warren.transport.cli import token as work  # noqa: PLC0415 - help does without it
 
     own = OWN_SCOPES if tenant == DEFAULT_TENANT else OWN_SCOPES - {METRICS}  # the figures are those of all tenants
     scopes = scope or tuple(sorted(own))
-    work.new(context.ensure_object(Mode), token_file, name, tenant=tenant, scopes=scopes, lifetime=expires)
+    options, home = _chosen(given)
+    work.new(options.mode, home, name, tenant=tenant, scopes=scopes, lifetime=expires)
 
 
 @token.command("list", epilog=examples("warren token list --token-file tokens.toml --output json"))
 @token_options
-@click.pass_context
-def list_tokens(context: click.Context, /, token_file: Path | None, **_: Any) -> None:
+def list_tokens(**given: Any) -> None:
     """List the tokens: the beginning of the hash, the tenant, the name, the scopes and the end of each."""
     from warren.transport.cli import token as work  # noqa: PLC0415 - help does without it
 
-    work.list_tokens(context.ensure_object(Mode), token_file)
+    options, home = _chosen(given)
+    work.list_tokens(options.mode, home)
 
 
 @token.command(
@@ -83,12 +84,20 @@ def list_tokens(context: click.Context, /, token_file: Path | None, **_: Any) ->
 @click.argument("which", type=text_of)
 @click.option("--tenant", type=text_of, default=DEFAULT_TENANT, show_default=True, help="The tenant of a name.")
 @token_options
-@click.pass_context
-def revoke(context: click.Context, /, which: str, tenant: str, token_file: Path | None, **_: Any) -> None:
+def revoke(which: str, tenant: str, **given: Any) -> None:
     """Revoke the tokens of a name, or one token by the beginning of its hash: 8 digits at least.
 
     Its clients get 401 within two seconds, and their open connections are closed within five.
     """
     from warren.transport.cli import token as work  # noqa: PLC0415 - help does without it
 
-    work.revoke(context.ensure_object(Mode), token_file, which, tenant)
+    options, home = _chosen(given)
+    work.revoke(options.mode, home, which, tenant)
+
+
+def _chosen(given: dict[str, Any]) -> "tuple[Options, Home]":
+    from warren.transport.cli.token import home_of  # noqa: PLC0415 - help does without it
+
+    file, in_store = given.pop("token_file"), bool(given.pop("token_table"))
+    options = gather(given)
+    return options, home_of(options, file, in_store=in_store)

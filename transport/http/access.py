@@ -9,6 +9,7 @@ import attrs
 import httpx
 import trio
 
+from warren.config import PostgresConfig
 from warren.errors import InvalidParamsError
 from warren.extras import missing
 from warren.health import AccessHealth
@@ -17,6 +18,7 @@ from warren.transport.http.config import GatewayConfig
 from warren.transport.http.jwt_config import JwtConfig, is_url
 from warren.transport.http.logins import Authenticator, Login, single
 from warren.transport.http.token_list import ROOT, read_logins
+from warren.transport.http.token_table import FIELD, IN_FILES, WatchedTable
 from warren.transport.http.watched import Stays, WatchedFile
 from warren.values import define
 
@@ -49,6 +51,8 @@ class Access:
 def check_access(config: GatewayConfig) -> None:
     """Raise InvalidParamsError if others could connect without a token, or a file of tokens or keys is bad."""
     config.check_exposure()
+    if config.token_table:
+        _check_table(config)
     if config.token_file is not None:
         if config.token is not None:
             raise InvalidParamsError(f"{ROOT}: and a single token exclude each other", path=ROOT)
@@ -76,11 +80,34 @@ async def open_access(
     async with AsyncExitStack() as stack, trio.open_nursery() as nursery:
         if config.token_file is not None:
             _follow_tokens(config.token_file, access, nursery)
+        if config.token_table:
+            await _follow_table(_database_of(config), access, nursery)
         if config.jwt is not None:
             await _follow_keys(config.jwt, access, nursery, stack)
         nursery.start_soon(access.stays.run)
         yield access
         nursery.cancel_scope.cancel()
+
+
+def _check_table(config: GatewayConfig) -> None:
+    if config.token is not None or config.token_file is not None:
+        other = "a single token" if config.token_file is None else "a file of tokens"
+        raise InvalidParamsError(f"{FIELD}: and {other} exclude each other", path=FIELD)
+    _database_of(config)
+
+
+def _database_of(config: GatewayConfig) -> PostgresConfig:
+    store = None if config.runtime is None else config.runtime.store
+    if not isinstance(store, PostgresConfig):
+        raise InvalidParamsError(f"{FIELD}: {IN_FILES}", path=FIELD)
+    return store
+
+
+async def _follow_table(store: PostgresConfig, access: Access, nursery: trio.Nursery) -> None:
+    authenticator, table = access.policy.authenticator, WatchedTable(store)
+    authenticator.tokens = {}  # until the table is read nobody is let in
+    access.problems.append(lambda: table.problem)
+    await nursery.start(table.follow, authenticator.use)
 
 
 def _tokens_of(path: Path) -> WatchedFile[Mapping[bytes, Login]]:
@@ -90,12 +117,9 @@ def _tokens_of(path: Path) -> WatchedFile[Mapping[bytes, Login]]:
 def _follow_tokens(path: Path, access: Access, nursery: trio.Nursery) -> None:
     authenticator, file = access.policy.authenticator, _tokens_of(path)
 
-    def use(tokens: Mapping[bytes, Login]) -> None:
-        authenticator.tokens = tokens
-
-    use(file.load())
+    authenticator.use(file.load())
     access.problems.append(lambda: file.problem)
-    nursery.start_soon(file.follow, use)
+    nursery.start_soon(file.follow, authenticator.use)
 
 
 async def _follow_keys(config: JwtConfig, access: Access, nursery: trio.Nursery, stack: AsyncExitStack) -> None:

@@ -16,7 +16,7 @@ from warren.values import frozen
 
 MAX_PORT: Final = 65_535
 PRIVATE: Final = (
-    *("host", "port", "token", "token_file", "jwt", "public_url"),
+    *("host", "port", "token", "token_file", "token_table", "jwt", "public_url"),
     *("origins", "console", "metrics_port", "runtime"),
 )
 """Settings that clients do not see."""
@@ -54,9 +54,11 @@ class GatewayConfig:
     Attributes:
         host: the address to bind; another than this machine's own needs a token.
         port: the port to bind; 0 picks a free one.
-        token: the one secret that all clients have to know. With none of `token`, `token_file` and `jwt` every client
-            that can connect is let in, as the local user.
+        token: the one secret that all clients have to know. With none of `token`, `token_file`, `token_table` and `jwt`
+            every client that can connect is let in, as the local user.
         token_file: the file of the tokens that are let in: one word, or TOML as `warren token` writes it.
+        token_table: whether to let in the tokens of the store, which has to be in a database: all servers on it share
+            them.
         jwt: the signed tokens that are let in; None for none.
         public_url: the address by which clients reach the gateway, for the OAuth metadata of `/mcp`; None takes the one
             that a client has used, without TLS.
@@ -86,6 +88,7 @@ class GatewayConfig:
     port: int = attrs.field(default=8420, validator=Between(0, MAX_PORT))
     token: str | None = attrs.field(default=None, validator=_token, repr=False)
     token_file: Path | None = None
+    token_table: bool = False
     jwt: JwtConfig | None = None
     public_url: str | None = attrs.field(default=None, validator=_public_url)
     origins: tuple[str, ...] = attrs.field(default=(), validator=_origins)
@@ -107,7 +110,7 @@ class GatewayConfig:
 
     def check_exposure(self) -> None:
         """Raise InvalidParamsError if other machines could connect without a token."""
-        has_tokens = (self.token, self.token_file, self.jwt) != (None, None, None)
+        has_tokens = self.token_table or (self.token, self.token_file, self.jwt) != (None, None, None)
         if not has_tokens and not auth.is_loopback(self.host):
             raise InvalidParamsError(
                 f"$.token: is required to bind {self.host}, which others can reach; without one, bind 127.0.0.1",

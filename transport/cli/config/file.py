@@ -53,6 +53,7 @@ SERVE_TABLE: Final = attrs.make_class(
         "port": setting_of(GatewayConfig, "port"),
         "token_file": optional(str, no_nul),
         "origins": setting_of(GatewayConfig, "origins"),
+        "token_table": setting_of(GatewayConfig, "token_table"),
         "max_connections": setting_of(GatewayConfig, "max_connections"),
         "workers": setting_of(GatewayConfig, "workers"),
         "console": setting_of(GatewayConfig, "console"),

@@ -72,7 +72,8 @@ def table_of(cls: type, without: Collection[str] = (), **more: Any) -> type:
 LIMITS_OF_TURNS: Final[Mapping[str, Any]] = {name: setting_of(Budget, field) for name, field in BUDGET.items()}
 TURN_TABLE: Final = attrs.make_class("TurnTable", dict(LIMITS_OF_TURNS), frozen=True, kw_only=True)
 OF_SERVE: Final = (
-    *("host", "port", "token_file", "origins", "max_connections", "workers", "console", "metrics_port"),
+    *("host", "port", "token_file", "token_table", "origins", "max_connections", "workers", "console"),
+    "metrics_port",
     *("token", "jwt", "runtime"),
 )
 """Fields of `GatewayConfig` that have flags, and those that are no settings of `[serve]`."""
