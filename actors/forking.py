@@ -24,6 +24,7 @@ async def fork(supervisor: Supervisor, wanted: ForkRequest, owner: str) -> Sessi
     except StoreError as exc:
         exc.session_id = wanted.session_id  # the fork's own id names no session: nothing was made
         raise
+    supervisor.watchers.changed(record)
     supervisor.registry.lend(wanted.session_id, record.session_id)
     return view_of(record, live=supervisor.is_live(None), active=False)
 
@@ -48,6 +49,7 @@ async def _shown(supervisor: Supervisor, change: Relabel, stored: Labelled) -> S
     if actor is not None:
         with contextlib.suppress(WarrenError):  # an actor that ends: the next one loads the stored change
             await actor.mailbox.ask(change)
+    supervisor.watchers.changed(stored.record, leaves=True)
     actor = supervisor.find(stored.record.session_id)
     if actor is not None and actor.current:
         return actor.view()

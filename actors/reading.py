@@ -1,6 +1,6 @@
 """The methods of `SessionService` that read: sessions, histories, events, the memory, health."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Self
 
@@ -17,6 +17,7 @@ from warren.actors.protocol import Loaded, TakeOver
 from warren.actors.session.comms import Comms
 from warren.actors.session.inboxes import Inboxes
 from warren.actors.supervisor.supervisor import Supervisor
+from warren.actors.watching import Watch
 from warren.categories import CATEGORIES
 from warren.errors import SessionNotFoundError
 from warren.events import RunFailed
@@ -29,7 +30,7 @@ from warren.metrics import Metrics
 from warren.peers import PeerInfo
 from warren.principals import LOCAL, Principal
 from warren.records import SessionRecord, within
-from warren.requests import HistoryRequest, ListRequest, SearchRequest, SessionRef, SubscribeRequest
+from warren.requests import HistoryRequest, ListRequest, SearchRequest, SessionRef, SubscribeRequest, WatchRequest
 from warren.service import Capabilities, EventReader, Health
 from warren.statistics import RuntimeStatistics, SessionStatistics
 from warren.storage import not_found
@@ -204,6 +205,26 @@ class Reads:
         if lost is not None and not lost.ended:
             problem = "the process ended during the turn: nothing of the turn was stored"
             reader.begin_with(lost.last, RunFailed(log.session_id, problem, "crash"))
+
+    @asynccontextmanager
+    async def watch(
+        self, *, labels: Mapping[str, str] | None = None, include_archived: bool = False
+    ) -> AsyncIterator[Watch]:
+        """See SessionService."""
+        wanted = made(WatchRequest, labels=labels, include_archived=include_archived)
+        check_scope(self.principal, "watch")
+        self._supervisor.check_open()
+        watch, watchers = Watch(wanted, self.principal.tenant, self._summary), self._supervisor.watchers
+        watchers.add(watch)
+        for handle in self._supervisor.registry:
+            record = None if handle.actor is None or not handle.actor.turn_runs else handle.actor.record
+            if record is not None and record.tenant == watch.tenant:
+                watch.changed(record.session_id, record, leaves=False)
+        await trio.lowlevel.checkpoint()
+        try:
+            yield watch
+        finally:
+            watchers.remove(watch)
 
     @keywords_of(SearchRequest)
     @scoped

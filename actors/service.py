@@ -296,6 +296,7 @@ class Service(Reads):
                 raise  # its actor lives, and must not be robbed of its rows
             # Deleted before, which is fine, or damaged so that no actor can load it.
             await erase(session_id, storage, self._supervisor.shared.memory)
+            self._supervisor.watchers.gone(session_id, self.principal.tenant)
 
     async def drain(self) -> None:
         """See SessionService."""

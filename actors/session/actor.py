@@ -42,7 +42,7 @@ from warren.actors.session.inbox import Inbox
 from warren.actors.session.machine import Effect, Machine, Signal, State
 from warren.actors.session.planning import plan_of
 from warren.actors.shared import HostObjects, Shared
-from warren.actors.turn.outcome import Outcome, cause_of
+from warren.actors.turn.outcome import Outcome, cause_of, title_of
 from warren.actors.turn.turn import Turn, cancelled, shut_down
 from warren.errors import AgentError, LeasedError, SessionNotRunningError, WarrenError
 from warren.events import CompactionCompleted, Envelope, RunFailed
@@ -173,13 +173,21 @@ class SessionActor:
         return () if self._turn is None else self._turn.pending_approvals
 
     def view(self) -> SessionView:
-        """Return the session as of its last finished turn. It has to be loaded."""
-        return view_of(self.conversation.known, live=True, active=self.turn_runs, pending=self.pending_approvals)
+        """Return the session as of its last finished turn, with the title of a first one. It has to be loaded."""
+        return view_of(self._shown, live=True, active=self.turn_runs, pending=self.pending_approvals)
 
     def summary(self) -> SessionSummary:
-        """Return the session's row in a list. It has to be loaded."""
+        """Return the session's row in a list, as `view`. It has to be loaded."""
         pending = len(self.pending_approvals)
-        return summary_of(self.conversation.known, live=True, active=self.turn_runs, pending=pending)
+        return summary_of(self._shown, live=True, active=self.turn_runs, pending=pending)
+
+    @property
+    def _shown(self) -> SessionRecord:
+        """The record, with the title that the first turn will store."""
+        known, turn = self.conversation.known, self._turn
+        if turn is None or known.turns or known.title is not None or turn.plan.prompt is None:
+            return known
+        return known.changed(title=title_of(turn.plan.prompt))
 
     # -- the loop
 
@@ -390,6 +398,7 @@ class SessionActor:
         if fetched.refused is not None:
             self.conversation.inbox.leave_to(fetched.refused)
         error = None if fetched.refused is None else fetched.refused.copy()
+        self.host.changed(self.session_id)
         self._perform(self._machine.step(signal), fetched=fetched, ending=error)
 
     def _serve_postponed(self, fetched: Fetched) -> None:
@@ -473,8 +482,10 @@ class SessionActor:
             log.emit if guard is None else guard.emit,
             self._commit_compaction,
             guard,
+            partial(self.host.changed, self.session_id),
         )
         machine.step(Signal.BEGUN)
+        self.host.changed(self.session_id)
 
     async def _drop(self, error: WarrenError) -> Result:
         """Take an input out of the store that no turn can begin with; if the store refuses, it waits on."""
@@ -609,6 +620,8 @@ class SessionActor:
         if error is not None and error.cause == "crash":
             self.conversation.lease = None  # the store may have done it
         if signal is Signal.RETIRED:
+            if asked != {"stop"}:
+                self.host.retired(self.session_id, deleted="delete" in asked)
             for mail in machine.postponed:  # requests that came meanwhile for the same need not be made again
                 if isinstance(mail.message, Retire) and mail.message.how in asked:
                     mail.answer(None) if error is None else mail.refuse(error.copy())

@@ -15,5 +15,11 @@ class SessionHost(Protocol):
     def turn_ended(self, session_id: str) -> None:
         """Report that a turn has ended that was admitted, allowed by `may_start`, or begun by `BeginNext`."""
 
+    def changed(self, session_id: str) -> None:
+        """Report that the session's row in the list has changed: its turn, its labels, a call that waits."""
+
+    def retired(self, session_id: str, *, deleted: bool) -> None:
+        """Report that the session was deleted, or else archived."""
+
     def stays(self, session_id: str) -> None:
         """Report that the session was told to leave memory and does not, as it has work."""

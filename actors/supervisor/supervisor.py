@@ -17,6 +17,7 @@ from warren.actors.shared import HostObjects, Shared
 from warren.actors.supervision import first_error
 from warren.actors.supervisor.registry import Handle, Registry
 from warren.actors.supervisor.scheduler import Action, Begin, Decline, Evict, Recover, Scheduler, shutting_down
+from warren.actors.watching import Watchers
 from warren.creation import Creation
 from warren.errors import AgentError, SessionNotFoundError, WarrenError
 from warren.fields import encodable
@@ -47,6 +48,7 @@ class Supervisor:
         scheduler: which sessions run turns and which leave memory.
         inboxes: the way into the inboxes of the sessions.
         comms: the messages between sessions.
+        watchers: those who are told which sessions change.
     """
 
     shared: Shared
@@ -56,6 +58,7 @@ class Supervisor:
     scheduler: Scheduler = attrs.field(init=False)
     inboxes: Inboxes = attrs.field(init=False)
     comms: Comms = attrs.field(init=False)
+    watchers: Watchers = attrs.field(factory=Watchers)
     _progress: trio.Event = attrs.field(factory=trio.Event)  # set when a turn ends after the last, or an actor ends
     _cut_off: bool = False
     _loop: trio.lowlevel.TrioToken = attrs.field(factory=trio.lowlevel.current_trio_token)
@@ -188,6 +191,7 @@ class Supervisor:
         await self._all_ended()
         for handle in self.registry:
             handle.log.close()
+        self.watchers.close()
 
     def statistics(self) -> RuntimeStatistics:
         """Return the figures of the runtime at this moment."""
@@ -228,9 +232,25 @@ class Supervisor:
     def turn_ended(self, session_id: str) -> None:
         """See SessionHost."""
         self.scheduler.turn_ended(session_id, trio.current_time())
+        self.changed(session_id)
         self._reassign()
         if self.scheduler.closed:
             self._tell_progress()
+
+    def changed(self, session_id: str) -> None:
+        """See SessionHost."""
+        actor = self.registry.find(session_id)
+        if actor is not None:
+            self.watchers.changed(actor.record)
+
+    def retired(self, session_id: str, *, deleted: bool) -> None:
+        """See SessionHost."""
+        actor = self.registry.find(session_id)
+        record = None if actor is None else actor.record
+        if record is not None and (deleted or not self.shared.storage.durable):
+            self.watchers.gone(session_id, record.tenant)
+        elif record is not None:
+            self.watchers.changed(record.changed(archived=True), leaves=True)
 
     def stays(self, session_id: str) -> None:
         """See SessionHost."""
@@ -317,6 +337,7 @@ class Supervisor:
             async with trio.open_nursery() as turns:
                 handle.scope = self._shielded(turns)
                 refusal = None if begin is None else await _refusal(begin(actor))
+                self.watchers.changed(actor.record)
                 del begin  # it holds the state that the session has begun with
                 refusal = refusal or await _refusal(actor.run(turns))
                 if refusal is None:  # a nursery's end is a checkpoint: by then nobody may find an actor that has left
@@ -351,6 +372,7 @@ class Supervisor:
         if actor.conversation.inbox.paused:
             self.scheduler.failed(handle.session_id, trio.current_time())
         handle.actor = handle.scope = None
+        self.watchers.changed(actor.record)
         self.scheduler.ended(handle.session_id)
         self.registry.release(handle.session_id)
         self._reassign()

@@ -74,12 +74,14 @@ class Approvals:
         timeout: seconds that a call waits.
         emit: publishes an event.
         time: the turn's running time.
+        changed: called when there are other calls that wait.
     """
 
     gates: Gates
     timeout: float
     emit: Callable[[Event], object]
     time: RunningTime
+    changed: Callable[[], object] = lambda: None
     _waiting: dict[str, _Waiting] = attrs.field(factory=dict)
 
     def asks(self, tool: Tool) -> bool:
@@ -118,11 +120,13 @@ class Approvals:
 
     async def _wait(self, call: PendingApproval) -> Decision | None:
         self._waiting[call.call_id] = waiting = _Waiting(call)
+        self.changed()
         try:
             with self.time.stopped(), trio.move_on_after(self.timeout):
                 await waiting.decided.wait()
         finally:
             del self._waiting[call.call_id]
+            self.changed()
         return waiting.decision
 
     def decide(self, call_id: str, decision: Decision) -> None:

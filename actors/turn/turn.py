@@ -117,6 +117,7 @@ class Turn:
         guard: keeps the turn from going on without a proved lease; None if no other process can have the session.
         commit_compaction: stores a new head of the context with all messages of the turn so far, and returns the
             event that announces it.
+        changed: called when there are other tool calls that wait for approval.
         text: the text of the newest answer.
         stop_reason: the model's stop reason.
         structured_output: the answer as data, if a schema was given.
@@ -133,6 +134,7 @@ class Turn:
     emit: Callable[[Event], int]
     commit_compaction: CommitCompaction
     guard: Guard | None = None
+    changed: Callable[[], object] = lambda: None
     text: str = ""
     stop_reason: StopReason = "end_turn"
     structured_output: Any = None
@@ -162,7 +164,7 @@ class Turn:
         self.keeper = ContextKeeper(plan.compaction, self.context, summarising, *marks)
         self._time = RunningTime(plan.meter.seconds_left())
         plan.meter.clock = self._time.seconds
-        self._approvals = Approvals(plan.gates, plan.limits.approval_timeout, self.emit, self._time)
+        self._approvals = Approvals(plan.gates, plan.limits.approval_timeout, self.emit, self._time, self.changed)
 
     def interrupt(self, error: AgentError) -> None:
         """End the turn with an error at its next checkpoint; a turn past its last step is not affected."""

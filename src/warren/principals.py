@@ -75,6 +75,7 @@ SCOPE_OF: Final[Mapping[str, Scope | None]] = {
     "history": "session:read",
     "resume": "session:read",
     "subscribe": "session:read",
+    "watch": "session:read",
     "search_memory": "memory:read",
     "fork": "session:write",
     "label": "session:write",

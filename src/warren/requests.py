@@ -64,6 +64,19 @@ class ListRequest:
     include_archived: bool = attrs.field(default=False, validator=is_flag)
 
 
+@frozen(kw_only=True)
+class WatchRequest:
+    """The sessions whose changes are wanted: the filter of `ListRequest`.
+
+    Attributes:
+        labels: tell only of sessions that have all of these labels.
+        include_archived: whether to tell of archived sessions too.
+    """
+
+    labels: Mapping[str, str] | None = attrs.field(default=None, validator=Labels())
+    include_archived: bool = attrs.field(default=False, validator=is_flag)
+
+
 @frozen
 class HistoryRequest(SessionRef):
     """A page of a session's messages.

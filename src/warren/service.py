@@ -33,7 +33,7 @@ from warren.requests import (
 from warren.statistics import RuntimeStatistics
 from warren.tools import Tool
 from warren.values import frozen
-from warren.views import HistoryPage, SessionPage, SessionView, TurnResult
+from warren.views import HistoryPage, SessionChanges, SessionPage, SessionView, TurnResult
 
 Notify = Callable[[Event | None], None]
 """Called when there is something to read: with the event, or None if the log has ended or moved on elsewhere."""
@@ -95,6 +95,17 @@ class EventReader(Protocol):
     def __aiter__(self) -> AsyncIterator[Envelope]: ...
 
     async def __anext__(self) -> Envelope: ...
+
+
+class ChangeReader(Protocol):
+    """The changes of sessions, for one watcher: its owner reads on whenever it likes, and nobody waits for it.
+
+    `async for` yields `SessionChanges` until the runtime ends. Changes that come while nobody reads are merged.
+    """
+
+    def __aiter__(self) -> "AsyncIterator[SessionChanges]": ...
+
+    async def __anext__(self) -> SessionChanges: ...
 
 
 OnEvent = Callable[[Envelope], None]
@@ -410,6 +421,19 @@ class SessionService(Protocol):
         Raises:
             PersistenceDisabledError: on entering, if the events are gone and no store has them.
             InvalidParamsError: on entering, if `after_seq` is ahead of the log.
+        """
+        ...
+
+    def watch(
+        self, *, labels: Mapping[str, str] | None = None, include_archived: bool = False
+    ) -> AbstractAsyncContextManager[ChangeReader]:
+        """Watch the list of sessions: which of them are made, run, wait for approval, end, are labelled or deleted.
+
+        The first changes are the sessions whose turn runs, and then come all changes from the entering on. Enter it,
+        and then `list`: nothing falls between the two. A session that changes often is told of a few times a second.
+        With nodes the changes of all of them come. Changes by commands beside the runtime, as `warren prune`, do not.
+
+        The arguments are the fields of `WatchRequest`.
         """
         ...
 

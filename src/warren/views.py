@@ -166,6 +166,21 @@ class SessionPage:
 
 
 @frozen
+class SessionChanges:
+    """Sessions that have changed, each as it is now, however often it has changed since the changes before these.
+
+    Attributes:
+        sessions: those that fit the filter of the watch, as `list` shows them.
+        gone: ids of those that were deleted, or that fit the filter no more. The watcher may not know all of them.
+        missed: whether there were more changes than these: list the sessions again.
+    """
+
+    sessions: tuple[SessionSummary, ...] = ()
+    gone: tuple[str, ...] = ()
+    missed: bool = False
+
+
+@frozen
 class HistoryEntry:
     """One message of a transcript.
 

@@ -17,10 +17,10 @@ Foreign = Callable[[Callable[[], Awaitable[None]]], None]
 
 
 async def call(service: SessionService, method: str, session_id: str) -> None:
-    """Call a method with good arguments; a subscription is entered."""
+    """Call a method with good arguments; a subscription or a watch is entered."""
     arguments = needed(method, session_id)
-    if method == "subscribe":
-        async with service.subscribe(**arguments):
+    if method in ("subscribe", "watch"):
+        async with getattr(service, method)(**arguments):
             return
     await getattr(service, method)(**arguments)
 

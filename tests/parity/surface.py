@@ -31,7 +31,7 @@ MODES: Final = "modes"
 """That a prompt may wait for another turn, under a key."""
 PEERS: Final = "peers"
 """That a session can be given a name among others."""
-NO_CALLS: Final = {"initialize", "initialized", "session/unsubscribe"}
+NO_CALLS: Final = {"initialize", "initialized", "session/unsubscribe", "session/watch", "session/unwatch"}
 EVERYTHING: Final = frozenset(METHODS) - NO_CALLS | {OPTIONS, SAMPLING, COMPACTION_OPTIONS, SWITCHES, MODES, PEERS}
 
 

@@ -114,9 +114,9 @@ async def opened() -> AsyncIterator[tuple[SessionService, str]]:
 
 
 async def call(service: SessionService, method: str, arguments: Mapping[str, Any]) -> None:
-    """Call a method; a subscription is entered and left."""
-    if method == "subscribe":
-        async with service.subscribe(**arguments):
+    """Call a method; a subscription or a watch is entered and left."""
+    if method in ("subscribe", "watch"):
+        async with getattr(service, method)(**arguments):
             return
     await getattr(service, method)(**arguments)
 

@@ -39,6 +39,7 @@ NAMES: Final = {
     "session/inputs": "inputs",
     "session/withdraw": "withdraw",
     "session/subscribe": "subscribe",
+    "session/watch": "watch",
     "turn/start": "start_turn",
     "turn/interrupt": "interrupt",
     "tool/approve": "approve_tool",
@@ -113,8 +114,8 @@ def built(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
 async def call(service: SessionService, method: str, params: Mapping[str, Any]) -> None:
     """Call a method of the service with the parameters of JSON-RPC's."""
     arguments = built(method, params)
-    if method == "session/subscribe":
-        async with service.subscribe(**arguments):
+    if method in ("session/subscribe", "session/watch"):
+        async with getattr(service, NAMES[method])(**arguments):
             return
     await getattr(service, NAMES[method])(**arguments)
 

@@ -12,7 +12,7 @@ from warren.service import RuntimeService, SessionService
 
 METHODS: Final = sorted(name for name in vars(SessionService) if not name.startswith("_"))
 OF_RUNTIMES: Final = sorted(name for name in vars(RuntimeService) if not name.startswith("_"))
-NO_SESSION: Final = ("capabilities", "create_session", "list", "search_memory")
+NO_SESSION: Final = ("capabilities", "create_session", "list", "search_memory", "watch")
 """Methods that name no session that has to be there."""
 OF_SESSIONS: Final = [name for name in METHODS if name not in NO_SESSION]
 SCOPED: Final = [name for name in METHODS if SCOPE_OF.get(name) is not None]
@@ -26,7 +26,7 @@ async def called(service: RuntimeService, method: str, session_id: str) -> Warre
         if inspect.isawaitable(found):
             with trio.move_on_after(5):
                 await found
-        elif method == "subscribe":
+        elif method in ("subscribe", "watch"):
             async with found:
                 pass
     except WarrenError as exc:

@@ -15,6 +15,7 @@ import trio
 from tests.support.envelopes import NOW, envelope
 from warren.actors.eventlog import EventLog, LogPage
 from warren.actors.listening import Telling
+from warren.actors.watching import Watch, Watchers
 from warren.categories import Answer
 from warren.errors import (
     AgentError,
@@ -29,12 +30,22 @@ from warren.inputs import Input
 from warren.memory import MemoryHit
 from warren.metrics import Metric, Metrics, Series
 from warren.peers import PeerInfo
-from warren.principals import Principal
-from warren.records import CompactionEntry, Lifecycle
+from warren.principals import LOCAL, Principal
+from warren.records import CompactionEntry, Lifecycle, SessionRecord
+from warren.requests import WatchRequest
 from warren.service import Capabilities, EventReader, Health, OnBegin, OnEvent, RuntimeService
 from warren.statistics import RuntimeStatistics
 from warren.usage import Usage
-from warren.views import Billing, HistoryPage, SessionPage, SessionState, SessionSummary, SessionView, TurnResult
+from warren.views import (
+    Billing,
+    HistoryPage,
+    SessionPage,
+    SessionState,
+    SessionSummary,
+    SessionView,
+    TurnResult,
+    summary_of,
+)
 
 ENTRY: Final = CompactionEntry(4, NOW, 6, 8, 3, "they talked", 2)
 
@@ -192,6 +203,10 @@ def sessions_of(*session_ids: str) -> dict[str, FakeSession]:
     return {each: FakeSession(each) for each in session_ids}
 
 
+def _row(record: SessionRecord) -> SessionSummary:
+    return summary_of(record, live=True, active=False)
+
+
 @attrs.define(eq=False)
 class FakeService(RuntimeService):
     """Sessions whose turns do whatever `behaviour` does.
@@ -209,6 +224,7 @@ class FakeService(RuntimeService):
         compaction: the result of every compaction; an exception is raised. None waits for an interrupt.
         can: the capabilities.
         calls: all calls so far: the method and its arguments.
+        watchers: those who watch the list: a test tells them of changes.
         principals: those that a service was asked for, each once a call of `as_`.
         sessions: all sessions, oldest first: s1 to s3 exist from the start, and `create_session` adds n1, n2 and so on.
     """
@@ -223,6 +239,7 @@ class FakeService(RuntimeService):
     can: Capabilities = attrs.field(factory=lambda: Capabilities(False, False, False))
     calls: list[tuple[str, dict[str, Any]]] = attrs.field(factory=list)
     principals: list[Principal] = attrs.field(factory=list)
+    watchers: Watchers = attrs.field(factory=Watchers)
     sessions: dict[str, FakeSession] = attrs.field(factory=lambda: sessions_of("s1", "s2", "s3"))
     _created: int = 0
     _draining: bool = False
@@ -423,6 +440,19 @@ class FakeService(RuntimeService):
             yield reader
         finally:
             reader.close()
+
+    @asynccontextmanager
+    async def watch(
+        self, *, labels: Mapping[str, str] | None = None, include_archived: bool = False
+    ) -> AsyncIterator[Watch]:
+        self.calls.append(("watch", {"labels": labels, "include_archived": include_archived}))
+        self._check_running()
+        watch = Watch(WatchRequest(labels=labels, include_archived=include_archived), LOCAL.tenant, _row)
+        self.watchers.add(watch)
+        try:
+            yield watch
+        finally:
+            self.watchers.remove(watch)
 
     async def search_memory(self, query: str, **options: Any) -> tuple[MemoryHit, ...]:
         self.calls.append(("search_memory", {"query": query, **options}))

@@ -12,6 +12,7 @@ ONE: Final = {"session_id": SESSION}
 PARAMS: Final[Mapping[str, Mapping[str, Any]]] = {
     "initialize": {"client_info": {"name": "test", "version": "1"}},
     "session/create": {"prompt": "hi", "model": "echo", "labels": {"a": "b"}, "budget": {"max_steps": 3}},
+    "session/watch": {"labels": {"a": "b"}, "include_archived": True},
     "session/list": {"offset": 0, "limit": 5, "labels": {"a": "b"}, "include_archived": True},
     "session/history": {**ONE, "offset": 0, "limit": 3},
     "session/subscribe": {**ONE, "after_seq": 0},
@@ -20,7 +21,7 @@ PARAMS: Final[Mapping[str, Mapping[str, Any]]] = {
     "tools/register": {"tools": [{"name": "look", "description": "", "input_schema": {"type": "object"}}]},
 }
 """The parameters of methods; those that are not here name a session at most."""
-BARE: Final = ("initialized", "capabilities/get", "config/get", "health", "metrics/get")
+BARE: Final = ("initialized", "session/unwatch", "capabilities/get", "config/get", "health", "metrics/get")
 
 
 def request(method: str, params: Any, number: object = 7) -> dict[str, Any]:

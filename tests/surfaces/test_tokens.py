@@ -254,7 +254,15 @@ async def test_a_broken_list_stays_out_of_use(tmp_path: Path) -> None:
 
 
 UNSCOPED: Final = frozenset(
-    {"initialize", "initialized", "session/unsubscribe", "tools/register", "capabilities/get", "config/get"}
+    {
+        "initialize",
+        "initialized",
+        "session/unsubscribe",
+        "session/unwatch",
+        "tools/register",
+        "capabilities/get",
+        "config/get",
+    }
 )
 """Methods that are about the connection or the server alone."""
 MORE: Final[Mapping[str, Mapping[str, Any]]] = {

@@ -21,8 +21,9 @@ from warren.events import Envelope
 from warren.transport.client.socket import FAILURES, ClosedError, Socket, UpgradeRefusedError, open_socket
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.client_tools import EXECUTE
-from warren.transport.rpc.dialect import EVENT, UNSUBSCRIBED
+from warren.transport.rpc.dialect import CHANGED, EVENT, UNSUBSCRIBED
 from warren.values import define, frozen
+from warren.views import SessionChanges
 
 CONNECT_TIMEOUT: Final = 10.0
 """Seconds until a connection that does not open, or a server that does not answer its request, has failed."""
@@ -90,6 +91,8 @@ class Feed(Protocol):
         """Handle the end of the connection: later events do not come this way."""
 
 
+OnChanges = Callable[[SessionChanges | None], None]
+"""Takes changes of the list of sessions; None if the connection is lost. It must neither block nor raise."""
 RunTool = Callable[[Any], Awaitable[Mapping[str, Any]]]
 """Runs a tool for the server: from the parameters of its request to the result."""
 
@@ -139,11 +142,13 @@ class Connection:
         feeds: the feed of each session.
         starting: the feed of a session that is being created; its first event tells its id.
         unheard: the turns of each session that run without a feed: nobody wants their events.
+        on_changes: gets the changes of the list of sessions that this connection watches, and None if it is lost.
         lost: whether the connection has ended.
         run_tool: runs the tools that this client has registered.
     """
 
     run_tool: RunTool | None = None
+    on_changes: OnChanges | None = None
     feeds: dict[str, Feed] = attrs.field(factory=dict)
     starting: Feed | None = None
     unheard: Counter[str] = attrs.field(factory=Counter)
@@ -286,7 +291,9 @@ class Connection:
             request.done.set()
 
     def _hear(self, message: jsonrpc.Notification) -> None:
-        if message.method == UNSUBSCRIBED:
+        if message.method == CHANGED and self.on_changes is not None:
+            self.on_changes(codec.from_server(SessionChanges, message.params))
+        elif message.method == UNSUBSCRIBED:
             feed = self.feeds.get(message.params["session_id"])
             if feed is not None:
                 feed.ended()
@@ -323,6 +330,8 @@ class Connection:
         self.starting = None
         for feed in feeds:
             feed.lost()
+        if self.on_changes is not None:
+            self.on_changes(None)
         for request in requests:
             request.answered()
             request.done.set()

@@ -10,7 +10,7 @@ import attrs
 from anyio.abc import TaskGroup
 
 from warren.errors import AgentError
-from warren.transport.client.connection import Connection, Dial, Feed, LostError, RefusedError, RunTool
+from warren.transport.client.connection import Connection, Dial, Feed, LostError, OnChanges, RefusedError, RunTool
 from warren.values import define
 
 MAX_REQUESTS: Final = 200
@@ -45,7 +45,7 @@ class Links:
     patience: float
     closed: bool = False
     _open: list[Connection] = attrs.field(factory=list)
-    _own: set[Connection] = attrs.field(factory=set)  # the connections of calls with tools of their own
+    _own: set[Connection] = attrs.field(factory=set)  # those of calls with tools of their own, and of watches
     _opening: anyio.Lock = attrs.field(factory=anyio.Lock)
     _refused: tuple[float, RefusedError | None] = (0.0, None)  # the last call that got no connection
     _changed: anyio.Event = attrs.field(factory=anyio.Event)
@@ -118,10 +118,12 @@ class Links:
             return Claim(self, connection, None, feed)
 
     @asynccontextmanager
-    async def own(self, run_tool: RunTool) -> AsyncIterator[Connection]:
-        """Open a connection for a body, for a call with tools of its own."""
+    async def own(
+        self, run_tool: RunTool | None = None, on_changes: OnChanges | None = None
+    ) -> AsyncIterator[Connection]:
+        """Open a connection for a body: for a call with tools of its own, or for a watch of the list of sessions."""
         self._check_open()
-        connection = await self._connect(Connection(run_tool), anyio.current_time() + self.patience)
+        connection = await self._connect(Connection(run_tool, on_changes), anyio.current_time() + self.patience)
         self._own.add(connection)
         try:
             yield connection
@@ -198,11 +200,11 @@ class Links:
             await anyio.sleep(pause)
             delay = min(delay * 2, MAX_DELAY)
             self._check_open()
-            connection = Connection(connection.run_tool)
+            connection = Connection(connection.run_tool, connection.on_changes)
 
     async def _dial(self, connection: Connection) -> Connection:
         await self.tasks.start(connection.run, self.dial)
-        if connection.run_tool is None:
+        if connection.run_tool is None and connection.on_changes is None:
             self._open.append(connection)
         return connection
 

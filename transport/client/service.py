@@ -35,6 +35,7 @@ from warren.requests import (
     SearchRequest,
     SessionRef,
     SubscribeRequest,
+    WatchRequest,
     WithdrawRequest,
 )
 from warren.service import Capabilities, Health, OnBegin, OnEvent, SessionCall, SessionService, TurnCall
@@ -43,6 +44,7 @@ from warren.transport.client.connection import CONNECT_TIMEOUT, NO_ANSWER, Dial
 from warren.transport.client.links import Links
 from warren.transport.client.readers import RemoteReader
 from warren.transport.client.tools import runner_of
+from warren.transport.client.watching import RemoteWatch
 from warren.transport.rpc.behalf import carrying
 from warren.transport.rpc.params import RegisterTools
 from warren.transport.rpc.results import Greeting, Injected, Inputs, MemoryHits, PeerMessageSent, Peers
@@ -337,6 +339,19 @@ class RemoteService(SessionService):
             reader.close()
             raise
         return reader
+
+    @asynccontextmanager
+    async def watch(
+        self, *, labels: Mapping[str, str] | None = None, include_archived: bool = False
+    ) -> AsyncIterator[RemoteWatch]:
+        """See SessionService. The watch survives lost connections: the next changes say that some were missed."""
+        wanted = made(WatchRequest, labels=labels, include_archived=include_archived)
+        watch = RemoteWatch(self._links, wanted, self._principal)
+        try:
+            await watch.connect()
+            yield watch
+        finally:
+            await watch.aclose()
 
     @keywords_of(SearchRequest)
     async def search_memory(self, wanted: SearchRequest) -> tuple[MemoryHit, ...]:

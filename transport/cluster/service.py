@@ -6,7 +6,7 @@ import math
 import random
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -19,6 +19,7 @@ from warren.actors.eventlog import LogReader
 from warren.actors.runtime import Runtime
 from warren.actors.service import Service
 from warren.actors.supervision import supervised_nursery
+from warren.actors.watching import Watch
 from warren.errors import AgentError, LeasedError, StoreError, WarrenError
 from warren.events import Envelope, SessionMoved
 from warren.inputs import Input
@@ -56,7 +57,7 @@ from warren.transport.cluster.peers import Peers
 from warren.transport.cluster.reader import Continuation, MovingReader, TurnFeed
 from warren.transport.cluster.token import NodeTokens
 from warren.transport.rpc.feed import session_over
-from warren.views import HistoryPage, SessionPage, SessionView, TurnResult
+from warren.views import HistoryPage, SessionPage, SessionSummary, SessionView, TurnResult
 
 if TYPE_CHECKING:
     from warren.storage import Store
@@ -208,6 +209,14 @@ class _Sessions(RuntimeService):
             yield reader
         finally:
             reader.close()
+
+    @asynccontextmanager
+    async def watch(
+        self, *, labels: Mapping[str, str] | None = None, include_archived: bool = False
+    ) -> AsyncIterator[Watch]:
+        """See SessionService. Another node watches the sessions of this one: it puts all of them together."""
+        async with self._local.watch(labels=labels, include_archived=include_archived) as watch:
+            yield watch
 
     async def _follow(self, session_id: str, after_seq: int | None) -> EventReader:
         async def follow(place: Place) -> EventReader:
@@ -546,6 +555,60 @@ class ClusterService(_Sessions, NodeService):
             reader.close()
             raise
         return Continuation(reader, SessionMoved(lost.first, cursor) if lost is not None and lost.final else None)
+
+    @asynccontextmanager
+    async def watch(
+        self, *, labels: Mapping[str, str] | None = None, include_archived: bool = False
+    ) -> AsyncIterator[Watch]:
+        """See SessionService. Each node tells of its own sessions."""
+        async with super().watch(labels=labels, include_archived=include_archived) as watch:
+            scope = trio.CancelScope()
+            self._peers.tasks.start_soon(self._watch_others, watch, scope)
+            try:
+                yield watch
+            finally:
+                scope.cancel()
+
+    async def _watch_others(self, watch: Watch, scope: trio.CancelScope) -> None:
+        """Watch the other nodes for a watcher: those of now, and those that come."""
+        watched = set[int]()
+        with scope:
+            async with trio.open_nursery() as nursery:
+                while True:
+                    with suppress(StoreError):  # the next look finds the same
+                        store = await self.store()
+                        for node in await store.nodes():
+                            if _is_other(node, store) and node.key not in watched:
+                                watched.add(node.key)
+                                nursery.start_soon(self._watch_at, node, watch, watched)
+                    await trio.sleep(LOOK)
+
+    async def _watch_at(self, node: Node, watch: Watch, watched: set[int]) -> None:
+        """Watch another node for a watcher, until the node ends or cannot be reached."""
+        begun, running = False, dict[str, SessionSummary]()
+        wanted = watch.wanted
+        try:
+            async with self.remote(node).watch(
+                labels=wanted.labels, include_archived=wanted.include_archived
+            ) as reader:
+                begun = True
+                watch.miss()  # of what came before
+                async for changes in reader:
+                    watch.merge(changes)
+                    for row in changes.sessions:
+                        if row.is_active:
+                            running[row.session_id] = row
+                        else:
+                            running.pop(row.session_id, None)
+        except WarrenError as exc:
+            logger.info("the sessions of node %s are no longer watched: %s", node.name, exc)
+        finally:
+            watched.discard(node.key)
+            for session_id, row in running.items():
+                last = attrs.evolve(row, is_active=False, pending_approvals=0, lifecycle="stored")
+                watch.changed(session_id, last, leaves=False)
+            if begun:
+                watch.miss()
 
     async def look_loop(self) -> None:
         """Notice in the store that nodes are gone and that sessions have moved, for ever."""

@@ -18,6 +18,7 @@ from warren.errors import InvalidParamsError, WarrenError
 from warren.extras import installed
 from warren.fields import CAN_CONFLICT
 from warren.metrics import Metrics
+from warren.requests import WatchRequest
 from warren.service import Capabilities
 from warren.transport.http.access import Access
 from warren.transport.http.auth import AccessPolicy
@@ -27,6 +28,7 @@ from warren.transport.http.refusals import JSON, RefusedError
 from warren.transport.http.shutdown import Shutdown
 from warren.transport.http.watched import Stays
 from warren.transport.rest.answers import LargeAnswer, Unread, answer, failure, internal_error
+from warren.transport.rest.changes import ChangeStream
 from warren.transport.rest.events import EventStream, last_event_id
 from warren.transport.rest.oauth import WELL_KNOWN, Metadata, with_metadata
 from warren.transport.rest.openapi import document, missing
@@ -48,7 +50,7 @@ from warren.transport.rpc.params import NoParams
 from warren.values import frozen
 from warren.views import TurnResult
 
-Answer = Response | EventStream
+Answer = Response | EventStream | ChangeStream
 METRICS_PATH: Final = "/metrics"
 LOOPBACK: Final = "127.0.0.1"
 
@@ -267,6 +269,9 @@ class _Rest:
     def _streaming(self, row: RestRoute) -> Endpoint:
         async def stream(request: Request, login: Login) -> Answer:
             wanted, seen = row.method.decode(await _parameters(row, request)), request.headers.get("last-event-id")
+            if isinstance(wanted, WatchRequest):
+                stays = partial(self.access.stays.ends, login)
+                return ChangeStream(self.host_of(login).service, wanted, self.config.heartbeat, self.shutdown, stays)
             if seen:
                 wanted = attrs.evolve(wanted, after_seq=last_event_id(seen))
             return EventStream(

@@ -104,7 +104,7 @@ class EventStream:
             async with trio.open_nursery() as tasks:
                 end = tasks.cancel_scope.cancel
                 with self.shutdown.cancels(tasks.cancel_scope), self.stays(end):
-                    tasks.start_soon(_until_gone, receive, tasks.cancel_scope)
+                    tasks.start_soon(until_gone, receive, tasks.cancel_scope)
                     await self._relay(reader, send)
                     tasks.cancel_scope.cancel()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -154,7 +154,7 @@ class EventStream:
             return None
 
 
-async def _until_gone(receive: Receive, scope: trio.CancelScope) -> None:
+async def until_gone(receive: Receive, scope: trio.CancelScope) -> None:
     """Cancel a scope once the client has ended its side of the connection."""
     message: Any = {}
     while message.get("type") != "http.disconnect":

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any, Final, get_args
 
 from warren.events import Envelope
-from warren.requests import SubscribeRequest
+from warren.requests import SubscribeRequest, WatchRequest
 from warren.service import Capabilities
 from warren.transport.http.refusals import JSON
 from warren.transport.rest.events import MEDIA_TYPE
@@ -16,6 +16,7 @@ from warren.transport.rpc.error_schema import error_schema
 from warren.transport.rpc.methods import Capability
 from warren.transport.rpc.schemas import Schemas
 from warren.version import VERSION
+from warren.views import SessionChanges
 
 OPENAPI: Final = "3.1.0"
 COMPONENTS: Final = "#/components/schemas/"
@@ -26,6 +27,8 @@ NEEDS: Final[Mapping[str, Capability]] = {"after_seq": "session-store", "compact
 FIELDS: Final = re.compile(r"\{(\w+)\}")
 EVENT_ID: Final = "^[0-9]{0,18}$"
 EVENT_TEXT: Final = "The id of the last event that the client has; it wins over `after_seq` unless it is empty."
+ENVELOPE_TEXT: Final = "An `Envelope` as JSON; of the event `end` the session's id."
+CHANGES_TEXT: Final = "The `SessionChanges` as JSON; the event is `changes`, and has no id."
 KEY_TEXT: Final = f"It can be the header `{KEY_HEADER}` instead."
 STATUSES: Final[Mapping[int, str]] = {
     400: "The body is not JSON, or is where none belongs.",
@@ -99,9 +102,10 @@ def _content(row: RestRoute, got: Schemas) -> dict[str, Any]:
     """Return the content of a good answer; the schema of an event is that of each `data:`."""
     if not row.streams:
         return {JSON: {"schema": got.of(row.method.result)}}
-    got.of(Envelope)
+    got.of(SessionChanges if row.method.params is WatchRequest else Envelope)
     text = {"type": "string"}
-    data = {**text, "description": "An `Envelope` as JSON; of the event `end` the session's id."}
+    said = CHANGES_TEXT if row.method.params is WatchRequest else ENVELOPE_TEXT
+    data = {**text, "description": said}
     event = {"type": "object", "properties": {"data": data, "event": text, "id": text}, "required": ["data"]}
     return {MEDIA_TYPE: {"schema": event}}
 

@@ -55,6 +55,7 @@ ROUTES: Final = (
     RestRoute("POST", f"{SESSION}/resume", METHODS["session/resume"]),
     RestRoute("GET", f"{SESSION}/history", METHODS["session/history"]),
     RestRoute("GET", f"{SESSION}/events", METHODS["session/subscribe"], streams=True),
+    RestRoute("GET", "/changes", METHODS["session/watch"], streams=True),
     RestRoute("POST", "/memory/search", METHODS["memory/search"]),
     RestRoute("GET", "/capabilities", METHODS["capabilities/get"]),
     RestRoute("GET", "/config", METHODS["config/get"]),

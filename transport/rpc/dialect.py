@@ -14,6 +14,7 @@ from warren.values import frozen
 
 EVENT: Final = "session/event"
 UNSUBSCRIBED: Final = "session/unsubscribed"
+CHANGED: Final = "session/changed"
 
 logger: Final = logging.getLogger(__name__)
 

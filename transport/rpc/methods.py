@@ -23,6 +23,7 @@ from warren.requests import (
     SearchRequest,
     SessionRef,
     SubscribeRequest,
+    WatchRequest,
     WithdrawRequest,
 )
 from warren.service import Capabilities, Health, OnBegin, RuntimeService, SessionService
@@ -44,6 +45,8 @@ from warren.transport.rpc.results import (
     ServerInfo,
     Subscribed,
     Unsubscribed,
+    Unwatched,
+    Watching,
     Withdrawn,
 )
 from warren.transport.rpc.settings import Settings
@@ -92,6 +95,17 @@ class Caller(Protocol):
     def unsubscribe(self, session_id: str) -> bool:
         """End a subscription; return whether there was one. Events of the caller's own turns go on."""
         ...
+
+    async def watch(self, wanted: WatchRequest) -> None:
+        """Send the caller the changes of the list of sessions from now on, in place of those of an earlier watch.
+
+        Raises InvalidParamsError if the caller cannot be sent anything but answers, and as `SessionService.watch`.
+        """
+        raise InvalidParamsError(f"$: this surface tells of no changes: {wanted}", path="$")
+
+    def unwatch(self) -> bool:
+        """End the watch; return whether there was one."""
+        return False
 
     def tools(self) -> Sequence[Tool]:
         """Return the tools that the caller runs itself; they are offered in the turns that it starts."""
@@ -198,6 +212,15 @@ async def _subscribe(_host: Host, caller: Caller, params: SubscribeRequest) -> S
 
 async def _unsubscribe(_host: Host, caller: Caller, params: SessionRef) -> Unsubscribed:
     return Unsubscribed(caller.unsubscribe(params.session_id))
+
+
+async def _watch(_host: Host, caller: Caller, params: WatchRequest) -> Watching:
+    await caller.watch(params)
+    return Watching(watching=True)
+
+
+async def _unwatch(_host: Host, caller: Caller, _params: NoParams) -> Unwatched:
+    return Unwatched(caller.unwatch())
 
 
 async def _capabilities(host: Host, _caller: Caller, _params: NoParams) -> Capabilities:
@@ -369,6 +392,14 @@ _TABLE: Final[tuple[Method[Any, Any], ...]] = (
         "Get the events of a session; a second call moves the subscription to another event.",
     ),
     Method("session/unsubscribe", SessionRef, Unsubscribed, _unsubscribe, "End a subscription."),
+    Method(
+        "session/watch",
+        WatchRequest,
+        Watching,
+        _watch,
+        "Get the changes of the list of sessions; a second call begins anew, with another filter.",
+    ),
+    Method("session/unwatch", NoParams, Unwatched, _unwatch, "End the watch of the list of sessions."),
     Method("turn/start", TurnRequest, TurnResult, _start_turn, "Run a turn; the answer comes after its last event."),
     _row(
         "turn/interrupt",

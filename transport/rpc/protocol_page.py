@@ -13,9 +13,10 @@ from warren.events import Envelope
 from warren.fields import LARGEST
 from warren.requests import SessionRef
 from warren.transport.rpc.client_tools import EXECUTE, ExecuteTool, ToolAnswer
-from warren.transport.rpc.dialect import EVENT, UNSUBSCRIBED
+from warren.transport.rpc.dialect import CHANGED, EVENT, UNSUBSCRIBED
 from warren.transport.rpc.methods import METHODS, Method
 from warren.transport.rpc.schemas import Schema, Schemas
+from warren.views import SessionChanges
 
 INTRODUCTION: Final = """\
 # The protocol
@@ -62,6 +63,16 @@ The notification `{UNSUBSCRIBED}` comes after the last event of a subscription t
 client: the session was archived or deleted, or its events cannot be read; in the last case a `stream_truncated` comes
 before it. No more events come unless the client subscribes again. `session/unsubscribe` has a reply instead.
 """
+CHANGES: Final = f"""\
+## The list of sessions
+
+The notification `{CHANGED}` has the changes of the list since the one before it, for a client that watches the list
+with `session/watch`. It comes a few times a second at most, and has each session once, as it is now. The first one
+has the sessions whose turn runs. A client that wants the whole list watches first, and then calls `session/list`:
+nothing falls between the two. The changes of a client that reads slowly are merged. If there were changes that nobody
+can tell of, those of another node for example, `missed` is true, and the client lists the sessions again. A
+connection has one watch; `session/unwatch` or the end of the connection ends it.
+"""
 MEERKAT: Final = """\
 ## In the place of rkat-rpc
 
@@ -76,11 +87,14 @@ def protocol_page() -> str:
     methods = [line for method in METHODS.values() for line in _method(method, asked, told)]
     tools = [TOOLS, *_object(asked, ExecuteTool, "Parameters"), *_object(asked, ToolAnswer, "Response")]
     events = [f"## Events\n\nThe notification `{EVENT}` has one event.\n", *_object(told, Envelope, "Parameters")]
+    changes = [CHANGES, *_object(told, SessionChanges, "Parameters")]
     ends = [ENDS, *_object(told, SessionRef, "Parameters")]
     index = ["## Methods\n", *_table(("method", "needs", ""), map(_index_row, METHODS.values()))]
     # Of two schemas with one name the page shows the one of parameters: that one has the required fields.
     types = _types(told.definitions | asked.definitions)
-    page = "\n".join([INTRODUCTION, *index, *methods, *tools, *events, *ends, *types, *_errors(), "", MEERKAT])
+    page = "\n".join(
+        [INTRODUCTION, *index, *methods, *tools, *events, *ends, *changes, *types, *_errors(), "", MEERKAT]
+    )
     return re.sub(r"\bNone\b", "null", page)
 
 

@@ -65,6 +65,20 @@ class Subscribed:
 
 
 @frozen
+class Watching:
+    """The changes of the list begin: the sessions whose turn runs are the first."""
+
+    watching: bool
+
+
+@frozen
+class Unwatched:
+    """Whether there was a watch."""
+
+    unwatched: bool
+
+
+@frozen
 class Unsubscribed:
     """Whether there was a subscription."""
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 import attrs
 import trio
 
+from warren.requests import WatchRequest
 from warren.service import RuntimeService
 from warren.tools import Tool, ToolSpec
 from warren.transport.rpc import jsonrpc
@@ -16,6 +17,7 @@ from warren.transport.rpc.dialect import Dialect
 from warren.transport.rpc.endpoint import Dispatcher, Endpoint, Work
 from warren.transport.rpc.feeds import Feeds
 from warren.transport.rpc.methods import Caller, Host, RunTurn
+from warren.transport.rpc.watching import ClientWatch
 from warren.values import define
 from warren.views import TurnResult
 
@@ -53,8 +55,10 @@ class SessionClient(Dispatcher, Caller):
     dialect: Dialect
     feeds: Feeds
     _tools: ClientTools = attrs.field(init=False)
+    _watch: ClientWatch = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        self._watch = ClientWatch(self.feeds.tasks, self.endpoint.tell)
         self._tools = ClientTools(self.endpoint.ask)
 
     def begin(self, method: str, params: Any, request_id: jsonrpc.Id) -> Work | bytes:
@@ -77,6 +81,7 @@ class SessionClient(Dispatcher, Caller):
 
     def close(self) -> None:
         """See Dispatcher."""
+        self._watch.end()
         self.feeds.close()
 
     async def stream(self, _session_id: str | None, run: RunTurn) -> TurnResult:
@@ -90,6 +95,14 @@ class SessionClient(Dispatcher, Caller):
     def unsubscribe(self, session_id: str) -> bool:
         """See Caller."""
         return self.feeds.unsubscribe(session_id)
+
+    async def watch(self, wanted: WatchRequest, service: RuntimeService | None = None) -> None:
+        """See Caller; `service` is that of a caller of another node."""
+        await self._watch.begin(service or self.host.service, wanted)
+
+    def unwatch(self) -> bool:
+        """See Caller."""
+        return self._watch.end()
 
     def tools(self) -> Sequence[Tool]:
         """See Caller."""
@@ -124,6 +137,14 @@ class _OnBehalf(Caller):
     def unsubscribe(self, session_id: str) -> bool:
         """See Caller."""
         return self.node.unsubscribe(session_id)
+
+    async def watch(self, wanted: WatchRequest) -> None:
+        """See Caller."""
+        await self.node.watch(wanted, self.service)
+
+    def unwatch(self) -> bool:
+        """See Caller."""
+        return self.node.unwatch()
 
     def tools(self) -> Sequence[Tool]:
         """See Caller."""

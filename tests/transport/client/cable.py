@@ -3,11 +3,14 @@
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import attrs
 import trio
 
-from tests.transport.clients import HOST
+from tests.transport.clients import HOST, gateway
+from warren.client import RemoteService, connect
+from warren.service import RuntimeService
 
 
 @attrs.define(eq=False)
@@ -85,3 +88,16 @@ async def cable(target: int, tls: ssl.SSLContext | None = None) -> AsyncIterator
         laid.port = listeners[0].socket.getsockname()[1]
         yield laid
         tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def linked(
+    service: RuntimeService, *, patience: float = 10, **settings: Any
+) -> AsyncIterator[tuple[RemoteService, Cable]]:
+    """A client of a service, by way of a cable."""
+    async with (
+        gateway(service, **settings) as port,
+        cable(port) as wire,
+        connect(wire.url, patience=patience) as remote,
+    ):
+        yield remote, wire

@@ -2,8 +2,6 @@
 
 import contextlib
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +20,7 @@ from trio_websocket import ConnectionClosed, wrap_server_stream
 
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.waiting import inbox_has, until
-from tests.transport.client.cable import Cable, cable
+from tests.transport.client.cable import Cable, linked
 from tests.transport.clients import HOST, gateway
 from tests.transport.gateway.serving import runtime
 from warren.client import RemoteService, connect
@@ -62,19 +60,6 @@ class Gate:
         await self.go.wait()
         emit(TextPiece("two"))
         return reply("one two")
-
-
-@asynccontextmanager
-async def linked(
-    service: RuntimeService, *, patience: float = 10, **settings: Any
-) -> AsyncIterator[tuple[RemoteService, Cable]]:
-    """A client of a service, by way of a cable."""
-    async with (
-        gateway(service, **settings) as port,
-        cable(port) as wire,
-        connect(wire.url, patience=patience) as remote,
-    ):
-        yield remote, wire
 
 
 async def events_of(service: RuntimeService | RemoteService, session_id: str, last: int) -> list[int]:

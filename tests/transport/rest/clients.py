@@ -87,7 +87,7 @@ def problem(response: httpx.Response) -> tuple[int, str, str | None]:
 
 @attrs.frozen
 class Event:
-    """A server-sent event."""
+    """A server-sent event; its `id` is 0 if it has none."""
 
     id: int
     kind: str
@@ -145,7 +145,7 @@ class Events:
             assert "id" not in fields
             self.last_word = json.loads(fields["data"])
             return await self.next()
-        return Event(int(fields["id"]), fields["event"], json.loads(fields["data"]))
+        return Event(int(fields.get("id", 0)), fields["event"], json.loads(fields["data"]))
 
     async def until(self, kind: str) -> list[Event]:
         """Return events up to the next one of a kind."""

@@ -22,7 +22,7 @@ from warren.transport.embed import open_supervisor
 from warren.transport.rest.routes import ROUTES
 from warren.transport.rpc.methods import METHODS
 
-ELSEWHERE: Final = {"initialize", "initialized", "session/unsubscribe", "tools/register"}
+ELSEWHERE: Final = {"initialize", "initialized", "session/unsubscribe", "session/unwatch", "tools/register"}
 """Methods that make sense on a connection that stays."""
 MANY_OPTIONS: Final = "^(/sessions|/sessions/[{]session_id[}]/messages)$"
 """The routes with the options of sessions and turns: two thirds of all borders, and each a turn."""

@@ -17,6 +17,7 @@ from warren.compaction.config import CompactionConfig
 from warren.config import Config, StoreConfig
 from warren.errors import AgentError, InvalidParamsError, MemoryDisabledError
 from warren.memory import MemoryHit
+from warren.requests import WatchRequest
 from warren.tools import Tool, tool
 from warren.transport.http.config import GatewayConfig
 from warren.transport.rpc.methods import METHODS, Caller, Host, RunTurn
@@ -53,6 +54,10 @@ class FakeCaller(Caller):
         self.calls.append(("unsubscribe", session_id))
         return session_id == "s1"
 
+    async def watch(self, wanted: WatchRequest) -> None:
+        await trio.lowlevel.checkpoint()
+        self.calls.append(("watch", wanted))
+
 
 async def call(
     name: str, service: FakeService | None = None, caller: FakeCaller | None = None, **params: object
@@ -83,6 +88,8 @@ def test_the_table_has_the_contracts_methods() -> None:
         "session/withdraw",
         "session/subscribe",
         "session/unsubscribe",
+        "session/watch",
+        "session/unwatch",
         "turn/start",
         "turn/interrupt",
         "tool/approve",

@@ -33,7 +33,6 @@ export function Create({ connection, rows, close }) {
       };
       // First the session, so that its screen shows the first turn from the beginning.
       const { session_id } = await connection.call("session/create", { prompt: null, ...options, idempotency_key: key() }, { again: true });
-      rows.soon();
       close();
       go("session", session_id);
       if (values.prompt.trim()) await connection.call("turn/start", { session_id, prompt: values.prompt, mode: "queue", idempotency_key: key() }, { again: true, limit: 0 }).catch(() => {}); // its screen shows the failure

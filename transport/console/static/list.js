@@ -36,7 +36,6 @@ export function List({ connection, rows, query, create }) {
   const bulk = async (ids, method, params, said) => {
     setReport({ text: `Working on ${plural(ids.length, "session")}…` });
     const { done, errors } = await forEach(ids, (session_id) => connection.call(method, { session_id, ...params }, { limit: 60_000 }));
-    rows.soon();
     if (method === "session/delete") ids.filter((id) => !errors.some(({ item }) => item === id)).forEach((id) => rows.remove(id));
     const failed = errors.length ? ` ${plural(errors.length, "session")} not: ${[...new Set(errors.map(({ error }) => error.message))].slice(0, 3).join("; ")}.` : "";
     setReport({ text: `${plural(done, "session")} ${said}.${failed}`, bad: errors.length > 0 });

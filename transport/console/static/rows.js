@@ -1,8 +1,9 @@
 // The list of sessions as this page has it: kept fresh while somebody looks at it.
 
 const PAGE = 1000;
-const FRONT = 100;
-const EVERY = 1000;
+/** Milliseconds between two looks at the whole list, for what no watch tells of: commands beside the gateway. */
+const EVERY = 60_000;
+const AFTER_ERROR = 3_000;
 
 /** The state that a person sees, of a row of `session/list`. */
 export function stateOf(row) {
@@ -15,8 +16,8 @@ export function stateOf(row) {
 export const STATES = { waiting: "Waits for approval", running: "Running", idle: "Idle", stored: "Stored", archived: "Archived" };
 
 /**
- * The rows by their ids. While it is started it looks at the newest ones each second, and at one more page of the
- * others: a list of some ten thousand is whole after as many seconds as it has pages.
+ * The rows by their ids. While somebody looks at them the gateway tells which ones change; the whole list is read once,
+ * after each lost connection, if changes were missed, and seldom besides.
  */
 export class Rows {
   constructor(connection) {
@@ -27,83 +28,84 @@ export class Rows {
     this.damaged = 0;
     this.version = 0;
     this.listeners = new Set();
-    this.users = 0;
+    this.opened = 0;
+    connection.on("session/changed", (changes) => this.take(changes));
+    connection.listen(() => this.watch());
   }
 
   listen(listener) {
     this.listeners.add(listener);
-    if (this.users++ === 0) this.start();
+    this.watch();
     return () => {
       this.listeners.delete(listener);
-      if (--this.users === 0) clearTimeout(this.timer);
+      if (this.listeners.size) return;
+      this.opened = 0;
+      clearTimeout(this.timer);
+      this.connection.call("session/unwatch").catch(() => {});
     };
   }
 
-  start() {
-    this.offset = 0;
-    this.seen = new Set();
+  /** Watch on this connection, if somebody looks and it is not done yet; then read the list: nothing falls between. */
+  watch() {
+    const { state, opened } = this.connection;
+    if (state !== "open" || !this.listeners.size || this.opened === opened) return;
+    this.opened = opened;
+    for (const row of this.rows.values()) row.told = false;
+    this.connection.call("session/watch", { include_archived: true }).catch((error) => this.fail(error));
     this.look();
   }
 
-  /** Look at once: something was done here. */
-  soon() {
-    if (!this.users) return;
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.look(), 50);
+  take({ sessions = [], gone = [], missed = false }) {
+    for (const row of sessions) this.keep(row, true);
+    for (const id of gone) this.rows.delete(id);
+    if (missed) this.look();
+    this.change();
   }
 
+  /** Read the whole list, page by page. */
   async look() {
     clearTimeout(this.timer);
-    if (this.looking) return;
-    this.looking = true;
-    let changed = this.error !== null;
+    const turn = (this.looking = {});
+    const current = () => this.looking === turn && this.listeners.size > 0;
+    const before = new Set(this.rows.keys());
+    let damaged = 0;
     try {
-      if (this.offset > 0 && this.whole) changed = this.put(await this.page(0, FRONT)) || changed;
-      const page = await this.page(this.offset, PAGE);
-      changed = this.put(page) || changed;
-      for (const row of page.sessions) this.seen.add(row.session_id);
-      this.offset += PAGE;
-      if (page.sessions.length + (page.damaged?.length ?? 0) < PAGE) changed = this.finish() || changed;
-      this.error = null;
+      for (let offset = 0, more = true; more; offset += PAGE) {
+        const page = await this.connection.read("session/list", { offset, limit: PAGE, include_archived: true });
+        if (!current()) return;
+        for (const row of page.sessions) {
+          before.delete(row.session_id);
+          this.keep(row, false);
+        }
+        damaged += page.damaged?.length ?? 0;
+        more = page.sessions.length + (page.damaged?.length ?? 0) === PAGE;
+        if (!this.whole) this.change();
+      }
     } catch (error) {
-      this.error = error;
-      changed = true;
+      this.fail(error);
+      return;
     }
-    this.looking = false;
-    if (changed) this.change();
-    if (!this.users) return;
+    for (const id of before) if (!this.rows.get(id)?.told) this.rows.delete(id);
+    Object.assign(this, { whole: true, error: null, damaged });
+    this.timer = setTimeout(() => this.look(), EVERY);
+    this.change();
+  }
+
+  fail(error) {
+    if (error.code === "DISCONNECTED") return;
+    this.error = error;
+    this.change();
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.look(), this.whole ? EVERY : this.error ? 3 * EVERY : 0);
+    if (error.code !== "PERMISSION_DENIED") this.timer = setTimeout(() => this.look(), AFTER_ERROR);
   }
 
-  /** End a look at all pages: rows that were on none of them are gone. */
-  finish() {
-    let changed = !this.whole;
-    for (const id of this.rows.keys()) {
-      if (!this.seen.has(id)) changed = this.rows.delete(id) || changed;
-    }
-    this.whole = true;
-    this.offset = 0;
-    this.seen = new Set();
-    return changed;
-  }
-
-  page(offset, limit) {
-    return this.connection.read("session/list", { offset, limit, include_archived: true });
-  }
-
-  put({ sessions, damaged = [] }) {
-    let changed = damaged.length > this.damaged;
-    this.damaged = Math.max(this.damaged, damaged.length);
-    for (const row of sessions) {
-      const before = this.rows.get(row.session_id);
-      this.seen.add(row.session_id);
-      if (before && same(before, row)) continue;
-      if (row.is_active) row.since = before?.since ?? Date.now();
-      this.rows.set(row.session_id, row);
-      changed = true;
-    }
-    return changed;
+  /** Take a row: the list does not know what runs at other nodes, so what was told of such a turn counts for more. */
+  keep(row, told) {
+    const before = this.rows.get(row.session_id);
+    if (!told && before?.told && before.is_active && before.updated_at >= row.updated_at) return;
+    if (row.is_active) row.since = (before?.is_active && before.since) || Date.now();
+    row.told = told;
+    this.rows.set(row.session_id, row);
   }
 
   remove(session_id) {
@@ -115,9 +117,6 @@ export class Rows {
     for (const listener of [...this.listeners]) listener();
   }
 }
-
-const FIELDS = ["updated_at", "is_active", "pending_approvals", "lifecycle", "message_count", "total_tokens", "title", "model"];
-const same = (one, other) => FIELDS.every((name) => one[name] === other[name]) && JSON.stringify(one.labels) === JSON.stringify(other.labels);
 
 /** Return the rows that fit a filter, the newest first. */
 export function fitting(rows, { state, model, label, text }) {

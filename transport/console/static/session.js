@@ -166,7 +166,6 @@ function Opened({ connection, rows, followed, part }) {
     if (options?.again) followed.lookForInputs();
     const result = await sent;
     followed.load();
-    rows.soon();
     return result;
   };
   const attempt = async (method, params, said) => {
