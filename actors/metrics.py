@@ -30,10 +30,13 @@ class Samples:
     """The newest durations of one kind, in seconds."""
 
     _durations: deque[float] = attrs.field(factory=lambda: deque(maxlen=RECENT))
+    _sorted: list[float] | None = attrs.field(default=None, init=False)
+    """The durations in order, since the first question after the last `add`: each `health` asks several times."""
 
     def add(self, seconds: float) -> None:
         """Add a duration; the oldest one gives way."""
         self._durations.append(seconds)
+        self._sorted = None
 
     @property
     def last_ms(self) -> float | None:
@@ -48,8 +51,10 @@ class Samples:
         """Return the milliseconds that this share of the durations does not exceed; None if there is none."""
         if not self._durations:
             return None
-        rank = max(1, math.ceil(share * len(self._durations)))
-        return round(sorted(self._durations)[rank - 1] * 1000, 3)
+        if self._sorted is None:
+            self._sorted = sorted(self._durations)
+        rank = max(1, math.ceil(share * len(self._sorted)))
+        return round(self._sorted[rank - 1] * 1000, 3)
 
 
 @define(eq=False)

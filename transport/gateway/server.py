@@ -157,18 +157,19 @@ def _hosts(host: Host, access: Access) -> Callable[[Login], Host]:
     @lru_cache(MAX_HOSTS)
     def host_of(login: Login) -> Host:
         own = host.of(login.principal)
-        return attrs.evolve(own, health=partial(_health, login.principal, own.service, access))
+        node = own.service if isinstance(own.service, NodeService) else None
+        return attrs.evolve(own, health=partial(_health, login.principal, own.service, node, access))
 
     return host_of
 
 
-async def _health(principal: Principal, service: RuntimeService, access: Access) -> Health:
+async def _health(principal: Principal, service: RuntimeService, node: NodeService | None, access: Access) -> Health:
     """Return the health of all processes that serve the port, and of the tokens of this one.
 
     Raises PermissionDeniedError without the scope `metrics:read`.
     """
     check_scope(principal, "health")
-    found = await service.health_of_group() if isinstance(service, NodeService) else service.health()
+    found = service.health() if node is None else await node.health_of_group()
     own = access.health
     return found if own is None else attrs.evolve(found, status=worst(found.status, own.status), access=own)
 

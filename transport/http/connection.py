@@ -41,6 +41,16 @@ def _date(now: int) -> tuple[bytes, bytes]:
     return b"date", formatdate(now, usegmt=True).encode()
 
 
+@lru_cache(maxsize=64)
+def _response(status: int, headers: tuple[tuple[bytes, bytes], ...]) -> tuple[h11.Response, bool]:
+    """Return the head of an answer, and whether it says how long the answer is.
+
+    h11 matches each header against patterns; the answers of a second have the same few heads.
+    """
+    head = h11.Response(status_code=status, headers=list(headers))
+    return head, any(name == b"content-length" for name, _ in head.headers)
+
+
 @define(eq=False)
 class HttpConnection:
     """The HTTP/1.1 of one client. One task at a time reads heads and has requests answered, in their order.
@@ -248,8 +258,9 @@ class _Exchange:
         if not self._whole or self.connection.shutdown.begun:
             headers.append(CLOSE)
         self._bodiless = self.head.method == "HEAD" or message["status"] in WITHOUT_BODY
-        self._out = self.connection.frame(h11.Response(status_code=message["status"], headers=headers))
-        if all(name.lower() != b"content-length" for name, _ in headers):
+        head, has_length = _response(message["status"], tuple(headers))
+        self._out = self.connection.frame(head)
+        if not has_length:
             await self._flush()
 
     async def _flush(self) -> None:

@@ -33,6 +33,7 @@ from warren.transport.rest.events import EventStream, last_event_id
 from warren.transport.rest.oauth import WELL_KNOWN, Metadata, with_metadata
 from warren.transport.rest.openapi import document, missing
 from warren.transport.rest.parameters import (
+    announces_body,
     from_body,
     from_query,
     whole_body,
@@ -288,14 +289,16 @@ class _Rest:
 
 async def _parameters(row: RestRoute, request: Request) -> dict[str, Any]:
     """Return the parameters of a request. Raises RefusedError and InvalidParamsError."""
+    query: bytes = request.scope["query_string"]
     if row.verb in WITH_BODY:
-        if request.url.query:
+        if query:
             raise InvalidParamsError(f"$.query: the parameters of a {row.verb} are in its body", path="$.query")
         body = with_key(row.method.params, await from_body(request), request.headers)
         return with_path(with_whole_numbers(row.method.params, body), request.path_params)
-    if await request.body():
+    if announces_body(request) and await request.body():
         raise RefusedError(400, f"a {row.verb} of this path has no body", field="$.body")
-    return with_path(from_query(row.method.params, request.query_params), request.path_params)
+    data = from_query(row.method.params, request.query_params) if query else {}
+    return with_path(data, request.path_params)
 
 
 def _refusal(row: RestRoute, path: str) -> int:

@@ -17,6 +17,7 @@ DIGITS: Final = 20
 """Digits of a number in a query. A longer one stays a text, which the check of the parameters refuses."""
 KEY: Final = "idempotency_key"
 KEY_HEADER: Final = "Idempotency-Key"
+_OF_BODIES: Final = (b"content-length", b"transfer-encoding")
 BOOLEANS: Final[Mapping[str, bool]] = {"true": True, "false": False}
 
 
@@ -24,6 +25,11 @@ BOOLEANS: Final[Mapping[str, bool]] = {"true": True, "false": False}
 def _types(params: type) -> Mapping[str, Any]:
     """Return the types of a class's fields."""
     return get_type_hints(params)
+
+
+def announces_body(request: Request) -> bool:
+    """Return whether the head of a request announces a body, which may be empty."""
+    return any(name in _OF_BODIES for name, _ in request.scope["headers"])
 
 
 async def whole_body(request: Request) -> bytes:

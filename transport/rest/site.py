@@ -54,25 +54,22 @@ class Site:
             return
         if origins:
             await self._cors(scope, receive, send)
-            return
+        else:
+            await self._answer(scope, receive, send, VARY)
 
-        async def send_varying(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message.get("headers", ()), VARY]}
-            await send(message)
-
-        await self._answer(scope, receive, send_varying)
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, *more: tuple[bytes, bytes]) -> None:
         """Have the application at the path answer, or answer with the error that it raises before it has begun.
 
-        Other errors are raised, after an answer if none has begun, so that the connection logs them and ends.
+        Other errors are raised, after an answer if none has begun, so that the connection logs them and ends. Each
+        answer gets the headers `more`.
         """
         begun = False
 
         async def send_noted(message: Message) -> None:
             nonlocal begun
             begun = True
+            if more and message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), *more]}
             await send(message)
 
         try:
@@ -80,14 +77,14 @@ class Site:
         except RefusedError as exc:
             if begun:
                 raise
-            await refusal(exc)(scope, receive, send)
+            await refusal(exc)(scope, receive, send_noted)
         except WarrenError as exc:
             if begun:
                 raise
-            await failure(exc)(scope, receive, send)
+            await failure(exc)(scope, receive, send_noted)
         except Exception:
             if not begun:
-                await internal_error()(scope, receive, send)
+                await internal_error()(scope, receive, send_noted)
             raise
 
     def _found(self, scope: Scope) -> ASGIApp:
