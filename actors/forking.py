@@ -3,24 +3,31 @@
 import contextlib
 
 from warren.actors.eventlog import utc_now
+from warren.actors.limiter import FOR_SESSION
 from warren.actors.protocol import Relabel
 from warren.actors.supervisor.supervisor import Supervisor
 from warren.errors import LeasedError, StoreError, WarrenError
 from warren.ids import new_session_id
+from warren.principals import Principal
 from warren.requests import ForkRequest, LabelRequest
 from warren.storage import Fork, Label, Labelled
 from warren.views import SessionView, view_of
 
 
-async def fork(supervisor: Supervisor, wanted: ForkRequest, owner: str) -> SessionView:
-    """See `SessionService.fork`; `owner` is the name of the principal that makes the fork."""
+async def fork(supervisor: Supervisor, wanted: ForkRequest, principal: Principal) -> SessionView:
+    """See `SessionService.fork`; `principal` makes the fork."""
     supervisor.check_open()
-    supervisor.scheduler.check_session()
-    operation = Fork(new_session_id(), utc_now(), wanted, owner)
+    limiter = supervisor.shared.limiter
+    by = limiter.tenancy.of(principal)
+    await limiter.look(by, FOR_SESSION)
+    supervisor.scheduler.check_session(by)
+    operation = Fork(new_session_id(), utc_now(), wanted, principal.name)
     try:
-        record = await supervisor.shared.storage.write_or_find(
-            operation, lambda store: store.record(operation.session_id)
-        )
+        limiter.tenancy.creates(by)
+        with limiter.tenancy.creating(by):
+            record = await supervisor.shared.storage.write_or_find(
+                operation, lambda store: store.record(operation.session_id)
+            )
     except StoreError as exc:
         exc.session_id = wanted.session_id  # the fork's own id names no session: nothing was made
         raise

@@ -121,7 +121,7 @@ def _of_sessions(supervisor: Supervisor) -> Iterator[Metric]:
     help_ = "Sessions with an input that waits for room to begin a turn."
     yield _one("warren_sessions_waiting", "gauge", help_, len(scheduler.waiting))
     help_ = "Turns and sessions that were refused for want of room, by reason."
-    yield _counted("warren_admission_refused_total", help_, "reason", scheduler.refused)
+    yield _counted("warren_admission_refused_total", help_, "reason", scheduler.refused + scheduler.tenancy.refused)
     help_ = "Sessions that were told to leave memory."
     yield _one("warren_evictions_total", "counter", help_, scheduler.evictions)
     help_ = "Calls that were passed on to other nodes."

@@ -83,6 +83,9 @@ class Memory(Protocol):
         Raises StoreError and MemoryDisabledError, and InvalidParamsError if the request names no session to search.
         """
 
+    async def texts(self, tenant: str) -> int:
+        """Return the number of texts of a tenant. Raises StoreError."""
+
     async def forget(self, session_id: str) -> bool:
         """Forget all texts of a session, and refuse further ones. Raises StoreError.
 
@@ -163,6 +166,10 @@ class MemoryActor(Owner["MemoryStore"]):
     async def add(self, entries: Sequence[MemoryEntry]) -> int:
         """Remember entries that the caller has made; return how many were new. Raises as `MemoryStore.index`."""
         return await self.mailbox.ask(Remember(tuple(entries)))
+
+    async def texts(self, tenant: str) -> int:
+        """See Memory."""
+        return await (await self.reader()).texts(tenant)
 
     async def forget(self, session_id: str) -> bool:
         """See Memory."""

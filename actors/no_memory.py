@@ -35,6 +35,10 @@ class NoMemory:
         why = "the runtime was started without it" if self.fault is None else self.fault.message
         raise MemoryDisabledError(f"semantic memory is disabled: {why}")
 
+    async def texts(self, tenant: str) -> int:  # noqa: ARG002 - as Memory has it
+        """See Memory."""
+        return 0
+
     async def forget(self, session_id: str) -> bool:  # noqa: ARG002 - as Memory has it
         """See Memory; the deletion stays due for the next runtime that has the memory."""
         return False

@@ -115,6 +115,7 @@ async def _sessions(shared: Shared, projector: ProjectorActor | None) -> AsyncIt
         node = shared.storage.node
         if node is not None:
             node.load = supervisor.load
+            nursery.start_soon(shared.limiter.count_nodes)
         watcher, gauge = StoreWatcher(supervisor), MemoryGauge(shared.config.limits.max_memory)
         nursery.start_soon(supervisor.evict_loop)
         nursery.start_soon(watcher.watch_loop)

@@ -11,6 +11,7 @@ from warren.actors.access import guarded, scoped
 from warren.actors.creating import create_once
 from warren.actors.erasing import erase
 from warren.actors.eventlog import utc_now
+from warren.actors.limiter import FOR_SESSION, FOR_TURN
 from warren.actors.listening import Telling, beginning
 from warren.actors.protocol import Compact, Decide, Interrupt, Loaded, Retire, StartTurn
 from warren.actors.reading import Reads
@@ -19,6 +20,7 @@ from warren.actors.session.actor import SessionActor
 from warren.actors.session.ending import result_of
 from warren.actors.session.planning import instructions_of
 from warren.actors.shared import HostObjects
+from warren.actors.tenancy import Accounts
 from warren.categories import Decision
 from warren.compaction.config import CompactionConfig
 from warren.compaction.policy import Compactor, NewCompactor, compactor_of
@@ -72,6 +74,11 @@ R = TypeVar("R")
 class Service(Reads):
     """The sessions of one runtime; each method's promise is written down in `warren.service.SessionService`."""
 
+    @property
+    def _by(self) -> Accounts:
+        """The accounts of the caller."""
+        return self._supervisor.shared.limiter.tenancy.of(self.principal)
+
     # -- turns
 
     @keywords_of(SessionCall)
@@ -110,11 +117,15 @@ class Service(Reads):
         async def create(creation: Creation | None = None) -> SessionActor:
             shared.providers.resolve(record.model, record.options.provider).check(record.options)
             await self._comms.check_free(record)
-            self._supervisor.scheduler.check_session()
+            by = self._by
+            if by:
+                await shared.limiter.look(by, FOR_SESSION)
+                await shared.limiter.look(by, FOR_TURN)
+            self._supervisor.scheduler.check_session(by)
             if turn is not None:
-                self._supervisor.scheduler.check_turn()
+                self._supervisor.scheduler.check_turn(by, None, trio.current_time())
             first = instructions_of(instructions, record, shared, self._comms, session_tools)
-            return self._supervisor.spawn(record, first, HostObjects(session_tools, call.compactor), creation)
+            return self._supervisor.spawn(record, first, HostObjects(session_tools, call.compactor), creation, by)
 
         if call.idempotency_key is not None:
             compared = given(SessionRequest, call) | {
@@ -174,7 +185,7 @@ class Service(Reads):
         self, session_id: str, input_: Input, tools: Mapping[str, Tool], on_begin: OnBegin | None
     ) -> TurnResult:
         if on_begin is None:
-            return await self._inboxes.put_and_wait(session_id, input_, tools)
+            return await self._inboxes.put_and_wait(session_id, input_, tools, self._by)
         registry = self._supervisor.registry
 
         def begins(_event: Event) -> bool | None:
@@ -182,7 +193,7 @@ class Service(Reads):
             return actor is not None and actor.conversation.inbox.running(input_)
 
         with beginning(registry.handle(session_id).log, begins, on_begin):
-            return await self._inboxes.put_and_wait(session_id, input_, tools)
+            return await self._inboxes.put_and_wait(session_id, input_, tools, self._by)
 
     @keywords_of(ContextRequest)
     @guarded
@@ -191,7 +202,7 @@ class Service(Reads):
         input_ = Input(
             new_session_id(), "context", wanted.text, utc_now(), wanted.idempotency_key, wanted.source, starts=False
         )
-        return await self._inboxes.put(wanted.session_id, input_)
+        return await self._inboxes.put(wanted.session_id, input_, self._by)
 
     @keywords_of(WithdrawRequest)
     @guarded
@@ -203,7 +214,7 @@ class Service(Reads):
     @guarded
     async def send_message(self, message: PeerMessage) -> str:
         """See SessionService."""
-        return await self._comms.send(await self._record(message.session_id), message)
+        return await self._comms.send(await self._record(message.session_id), message, self._by)
 
     @keywords_of(ApproveRequest)
     @guarded
@@ -236,8 +247,11 @@ class Service(Reads):
         return actor
 
     async def _turn(self, session_id: str, turn: Message[R], on_begin: OnBegin | None = None) -> R:
+        by = self._by
+        if by:
+            await self._supervisor.shared.limiter.look(by, FOR_TURN)
         try:
-            reply = self._supervisor.admit(session_id, turn)
+            reply = self._supervisor.admit(session_id, turn, by)
         except WarrenError:
             await trio.lowlevel.checkpoint()  # a caller that retries in a loop would starve the turn it waits for
             raise
@@ -267,7 +281,7 @@ class Service(Reads):
     @guarded
     async def fork(self, wanted: ForkRequest) -> SessionView:
         """See SessionService."""
-        return await forking.fork(self._supervisor, wanted, self.principal.name)
+        return await forking.fork(self._supervisor, wanted, self.principal)
 
     @keywords_of(LabelRequest)
     @guarded
@@ -282,6 +296,7 @@ class Service(Reads):
     async def archive(self, session: SessionRef) -> None:
         """See SessionService."""
         await self._supervisor.revive(session.session_id).mailbox.ask(Retire("archive"))
+        self._supervisor.shared.limiter.tenancy.retired(self.principal.tenant)
 
     @keywords_of(SessionRef)
     @guarded
@@ -297,6 +312,7 @@ class Service(Reads):
             # Deleted before, which is fine, or damaged so that no actor can load it.
             await erase(session_id, storage, self._supervisor.shared.memory)
             self._supervisor.watchers.gone(session_id, self.principal.tenant)
+        self._supervisor.shared.limiter.tenancy.retired(self.principal.tenant)
 
     async def drain(self) -> None:
         """See SessionService."""

@@ -7,8 +7,10 @@ import attrs
 import trio
 
 from warren.actors.counters import Counters
+from warren.actors.limiter import Limiter
 from warren.actors.memory import Memory
 from warren.actors.storage import Storage
+from warren.actors.tenancy import Tenancy
 from warren.categories import Category
 from warren.compaction.policy import Compactor, NewCompactor
 from warren.config import Config
@@ -57,6 +59,7 @@ class Shared:
         notes: texts about tools, by the tool's name; the instructions of a new session contain those of its tools.
         tool_threads: bounds the synchronous tools that run at once.
         counters: what the sessions count for the metrics.
+        limiter: what counts against the limits of tenants and tokens.
     """
 
     config: Config
@@ -69,6 +72,11 @@ class Shared:
     mcp_health: McpHealthOf | None = None
     notes: Mapping[str, str] = attrs.field(factory=dict)
     counters: Counters = attrs.field(factory=Counters)
+    limiter: Limiter = attrs.field(init=False)
+
+    @limiter.default
+    def _limiter(self) -> Limiter:
+        return Limiter(Tenancy(self.config.tenants), self.storage, self.memory)
 
     @property
     def tool_names(self) -> Collection[str]:

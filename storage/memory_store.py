@@ -85,6 +85,10 @@ class MemoryStore(Protocol):
         """
         ...
 
+    async def texts(self, tenant: str) -> int:
+        """Return the number of entries of a tenant."""
+        ...
+
     async def forget(self, session_id: str) -> int:
         """Remove all entries of a session for good; return how many there were.
 

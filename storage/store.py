@@ -149,7 +149,10 @@ class Store(Protocol):
         ...
 
     async def sessions_that_wait(self) -> Sequence[str]:
-        """Return the sessions for which an input waits that begins a turn, and that no other living process has."""
+        """Return the sessions for which an input waits that begins a turn, and that no other living process has.
+
+        The tenants take turns, so that a tenant with many of them does not hold up the others.
+        """
         ...
 
     async def was_told(self, session_id: str, input_id: str, source: str, beginning: str) -> bool:
@@ -229,4 +232,12 @@ class TenantReads(Protocol):
 
     async def creation(self, key: str) -> Created | None:
         """Return the session that was created under an idempotency key, also if it was deleted since."""
+        ...
+
+    async def sessions(self, owner: str | None = None) -> int:
+        """Return how many sessions are neither archived nor deleted: all, or those that a principal has created."""
+        ...
+
+    async def stored_bytes(self) -> int:
+        """Return the bytes of all messages and events. Trap: it takes the longer the more there are."""
         ...

@@ -23,7 +23,9 @@ VALUES: Final = DOMAIN / "values.py"
 # Modules outside the domain that do no I/O of their own. The domain never does.
 SANS_IO: Final[tuple[str, ...]] = (
     "actors/session/machine.py",
+    "actors/supervisor/rounds.py",
     "actors/supervisor/scheduler.py",
+    "actors/tenancy.py",
     "actors/turn/outcome.py",
     "storage/memory/weights.py",
     "storage/memory/words.py",

@@ -261,7 +261,7 @@ class SessionActor:
         elif not conversation.current:
             # The lease has lapsed while an input waited. No request may ever come that would ask for it again.
             self._perform(machine.step(Signal.NEED))
-        elif self.host.may_start(self.session_id):
+        elif self.host.may_start(self.session_id, conversation.known.tenant):
             self._perform(machine.step(Signal.NEXT))
         else:
             return False

@@ -10,6 +10,7 @@ from warren import codec
 from warren.actors.eventlog import utc_now
 from warren.actors.session.inboxes import Inboxes
 from warren.actors.storage import Storage
+from warren.actors.tenancy import Accounts
 from warren.errors import InvalidParamsError, WarrenError
 from warren.ids import new_session_id
 from warren.inputs import Input
@@ -46,8 +47,13 @@ class Comms:
         found = [(name, await self.find(record.tenant, name)) for name in me.trusts] if me is not None else []
         return tuple(PeerInfo(name, reachable=me is not None and _trusts(other, me.name)) for name, other in found)
 
-    async def send(self, record: SessionRecord, message: PeerMessage) -> str:
+    async def send(self, record: SessionRecord, message: PeerMessage, by: Accounts | None = None) -> str:
         """Put a message into a peer's inbox, and return its id; the response to a request names it.
+
+        Args:
+            record: the session that sends.
+            message: the message.
+            by: the accounts of the caller; None is the account of the session's tenant.
 
         Raises:
             InvalidParamsError: if there is no such peer or request, or one of the two does not trust the other.
@@ -65,10 +71,12 @@ class Comms:
         if message.kind == "response" and not await self._has_request(record.session_id, to, message.request_id or ""):
             problem = f"there is no request {message.request_id!r} of {to!r} to this session"
             raise InvalidParamsError(f"$.request_id: {problem}", path="$.request_id")
+        if by is None:
+            by = self._inboxes.accounts_of(record.tenant)
         message_id = new_session_id()
         text = words(me.name, message_id, message)
         input_ = Input(message_id, "peer", text, utc_now(), source=me.name, starts=other.options.peer.keep_alive)
-        await self._inboxes.put(other.session_id, input_)
+        await self._inboxes.put(other.session_id, input_, by)
         return message_id
 
     async def _has_request(self, session_id: str, sender: str, request_id: str) -> bool:

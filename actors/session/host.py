@@ -6,8 +6,12 @@ from typing import Protocol
 class SessionHost(Protocol):
     """The port by which live sessions share room and memory. No method waits."""
 
-    def may_start(self, session_id: str) -> bool:
-        """Ask to begin a turn for an input that waits. If True, the turn counts as running from now on.
+    def may_start(self, session_id: str, tenant: str) -> bool:
+        """Ask to begin a turn for an input that waits; return whether the turn counts as running from now on.
+
+        Args:
+            session_id: the session.
+            tenant: its tenant.
 
         If False, the session waits for room, and gets the message `BeginNext` when there is some.
         """

@@ -24,10 +24,12 @@ from typing import TYPE_CHECKING, Final, cast
 
 import attrs
 
+from warren.actors.limiter import FOR_TURN, Limiter
 from warren.actors.protocol import Arrived, Withdraw
 from warren.actors.session.ending import result_of
 from warren.actors.session.mailboxes import Mailboxes
 from warren.actors.storage import Storage
+from warren.actors.tenancy import NOBODY, Accounts
 from warren.errors import InvalidParamsError, LeasedError
 from warren.inputs import Input, Numbered
 from warren.storage import Enqueue, Enqueued
@@ -55,17 +57,38 @@ class Inboxes:
     _mailboxes: Mailboxes
     _storage: Storage
     _limit: int  # of inputs that wait for one session
+    _limiter: Limiter
     on_elsewhere: Callable[[str], None] = lambda _session_id: None
     _entering: set[str] = attrs.field(factory=set)
 
-    async def put(self, session_id: str, input_: Input) -> bool:
+    def accounts_of(self, tenant: str) -> Accounts:
+        """Return the accounts for the messages of a tenant's sessions."""
+        account = self._limiter.tenancy.of_tenant(tenant)
+        return NOBODY if account is None else (account,)
+
+    async def put(self, session_id: str, input_: Input, by: Accounts = NOBODY) -> bool:
         """Put an input into a session's inbox, and return whether it is new. It may wait in another process.
+
+        Args:
+            session_id: the session.
+            input_: the input.
+            by: the accounts of its sender.
 
         Raises:
             SessionNotFoundError: if the session is unknown or archived.
             StoreError: if the input could not be stored.
-            CapacityExceededError: if the inbox is full.
+            CapacityExceededError: if the inbox is full, or a limit of the sender is reached.
         """
+        if not by:
+            return await self._put(session_id, input_)
+        await self._limiter.look(by, FOR_TURN)
+        if not input_.starts:
+            self._limiter.tenancy.check_growth(by)
+            return await self._put(session_id, input_)
+        with self._limiter.accepting(by, session_id):
+            return await self._put(session_id, input_)
+
+    async def _put(self, session_id: str, input_: Input) -> bool:
         stored = await self._store(session_id, input_, anywhere=True)
         if stored.outcome is not None:
             return False
@@ -76,18 +99,28 @@ class Inboxes:
                 await self._tell(session_id, stored.numbered, waits=False, tools=NO_TOOLS)
         return stored.fresh
 
-    async def put_and_wait(self, session_id: str, input_: Input, tools: Mapping[str, Tool]) -> TurnResult:
+    async def put_and_wait(
+        self, session_id: str, input_: Input, tools: Mapping[str, Tool], by: Accounts = NOBODY
+    ) -> TurnResult:
         """Put an input into a session's inbox, and return the result of the turn that takes it.
 
         Args:
             session_id: the session. It comes to this process if another one has it idle.
             input_: the input.
             tools: tools that the sender offers in that turn.
+            by: the accounts of the sender.
 
         Raises:
             LeasedError: if another process keeps the session.
             WarrenError: the error that the turn ended with, and the errors of `put`.
         """
+        if not by:
+            return await self._put_and_wait(session_id, input_, tools)
+        await self._limiter.look(by, FOR_TURN)
+        with self._limiter.accepting(by, session_id):
+            return await self._put_and_wait(session_id, input_, tools)
+
+    async def _put_and_wait(self, session_id: str, input_: Input, tools: Mapping[str, Tool]) -> TurnResult:
         stored = await self._store(session_id, input_, anywhere=False)
         if stored.outcome:  # an empty outcome is of a turn that may still run: only its session can tell
             return result_of(stored.outcome, session_id)

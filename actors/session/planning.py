@@ -91,7 +91,8 @@ def _compaction_of(
     except Exception as exc:  # a host's own code may raise anything
         logger.exception("a compactor could not be made")
         raise AgentError(encodable(f"the compactor could not be made: {exc!r}"), cause="compactor") from exc
-    return CompactionPlan(compactor, distance, window, shared.memory.index_of(record))
+    index = shared.limiter.bounded(shared.memory.index_of(record), record.tenant)
+    return CompactionPlan(compactor, distance, window, index)
 
 
 def instructions_of(

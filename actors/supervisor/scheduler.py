@@ -6,13 +6,16 @@ there are, because it only ever looks at the first of an ordered queue.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import attrs
 
+from warren.actors.supervisor.rounds import Rounds
+from warren.actors.tenancy import NOBODY, Accounts, Tenancy
 from warren.config import Limits
 from warren.errors import AgentError, CapacityExceededError
+from warren.principals import DEFAULT_TENANT
 from warren.values import define, frozen, value
 
 FIRST_BACKOFF: Final = 30.0
@@ -82,33 +85,36 @@ class Scheduler:
     Attributes:
         limits: how many turns may run, how many sessions may be live, how long one may be idle.
         evicts: whether sessions can leave memory at all; without a store they cannot.
+        tenancy: the limits of tenants and tokens, and what counts against them.
         closed: whether no more turns begin.
         releases: whether idle sessions leave at once, so that other nodes can have them.
         memory_short: whether the process uses more memory than it may.
         live: sessions that have an actor.
         running: sessions whose turn was admitted and has not ended.
-        waiting: sessions that wait for room to begin a turn, first come first.
+        waiting: sessions that wait for room to begin a turn: tenants take turns, and within one the first comes first.
         idle: sessions without work, each with the time since which it is idle, the longest idle first.
         leaving: sessions that were told to leave and have not answered; True if another process asked for the session.
         evictions: evictions so far.
-        refused: the turns and sessions that were refused so far, by the reason.
+        refused: the turns and sessions that were refused for want of room so far, by the reason.
     """
 
     limits: Limits
     evicts: bool = True
+    tenancy: Tenancy = attrs.field(factory=Tenancy)
     closed: bool = False
     releases: bool = False
     memory_short: bool = False
     live: set[str] = attrs.field(factory=set)
     running: set[str] = attrs.field(factory=set)
-    # Ordered dicts, not dicts: the first key of a dict is found in linear time when many were deleted before it.
-    waiting: OrderedDict[str, None] = attrs.field(factory=OrderedDict)
+    waiting: Rounds = attrs.field(factory=Rounds)
+    # An ordered dict, not a dict: the first key of a dict is found in linear time when many were deleted before it.
     idle: OrderedDict[str, float] = attrs.field(factory=OrderedDict)
     leaving: dict[str, bool] = attrs.field(factory=dict)
     evictions: int = 0
     refused: Counter[str] = attrs.field(factory=lambda: Counter(dict.fromkeys(REASONS, 0)))
     _stayed: set[str] = attrs.field(factory=set)  # idle sessions that declined to leave since a session was needed last
     _relief: int = 0
+    _accounts: dict[str, Accounts] = attrs.field(factory=dict)  # those for which a session's turn counts now
     _wanted: list[str] = attrs.field(factory=list)
     _declined: list[str] = attrs.field(factory=list)
     _stranded: OrderedDict[str, None] = attrs.field(factory=OrderedDict)
@@ -122,12 +128,7 @@ class Scheduler:
         Note the start of a recovered session with `started`. If a session refuses an action, note that as the change
         that it is, `turn_ended` for a `Begin` and `stays` for an `Evict`, and run this again.
         """
-        actions: list[Action] = []
-        # A turn has ended, or memory is no longer short: those that wait begin, first come first.
-        while self.waiting and self.has_room and not self.closed:
-            session_id, _ = self.waiting.popitem(last=False)
-            self.running.add(session_id)
-            actions.append(Begin(session_id))
+        actions: list[Action] = [*self._begin_waiting()] if self.waiting else []
         # Other processes have asked for sessions: an idle one is handed over, one that has work is not.
         while self._wanted:
             session_id = self._wanted.pop()
@@ -156,6 +157,15 @@ class Scheduler:
             actions.append(self._evict(next(iter(self.idle))))
         self._relief = 0  # used up or not: the next look at the memory gives more if it is needed
         return actions
+
+    def _begin_waiting(self) -> Iterator[Begin]:
+        """Let turns begin that wait: one has ended, or memory is no longer short."""
+        while self.has_room and not self.closed:
+            session_id = self.waiting.pop(self.tenancy.may_begin)
+            if session_id is None:  # nobody waits, or their tenants run as many turns as they may
+                break
+            self._runs(session_id)
+            yield Begin(session_id)
 
     def _must_leave(self, session_id: str, since: float, now: float) -> bool:
         """Return whether the session that is idle longest has to leave memory."""
@@ -201,12 +211,18 @@ class Scheduler:
         """Whether no turn may begin now, or only one at a time."""
         return self.closed or self.memory_short or len(self.running) >= self.limits.max_sessions
 
-    def check_turn(self) -> None:
+    def check_turn(self, by: Accounts = NOBODY, session_id: str | None = None, now: float = 0.0) -> None:
         """Check that one more turn may run.
+
+        Args:
+            by: the accounts of its caller.
+            session_id: its session; None if the session is new.
+            now: the time.
 
         Raises:
             AgentError: if the runtime drains or ends; the cause is `shutting_down`.
-            CapacityExceededError: if as many turns run as may run, or if memory is short.
+            CapacityExceededError: if as many turns run as may run, memory is short, or a limit of its caller is
+                reached.
         """
         if self.closed:
             self.refused["shutting_down"] += 1
@@ -217,31 +233,71 @@ class Scheduler:
         if not self.has_room:
             self.refused["memory"] += 1
             raise _memory_short()
+        if by:
+            self.tenancy.check_turn(by, session_id, now)
 
-    def check_session(self) -> None:
-        """Check that one more session may be live. Raises CapacityExceededError if memory is short beside others."""
+    def check_session(self, by: Accounts = NOBODY) -> None:
+        """Check that one more session may be live.
+
+        Raises CapacityExceededError if memory is short beside others, or a limit of its caller is reached.
+        """
         if self.memory_short and self.live:
             self.refused["memory"] += 1
             raise _memory_short()
+        if by:
+            self.tenancy.check_session(by)
 
     # -- changes: turns
 
-    def begun(self, session_id: str) -> None:
-        """Note that a turn was admitted after `check_turn`, and so while no session waits."""
-        self.running.add(session_id)
+    def begun(self, session_id: str, by: Accounts = NOBODY) -> None:
+        """Note that a turn was admitted after `check_turn`; `by` are the accounts of its caller."""
+        if by:
+            self.tenancy.began_turn(by)
+            self._counts(session_id, by)
+        self._runs(session_id)
         self.idle.pop(session_id, None)
         self._stayed.clear()
 
-    def asks(self, session_id: str) -> None:
-        """Note that a session has a turn to begin; `assign` returns `Begin` when it may."""
+    def asks(self, session_id: str, tenant: str = DEFAULT_TENANT) -> None:
+        """Note that a session of a tenant has a turn to begin; `assign` returns `Begin` when it may."""
         self.idle.pop(session_id, None)
         if session_id not in self.running:
-            self.waiting[session_id] = None
+            self.waiting.add(session_id, tenant)
+            account = self.tenancy.of_tenant(tenant)
+            if account is not None:
+                self._counts(session_id, (account,))
 
     def turn_ended(self, session_id: str, now: float) -> None:
         """Note that a turn has ended, or could not begin."""
-        self.running.discard(session_id)
+        self._runs_no_more(session_id)
         self.needed(session_id, now)
+
+    def _counts(self, session_id: str, by: Accounts) -> None:
+        """Let the turn of a session count for accounts from now on, and for no others."""
+        self._counts_no_more(session_id)
+        self._accounts[session_id] = by
+        for account in by:
+            account.hold(session_id)
+
+    def _counts_no_more(self, session_id: str) -> None:
+        for account in self._accounts.pop(session_id, NOBODY):
+            account.let_go(session_id)
+
+    def _runs(self, session_id: str) -> None:
+        if self.waiting:  # its tenant may have had to wait while there was room
+            self.waiting.discard(session_id)
+        self.running.add(session_id)
+        for account in self._accounts.get(session_id, NOBODY) if self._accounts else NOBODY:
+            account.running += 1
+
+    def _runs_no_more(self, session_id: str) -> None:
+        """Let a session neither run nor wait."""
+        if self._accounts and session_id not in self.waiting:
+            if session_id in self.running:
+                for account in self._accounts.get(session_id, NOBODY):
+                    account.running -= 1
+            self._counts_no_more(session_id)
+        self.running.discard(session_id)
 
     # -- changes: sessions in memory
 
@@ -265,8 +321,8 @@ class Scheduler:
     def ended(self, session_id: str) -> None:
         """Note that the actor of a session has ended."""
         self.live.discard(session_id)
-        self.running.discard(session_id)
-        self.waiting.pop(session_id, None)
+        self.waiting.discard(session_id)
+        self._runs_no_more(session_id)
         self.idle.pop(session_id, None)
         self.leaving.pop(session_id, None)
 

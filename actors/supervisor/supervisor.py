@@ -17,6 +17,7 @@ from warren.actors.shared import HostObjects, Shared
 from warren.actors.supervision import first_error
 from warren.actors.supervisor.registry import Handle, Registry
 from warren.actors.supervisor.scheduler import Action, Begin, Decline, Evict, Recover, Scheduler, shutting_down
+from warren.actors.tenancy import NOBODY, Accounts
 from warren.actors.watching import Watchers
 from warren.creation import Creation
 from warren.errors import AgentError, SessionNotFoundError, WarrenError
@@ -66,8 +67,9 @@ class Supervisor:
     def __attrs_post_init__(self) -> None:
         limits, storage = self.shared.config.limits, self.shared.storage
         self.registry = Registry(storage, limits.event_log)
-        self.scheduler = Scheduler(limits, evicts=storage.durable)
-        self.inboxes = Inboxes(self, storage, limits.inbox)
+        limiter = self.shared.limiter
+        self.scheduler = Scheduler(limits, storage.durable, limiter.tenancy)
+        self.inboxes = Inboxes(self, storage, limits.inbox, limiter)
         self.comms = Comms(self.inboxes, storage)
 
     # -- for the service
@@ -104,12 +106,23 @@ class Supervisor:
         system_prompt: str | None,
         host_objects: HostObjects,
         creation: Creation | None = None,
+        by: Accounts = NOBODY,
     ) -> SessionActor:
-        """Start the actor of a new session; messages to it wait until the session is saved."""
+        """Start the actor of a new session; messages to it wait until the session is saved.
+
+        It counts for the accounts `by`, after `Scheduler.check_session`.
+        """
         self.check_open()
+        tenancy = self.shared.limiter.tenancy
+
+        async def create(actor: SessionActor) -> None:
+            with tenancy.creating(by):
+                await actor.conversation.create(record, system_prompt, creation)
+
         handle = self.registry.handle(record.session_id)
         handle.host_objects = host_objects
-        actor = self._start(handle, lambda actor: actor.conversation.create(record, system_prompt, creation))
+        tenancy.creates(by)
+        actor = self._start(handle, create)
         self._reassign()
         return actor
 
@@ -131,13 +144,19 @@ class Supervisor:
         """See Mailboxes."""
         return self.revive(session_id).mailbox
 
-    def admit(self, session_id: str, turn: Message[R]) -> Reply[R]:
+    def admit(self, session_id: str, turn: Message[R], by: Accounts = NOBODY) -> Reply[R]:
         """Claim a session for a turn, or refuse at once. Its actor is started if need be.
+
+        Args:
+            session_id: the session.
+            turn: the request for its turn.
+            by: the accounts of the caller; their counts of the store are up to date.
 
         Raises:
             SessionBusyError: if it runs a turn.
             SessionNotFoundError: if it retires.
-            CapacityExceededError: if as many turns run as may run, memory is short, or the mailbox is full.
+            CapacityExceededError: if as many turns run as may run, memory is short, the mailbox is full, or a limit of
+                the caller is reached.
             AgentError: if the runtime drains or ends.
             RuntimeError: if the caller runs on another event loop.
         """
@@ -145,12 +164,12 @@ class Supervisor:
         actor = self.registry.find(session_id) or self.revive(session_id)
         try:
             if not actor.turn_runs:
-                self.scheduler.check_turn()
+                self.scheduler.check_turn(by, session_id, trio.current_time())
             reply = actor.mailbox.post(turn)
         except WarrenError:  # it was needed all the same
             self.scheduler.needed(session_id, trio.current_time())
             raise
-        self.scheduler.begun(session_id)
+        self.scheduler.begun(session_id, by)
         return reply
 
     async def drain(self) -> None:
@@ -224,9 +243,9 @@ class Supervisor:
 
     # -- for the sessions: SessionHost
 
-    def may_start(self, session_id: str) -> bool:
+    def may_start(self, session_id: str, tenant: str) -> bool:
         """See SessionHost."""
-        self.scheduler.asks(session_id)
+        self.scheduler.asks(session_id, tenant)
         return Begin(session_id) in self._reassign(asking=session_id)
 
     def turn_ended(self, session_id: str) -> None:

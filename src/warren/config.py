@@ -1,8 +1,9 @@
 """The settings of a runtime, as plain values."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import attrs
 
@@ -15,6 +16,8 @@ from warren.fields import FieldValueError, OneOf, is_text, no_url, not_blank, no
 from warren.memory import MemoryConfig
 from warren.nodes import not_empty
 from warren.options import ModelOptions
+from warren.principals import TENANT
+from warren.tenant_limits import TenantLimits
 from warren.tool_config import ToolsConfig
 from warren.values import frozen
 
@@ -210,6 +213,12 @@ class ModelServer:
         return re.sub("[^A-Z0-9]", "_", self.name.upper()) + "_API_KEY"
 
 
+def _of_tenants(_instance: object, attribute: "attrs.Attribute[Any]", value: Mapping[str, TenantLimits]) -> None:
+    for tenant in value:
+        if not TENANT.fullmatch(tenant):
+            raise FieldValueError(attribute.name, f"has {tenant!r}, which cannot be the name of a tenant")
+
+
 @frozen
 class Config(ModelOptions):
     """All settings of a runtime; the options of model calls are those of sessions that set none.
@@ -238,6 +247,7 @@ class Config(ModelOptions):
         any_script: whether sessions and turns may name any file as a script, `scripted:FILE`. If not, there are the
             scripts that `model` and `models` name, and no others: set it so if clients come over a network.
         node: this process as one of several nodes on the store, which it needs; None if it serves its sessions alone.
+        tenants: the limits of tenants, by name. A tenant that is not there has none.
     """
 
     store: StoreConfig | PostgresConfig | None = None
@@ -257,6 +267,7 @@ class Config(ModelOptions):
     models: Models = NO_MODELS
     any_script: bool = True
     node: NodeConfig | None = None
+    tenants: Mapping[str, TenantLimits] = attrs.field(factory=dict, validator=_of_tenants)
 
     def __attrs_post_init__(self) -> None:
         """Refuse a compactor that cannot work, before any session uses it."""

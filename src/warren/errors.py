@@ -72,6 +72,13 @@ CapacityCause = Literal[
     "max_tools",
     "memory",
     "page",
+    "tenant_running_turns",
+    "tenant_sessions",
+    "tenant_stored_bytes",
+    "tenant_turns_per_minute",
+    "token_running_turns",
+    "token_sessions",
+    "token_turns_per_minute",
     "unread",
 ]
 ProviderCause = Literal[
@@ -313,7 +320,11 @@ class MemoryDisabledError(WarrenError):
 
 
 class CapacityExceededError(WarrenError):
-    """A limit of the runtime or of a connection is reached. `cause` names it; None is the limit of running turns."""
+    """A limit is reached: of the runtime, of a connection, of a tenant or of a token.
+
+    `cause` names it; None is the limit of running turns. If it is one of a tenant or a token, `details["retry_after"]`
+    is the number of seconds to wait; None if waiting does not help.
+    """
 
     code = ErrorCode.CAPACITY_EXCEEDED
     retryable_by_nature = True
@@ -321,6 +332,12 @@ class CapacityExceededError(WarrenError):
 
     def __init__(self, message: str, *, cause: CapacityCause | None = None, **options: Unpack[_Options]) -> None:
         super().__init__(message, cause=cause, **options)
+
+    @property
+    def numbers(self) -> Numbers:
+        """The numbers of the table. If the caller has used up its own share, the status over HTTP is 429."""
+        numbers = NUMBERS[self.code]
+        return attrs.evolve(numbers, http=429) if (self.cause or "").startswith(("tenant_", "token_")) else numbers
 
 
 class PermissionDeniedError(WarrenError):

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, get_args
 import attrs
 
 from warren.fields import FieldValueError, is_text, not_blank
+from warren.tenant_limits import NO_LIMITS, TokenLimits
 from warren.values import frozen
 
 Scope = Literal["session:read", "session:write", "session:admin", "memory:read", "metrics:read", "tenant:admin", "node"]
@@ -47,11 +48,13 @@ class Principal:
         tenant: the tenant whose sessions it works with; it finds no others.
         name: its name within the tenant, for the sessions that it creates and for the audit.
         scopes: its rights.
+        limits: its own limits, which hold besides those of its tenant.
     """
 
     tenant: str = attrs.field(default=DEFAULT_TENANT, validator=is_tenant)
     name: str = attrs.field(default="local", validator=[is_text, not_blank])
     scopes: frozenset[Scope] = attrs.field(default=OWN_SCOPES, validator=are_scopes)
+    limits: TokenLimits = attrs.field(default=NO_LIMITS, validator=attrs.validators.instance_of(TokenLimits))
 
 
 LOCAL: Final = Principal()

@@ -133,6 +133,11 @@ class EphemeralSession:
     # -- reading
 
     @property
+    def bytes(self) -> int:
+        """The bytes of its messages; events are encoded for their readers alone."""
+        return sum(map(len, self.bodies))
+
+    @property
     def last_event(self) -> int:
         """The number of the last event that was stored."""
         return self.events[-1].seq if self.events else self.gone

@@ -97,6 +97,17 @@ class EphemeralTenant:
             return created
         return attrs.evolve(created, outcome=first.outcome)
 
+    async def sessions(self, owner: str | None = None) -> int:
+        """See TenantReads."""
+        await self._checkpoint()
+        owners = [each.record.owner for each in self._sessions.values() if each.record.tenant == self.tenant]
+        return len(owners) if owner is None else owners.count(owner)
+
+    async def stored_bytes(self) -> int:
+        """See TenantReads."""
+        await self._checkpoint()
+        return sum(each.bytes for each in self._sessions.values() if each.record.tenant == self.tenant)
+
     def _session(self, session_id: str) -> EphemeralSession | None:
         session = self._sessions.get(session_id)
         return session if session is not None and session.record.tenant == self.tenant else None

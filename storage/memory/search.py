@@ -170,6 +170,10 @@ class MemoryReader:
         """Return the sessions that are unsettled, the oldest mark first."""
         return Rows(self._db.execute(_UNSETTLED), _unsettled, lambda row: shown(row[0]))
 
+    def texts(self, tenant: str) -> int:
+        """Return how many entries a tenant has."""
+        return self._scope(tenant).texts
+
     def find(self, query: Query) -> list[MemoryHit]:
         """Return the best answers, best first, all from one state of the database. Raises apsw.Error."""
         with snapshot(self._db):

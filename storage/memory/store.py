@@ -169,6 +169,10 @@ class FileMemory:
         asked = Query(query, min(limit, MAX_HITS), session_id, tenant, vector)
         return await self._read(partial(MemoryReader.find, query=asked))
 
+    async def texts(self, tenant: str) -> int:
+        """See MemoryStore."""
+        return await self._read(partial(MemoryReader.texts, tenant=tenant))
+
     async def forget(self, session_id: str) -> int:
         """See MemoryStore."""
         return len(await self._write(partial(Writer.forget, session_id=session_id)))

@@ -90,7 +90,7 @@ _SESSIONS_THAT_WAIT: Final = f"""
     SELECT session_id FROM warren.sessions s
     WHERE state = {OPEN} AND key IN (SELECT session FROM warren.inbox WHERE outcome IS NULL AND starts)
         AND NOT EXISTS (SELECT FROM others WHERE others.key = s.holder)
-    ORDER BY key
+    ORDER BY row_number() OVER (PARTITION BY tenant ORDER BY key), key
 """
 _FROM: Final = f"SELECT body FROM warren.inbox WHERE session = {_KEY} AND id = $2"
 _TOLD: Final = f"""
@@ -99,6 +99,13 @@ _TOLD: Final = f"""
 """
 _NAMED: Final = f"SELECT session_id FROM warren.sessions WHERE peer = $1 AND tenant = $2 AND state = {OPEN}"
 _IS_OF: Final = "SELECT FROM warren.sessions WHERE session_id = $1 AND tenant = $2"
+_SESSIONS_OF: Final = f"""
+    SELECT count(*) FROM warren.sessions WHERE tenant = $1 AND state = {OPEN} AND ($2::text IS NULL OR owner = $2)
+"""
+_BYTES_OF: Final = """
+    SELECT coalesce(sum(octet_length(body)), 0)::int8 FROM warren.sessions JOIN warren.{table} ON session = key
+    WHERE tenant = $1
+"""
 _ERASURES: Final = "SELECT session_id FROM warren.erasures ORDER BY session_id"
 # With the number of processes so far: of one that came, wrote and left between two looks no row tells.
 _WROTE: Final = """
@@ -173,6 +180,18 @@ async def load(db: Connection, session_id: str, me: int | None) -> StoredSession
 async def is_of(db: Readable, tenant: str, session_id: str) -> bool:
     """Return whether a session is of a tenant, also if it was deleted since."""
     return bool(await db.fetch(_IS_OF, escaped(session_id), tenant))
+
+
+async def sessions(db: Readable, tenant: str, owner: str | None) -> int:
+    """Return how many sessions of a tenant are neither archived nor deleted: all, or those of an owner."""
+    ((count,),) = await db.fetch(_SESSIONS_OF, tenant, None if owner is None else escaped(owner))
+    return int(count)
+
+
+async def stored_bytes(db: Readable, tenant: str) -> int:
+    """Return the bytes of the messages and events of a tenant."""
+    found = [await db.fetch(_BYTES_OF.format(table=table), tenant) for table in ("messages", "events")]
+    return sum(int(count) for ((count,),) in found)
 
 
 async def record(db: Readable, session_id: str, tenant: str | None = None) -> SessionRecord | None:

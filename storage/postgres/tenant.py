@@ -89,6 +89,14 @@ class PostgresTenant:
         """See TenantReads."""
         return await self._guarded(partial(queries.creation, tenant=self.tenant, key=key))
 
+    async def sessions(self, owner: str | None = None) -> int:
+        """See TenantReads."""
+        return await self._guarded(partial(queries.sessions, tenant=self.tenant, owner=owner))
+
+    async def stored_bytes(self) -> int:
+        """See TenantReads. It is read without row-level security, whose conditions would be asked for each row."""
+        return await self._read(partial(queries.stored_bytes, tenant=self.tenant))
+
     async def _guarded(self, query: Callable[[Connection | Guarded], Awaitable[R]]) -> R:
         """Run a query behind row-level security."""
         return await self._read(lambda db: query(self._guard.on(db, self.tenant)))

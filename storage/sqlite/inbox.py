@@ -37,7 +37,7 @@ _LAST: Final = f"SELECT {raw('seq')} FROM sqlite_sequence WHERE name = 'inbox'"
 _SESSIONS_THAT_WAIT: Final = f"""
     SELECT {raw("session_id, holder")} FROM sessions
     WHERE state = {OPEN} AND key IN (SELECT session FROM inbox WHERE outcome IS NULL AND starts)
-    ORDER BY key
+    ORDER BY row_number() OVER (PARTITION BY tenant ORDER BY key), key
 """
 _KEY: Final = "SELECT key FROM sessions WHERE session_id = ?"
 _FROM: Final = f"SELECT {raw('body')} FROM inbox WHERE session = ? AND id = ?"

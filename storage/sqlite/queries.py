@@ -47,6 +47,10 @@ logger: Final = logging.getLogger("warren.storage")
 _KEY: Final = f"(SELECT key FROM sessions WHERE session_id = ? AND state <> {DELETED})"
 _RECORD: Final = f"SELECT {raw(COLUMNS)} FROM sessions WHERE session_id = ? AND state <> {DELETED}"
 _IS_OF: Final = "SELECT 1 FROM sessions WHERE session_id = ? AND tenant = ?"
+_SESSIONS_OF: Final = f"SELECT count(*) FROM sessions WHERE tenant = ? AND state = {OPEN}"
+_BYTES_OF: Final = """
+    SELECT coalesce(sum(octet_length(body)), 0) FROM sessions CROSS JOIN {table} ON session = key WHERE tenant = ?
+"""
 _HELD: Final = f"SELECT {raw(COLUMNS)}, {raw('holder')} FROM sessions WHERE session_id = ? AND state <> {DELETED}"
 _HELD_BY: Final = f"""
     SELECT session_id, {raw("holder, last_seq")} FROM sessions
@@ -114,6 +118,18 @@ def held(db: apsw.Connection, session_ids: Collection[str]) -> dict[str, Held]:
 def is_of(db: apsw.Connection, tenant: str, session_id: str) -> bool:
     """Return whether a session is of a tenant, also if it was deleted since."""
     return db.execute(_IS_OF, (session_id, tenant)).get is not None
+
+
+def sessions(db: apsw.Connection, tenant: str, owner: str | None) -> int:
+    """Return how many sessions of a tenant are neither archived nor deleted: all, or those of an owner."""
+    if owner is None:
+        return int(db.execute(_SESSIONS_OF, (tenant,)).get)
+    return int(db.execute(f"{_SESSIONS_OF} AND owner = ?", (tenant, owner)).get)
+
+
+def stored_bytes(db: apsw.Connection, tenant: str) -> int:
+    """Return the bytes of the messages and events of a tenant."""
+    return sum(int(db.execute(_BYTES_OF.format(table=table), (tenant,)).get) for table in ("messages", "events"))
 
 
 def record(db: apsw.Connection, session_id: str) -> SessionRecord | None:

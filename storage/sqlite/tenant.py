@@ -83,6 +83,14 @@ class SqliteTenant:
         """See TenantReads."""
         return await self._read(partial(queries.creation, tenant=self.tenant, key=key))
 
+    async def sessions(self, owner: str | None = None) -> int:
+        """See TenantReads."""
+        return await self._read(partial(queries.sessions, tenant=self.tenant, owner=owner))
+
+    async def stored_bytes(self) -> int:
+        """See TenantReads."""
+        return await self._read(partial(queries.stored_bytes, tenant=self.tenant))
+
     async def _of(self, session_id: str, query: Callable[..., R]) -> R:
         """Run a query about a session, or about an id that nobody has if the session is not the tenant's."""
 

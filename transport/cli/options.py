@@ -20,6 +20,7 @@ from warren.described import attributes_of
 from warren.errors import CompactionDisabledError, InvalidParamsError
 from warren.fields import FieldValueError
 from warren.options import MODEL_OPTIONS, SessionRequest, TurnOptions
+from warren.tenant_limits import TenantLimits
 from warren.tool_config import ToolsConfig
 from warren.transport.cli.kinds import KINDS, approve_option, kind_options, kinds_given
 from warren.transport.cli.option import group, is_flat, of_field, option
@@ -135,6 +136,7 @@ class Options(TurnOptions):
         storage: settings of the store, by their names in `StoreConfig`; its place is `store`.
         models: the user's facts about models, by name.
         model_servers: servers of models, by names of their own.
+        tenants: the limits of tenants, by name.
         gateway: settings of the gateway that are no options, by their names in `GatewayConfig`; `jwt` is a mapping.
         command: the command, which other processes on the same store see.
     """
@@ -163,6 +165,7 @@ class Options(TurnOptions):
     storage: Mapping[str, Any] = attrs.field(factory=dict)
     models: Models = NO_MODELS
     model_servers: tuple[ModelServer, ...] = ()
+    tenants: Mapping[str, TenantLimits] = attrs.field(factory=dict)
     gateway: Mapping[str, Any] = attrs.field(factory=dict)
     command: str = "warren"
 
@@ -220,6 +223,7 @@ def _runtime(given: Mapping[str, Any], file: "ConfigFile | None") -> dict[str, A
         "retry": file.retry,
         "intensity": file.intensity,
         "models": file.models,
+        "tenants": file.tenants,
         "storage": file.settings("storage") | storage,
         "gateway": file.settings("serve") | ({"jwt": jwt} if (jwt := file.settings("jwt")) else {}),
     }

@@ -91,6 +91,7 @@ def config_of(options: Options, store: StoreConfig | PostgresConfig | None) -> C
         retry=options.retry,
         intensity=options.intensity,
         models=options.models,
+        tenants=options.tenants,
         limits=options.limits if options.drain is None else attrs.evolve(options.limits, drain=options.drain),
     )
 

@@ -15,6 +15,7 @@ from warren import codec
 from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError, is_text, not_blank
 from warren.principals import SCOPES, Principal, Scope, is_tenant
+from warren.tenant_limits import NO_LIMITS, TokenLimits
 from warren.transport.http.logins import Login, key_of, single
 from warren.values import frozen
 
@@ -53,6 +54,7 @@ class Token:
         name: the name of its clients within the tenant.
         scopes: the rights of its clients.
         expires: its end; None if it has none.
+        limits: the limits of its clients, besides those of their tenant.
     """
 
     hash: str = attrs.field(validator=_is_hash)
@@ -60,12 +62,14 @@ class Token:
     name: str = attrs.field(validator=[is_text, not_blank])
     scopes: tuple[Scope, ...] = attrs.field(validator=_are_granted)
     expires: datetime | None = None
+    limits: TokenLimits = NO_LIMITS
 
     def login(self) -> Login:
         """Return the login of its clients."""
         end = None if self.expires is None else self.expires.timestamp()
         key = bytes.fromhex(self.hash.removeprefix(ALGORITHM))
-        return Login(Principal(self.tenant, self.name, frozenset(self.scopes)), key, end)
+        limits = NO_LIMITS if self.limits == NO_LIMITS else self.limits
+        return Login(Principal(self.tenant, self.name, frozenset(self.scopes), limits), key, end)
 
     def text(self) -> str:
         """Return the table of the token in a TOML file."""
@@ -73,6 +77,8 @@ class Token:
         lines += [f"name = {_quoted(self.name)}", f"scopes = [{', '.join(map(_quoted, self.scopes))}]"]
         if self.expires is not None:
             lines.append(f"expires = {self.expires.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}")
+        limits = attrs.asdict(self.limits, filter=attrs.filters.exclude(type(None)))
+        lines += [f"limits.{name} = {limit}" for name, limit in limits.items()]
         return "\n".join(lines) + "\n"
 
 

@@ -74,7 +74,8 @@ def failure(exc: WarrenError, status: int | None = None) -> Response:
 def _wait(exc: WarrenError) -> float | None:
     match exc:
         case CapacityExceededError():
-            return float(SOON)
+            found: float | None = exc.details.get("retry_after", float(SOON))
+            return found
         case ProviderError(retry_after=seconds):
             return seconds
     return None

@@ -43,7 +43,8 @@ STATUSES: Final[Mapping[int, str]] = {
     413: "The body is too long.",
     415: "The body is said to be something else than JSON.",
     422: "A parameter is wrong: `details.path` names it.",
-    429: "A budget is used up.",
+    429: "A budget is used up, or a limit of the tenant or the token is reached; `Retry-After` says when to ask again, "
+    "if waiting helps.",
     500: "The store refused, or the turn ended without an answer.",
     501: "The capability that this needs is off.",
     502: "The model provider failed; `Retry-After` has its wish, where it stated one.",

@@ -6,10 +6,13 @@ parameter.
 
 from typing import Any, Final
 
+import attrs
+
 from warren import codec
 from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError
 from warren.principals import LOCAL, Principal
+from warren.tenant_limits import NO_LIMITS, TokenLimits
 
 MEMBER: Final = "on_behalf_of"
 
@@ -18,8 +21,10 @@ def carrying(params: Any, principal: Principal) -> Any:
     """Return the parameters of a request on behalf of a principal; without the member it is the local user."""
     if principal == LOCAL:
         return params
-    scopes = sorted(principal.scopes)
-    return {**codec.to_data(params), MEMBER: {"tenant": principal.tenant, "name": principal.name, "scopes": scopes}}
+    said: dict[str, Any] = {"tenant": principal.tenant, "name": principal.name, "scopes": sorted(principal.scopes)}
+    if principal.limits is not NO_LIMITS:
+        said["limits"] = attrs.asdict(principal.limits)
+    return {**codec.to_data(params), MEMBER: said}
 
 
 def carried(params: Any) -> tuple[Principal, Any]:
@@ -28,7 +33,8 @@ def carried(params: Any) -> tuple[Principal, Any]:
         return LOCAL, params
     said = params[MEMBER]
     try:
-        principal = Principal(said["tenant"], said["name"], frozenset(said["scopes"]))
+        limits = TokenLimits(**said["limits"]) if "limits" in said else NO_LIMITS
+        principal = Principal(said["tenant"], said["name"], frozenset(said["scopes"]), limits)
     except (FieldValueError, TypeError, KeyError):
         raise InvalidParamsError(f"$.{MEMBER}: is no principal", path=f"$.{MEMBER}") from None
     return principal, {name: value for name, value in params.items() if name != MEMBER}

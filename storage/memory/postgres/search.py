@@ -278,6 +278,12 @@ async def totals(db: Connection) -> tuple[int, int]:
     return texts, terms
 
 
+async def texts(db: Connection, tenant: str) -> int:
+    """Return how many entries a tenant has. Raises as `Connection.fetch`."""
+    ((count,),) = await db.fetch(_TEXTS_OF, tenant)
+    return int(count)
+
+
 async def counts(db: Connection) -> tuple[int, int]:
     """Return how many entries there are, and how many sessions they come from. Raises as `Connection.fetch`."""
     async with snapshot(db):

@@ -167,6 +167,10 @@ class PostgresMemory:
         asked = Query(query, min(limit, MAX_HITS), session_id, tenant, vector)
         return await self._read(partial(self._searcher.find, query=asked))
 
+    async def texts(self, tenant: str) -> int:
+        """See MemoryStore."""
+        return await self._read(partial(search.texts, tenant=tenant))
+
     async def forget(self, session_id: str) -> int:
         """See MemoryStore. If the answer to a commit was lost, entries of that attempt are not counted."""
         async with self._writing:

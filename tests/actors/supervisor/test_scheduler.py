@@ -28,10 +28,13 @@ from warren.actors.supervisor.scheduler import (
     Recover,
     Scheduler,
 )
+from warren.actors.tenancy import Tenancy
 from warren.config import Limits
 from warren.errors import AgentError, CapacityExceededError
+from warren.tenant_limits import TenantLimits
 
 IDS = [f"s{number}" for number in range(5)]
+TENANT_OF = {"s0": "a", "s1": "a", "s2": "a", "s3": "b", "s4": "c"}
 IDLE_AFTER = 10.0
 
 
@@ -57,14 +60,41 @@ class Sessions(RuleBasedStateMachine):
         self.now = 100.0
         self.sessions = {each: Session() for each in IDS}
         self.queue: list[str] = []
+        self.rounds: list[str] = []  # the tenants with sessions in the queue, the one whose turn it is first
         self.found: set[str] = set()
         self.short = self.closed = False
 
-    @initialize(turns=st.integers(1, 3), live=st.integers(1, 4), evicts=st.booleans())
-    def open(self, turns: int, live: int, *, evicts: bool) -> None:
-        """Choose the limits."""
+    @initialize(
+        turns=st.integers(1, 3), live=st.integers(1, 4), evicts=st.booleans(), share=st.sampled_from([None, 1, 2])
+    )
+    def open(self, turns: int, live: int, *, evicts: bool, share: int | None) -> None:
+        """Choose the limits; those of one tenant, too."""
         self.limits = Limits(max_sessions=turns, max_live=live, idle_after=IDLE_AFTER)
-        self.scheduler = Scheduler(self.limits, evicts=evicts)
+        self.share = share
+        tenancy = Tenancy({} if share is None else {"a": TenantLimits(running_turns=share)})
+        self.scheduler = Scheduler(self.limits, evicts, tenancy)
+
+    def may_begin(self, tenant: str) -> bool:
+        """Return whether a tenant runs fewer turns than it may."""
+        running = [name for name, each in self.sessions.items() if each.runs and TENANT_OF[name] == tenant]
+        return tenant != "a" or self.share is None or len(running) < self.share
+
+    def join(self, name: str) -> None:
+        """Let a session wait."""
+        if name not in self.queue:
+            self.queue.append(name)
+            if TENANT_OF[name] not in self.rounds:
+                self.rounds.append(TENANT_OF[name])
+
+    def leave(self, name: str) -> None:
+        """Let a session wait no longer."""
+        self.queue.remove(name)
+        if not self.waiting_of(TENANT_OF[name]):
+            self.rounds.remove(TENANT_OF[name])
+
+    def waiting_of(self, tenant: str) -> list[str]:
+        """Return the sessions of a tenant that wait, in order."""
+        return [name for name in self.queue if TENANT_OF[name] == tenant]
 
     def any(self, accept: Callable[[Session], bool]) -> list[str]:
         """Return the sessions that a rule can be about."""
@@ -98,8 +128,13 @@ class Sessions(RuleBasedStateMachine):
                         changed = True
 
     def begin(self, name: str, session: Session) -> bool:
-        """Begin the turn of the session that waits longest; one that retires refuses."""
-        assert self.queue.pop(0) == name, "first come, first served"
+        """Begin the turn of the session that waits longest among its tenant's; one that retires refuses."""
+        tenant = next(each for each in self.rounds if self.may_begin(each))
+        assert TENANT_OF[name] == tenant, "the tenants take turns"
+        assert self.waiting_of(tenant)[0] == name, "first come, first served"
+        self.rounds.remove(tenant)
+        self.rounds.append(tenant)
+        self.leave(name)
         assert session.live
         assert not session.runs
         assert not self.closed
@@ -165,18 +200,25 @@ class Sessions(RuleBasedStateMachine):
         if self.sessions[name].runs:
             return
         running = self.running()
+        account = self.scheduler.tenancy.of_tenant(TENANT_OF[name])
+        by = () if account is None else (account,)
+        busy = {each for each in IDS if TENANT_OF[each] == "a" and (self.sessions[each].runs or each in self.queue)}
         if self.closed:
             with pytest.raises(AgentError):
-                self.scheduler.check_turn()
+                self.scheduler.check_turn(by, name)
         elif running == self.limits.max_sessions or (self.short and running):
             with pytest.raises(CapacityExceededError) as caught:
-                self.scheduler.check_turn()
+                self.scheduler.check_turn(by, name)
             assert (caught.value.cause == "memory") is (running < self.limits.max_sessions)
-        else:
-            self.scheduler.check_turn()
+        elif by and self.share is not None and name not in busy and len(busy) >= self.share:
+            with pytest.raises(CapacityExceededError, match="'a' runs") as caught:
+                self.scheduler.check_turn(by, name)
+            assert caught.value.cause == "tenant_running_turns"
+        elif name not in self.queue:
+            self.scheduler.check_turn(by, name)
             self.sessions[name].runs = True
-            assert self.queue == []
-            self.scheduler.begun(name)
+            assert not any(self.may_begin(TENANT_OF[each]) for each in self.queue)
+            self.scheduler.begun(name, by)
             self.assign()
 
     @precondition(lambda self: self.any(lambda each: each.live and not each.runs))
@@ -184,9 +226,8 @@ class Sessions(RuleBasedStateMachine):
     def ask_for_turn(self, data: st.DataObject) -> None:
         """A session has an input that begins a turn."""
         name = data.draw(st.sampled_from(self.any(lambda each: each.live and not each.runs)))
-        if name not in self.queue:
-            self.queue.append(name)
-        self.scheduler.asks(name)
+        self.join(name)
+        self.scheduler.asks(name, TENANT_OF[name])
         self.assign()
 
     @precondition(lambda self: self.any(lambda each: each.runs))
@@ -235,7 +276,7 @@ class Sessions(RuleBasedStateMachine):
         """Let an actor end."""
         self.sessions[name] = Session(backoff_to=self.sessions[name].backoff_to)
         if name in self.queue:
-            self.queue.remove(name)
+            self.leave(name)
         self.scheduler.ended(name)
 
     @rule(name=st.sampled_from(IDS))
@@ -294,15 +335,20 @@ class Sessions(RuleBasedStateMachine):
             return
         assert self.scheduler.live == set(self.any(lambda each: each.live))
         assert self.scheduler.running == set(self.any(lambda each: each.runs))
-        assert list(self.scheduler.waiting) == self.queue
+        assert list(self.scheduler.waiting) == [name for each in self.rounds for name in self.waiting_of(each)]
+        account = self.scheduler.tenancy.of_tenant("a")
+        if account is not None:
+            running = {name for name in IDS if TENANT_OF[name] == "a" and self.sessions[name].runs}
+            assert account.running == len(running) <= (self.share or 0)
+            assert {*account.busy} == running | {*self.waiting_of("a")}
         assert set(self.scheduler.leaving) == set(self.any(lambda each: each.told_to_leave))
         assert self.running() <= self.limits.max_sessions
         assert not self.scheduler.idle.keys() & (self.scheduler.running | {*self.queue, *self.scheduler.leaving})
 
     @invariant()
     def nobody_waits_while_there_is_room(self) -> None:
-        """A session waits only while others run as many turns as may run."""
-        if self.queue and not self.closed:
+        """A session waits only while others run as many turns as may run, or its tenant does."""
+        if any(self.may_begin(TENANT_OF[name]) for name in self.queue) and not self.closed:
             assert self.running() == self.limits.max_sessions or (self.short and self.running())
 
     @invariant()

@@ -15,6 +15,7 @@ from warren.budget import Budget
 from warren.compaction.config import CompactionConfig
 from warren.config import Intensity, Limits, RetryPolicy, StoreConfig
 from warren.errors import CompactionDisabledError, InvalidParamsError
+from warren.tenant_limits import TenantLimits
 from warren.transport.cli.chosen_store import store_of
 from warren.transport.cli.config.file import FILE_NAMES, read_config
 from warren.transport.cli.config.tables import CLASSES, LEAVES
@@ -421,3 +422,23 @@ def test_a_named_file_has_to_be_readable(folder: Path, prepare: Any) -> None:
     with pytest.raises(InvalidParamsError, match=r"^\$\.config: mine\.toml: .") as caught:
         parse("--config", "mine.toml")
     assert caught.value.path == "$.config"
+
+
+def test_the_limits_of_tenants(tmp_path: Path) -> None:
+    """Each table is a tenant, whose limits the runtime gets; a bad one is named by its path."""
+    path = tmp_path / "config.toml"
+    path.write_text("[tenants.acme]\nsessions = 5\nstored_bytes = 6\n[tenants.default]\nturns_per_minute = 7")
+    limits = {"acme": TenantLimits(sessions=5, stored_bytes=6), "default": TenantLimits(turns_per_minute=7)}
+    assert config_of(parse("--config", str(path)), None).tenants == limits
+    for bad, where in (
+        ("[tenants.acme]\nsessions = 0", "$.config.tenants.acme.sessions"),
+        ("[tenants.acme]\nmemory_texts = 1e3", "$.config.tenants.acme.memory_texts"),
+        ("[tenants.acme]\nrunning_turns = 9_223_372_036_854_775_808", "$.config.tenants.acme.running_turns"),
+        ("[tenants.acme]\nmax_sessions = 1", "$.config.tenants.acme"),
+        ("[tenants.'a b']\nsessions = 1", "$.config.tenants"),
+        ("[tenants]\nacme = 1", "$.config.tenants.acme"),
+    ):
+        path.write_text(bad)
+        with pytest.raises(InvalidParamsError) as caught:
+            read_config(path)
+        assert caught.value.path in (where, f"{where}.max_sessions")

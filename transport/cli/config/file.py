@@ -10,12 +10,13 @@ import attrs
 from warren import codec
 from warren.catalog import ModelEntry, Models
 from warren.compaction.config import CompactionConfig
-from warren.config import Dialect, Intensity, Limits, ModelServer, NodeConfig, RetryPolicy
+from warren.config import Config, Dialect, Intensity, Limits, ModelServer, NodeConfig, RetryPolicy
 from warren.database_url import is_place
 from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError
 from warren.options import ModelOptions, SessionRequest, TurnOptions
 from warren.retention import Retention
+from warren.tenant_limits import TenantLimits
 from warren.transport.cli.config.tables import (
     LIMITS_OF_TURNS,
     limits_of,
@@ -74,6 +75,7 @@ TABLES: Final[Mapping[str, type]] = {
 SERVERS: Final = "mcp_servers"
 MODELS: Final = "models"
 PROVIDERS: Final = "providers"
+TENANTS: Final = "tenants"
 
 
 @frozen(kw_only=True)
@@ -101,6 +103,7 @@ FILE: Final = attrs.make_class(
         SERVERS: attrs.field(factory=dict, type=Mapping[str, ServerTable]),
         MODELS: attrs.field(factory=dict, type=Mapping[str, ModelEntry]),
         PROVIDERS: attrs.field(factory=dict, type=Mapping[str, ProviderTable]),
+        TENANTS: attrs.field(factory=dict, type=Mapping[str, TenantLimits]),
     },
     bases=(ModelOptions,),
     frozen=True,
@@ -124,7 +127,7 @@ def _names() -> dict[str, str]:
     names: dict[str, str] = {}
     for field in attrs.fields(FILE):
         table = TABLES.get(field.name)
-        if table is None and field.name not in (SERVERS, MODELS, PROVIDERS):
+        if table is None and field.name not in (SERVERS, MODELS, PROVIDERS, TENANTS):
             names[field.name] = field.name
         for inner in () if table is None else attrs.fields(table):
             name = f"{field.name}.{inner.name}"
@@ -147,6 +150,7 @@ class ConfigFile:
         servers: the MCP servers, by name.
         models: facts about models, by name.
         model_servers: the servers of models.
+        tenants: the limits of tenants, by name.
         there: the names of all settings in the file, tables with a dot.
         variables: the settings among `values` that a variable has set, and its name.
     """
@@ -157,6 +161,7 @@ class ConfigFile:
     servers: Mapping[str, ServerTable]
     models: Models
     model_servers: tuple[ModelServer, ...]
+    tenants: Mapping[str, TenantLimits]
     there: frozenset[str]
     variables: Mapping[str, str]
 
@@ -205,8 +210,18 @@ def read_config(path: Path | None, environ: Mapping[str, str] | None = None) -> 
     outside = read_variables(environ or {})
     variables = {name: variable_of(name) for name in outside}
     of_models = tuple(_model_server(name, table) for name, table in settings.providers.items())
+    _check_tenants(settings.tenants)
     tools, servers = settings.tools, settings.mcp_servers
-    return ConfigFile(found, values | outside, tools, servers, settings.models, of_models, there, variables)
+    tables = (tools, servers, settings.models, of_models, settings.tenants)
+    return ConfigFile(found, values | outside, *tables, there, variables)
+
+
+def _check_tenants(tenants: Mapping[str, TenantLimits]) -> None:
+    try:
+        Config(tenants=tenants)
+    except FieldValueError as exc:
+        path = f"$.config.{exc.field}"
+        raise InvalidParamsError(f"{path}: {exc.problem}", path=path) from None
 
 
 def _model_server(name: str, table: ProviderTable) -> ModelServer:

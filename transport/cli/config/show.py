@@ -107,6 +107,8 @@ def _of_the_runtime(context: click.Context, known: Container[str]) -> Iterator[S
     for model_server in () if file is None else file.model_servers:
         name, url = model_server.name, _without_password(model_server.base_url)
         yield Setting(f"providers.{name}", url, "file", where)
+    for name, limits in {} if file is None else file.tenants.items():
+        yield Setting(f"tenants.{name}", codec.to_data(limits), "file", where)
 
 
 def keys(environ: Mapping[str, str]) -> Iterator[Setting]:

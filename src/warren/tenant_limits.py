@@ -1,0 +1,43 @@
+"""Limits of tenants, and of the tokens of a tenant, as plain values."""
+
+import attrs
+
+from warren.fields import fits, positive
+from warren.values import frozen
+
+
+@frozen(kw_only=True)
+class TokenLimits:
+    """The limits of the clients of a token, together; None is no limit. Raises FieldValueError for a bad value.
+
+    The limits of their tenant hold besides.
+
+    Attributes:
+        sessions: sessions that they have created and that are neither archived nor deleted.
+        running_turns: turns that they run at once, those that wait for room in the process among them.
+        turns_per_minute: turns that they begin within a minute; that many may begin at once after a quiet minute.
+    """
+
+    sessions: int | None = attrs.field(default=None, validator=[positive, fits])
+    running_turns: int | None = attrs.field(default=None, validator=[positive, fits])
+    turns_per_minute: int | None = attrs.field(default=None, validator=[positive, fits])
+
+
+@frozen(kw_only=True)
+class TenantLimits(TokenLimits):
+    """The limits of a tenant; None is no limit. Raises FieldValueError for a bad value.
+
+    Attributes:
+        sessions: sessions that are neither archived nor deleted.
+        running_turns: turns that run at once, those that wait for room in the process among them.
+        turns_per_minute: turns that begin within a minute; that many may begin at once after a quiet minute.
+        stored_bytes: bytes of the messages and events in the store. A turn that has begun goes on beyond it.
+        memory_texts: texts in the memory. Beyond it compactions go on and remember nothing.
+    """
+
+    stored_bytes: int | None = attrs.field(default=None, validator=[positive, fits])
+    memory_texts: int | None = attrs.field(default=None, validator=[positive, fits])
+
+
+NO_LIMITS = TokenLimits()
+"""The limits of a token that has none of its own."""

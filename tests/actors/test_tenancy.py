@@ -1,0 +1,280 @@
+"""Limits of tenants and tokens in a runtime: what is refused and when, and that tenants do not wait for each other."""
+
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from tests.support.compacting import settings, talk
+from tests.support.memories import memory_in, recalling_model
+from tests.support.models import Emit, FunctionModel, reply, says
+from tests.support.runtime import memory_of, open_runtime
+from warren.actors.service import Service
+from warren.config import Config, Limits
+from warren.errors import CapacityExceededError, WarrenError
+from warren.messages import ToolUseBlock, UserMessage
+from warren.model import ModelReply, ModelRequest
+from warren.peers import Peer
+from warren.principals import Principal
+from warren.tenant_limits import TenantLimits, TokenLimits
+
+pytestmark = pytest.mark.virtual_time
+
+ACME, OTHER = Principal("acme", "ann"), Principal("other", "bob")
+SECONDS = 10
+
+
+async def slowly(_request: ModelRequest, _emit: Emit) -> ModelReply:
+    """Answer after ten seconds."""
+    await trio.sleep(SECONDS)
+    return reply("done")
+
+
+def limited(**limits: int) -> Config:
+    """Return settings with limits of one tenant."""
+    return Config(tenants={"acme": TenantLimits(**limits)})
+
+
+async def refusal(call: Awaitable[Any]) -> tuple[str | None, float | None, bool]:
+    """Return the cause of a refusal, the seconds to wait, and whether waiting helps."""
+    with pytest.raises(CapacityExceededError) as caught:
+        await call
+    assert caught.value.numbers.http == 429
+    return caught.value.cause, caught.value.details["retry_after"], caught.value.retryable
+
+
+async def sessions(service: Service, count: int) -> list[str]:
+    """Create sessions."""
+    return [(await service.create_session(None)).session_id for _ in range(count)]
+
+
+async def ended(outcomes: list[str], name: str, call: Awaitable[Any]) -> None:
+    """Note the name of a call when it ends."""
+    await call
+    outcomes.append(name)
+
+
+async def test_tenants_take_turns(tmp_path: Path) -> None:
+    """However many turns of one tenant wait for room, one of another waits for the one that runs and one more."""
+    config = Config(limits=Limits(max_sessions=1))
+    async with open_runtime(FunctionModel(slowly), store=tmp_path, config=config) as runtime:
+        acme, other = runtime.as_(ACME), runtime.as_(OTHER)
+        flood, own = await sessions(acme, 30), await sessions(other, 2)
+        order: list[str] = []
+        async with trio.open_nursery() as nursery:
+            for each in flood:
+                nursery.start_soon(ended, order, "acme", acme.start_turn(each, "hi", mode="queue"))
+            await trio.testing.wait_all_tasks_blocked()
+            for each in own:
+                nursery.start_soon(ended, order, "other", other.start_turn(each, "hi", mode="queue"))
+            await trio.sleep(5 * SECONDS + 1)
+            assert order == ["acme", "acme", "other", "acme", "other"]
+            nursery.cancel_scope.cancel()
+
+
+async def test_work_of_a_dead_process_is_shared_out(tmp_path: Path) -> None:
+    """Inputs of many sessions of one tenant, left by a process, hold up those of another tenant by a turn each."""
+    config = Config(limits=Limits(max_sessions=1))
+    async with open_runtime(FunctionModel(slowly), store=tmp_path, config=config) as runtime:
+        for principal, count in ((ACME, 10), (OTHER, 1)):
+            service = runtime.as_(principal)
+            for session_id in await sessions(service, count):
+                with trio.move_on_after(0.01):
+                    await service.start_turn(session_id, principal.tenant, mode="queue")
+    order: list[str] = []
+
+    async def note(request: ModelRequest, _emit: Emit) -> ModelReply:
+        prompts = [each.content for each in request.messages if isinstance(each, UserMessage)]
+        order.append(prompts[-1])
+        await trio.sleep(SECONDS)
+        return reply("done")
+
+    async with open_runtime(FunctionModel(note), store=tmp_path, config=config):
+        await trio.sleep(30 * SECONDS)
+    assert sorted(order) == ["acme"] * 9 + ["other"]
+    assert "other" in order[:3]
+
+
+async def test_turns_a_minute() -> None:
+    """A quiet minute's turns may begin at once; the next one may after exactly the time that the refusal names."""
+    async with open_runtime(config=limited(turns_per_minute=3)) as runtime:
+        acme = runtime.as_(ACME)
+        (session_id,) = await sessions(acme, 1)
+        for _ in range(3):
+            await acme.start_turn(session_id, "hi")
+        for mode in ("busy", "queue"):
+            cause, wait, retryable = await refusal(acme.start_turn(session_id, "hi", mode=mode))
+            assert (cause, retryable) == ("tenant_turns_per_minute", True)
+            assert wait == pytest.approx(20)
+        await trio.sleep(19.9)
+        assert (await refusal(acme.start_turn(session_id, "hi")))[1] == pytest.approx(0.1)
+        await trio.sleep(0.1)
+        await acme.start_turn(session_id, "hi", mode="queue")
+        await runtime.start_turn((await sessions(runtime, 1))[0], "another tenant's")
+        await trio.sleep(600)
+        for _ in range(3):
+            await acme.start_turn(session_id, "hi")
+        assert (await refusal(acme.create_session("hi")))[0] == "tenant_turns_per_minute"
+        assert len((await acme.list()).sessions) == 1
+
+
+@pytest.mark.parametrize("mode", ["busy", "queue"])
+async def test_running_turns(mode: Any, tmp_path: Path) -> None:
+    """Those that wait for room count; one more is refused at once, and may begin when one has ended or was given up."""
+    config = attrs.evolve(limited(running_turns=2), limits=Limits(max_sessions=3))
+    async with open_runtime(FunctionModel(slowly), store=tmp_path, config=config) as runtime:
+        acme, other = runtime.as_(ACME), runtime.as_(OTHER)
+        ids, others = await sessions(acme, 3), await sessions(other, 3)
+        async with trio.open_nursery() as nursery:
+            for each in ids[:2]:
+                nursery.start_soon(ended, [], "", acme.start_turn(each, "hi", mode=mode))
+            await trio.sleep(1)
+            for again in ("busy", "queue"):
+                assert await refusal(acme.start_turn(ids[2], "hi", mode=again)) == ("tenant_running_turns", 1, True)
+            await acme.inject_context(ids[2], "text that begins no turn")
+            await trio.sleep(SECONDS)
+            for each in others:
+                nursery.start_soon(ended, [], "", other.start_turn(each, "hi"))
+            await trio.testing.wait_all_tasks_blocked()
+            for each in ids[:2]:  # they wait for room that the other tenant has
+                nursery.start_soon(ended, [], "", acme.start_turn(each, "hi", mode="queue"))
+            await trio.testing.wait_all_tasks_blocked()
+            assert runtime.statistics().waiting_sessions == 2
+            assert (await refusal(acme.start_turn(ids[2], "hi", mode="queue")))[0] == "tenant_running_turns"
+        await acme.start_turn(ids[2], "hi")
+
+
+async def test_a_crash_gives_its_place_back(tmp_path: Path) -> None:
+    """A turn that fails, is interrupted or whose session is deleted counts no longer."""
+    async with open_runtime(FunctionModel(slowly), store=tmp_path, config=limited(running_turns=1)) as runtime:
+        acme = runtime.as_(ACME)
+        for end in (acme.interrupt, acme.delete):
+            (session_id,) = await sessions(acme, 1)
+            async with trio.open_nursery() as nursery:
+
+                async def run(session_id: str = session_id) -> None:
+                    with pytest.raises(WarrenError):
+                        await acme.start_turn(session_id, "hi")
+
+                nursery.start_soon(run)
+                await trio.sleep(1)
+                assert (await refusal(acme.create_session("hi")))[0] == "tenant_running_turns"
+                await end(session_id)
+        assert (await acme.create_session("hi")).text == "done"
+
+
+@pytest.mark.parametrize("stored", [True, False])
+async def test_sessions(tmp_path: Path, *, stored: bool) -> None:
+    """Of many that are created at once exactly so many are; those that end make room, and a restart counts them."""
+    config, store = limited(sessions=3), tmp_path if stored else None
+    refused: list[str | None] = []
+
+    async def create(service: Service) -> None:
+        try:
+            await service.create_session(None)
+        except CapacityExceededError as exc:
+            refused.append(exc.cause)
+
+    async with open_runtime(store=store, config=config) as runtime:
+        acme = runtime.as_(ACME)
+        async with trio.open_nursery() as nursery:
+            for _ in range(8):
+                nursery.start_soon(create, acme)
+        assert refused == ["tenant_sessions"] * 5
+        found = (await acme.list()).sessions
+        assert len(found) == 3
+        await sessions(runtime, 4)
+        if not stored:
+            return
+        assert await refusal(acme.fork(found[0].session_id)) == ("tenant_sessions", None, False)
+        await acme.archive(found[0].session_id)
+        await acme.archive(found[0].session_id)
+        await acme.fork(found[1].session_id)
+        assert (await refusal(acme.create_session(None)))[0] == "tenant_sessions"
+        await acme.delete(found[2].session_id)
+    async with open_runtime(store=store, config=config) as runtime:
+        acme = runtime.as_(ACME)
+        await acme.create_session(None)
+        assert (await refusal(acme.create_session(None)))[0] == "tenant_sessions"
+
+
+async def test_stored_bytes(tmp_path: Path) -> None:
+    """At the limit nothing begins that would store more, and all goes on when sessions are deleted."""
+    config = limited(stored_bytes=20_000)
+    async with open_runtime(store=tmp_path, config=config) as runtime:
+        acme = runtime.as_(ACME)
+        kept, full = await sessions(acme, 2)
+        await acme.start_turn(full, "x" * 20_000)
+        await trio.sleep(3)
+        for call in (
+            acme.start_turn(kept, "hi"),
+            acme.start_turn(kept, "hi", mode="queue"),
+            acme.inject_context(kept, "hi"),
+            acme.create_session(None),
+            acme.fork(kept),
+        ):
+            assert await refusal(call) == ("tenant_stored_bytes", None, False)
+    async with open_runtime(store=tmp_path, config=config) as runtime:
+        acme = runtime.as_(ACME)
+        assert (await refusal(acme.start_turn(kept, "hi")))[0] == "tenant_stored_bytes"
+        await acme.delete(full)
+        await acme.start_turn(kept, "hi")
+
+
+async def test_memory_texts(tmp_path: Path) -> None:
+    """Beyond the limit compactions go on and remember nothing more; each of them is counted."""
+    config = attrs.evolve(settings(), tenants={"acme": TenantLimits(memory_texts=4)})
+    async with open_runtime(recalling_model(), store=tmp_path, memory=memory_in(tmp_path), config=config) as runtime:
+        remembered = []
+        for principal in (ACME, OTHER):
+            service = runtime.as_(principal)
+            (session_id,) = await sessions(service, 1)
+            await talk(service, session_id, 17)
+            assert (await service.read(session_id)).state.compactions >= 3
+            remembered.append(await memory_of(runtime).texts(principal.tenant))
+        mine, others = remembered
+        assert 4 <= mine < others
+        refused = {each.name: each for each in runtime.metrics().metrics}["warren_admission_refused_total"]
+        counted = {series.labels: series.value for series in refused.series}
+        assert counted["tenant_memory_texts",] >= 2
+
+
+async def test_peers(tmp_path: Path) -> None:
+    """A message that begins a turn of the peer counts for the tenant of both; the model that sends it is told."""
+    call = ToolUseBlock("c", "send_message", {"to": "b", "body": "wake up"})
+    model = says(reply("", call), reply("sent or not"))
+    async with open_runtime(model, store=tmp_path, config=limited(turns_per_minute=1)) as runtime:
+        acme = runtime.as_(ACME)
+        await acme.create_session(None, peer=Peer("b", ("a",), keep_alive=True))
+        sender = (await acme.create_session(None, peer=Peer("a", ("b",)))).session_id
+        await acme.start_turn(sender, "tell b")
+        told = [each.message for each in (await acme.history(sender)).messages]
+        assert "'acme' has begun 1 turns within a minute" in repr(told)
+
+
+async def test_a_token(tmp_path: Path) -> None:
+    """The limits of a token hold beside those of its tenant, for all clients of its name, as they are now."""
+    ci = attrs.evolve(ACME, name="ci", limits=TokenLimits(sessions=1, running_turns=1, turns_per_minute=2))
+    config = limited(sessions=3, running_turns=2)
+    async with open_runtime(FunctionModel(slowly), store=tmp_path, config=config) as runtime:
+        acme, token = runtime.as_(ACME), runtime.as_(ci)
+        ids = await sessions(acme, 2)
+        (own,) = await sessions(token, 1)
+        assert (await refusal(token.create_session(None)))[0] == "tenant_sessions"
+        await acme.delete(ids.pop())
+        assert (await refusal(token.create_session(None)))[0] == "token_sessions"
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ended, [], "", token.start_turn(ids[0], "hi"))
+            await trio.sleep(1)
+            assert (await refusal(token.start_turn(own, "hi", mode="queue")))[0] == "token_running_turns"
+            await acme.start_turn(own, "hi")
+        await token.start_turn(own, "hi")
+        cause, wait, _ = await refusal(token.start_turn(own, "hi"))
+        assert cause == "token_turns_per_minute"
+        assert wait == pytest.approx(9, abs=1)
+        more = runtime.as_(attrs.evolve(ci, limits=TokenLimits(turns_per_minute=600)))
+        await trio.sleep(1)
+        await more.start_turn(own, "hi")

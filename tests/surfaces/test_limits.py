@@ -1,0 +1,170 @@
+"""Limits of tenants and tokens over a socket: the same refusal over REST and WebSocket, and for one tenant alone."""
+
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import httpx
+import pytest
+import trio
+
+from tests.support.models import FunctionModel, stuck
+from tests.transport.clients import Client, connect, gateway
+from tests.transport.http.tokens import listed
+from tests.transport.rest.clients import client, create
+from warren.config import Config, StoreConfig
+from warren.errors import InvalidParamsError
+from warren.tenant_limits import TenantLimits, TokenLimits
+from warren.transport.embed import open_supervisor
+from warren.transport.http.token_list import read_tokens
+
+NONE: Final = TokenLimits()
+HI: Final = {"prompt": "hi"}
+SOON: Final = 5.0
+"""Seconds within which the file of tokens is read again."""
+
+
+@attrs.frozen
+class Place:
+    """A gateway with two tenants, and clients of both over REST and WebSocket.
+
+    Attributes:
+        port: its port.
+        http: a client of the tenant with limits.
+        socket: the same tenant's.
+        other: a client of the other tenant.
+    """
+
+    port: int
+    http: httpx.AsyncClient
+    socket: Client
+    other: httpx.AsyncClient
+
+    async def refused(self, path: str, method: str, **params: Any) -> Any:
+        """Return the body of the refusal of a request over REST, which is the same over a WebSocket."""
+        body = {name: value for name, value in params.items() if name != "session_id"}
+        answer = await self.http.post(path, json=body)
+        assert answer.status_code == 429, answer.text
+        found = answer.json()
+        error = await self.socket.error(method, **params)
+        assert error["code"] == -32008
+        wait, again = (each["details"].pop("retry_after") for each in (found, error["data"]))
+        assert error["data"] == found
+        assert (wait is None) is (again is None) is not found["retryable"]
+        assert answer.headers.get("retry-after") == (None if wait is None else str(math.ceil(wait)))
+        return found
+
+
+@asynccontextmanager
+async def place(folder: Path, token: TokenLimits = NONE, **limits: int) -> AsyncIterator[Place]:
+    """Open a gateway for a body; its store and its tokens are those of the folder."""
+    path = folder / "tokens.toml"
+    path.unlink(missing_ok=True)
+    bearers = [f"Bearer {listed(path, tenant=name, limits=own)}" for name, own in (("acme", token), ("other", NONE))]
+    config = Config(store=StoreConfig(folder / "store"), tenants={"acme": TenantLimits(**limits)})
+    async with (
+        open_supervisor(config, environ={}, providers={"stuck": FunctionModel(stuck)}) as service,
+        gateway(service, token_file=path) as port,
+        client(port, Authorization=bearers[0]) as http,
+        connect(port, extra_headers=[(b"Authorization", bearers[0].encode())]) as socket,
+        client(port, Authorization=bearers[1]) as other,
+    ):
+        yield Place(port, http, socket, other)
+
+
+async def test_sessions(tmp_path: Path) -> None:
+    """The limit holds after a restart, and a session that was deleted makes room."""
+    async with place(tmp_path, sessions=1) as there:
+        session_id = await create(there.http)
+        found = await there.refused("/sessions", "session/create", prompt=None)
+        assert found["details"] == {"cause": "tenant_sessions"}
+        await create(there.other)
+        await create(there.other)
+    async with place(tmp_path, sessions=1) as there:
+        await there.refused(f"/sessions/{session_id}/fork", "session/fork", session_id=session_id)
+        assert (await there.http.delete(f"/sessions/{session_id}")).is_success
+        await create(there.http)
+
+
+async def test_turns_a_minute(tmp_path: Path) -> None:
+    """It is counted over all surfaces together, and for inputs that wait as well."""
+    async with place(tmp_path, turns_per_minute=2) as there:
+        session_id = await create(there.http)
+        turns = f"/sessions/{session_id}/messages"
+        assert (await there.http.post(turns, json=HI)).status_code == 200
+        await there.socket.call("turn/start", session_id=session_id, **HI)
+        for mode in ("busy", "queue"):
+            found = await there.refused(turns, "turn/start", session_id=session_id, mode=mode, **HI)
+            assert found["details"] == {"cause": "tenant_turns_per_minute"}
+            assert found["message"] == "the tenant 'acme' has begun 2 turns within a minute, as many as it may"
+        for _ in range(3):
+            assert (await there.other.post("/sessions", json=HI)).status_code == 201
+
+
+async def test_running_turns(tmp_path: Path) -> None:
+    """A turn that runs is one; when it was interrupted another one may begin."""
+    async with place(tmp_path, running_turns=1) as there:
+        busy, free = await create(there.http, model="stuck"), await create(there.http)
+        running = await there.socket.send("turn/start", session_id=busy, **HI)
+        await there.socket.call("session/subscribe", session_id=busy, after_seq=0)
+        await there.socket.until("text_delta")
+        found = await there.refused(f"/sessions/{free}/messages", "turn/start", session_id=free, **HI)
+        assert found["details"] == {"cause": "tenant_running_turns"}
+        assert (await there.other.post("/sessions", json=HI)).status_code == 201
+        await there.socket.call("turn/interrupt", session_id=busy)
+        await there.socket.reply(running)
+        assert (await there.http.post(f"/sessions/{free}/messages", json=HI)).status_code == 200
+
+
+async def test_stored_bytes(tmp_path: Path) -> None:
+    """Bytes that were stored before a restart count after it."""
+    async with place(tmp_path) as there:
+        session_id = await create(there.http)
+        assert (await there.http.post(f"/sessions/{session_id}/messages", json=HI)).status_code == 200
+        other = await create(there.other)
+    async with place(tmp_path, stored_bytes=100) as there:
+        found = await there.refused(f"/sessions/{session_id}/messages", "turn/start", session_id=session_id, **HI)
+        assert found["details"] == {"cause": "tenant_stored_bytes"}
+        await there.refused(
+            f"/sessions/{session_id}/context", "session/inject_context", session_id=session_id, text="more"
+        )
+        assert (await there.other.post(f"/sessions/{other}/messages", json=HI)).status_code == 200
+
+
+async def test_limits_of_a_token_that_change(tmp_path: Path) -> None:
+    """The new ones hold when the file is read again; an open connection ends, so that it cannot keep the old ones."""
+    async with place(tmp_path, TokenLimits(turns_per_minute=1)) as there:
+        session_id = await create(there.http)
+        turns = f"/sessions/{session_id}/messages"
+        assert (await there.http.post(turns, json=HI)).status_code == 200
+        found = await there.refused(turns, "turn/start", session_id=session_id, **HI)
+        assert found["details"] == {"cause": "token_turns_per_minute"}
+        path = tmp_path / "tokens.toml"
+        text = path.read_text()
+        assert "limits.turns_per_minute = 1\n" in text
+        changed = path.with_suffix(".new")
+        changed.write_text(text.replace("turns_per_minute = 1\n", "turns_per_minute = 600\n"))
+        changed.replace(path)
+        with trio.fail_after(SOON):
+            assert await there.socket.closed() == 4401
+            while (await there.http.post(turns, json=HI)).status_code != 200:
+                pass
+
+
+def test_a_file_of_tokens_with_bad_limits() -> None:
+    """The error names the field."""
+    table = '[[token]]\nhash = "sha256:{}"\ntenant = "a"\nname = "n"\nscopes = []\n'.format("0" * 64)
+    assert read_tokens(f"{table}limits.sessions = 5\n".encode())[0].limits == TokenLimits(sessions=5)
+    for line, path in (
+        ("limits.sessions = 0", "limits.sessions"),
+        ("limits.running_turns = 'x'", "limits.running_turns"),
+        ("limits.stored_bytes = 5", "limits.stored_bytes"),
+        ("limits = 5", "limits"),
+    ):
+        with pytest.raises(InvalidParamsError) as caught:
+            read_tokens(f"{table}{line}\n".encode())
+        assert caught.value.path in (f"$.token_file.token[0].{path}", "$.token_file.token[0].limits")
+        assert path.rpartition(".")[2] in caught.value.message
