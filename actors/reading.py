@@ -14,6 +14,7 @@ from warren.actors.measuring import metrics_of
 from warren.actors.metrics import LoopLag
 from warren.actors.projector import ProjectorActor
 from warren.actors.protocol import Loaded, TakeOver
+from warren.actors.seen import context_of
 from warren.actors.session.comms import Comms
 from warren.actors.session.inboxes import Inboxes
 from warren.actors.supervisor.supervisor import Supervisor
@@ -36,6 +37,7 @@ from warren.statistics import RuntimeStatistics, SessionStatistics
 from warren.storage import not_found
 from warren.values import define
 from warren.views import (
+    ContextView,
     HistoryEntry,
     HistoryPage,
     SessionPage,
@@ -141,6 +143,19 @@ class Reads:
         return HistoryPage(
             session_id, tuple(entries), offset, page.total, tuple(page.compactions), page.kept_from, damaged
         )
+
+    @keywords_of(SessionRef)
+    @guarded
+    async def context(self, session: SessionRef) -> ContextView:
+        """See SessionService."""
+        session_id = session.session_id
+        self._supervisor.check_open()
+        actor = self._supervisor.find(session_id)
+        known = actor.record if actor is not None and actor.current else None
+        record = known or await (await self._reader()).record(session_id)
+        if record is None:
+            raise not_found(session_id)
+        return await context_of(self._supervisor, record)
 
     @keywords_of(SessionRef)
     @guarded

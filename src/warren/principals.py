@@ -76,6 +76,7 @@ SCOPE_OF: Final[Mapping[str, Scope | None]] = {
     "read": "session:read",
     "list": "session:read",
     "history": "session:read",
+    "context": "session:read",
     "resume": "session:read",
     "subscribe": "session:read",
     "watch": "session:read",

@@ -33,7 +33,7 @@ from warren.requests import (
 from warren.statistics import RuntimeStatistics
 from warren.tools import Tool
 from warren.values import frozen
-from warren.views import HistoryPage, SessionChanges, SessionPage, SessionView, TurnResult
+from warren.views import ContextView, HistoryPage, SessionChanges, SessionPage, SessionView, TurnResult
 
 Notify = Callable[[Event | None], None]
 """Called when there is something to read: with the event, or None if the log has ended or moved on elsewhere."""
@@ -397,6 +397,11 @@ class SessionService(Protocol):
 
         Messages that retention has removed are left out; all others keep their positions.
         """
+        ...
+
+    @keywords_of(SessionRef)
+    async def context(self, session: SessionRef) -> ContextView:
+        """Return the context of a session as its model sees it now, by part, with the estimated tokens of each."""
         ...
 
     @keywords_of(SessionRef)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 
@@ -219,6 +219,85 @@ class HistoryPage:
     compactions: tuple[CompactionEntry, ...] = ()
     kept_from: int = 0
     damaged: tuple[DamagedRow, ...] = attrs.field(default=(), metadata=LEFT_OUT)
+
+
+PartName = Literal["system", "tools", "summary", "prompts", "answers", "tool_results", "context"]
+"""A part of a context: the system prompt, the definitions of the tools, the summary, the messages by their kinds."""
+
+
+@frozen
+class ContextPart:
+    """A part of a context.
+
+    Attributes:
+        name: the part.
+        tokens: its estimated tokens.
+        count: the messages, or tools, in it.
+    """
+
+    name: PartName
+    tokens: int
+    count: int
+
+
+@frozen
+class ContextTool:
+    """A tool that the model is offered.
+
+    Attributes:
+        name: its name.
+        description: the description that the model reads.
+        tokens: the estimated tokens of its definition.
+    """
+
+    name: str
+    description: str
+    tokens: int
+
+
+@frozen
+class SeenMessage:
+    """A message in a context.
+
+    Attributes:
+        position: its position in the whole conversation, from 0.
+        tokens: its estimated tokens.
+        message: the message.
+    """
+
+    position: int
+    tokens: int
+    message: Message
+
+
+@frozen
+class ContextView:
+    """The context of a session as its model sees it at this moment.
+
+    The tokens are estimates of the size of the JSON: those of scripts without spaces may be twice as many. Tools and
+    options that one turn alone has are not in it.
+
+    Attributes:
+        session_id: the session.
+        model: its model.
+        tokens: the estimated tokens of all parts.
+        window: the model's context window in tokens; None if it is unknown.
+        room: tokens of the window that a request may have, as compaction counts them; None if it is unknown.
+        parts: the parts that are not empty, in the order of a request.
+        tools: the tools that the model is offered.
+        summary: the summary of the messages before the head; None before the first compaction.
+        messages: the system prompt and the messages from the head on, with those of the running turn so far.
+    """
+
+    session_id: str
+    model: str
+    tokens: int
+    window: int | None
+    room: int | None
+    parts: tuple[ContextPart, ...]
+    tools: tuple[ContextTool, ...]
+    summary: str | None
+    messages: tuple[SeenMessage, ...]
 
 
 def lifecycle_of(record: SessionRecord, *, live: bool) -> Lifecycle:

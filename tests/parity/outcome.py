@@ -25,7 +25,7 @@ from warren.transport.rpc.results import (
     Registered,
     Withdrawn,
 )
-from warren.views import HistoryPage, SessionPage, SessionView, TurnResult
+from warren.views import ContextView, HistoryPage, SessionPage, SessionView, TurnResult
 
 NUMBERS: Final[Mapping[ErrorCode, Mapping[str, int | None]]] = {
     ErrorCode(code): dict(zip(("jsonrpc", "http", "exit", "acp"), numbers, strict=True))
@@ -60,6 +60,7 @@ RESULTS: Final[Mapping[str, type]] = {
     "session/label": SessionView,
     "memory/search": MemoryHits,
     "session/inject_context": Injected,
+    "session/context": ContextView,
     "session/inputs": Inputs,
     "session/withdraw": Withdrawn,
     "tool/approve": Decided,
@@ -145,7 +146,7 @@ def meaning(operation: str, data: Any) -> dict[str, Any]:
     return fields(codec.from_data(RESULTS[operation], data))
 
 
-def fields(value: Any) -> dict[str, Any]:
+def fields(value: Any) -> dict[str, Any]:  # noqa: PLR0911 - one return a class
     """Return the fields of a result, those of a view side by side, and what is derived from them for comparisons."""
     match value:
         case SessionView(state, billing):
@@ -155,6 +156,8 @@ def fields(value: Any) -> dict[str, Any]:
             return attrs.asdict(value, recurse=False) | tokens
         case SessionPage(sessions):
             return {"sessions": sessions, "ids": [row.session_id for row in sessions]}
+        case ContextView(messages=seen):
+            return attrs.asdict(value, recurse=False) | {"said": said(each.message for each in seen)}
         case HistoryPage(messages=entries):
             return attrs.asdict(value, recurse=False) | {"said": said(entry.message for entry in entries)}
         case MemoryHits(hits):

@@ -30,6 +30,7 @@ NAMES: Final = {
     "session/read": "read",
     "session/list": "list",
     "session/history": "history",
+    "session/context": "context",
     "session/archive": "archive",
     "session/delete": "delete",
     "session/compact": "compact",

@@ -38,6 +38,7 @@ from warren.statistics import RuntimeStatistics
 from warren.usage import Usage
 from warren.views import (
     Billing,
+    ContextView,
     HistoryPage,
     SessionPage,
     SessionState,
@@ -425,6 +426,11 @@ class FakeService(RuntimeService):
         self.calls.append(("history", {"session_id": session_id, "offset": offset, "limit": limit}))
         self._session(session_id)
         return HistoryPage(session_id, (), offset, 0)
+
+    async def context(self, session_id: str) -> ContextView:
+        self.calls.append(("context", {"session_id": session_id}))
+        self._session(session_id)
+        return ContextView(session_id, "echo", 0, None, None, (), (), None, ())
 
     @asynccontextmanager
     async def subscribe(self, session_id: str, *, after_seq: int | None = None) -> AsyncIterator[EventReader]:

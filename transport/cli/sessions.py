@@ -19,7 +19,7 @@ from warren.transport.cli.listing import show_result
 from warren.transport.cli.options import Options
 from warren.transport.cli.runtime import execute, open_service
 from warren.transport.cli.streams import Streams
-from warren.views import HistoryPage, SessionView
+from warren.views import ContextView, HistoryPage, SessionView
 
 MAX_PAGE: Final = 1_000
 
@@ -123,6 +123,17 @@ def list_inputs(options: Options, name: str, withdraw: str | None) -> None:
 
     found = execute(work, options)
     show_result(options, {"inputs": codec.to_data(found)}, tables.show_inputs, found)
+
+
+def show_context(options: Options, name: str) -> None:
+    """Run `warren sessions context`."""
+
+    async def work() -> ContextView:
+        async with open_service(options, stored=True) as service:
+            return await service.context(await resolve(service, name))
+
+    view = execute(work, options)
+    show_result(options, view, tables.show_context, view)
 
 
 def inject_text(options: Options, name: str, text: Callable[[], str], source: str | None, key: str | None) -> None:

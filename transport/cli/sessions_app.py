@@ -126,6 +126,19 @@ def sessions_inputs(session: str, withdraw: str | None, **given: Any) -> None:
     work.list_inputs(gather(given), session, withdraw)
 
 
+@sessions.command("context", epilog=examples("warren sessions context last", note=ID_HELP))
+@click.argument("session", metavar="ID", type=text_of)
+@reached_options
+def sessions_context(session: str, **given: Any) -> None:
+    """Show how much of the context window a session takes, by part.
+
+    Piped, each part is a line of fields between tabs: part, count, tokens. --output json has the messages, too.
+    """
+    from warren.transport.cli import sessions as work  # noqa: PLC0415 - help does without it
+
+    work.show_context(gather(given), session)
+
+
 @sessions.command(
     "inject",
     epilog=examples(

@@ -20,7 +20,7 @@ from warren.messages import (
 from warren.records import CompactionEntry
 from warren.transport.cli.streams import Streams, visible
 from warren.transport.event_text import text_of_shrinking, usage_text
-from warren.views import DamagedRow, HistoryEntry, HistoryPage, SessionPage, SessionSummary, SessionView
+from warren.views import ContextView, DamagedRow, HistoryEntry, HistoryPage, SessionPage, SessionSummary, SessionView
 
 GAPS: Final = re.compile(r"\s+")
 FOLDED: Final = 2
@@ -66,6 +66,14 @@ def show_inputs(streams: Streams, inputs: Sequence[Input]) -> None:
         return
     rows = [(each.input_id, each.kind, moment(each.created_at), each.source or "", each.text) for each in inputs]
     show_table(streams, ("input", "kind", "since", "source", "text"), rows)
+
+
+def show_context(streams: Streams, view: ContextView) -> None:
+    """Show the parts of a session's context."""
+    of = "" if view.window is None else f" of {view.window:,}"
+    streams.note(f"about {view.tokens:,}{of} tokens, for {view.model}")
+    rows = [(each.name.replace("_", " "), str(each.count), str(each.tokens)) for each in view.parts]
+    show_table(streams, ("part", "count", "tokens"), rows)
 
 
 def show_table(streams: Streams, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

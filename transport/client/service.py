@@ -49,7 +49,7 @@ from warren.transport.rpc.behalf import carrying
 from warren.transport.rpc.params import RegisterTools
 from warren.transport.rpc.results import Greeting, Injected, Inputs, MemoryHits, PeerMessageSent, Peers
 from warren.values import define, frozen
-from warren.views import HistoryPage, SessionPage, SessionView, TurnResult
+from warren.views import ContextView, HistoryPage, SessionPage, SessionView, TurnResult
 
 T = TypeVar("T")
 logger: Final = logging.getLogger(__name__)
@@ -314,6 +314,11 @@ class RemoteService(SessionService):
     async def history(self, wanted: HistoryRequest) -> HistoryPage:
         """See SessionService."""
         return await self._ask(HistoryPage, "session/history", wanted, repeatable=True)
+
+    @keywords_of(SessionRef)
+    async def context(self, session: SessionRef) -> ContextView:
+        """See SessionService."""
+        return await self._ask(ContextView, "session/context", session, repeatable=True)
 
     @keywords_of(SessionRef)
     async def resume(self, session: SessionRef) -> SessionView:

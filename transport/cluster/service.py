@@ -57,7 +57,7 @@ from warren.transport.cluster.peers import Peers
 from warren.transport.cluster.reader import Continuation, MovingReader, TurnFeed
 from warren.transport.cluster.token import NodeTokens
 from warren.transport.rpc.feed import session_over
-from warren.views import HistoryPage, SessionPage, SessionSummary, SessionView, TurnResult
+from warren.views import ContextView, HistoryPage, SessionPage, SessionSummary, SessionView, TurnResult
 
 if TYPE_CHECKING:
     from warren.storage import Store
@@ -169,6 +169,12 @@ class _Sessions(RuntimeService):
     async def read(self, session: SessionRef) -> SessionView:
         """See SessionService."""
         return await self._at(session.session_id, lambda place: of_value(place.read)(session), stored=True)
+
+    @keywords_of(SessionRef)
+    @scoped
+    async def context(self, session: SessionRef) -> ContextView:
+        """See SessionService."""
+        return await self._at(session.session_id, lambda place: of_value(place.context)(session), stored=True)
 
     @keywords_of(SessionRef)
     @scoped

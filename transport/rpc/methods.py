@@ -52,7 +52,7 @@ from warren.transport.rpc.results import (
 from warren.transport.rpc.settings import Settings
 from warren.values import frozen
 from warren.version import VERSION
-from warren.views import HistoryPage, SessionPage, SessionView, TurnResult
+from warren.views import ContextView, HistoryPage, SessionPage, SessionView, TurnResult
 
 PROTOCOL: Final = "2.0"
 Capability = Literal["session-store", "session-compaction", "memory-store"]
@@ -318,6 +318,14 @@ _TABLE: Final[tuple[Method[Any, Any], ...]] = (
         HistoryPage,
         lambda service: service.history,
         "Show messages of finished turns, oldest first.",
+        bulky=True,
+    ),
+    _row(
+        "session/context",
+        SessionRef,
+        ContextView,
+        lambda service: service.context,
+        "Show what the model sees of a session now, by part, with its tokens.",
         bulky=True,
     ),
     _row(

@@ -14,6 +14,7 @@ UNKNOWN: Final = "0198a000-0000-7000-8000-00000000beef"
 ABOUT_ONE: Final = (
     "session/read",
     "session/history",
+    "session/context",
     "session/archive",
     "session/resume",
     "session/delete",
@@ -77,6 +78,16 @@ async def archived(stage: Stage) -> None:
     else:
         stage.refused(read, ErrorCode.SESSION_NOT_FOUND, session_id=session_id)
         stage.refused(history, ErrorCode.SESSION_NOT_FOUND, session_id=session_id)
+
+
+@scenario("session/context", TURN, setting=TWO)
+async def the_context(stage: Stage) -> None:
+    """It has the prompts and the answers of the turns so far, each with its tokens."""
+    session_id = stage.well(await stage.one.first_turn("hi")).data["session_id"]
+    seen = await _ask(stage, "session/context", session_id)
+    stage.well(seen, "session/context", said=[("user", "hi"), ("assistant", "one")], summary=None)
+    assert {each.name: each.count for each in seen.data["parts"]}.items() >= {"prompts": 1, "answers": 1}.items()
+    assert seen.data["tokens"] == sum(each.tokens for each in seen.data["parts"]) > 0
 
 
 @scenario("session/delete", TURN, needs=["store"], codes=[ErrorCode.SESSION_NOT_FOUND])
@@ -149,7 +160,15 @@ async def restart_without_a_store(stage: Stage) -> None:
     """After it nothing is known; what would need a store says so."""
     session_id = stage.well(await stage.one.first_turn("hi")).data["session_id"]
     await stage.restart()
-    for operation in ("session/read", "session/history", TURN, "session/resume", "session/delete", REPLAY):
+    for operation in (
+        "session/read",
+        "session/history",
+        "session/context",
+        TURN,
+        "session/resume",
+        "session/delete",
+        REPLAY,
+    ):
         if stage.has(operation):
             stage.refused(await _ask(stage, operation, session_id), _expected(stage, operation))
     if stage.has(REPLAY):

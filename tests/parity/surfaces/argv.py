@@ -15,6 +15,7 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     TURN: ("resume",),
     "session/read": ("sessions", "show"),
     "session/history": ("sessions", "show"),
+    "session/context": ("sessions", "context"),
     "session/list": ("sessions", "list"),
     "session/archive": ("sessions", "archive"),
     "session/delete": ("sessions", "delete"),

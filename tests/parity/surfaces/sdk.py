@@ -60,6 +60,7 @@ METHODS: Final[Mapping[str, Callable[[SessionService], Callable[..., Awaitable[A
     "session/label": lambda service: service.label,
     "session/resume": lambda service: service.resume,
     "session/inject_context": lambda service: service.inject_context,
+    "session/context": lambda service: service.context,
     "session/inputs": lambda service: service.inputs,
     "session/withdraw": lambda service: service.withdraw,
     "tool/approve": lambda service: service.approve_tool,

@@ -375,7 +375,7 @@ def test_every_screen_is_accessible(served: Gateway, watched: Watched) -> None:
     places = (
         ("Approve", ("session", asking)),
         ("Fork here", ("session", session_id)),
-        ("tokens of", ("session", session_id, "context")),
+        ("the window of", ("session", session_id, "context")),
         ("run_completed", ("session", session_id, "events")),
         ("left the context", ("memory",)),
         ("Turns that run", ("health",)),

@@ -78,6 +78,7 @@ def test_the_table_has_the_contracts_methods() -> None:
         "session/read",
         "session/list",
         "session/history",
+        "session/context",
         "session/archive",
         "session/delete",
         "session/compact",

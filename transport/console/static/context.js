@@ -1,48 +1,33 @@
-// What the model sees of a session now, by part.
+// What the model sees of a session now, by part, as the gateway counts it.
 import { html } from "./vendor/preact.js";
-import { count } from "./format.js";
-import { transcript } from "./export.js";
+import { count, plural } from "./format.js";
 import { Failure, Loading, useLoaded } from "./parts.js";
 import { Message } from "./turn.js";
 
-const PER_TOKEN = 4;
-const PARTS = { system: "System prompt", summary: "Summary", user: "Prompts", assistant: "Answers", tool_results: "Tool results", context: "Context" };
+const PARTS = { system: "System prompt", tools: "Tools", summary: "Summary", prompts: "Prompts", answers: "Answers", tool_results: "Tool results", context: "Context" };
 
 export function Context({ connection, id, version }) {
-  const { value, error, again } = useLoaded(() => transcript(connection, id), [id, version]);
+  const { value, error, again } = useLoaded(() => connection.read("session/context", { session_id: id }), [id, version]);
   if (error) return html`<${Failure} error=${error} again=${again} />`;
   if (!value) return html`<${Loading} what="the context" />`;
-  const { messages, summary } = seen(value);
-  const sizes = {};
-  if (summary) sizes.summary = tokens(summary.summary);
-  for (const { message } of messages) sizes[message.role] = (sizes[message.role] ?? 0) + tokens(textOf(message));
-  const total = Object.values(sizes).reduce((sum, size) => sum + size, 0);
-  const kinds = Object.keys(PARTS).filter((kind) => sizes[kind]);
+  const { parts = [], tools = [], messages = [], summary, window, room, tokens, model } = value;
+  const free = window ? Math.max(0, window - tokens) : 0;
+  const share = (size) => `${((100 * size) / (window || tokens || 1)).toFixed(1)} %`;
+  const said = parts.map(({ name, tokens: size }) => `${PARTS[name]} ${count(size)}`);
   return html`<div class="context scroll" tabindex="0" aria-label="Context">
-    <p>About <b>${count(total)}</b> tokens of ${count(messages.length)} messages, as four characters a token count; the definitions of tools come on top.</p>
-    <div class="bar" role="img" aria-label=${kinds.map((kind) => `${PARTS[kind]} ${count(sizes[kind])}`).join(", ")}>${kinds.map((kind) => html`<span class=${kind} style=${{ flexGrow: sizes[kind] }}></span>`)}</div>
-    <table class="plain"><thead><tr><th>Part</th><th class="figure">Tokens</th><th class="figure">Share</th></tr></thead><tbody>
-      ${kinds.map((kind) => html`<tr><td><span class=${`swatch ${kind}`} aria-hidden="true"></span>${PARTS[kind]}</td><td class="figure">${count(sizes[kind])}</td><td class="figure">${Math.round((100 * sizes[kind]) / total)} %</td></tr>`)}</tbody></table>
+    <p>About <b>${count(tokens)}</b> ${window ? html`of <b>${count(window)}</b> tokens in the window of ${model}` : html`tokens; the window of ${model} is not known`}.
+      ${window ? html` <span class=${tokens > room ? "bad" : "quiet"}>${tokens > room ? "The next request has no room: the context will be compacted, or refused." : `${count(Math.max(0, room - tokens))} are left before the answer's share.`}</span>` : ""}</p>
+    <div class="bar" role="img" aria-label=${[...said, ...(free ? [`free ${count(free)}`] : [])].join(", ")}>
+      ${parts.map(({ name, tokens: size }) => html`<span class=${name} style=${{ flexGrow: size }}></span>`)}${free > 0 && html`<span class="free" style=${{ flexGrow: free }}></span>`}</div>
+    <table class="plain"><thead><tr><th>Part</th><th class="figure">Number</th><th class="figure">Tokens</th><th class="figure">${window ? "Of the window" : "Share"}</th></tr></thead><tbody>
+      ${parts.map(({ name, tokens: size, count: number }) => html`<tr><td><span class=${`swatch ${name}`} aria-hidden="true"></span>${PARTS[name]}</td><td class="figure">${count(number)}</td><td class="figure">${count(size)}</td><td class="figure">${share(size)}</td></tr>`)}</tbody></table>
     ${!messages.length && html`<p class="empty">Nothing yet.</p>`}
     ${messages.filter(({ message }) => message.role === "system").map(show)}
-    ${summary && html`<div class="said input"><p class="who">Summary of the messages before ${count(summary.head)}</p><pre class="plain">${summary.summary}</pre></div>`}
+    ${tools.length > 0 && html`<details class="card"><summary>${plural(tools.length, "tool")}</summary>
+      <dl class="facts">${tools.map((tool) => html`<div key=${tool.name}><dt><code>${tool.name}</code> ${tool.description}</dt><dd>${count(tool.tokens)}</dd></div>`)}</dl></details>`}
+    ${summary && html`<div class="said input"><p class="who">Summary of the messages before</p><pre class="plain">${summary}</pre></div>`}
     ${messages.filter(({ message }) => message.role !== "system").map(show)}
   </div>`;
 }
 
-const show = ({ position, message, created_at }) => html`<${Message} key=${position} each=${{ message, time: Date.parse(created_at) }} />`;
-
-/** Return the messages from the newest summary on, with the system prompt, and the summary. */
-export function seen({ messages, compactions }) {
-  const summary = compactions.reduce((newest, each) => (!newest || each.head >= newest.head ? each : newest), null);
-  const head = summary?.head ?? 0;
-  return { summary, messages: messages.filter(({ position, message, left_out }) => !left_out && (position >= head || (position === 0 && message.role === "system"))) };
-}
-
-const tokens = (text) => Math.ceil(text.length / PER_TOKEN);
-
-function textOf(message) {
-  if (message.role === "assistant") return (message.blocks ?? []).map((block) => block.text ?? JSON.stringify(block.args ?? "")).join("");
-  if (message.role === "tool_results") return message.results.map((result) => result.content).join("");
-  return message.content;
-}
+const show = ({ position, message }) => html`<${Message} key=${position} each=${{ message }} />`;

@@ -110,7 +110,7 @@ function Summary({ entry, connection, id }) {
 export function Message({ each }) {
   const { message, time } = each;
   const who = { system: "System", user: "User", context: "Context", assistant: "Model", tool_results: "Tool" }[message.role] ?? message.role;
-  const head = html`<p class="who">${who} <time title=${when(time)}>${clock(time)}</time></p>`;
+  const head = html`<p class="who">${who} ${time && html`<time title=${when(time)}>${clock(time)}</time>`}</p>`;
   if (message.role === "assistant") {
     return html`<div class="said model">${head}${(message.blocks ?? []).map((block) => {
       if (block.type === "text") return html`<${Markdown} text=${block.text} />`;

@@ -1,0 +1,60 @@
+"""The context of a session as its model sees it: its parts, also within a turn and after a compaction."""
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.support.models import Puppet
+from tests.support.runtime import new_session, open_runtime
+from warren.compaction import CompactionConfig
+from warren.config import Config
+from warren.messages import AssistantMessage, SystemMessage, UserMessage
+from warren.tools import tool
+
+pytestmark = pytest.mark.virtual_time
+
+
+@tool
+def look(where: str) -> str:
+    """Look around."""
+    return where
+
+
+async def test_it_has_the_parts_of_the_next_request(tmp_path: Path) -> None:
+    """The system prompt, the tools and the messages; the prompt of a running turn is there; stored, it is the same."""
+    puppet = Puppet()
+    config = Config(compaction=CompactionConfig(window=1_000))
+    async with open_runtime(puppet, store=tmp_path, tools=[look], config=config) as service:
+        session_id = await new_session(service, system_prompt="You dig.")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(service.start_turn, session_id, "Where?")
+            await puppet.reached(1)
+            during = await service.context(session_id)
+            puppet.say("Here.", None)
+        after = await service.context(session_id)
+    assert [(part.name, part.count) for part in during.parts] == [("system", 1), ("tools", 1), ("prompts", 1)]
+    assert [(part.name, part.count) for part in after.parts][-2:] == [("prompts", 1), ("answers", 1)]
+    assert [type(each.message) for each in after.messages] == [SystemMessage, UserMessage, AssistantMessage]
+    assert [each.position for each in after.messages] == [0, 1, 2]
+    assert (after.tools[0].name, after.tools[0].description) == ("look", "Look around.")
+    assert after.tokens == sum(part.tokens for part in after.parts)
+    assert (after.window, after.summary, after.room is not None and after.room < 1_000) == (1_000, None, True)
+    async with open_runtime(Puppet(), store=tmp_path, tools=[look], config=config) as service:
+        assert await service.context(session_id) == after
+
+
+async def test_a_summary_takes_the_place_of_messages(tmp_path: Path) -> None:
+    """Behind a compaction there are the system prompt, the summary, and the messages from the head on."""
+    config = Config(model="echo", compaction=CompactionConfig(recent_turn_budget=1))
+    async with open_runtime(store=tmp_path, config=config) as service:
+        session_id = await new_session(service, system_prompt="You dig.")
+        for number in range(4):
+            await service.start_turn(session_id, f"prompt {number} " + "x" * 400)
+        before = await service.context(session_id)
+        entry = await service.compact(session_id)
+        seen = await service.context(session_id)
+        assert seen.summary == entry.summary
+        assert [part.name for part in seen.parts] == ["system", "summary", "prompts", "answers"]
+        assert [each.position for each in seen.messages] == [0, *range(entry.head, 9)]
+        assert len(seen.messages) < len(before.messages)
