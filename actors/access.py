@@ -86,7 +86,13 @@ async def _found(method: Callable[[G, O], Coroutine[Any, Any, R]], itself: G, va
 def check_scope(principal: Principal, method: str) -> None:
     """Raise PermissionDeniedError if a principal does not have the scope of a method."""
     scope = SCOPE_OF[method]
-    if scope is not None and scope not in principal.scopes:
+    if scope is not None:
+        check_right(principal, scope)
+
+
+def check_right(principal: Principal, scope: Scope) -> None:
+    """Raise PermissionDeniedError if a principal does not have a scope."""
+    if scope not in principal.scopes:
         raise _error(scope)
 
 

@@ -15,8 +15,8 @@ Scope = Literal["session:read", "session:write", "session:admin", "memory:read",
 
 `session:read` reads sessions and follows their events. `session:write` creates, forks and labels sessions, runs turns,
 and decides about waiting tool calls. `session:admin` archives and deletes. `memory:read` searches the memory.
-`metrics:read` reads health in detail and figures. `tenant:admin` reads and acts in the tenants of others, and makes
-tokens. `node` is another node of the cluster.
+`metrics:read` reads health in detail and figures. `tenant:admin` works in the tenants of others. `node` is another node
+of the cluster.
 """
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 OWN_SCOPES: Final[frozenset[Scope]] = frozenset(SCOPES) - {"tenant:admin", "node"}

@@ -18,6 +18,7 @@ import trio
 
 from tests.support.fake_service import FakeService, until_interrupted
 from tests.surfaces.good_requests import BARE, PARAMS, SESSION, request
+from tests.surfaces.mcp_calls import INITIALIZE, MCP, open_mcp, over_mcp
 from tests.transport.clients import HOST, connect, gateway, knock
 from tests.transport.gateway.serving import runtime
 from tests.transport.http.tokens import config, listed, rsa_key, signed
@@ -31,13 +32,6 @@ from warren.transport.rpc.methods import METHODS
 
 SOON: Final = 5.0
 """Seconds within which a connection ends whose token has ended."""
-MCP: Final = "application/json, text/event-stream"
-INITIALIZE: Final = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}},
-}
 
 
 @attrs.frozen
@@ -291,22 +285,6 @@ async def _over_rest(http: httpx.AsyncClient, row: RestRoute) -> Any:
     return refused.json()
 
 
-async def _over_mcp(http: httpx.AsyncClient, name: str, params: Mapping[str, Any]) -> Any:
-    """Return the answer to a call of a tool, or to another request."""
-    message = request(name, params) if "/" in name else request("tools/call", {"name": name, "arguments": params})
-    answer = await http.post("/mcp", json=message)
-    (line,) = [line for line in answer.text.splitlines() if line.startswith("data: {")] or [f"data: {answer.text}"]
-    return json.loads(line.removeprefix("data: "))
-
-
-async def _open_mcp(http: httpx.AsyncClient) -> None:
-    http.headers["Accept"] = MCP
-    opened = await http.post("/mcp", json=INITIALIZE)
-    assert opened.status_code == 200, opened.text
-    http.headers["Mcp-Session-Id"] = opened.headers["mcp-session-id"]
-    await http.post("/mcp", json={"jsonrpc": "2.0", "method": "notifications/initialized"})
-
-
 async def test_without_scopes_nothing_can_be_done(tmp_path: Path) -> None:
     """Every method of every surface names the scope that it needs, and tells nothing of any session."""
     path = tmp_path / "tokens.toml"
@@ -315,13 +293,13 @@ async def test_without_scopes_nothing_can_be_done(tmp_path: Path) -> None:
     async with runtime() as service, gateway(service, token_file=path) as port:
         async with client(port, Authorization=bearer) as http:
             bodies = {row.method.name: await _over_rest(http, row) for row in ROUTES if row.method.name not in UNSCOPED}
-            await _open_mcp(http)
+            await open_mcp(http)
             for tool in TOOLS.values():
                 if tool.method.name not in UNSCOPED:
-                    found = await _over_mcp(http, tool.name, params_of(tool.method.name))
+                    found = await over_mcp(http, tool.name, params_of(tool.method.name))
                     assert found["result"]["structuredContent"] == bodies[tool.method.name]
             for asked in (("resources/list", {}), ("resources/read", {"uri": "warren://sessions/s"})):
-                assert (await _over_mcp(http, *asked))["error"]["data"]["code"] == "PERMISSION_DENIED"
+                assert (await over_mcp(http, *asked))["error"]["data"]["code"] == "PERMISSION_DENIED"
         async with connect(port, extra_headers=[(b"Authorization", bearer.encode())]) as program:
             for method in METHODS.keys() - UNSCOPED:
                 error = await program.error(method, **params_of(method))
@@ -345,9 +323,9 @@ async def test_each_principal_has_its_own_tenant(tmp_path: Path) -> None:
         client(port, Authorization=f"Bearer {theirs}") as other,
         connect(port, extra_headers=[(b"Authorization", f"Bearer {theirs}".encode())]) as program,
     ):
-        await _open_mcp(http)
-        await _open_mcp(other)
-        by_mcp = (await _over_mcp(http, "warren_run", {"prompt": "hi"}))["result"]["structuredContent"]
+        await open_mcp(http)
+        await open_mcp(other)
+        by_mcp = (await over_mcp(http, "warren_run", {"prompt": "hi"}))["result"]["structuredContent"]
         made = [(await http.post("/sessions", json={"prompt": None})).json()["session_id"], by_mcp["session_id"]]
         for session_id in made:
             view = (await http.get(f"/sessions/{session_id}")).json()
@@ -358,10 +336,10 @@ async def test_each_principal_has_its_own_tenant(tmp_path: Path) -> None:
             assert missing.status_code == foreign.status_code == stream.status_code == 404
             assert foreign.json()["code"] == "SESSION_NOT_FOUND"
             assert (await program.error("session/read", session_id=session_id))["code"] == -32001
-            read = await _over_mcp(other, "warren_read", {"session_id": session_id})
+            read = await over_mcp(other, "warren_read", {"session_id": session_id})
             assert read["result"]["structuredContent"]["code"] == "SESSION_NOT_FOUND"
         assert (await other.get("/sessions")).json()["sessions"] == []
-        assert (await _over_mcp(other, "resources/list", {}))["result"]["resources"] == []
-        assert len((await _over_mcp(http, "resources/list", {}))["result"]["resources"]) == 2
+        assert (await over_mcp(other, "resources/list", {}))["result"]["resources"] == []
+        assert len((await over_mcp(http, "resources/list", {}))["result"]["resources"]) == 2
         stolen = {"Mcp-Session-Id": http.headers["Mcp-Session-Id"]}
         assert (await other.post("/mcp", json=request("ping", {}), headers=stolen)).status_code == 404

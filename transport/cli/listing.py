@@ -6,7 +6,6 @@ from typing import Any
 from warren import codec
 from warren.config import StoreConfig
 from warren.keywords import made
-from warren.principals import LOCAL
 from warren.requests import ListRequest
 from warren.transport.cli import tables
 from warren.transport.cli.chosen_store import is_there, store_of
@@ -29,17 +28,17 @@ def _page(options: Options, wanted: ListRequest) -> SessionPage:
     store = store_of(options, needed=True)
     if store is None or not is_there(store):
         return SessionPage(())
-    return _of_file(store, wanted) if isinstance(store, StoreConfig) else _of_service(options, wanted)
+    return _of_file(options, store, wanted) if isinstance(store, StoreConfig) else _of_service(options, wanted)
 
 
-def _of_file(store: StoreConfig, wanted: ListRequest) -> SessionPage:
+def _of_file(options: Options, store: StoreConfig, wanted: ListRequest) -> SessionPage:
     from warren.storage.sqlite import queries  # noqa: PLC0415 - it has an extra of its own
     from warren.storage.sqlite.file import opened  # noqa: PLC0415 - the same
 
     with opened(store) as db:
         records = queries.listing(
             db,
-            LOCAL.tenant,
+            options.user.tenant,
             offset=wanted.offset,
             limit=wanted.limit,
             labels=wanted.labels or {},

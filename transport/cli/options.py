@@ -20,6 +20,7 @@ from warren.described import attributes_of
 from warren.errors import CompactionDisabledError, InvalidParamsError
 from warren.fields import FieldValueError
 from warren.options import MODEL_OPTIONS, SessionRequest, TurnOptions
+from warren.principals import LOCAL, Principal
 from warren.tenant_limits import TenantLimits
 from warren.tool_config import ToolsConfig
 from warren.transport.cli.kinds import KINDS, approve_option, kind_options, kinds_given
@@ -30,6 +31,7 @@ from warren.transport.cli.values import (
     embedder_of,
     label_of,
     place_of,
+    tenant_of,
     text_of,
 )
 from warren.transport.embedders import BM25, BUILT_IN, OPENAI_PREFIX
@@ -119,6 +121,7 @@ class Options(TurnOptions):
         store: the store's folder, or the address of its database; None keeps nothing.
         store_named: whether the user named the store.
         server: the gateway that has the sessions; None if this process runs them.
+        tenant: the tenant of the sessions; None for that of the local user, or of the token at a server.
         mode: the form of results and errors.
         stream: whether the answer is written as it comes; None streams if stdout is a terminal.
         compaction: the settings of compaction; None turns the capability off, as for commands that run no model.
@@ -144,6 +147,7 @@ class Options(TurnOptions):
     store: Path | DatabaseUrl | None = DEFAULT_STORE
     store_named: bool = False
     server: "Server | None" = None
+    tenant: str | None = None
     mode: Mode = attrs.field(factory=Mode)
     stream: bool | None = None
     system: str | None = None
@@ -168,6 +172,11 @@ class Options(TurnOptions):
     tenants: Mapping[str, TenantLimits] = attrs.field(factory=dict)
     gateway: Mapping[str, Any] = attrs.field(factory=dict)
     command: str = "warren"
+
+    @property
+    def user(self) -> Principal:
+        """The local user, in the tenant of the options."""
+        return LOCAL if self.tenant is None else attrs.evolve(LOCAL, tenant=self.tenant)
 
 
 def gather(given: Mapping[str, Any]) -> Options:
@@ -483,7 +492,12 @@ server_options: Final = group(
         help="Has the token for --server; without it WARREN_TOKEN may be the token.",
     ),
 )
-reached_options: Final = group(server_options, stored_options)
+tenant_option: Final = option(
+    "--tenant",
+    type=tenant_of,
+    help="Work in that tenant; at a server that is the tenant of the token, and another one needs tenant:admin.",
+)
+reached_options: Final = group(server_options, tenant_option, stored_options)
 """The options of a command for sessions in a store or at a server."""
 
 

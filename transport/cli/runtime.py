@@ -11,6 +11,7 @@ import trio
 
 from warren.config import Config, PostgresConfig, StoreConfig
 from warren.options import ModelOptions, given
+from warren.principals import Principal
 from warren.service import RuntimeService, SessionService
 from warren.transport.cli.chosen_store import existing_store_of, memory_of, store_of
 from warren.transport.cli.logs import JsonLines, OneLine
@@ -51,8 +52,15 @@ def open_service(options: Options, *, stored: bool = False) -> AbstractAsyncCont
     if options.server is not None:
         from warren.transport.cli.server import open_server  # noqa: PLC0415 - few commands have a server
 
-        return open_server(options.server)
-    return open_runtime(config_of(options, existing_store_of(options) if stored else store_of(options)))
+        return open_server(options.server, options.tenant)
+    config = config_of(options, existing_store_of(options) if stored else store_of(options))
+    return _open_for(config, options.user)
+
+
+@asynccontextmanager
+async def _open_for(config: Config, user: Principal) -> AsyncIterator[SessionService]:
+    async with open_runtime(config) as service:
+        yield service.as_(user)
 
 
 @asynccontextmanager

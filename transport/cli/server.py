@@ -41,8 +41,8 @@ def server_of(url: str, token_file: Path | None, environ: Mapping[str, str]) -> 
     return Server(url, token)
 
 
-def open_server(server: Server) -> AbstractAsyncContextManager[SessionService]:
-    """Connect to a server.
+def open_server(server: Server, tenant: str | None = None) -> AbstractAsyncContextManager[SessionService]:
+    """Connect to a server; None is the tenant of the token.
 
     Raises as `connect` does, with the path `$.server` for a bad address, and click.ClickException if the extra is
     missing.
@@ -57,4 +57,4 @@ def open_server(server: Server) -> AbstractAsyncContextManager[SessionService]:
     except InvalidParamsError as exc:
         raise InvalidParamsError(exc.message.replace("$.url", "$.server", 1), path="$.server") from None
     logging.getLogger("httpx").setLevel(logging.WARNING)  # --verbose tells of the session, not of HTTP
-    return connect(address, token=server.token)
+    return connect(address, token=server.token, tenant=tenant)

@@ -7,7 +7,8 @@ from typing import Any, Final
 import click
 
 from warren.database_url import DatabaseUrl, is_url_of_database
-from warren.fields import url_problem
+from warren.fields import FieldValueError, url_problem
+from warren.principals import Principal
 from warren.transport.embedders import BUILT_IN, OPENAI_PREFIX
 
 UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -23,6 +24,14 @@ def text_of(value: str) -> str:
     except UnicodeEncodeError:
         raise click.BadParameter("it is not valid UTF-8.") from None
     return value
+
+
+def tenant_of(value: str) -> str:
+    """Return the name of a tenant. Raises click.BadParameter if it cannot be one."""
+    try:
+        return Principal(text_of(value)).tenant
+    except FieldValueError as exc:
+        raise click.BadParameter(f"it {exc.problem}.") from None
 
 
 def folder_of(value: str) -> Path:

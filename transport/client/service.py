@@ -45,7 +45,7 @@ from warren.transport.client.links import Links
 from warren.transport.client.readers import RemoteReader
 from warren.transport.client.tools import runner_of
 from warren.transport.client.watching import RemoteWatch
-from warren.transport.rpc.behalf import carrying
+from warren.transport.rpc.behalf import TENANT_HEADER, carrying
 from warren.transport.rpc.params import RegisterTools
 from warren.transport.rpc.results import Greeting, Injected, Inputs, MemoryHits, PeerMessageSent, Peers
 from warren.values import define, frozen
@@ -59,7 +59,9 @@ SCHEMES: Final = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 
 
 @asynccontextmanager
-async def connect(url: str, *, token: str | None = None, patience: float = PATIENCE) -> AsyncIterator["RemoteService"]:
+async def connect(
+    url: str, *, token: str | None = None, tenant: str | None = None, patience: float = PATIENCE
+) -> AsyncIterator["RemoteService"]:
     """Open the service of a gateway for the body of an `async with`.
 
     The service is a `SessionService`: the same calls, values and errors as in the process of the runtime. A lost
@@ -73,6 +75,7 @@ async def connect(url: str, *, token: str | None = None, patience: float = PATIE
         url: the address of the gateway: `ws://host:port`, `wss://…`, `http://…` or `https://…`. Without a path it is
             `/ws`.
         token: the token of the gateway's clients; None if it has none.
+        tenant: the tenant to work in; None for that of the token. Another one needs the scope `tenant:admin`.
         patience: seconds for which a call waits while the server cannot be reached.
 
     Raises:
@@ -81,6 +84,8 @@ async def connect(url: str, *, token: str | None = None, patience: float = PATIE
             once.
     """
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    if tenant is not None:
+        headers[TENANT_HEADER] = tenant
     address = address_of(url)
     async with open_http(address) as http, open_links(Dial(http, address, headers), patience) as (links, capabilities):
         yield RemoteService(links, capabilities)

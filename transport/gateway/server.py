@@ -29,6 +29,7 @@ from warren.transport.http.server import HttpServer
 from warren.transport.http.shutdown import Shutdown
 from warren.transport.mcp.late import LateMcp
 from warren.transport.rest.app import LOOPBACK, metrics_app, rest_app
+from warren.transport.rpc.behalf import TENANT_HEADER
 from warren.transport.rpc.methods import Host
 from warren.values import frozen
 
@@ -200,7 +201,7 @@ class _WebSockets:
         if self.own is not None and proof is not None:
             host, login = self.own, None
         else:
-            login = await policy.login(authorization, head.values("sec-websocket-protocol"))
+            login = await policy.login(authorization, head.values("sec-websocket-protocol"), head.lines(TENANT_HEADER))
             host = self.host_of(login)
         wire = http.unread()
         await wire.send_all(answer)

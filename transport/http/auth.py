@@ -6,8 +6,11 @@ from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final
 
+from warren.errors import PermissionDeniedError
+from warren.fields import FieldValueError
 from warren.transport.http.logins import HEADER, REALM, Authenticator, Login, unauthorized
 from warren.transport.http.refusals import RefusedError
+from warren.transport.rpc.behalf import TENANT_HEADER
 from warren.values import frozen
 
 OWN_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
@@ -105,11 +108,34 @@ class AccessPolicy:
             problem = "without a token, only this machine's own names lead here"
             raise RefusedError(403, problem, field="$.headers.host")
 
-    async def login(self, authorization: Iterable[str], subprotocols: Iterable[str] = ()) -> Login:
+    async def login(
+        self, authorization: Iterable[str], subprotocols: Iterable[str] = (), tenants: Sequence[str] = ()
+    ) -> Login:
         """Return the login of a client, from its `Authorization` and its `Sec-WebSocket-Protocol` values.
 
-        A client may send one token in each way; one of them has to be good. Raises RefusedError (401).
+        A client may send one token in each way; one of them has to be good.
+
+        Args:
+            authorization: the values of that header.
+            subprotocols: the offered subprotocols.
+            tenants: the values of `Warren-Tenant`: the tenant that the client wants to work in.
+
+        Raises RefusedError: 401, or 403 for the tenant of others without the right to it.
         """
+        login = await self._login(authorization, subprotocols)
+        if not tenants:
+            return login
+        path = f"$.headers.{TENANT_HEADER}"
+        if len(tenants) > 1:
+            raise RefusedError(400, f"{path}: must be there once", field=path)
+        try:
+            return login.within(tenants[0])
+        except PermissionDeniedError as exc:
+            raise RefusedError(403, exc.message, error=exc.copy()) from None
+        except FieldValueError as exc:
+            raise RefusedError(400, f"{path}: {exc.problem}", field=path) from None
+
+    async def _login(self, authorization: Iterable[str], subprotocols: Iterable[str]) -> Login:
         offered = _offered(authorization)
         offered += [value.removeprefix(TOKEN_PREFIX) for value in subprotocols if value.startswith(TOKEN_PREFIX)]
         if len(offered) > MAX_OFFERED:  # each may cost a signature

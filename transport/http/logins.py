@@ -2,15 +2,19 @@
 
 import time
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from hashlib import sha256
 from typing import Final, Protocol
 
 import attrs
 
+from warren.actors.access import check_right
 from warren.principals import DEFAULT_TENANT, LOCAL, Principal
 from warren.transport.http.refusals import RefusedError
 from warren.values import define, frozen
 
+MAX_ACTING: Final = 1_000
+"""Logins of clients that work in other tenants which are remembered."""
 MAX_VERIFIED: Final = 10_000
 """Verified tokens that are remembered; one more makes room by forgetting all of them."""
 REALM: Final = ("WWW-Authenticate", "Bearer")
@@ -30,12 +34,28 @@ class Login:
         key: the hash of its token; empty if it needed none.
         expires: the end of the token, in seconds since 1970; None if it has none.
         signer: the key that signed the token; None if the token is one of a list.
+        own: the login of its token, if the client works in another tenant than that of the token.
     """
 
     principal: Principal
     key: bytes = attrs.field(default=b"", repr=False)
     expires: float | None = None
     signer: str | None = None
+    own: "Login | None" = None
+
+    @lru_cache(MAX_ACTING)  # noqa: B019 - a bounded number of small values
+    def within(self, tenant: str) -> "Login":
+        """Return the login of the same client for its work in a tenant that it has named.
+
+        Raises PermissionDeniedError if it is another tenant than its own, whether there is such a one or not, and the
+        client lacks the scope `tenant:admin`; FieldValueError for a text that cannot be the name of a tenant.
+        """
+        principal = self.principal
+        if tenant == principal.tenant:
+            return self
+        check_right(principal, "tenant:admin")
+        acting = attrs.evolve(principal, tenant=tenant, name=f"{principal.tenant}/{principal.name}")
+        return attrs.evolve(self, principal=acting, own=self)
 
 
 class Verifier(Protocol):
@@ -116,6 +136,8 @@ class Authenticator:
 
     def holds(self, login: Login) -> bool:
         """Return whether a client may stay: its token has not expired, was not revoked, and has the same rights."""
+        if login.own is not None:
+            return self.holds(login.own)
         if self.is_open or login is LOCAL_LOGIN:
             return self.is_open
         if login.signer is not None:

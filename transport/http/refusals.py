@@ -21,7 +21,14 @@ class RefusedError(Exception):
         headers: headers of the answer besides those of its body.
     """
 
-    def __init__(self, status: int, text: str, *headers: tuple[str, str], field: str = "$") -> None:
+    def __init__(
+        self,
+        status: int,
+        text: str,
+        *headers: tuple[str, str],
+        field: str = "$",
+        error: WarrenError | None = None,
+    ) -> None:
         """Refuse a request.
 
         Args:
@@ -29,13 +36,13 @@ class RefusedError(Exception):
             text: the message of the error.
             headers: headers of the answer.
             field: the part of the request that is at fault, as in `$.headers.origin`.
+            error: the error, if it is not one of the request's form.
         """
         super().__init__(text)
         full = status == HTTPStatus.SERVICE_UNAVAILABLE
         self.status = status
-        self.error: WarrenError = (
-            CapacityExceededError(text, cause="max_connections") if full else InvalidParamsError(text, path=field)
-        )
+        made = CapacityExceededError(text, cause="max_connections") if full else InvalidParamsError(text, path=field)
+        self.error: WarrenError = made if error is None else error
         self.headers = headers
 
     def answered_with(self, name: str, value: str) -> "RefusedError":

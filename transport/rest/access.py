@@ -7,6 +7,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from warren.transport.http import auth
+from warren.transport.rpc.behalf import TENANT_HEADER
 
 METHODS: Final = ("GET", "POST", "PATCH", "DELETE")
 SENT: Final = (
@@ -16,6 +17,7 @@ SENT: Final = (
     "last-event-id",
     "mcp-protocol-version",
     "mcp-session-id",
+    TENANT_HEADER,
 )
 SHOWN: Final = ("location", "mcp-session-id", "retry-after")
 

@@ -43,6 +43,7 @@ from warren.transport.rest.parameters import (
 )
 from warren.transport.rest.routes import ROUTES, WITH_BODY, RestRoute
 from warren.transport.rest.site import Site
+from warren.transport.rpc.behalf import TENANT_HEADER
 from warren.transport.rpc.endpoint import BULKY
 from warren.transport.rpc.jsonrpc import abandoned
 from warren.transport.rpc.methods import METHODS, Caller, Host, Method, RunTurn
@@ -146,7 +147,7 @@ class _Guarded:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         try:
-            login = await self.access.policy.login(request.headers.getlist("authorization"))
+            login = await _login(self.access, request)
         except RefusedError as exc:
             raise with_metadata(exc, self.metadata.url(request)) from None
         body = await whole_body(request)
@@ -154,6 +155,12 @@ class _Guarded:
         answering = trio.CancelScope()
         with self.access.stays.ends(login, answering.cancel), answering:
             await self.app(scope, _begun_with(body, receive), send)
+
+
+async def _login(access: Access, request: Request) -> Login:
+    """Return the login of the client of a request. Raises RefusedError (400, 401 or 403)."""
+    headers = request.headers
+    return await access.policy.login(headers.getlist("authorization"), tenants=headers.getlist(TENANT_HEADER))
 
 
 def _begun_with(body: bytes, receive: Receive) -> Receive:
@@ -189,7 +196,7 @@ class _Resource:
         if endpoint is None:
             allow = ", ".join(self.allowed)
             raise RefusedError(405, f"{request.method} is not for this path", ("Allow", allow), field="$.method")
-        login = await self.access.policy.login(request.headers.getlist("authorization"))
+        login = await _login(self.access, request)
         response = await endpoint(request, login)
         await response(scope, receive, send)
 

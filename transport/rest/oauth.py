@@ -58,7 +58,9 @@ class Metadata:
 
 
 def with_metadata(exc: RefusedError, url: str) -> RefusedError:
-    """Return the refusal (401) of an application whose `WWW-Authenticate` has the address of the metadata."""
-    challenge = dict(exc.headers)[CHALLENGE]
+    """Return the refusal of an application; the `WWW-Authenticate` of a 401 has the address of the metadata."""
+    challenge = dict(exc.headers).get(CHALLENGE)
+    if challenge is None:
+        return exc
     comma = "," if " " in challenge else ""
     return exc.answered_with(CHALLENGE, f'{challenge}{comma} resource_metadata="{url}"')

@@ -14,6 +14,8 @@ from warren.fields import FieldValueError
 from warren.principals import LOCAL, Principal
 from warren.tenant_limits import NO_LIMITS, TokenLimits
 
+TENANT_HEADER: Final = "warren-tenant"
+"""The header by which a client names a tenant to work in."""
 MEMBER: Final = "on_behalf_of"
 
 

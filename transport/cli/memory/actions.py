@@ -221,7 +221,8 @@ async def _in_store(options: Options, config: MemoryConfig, name: str | None) ->
         async with open_service(options, stored=True) as service:
             session = await _session(service, name)
     async with _open(config) as store:
-        yield lambda query, limit, within: store.search(query, limit=limit, session_id=within), session
+        tenant = options.user.tenant
+        yield lambda query, limit, within: store.search(query, limit=limit, session_id=within, tenant=tenant), session
 
 
 async def _session(service: SessionService, name: str) -> str:
