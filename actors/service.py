@@ -21,6 +21,7 @@ from warren.actors.session.ending import result_of
 from warren.actors.session.planning import instructions_of
 from warren.actors.shared import HostObjects
 from warren.actors.tenancy import Accounts
+from warren.actors.turn.route import candidates_of
 from warren.categories import Decision
 from warren.compaction.config import CompactionConfig
 from warren.compaction.policy import Compactor, NewCompactor, compactor_of
@@ -115,7 +116,7 @@ class Service(Reads):
         instructions = call.system_prompt or config.system_prompt
 
         async def create(creation: Creation | None = None) -> SessionActor:
-            shared.providers.resolve(record.model, record.options.provider).check(record.options)
+            candidates_of(shared.providers, record.model, record.options.provider, record.options, config.models)
             await self._comms.check_free(record)
             by = self._by
             if by:

@@ -11,6 +11,7 @@ from warren.actors.limiter import Limiter
 from warren.actors.memory import Memory
 from warren.actors.storage import Storage
 from warren.actors.tenancy import Tenancy
+from warren.actors.turn.route import Outages
 from warren.categories import Category
 from warren.compaction.policy import Compactor, NewCompactor
 from warren.config import Config
@@ -60,6 +61,7 @@ class Shared:
         tool_threads: bounds the synchronous tools that run at once.
         counters: what the sessions count for the metrics.
         limiter: what counts against the limits of tenants and tokens.
+        outages: the models that were overloaded or away a moment ago.
     """
 
     config: Config
@@ -77,6 +79,12 @@ class Shared:
     @limiter.default
     def _limiter(self) -> Limiter:
         return Limiter(Tenancy(self.config.tenants), self.storage, self.memory)
+
+    outages: Outages = attrs.field(init=False)
+
+    @outages.default
+    def _no_outages(self) -> Outages:
+        return Outages(self.config.retry.cool_down)
 
     @property
     def tool_names(self) -> Collection[str]:

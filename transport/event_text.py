@@ -10,6 +10,7 @@ from warren.events import (
     CompactionFailed,
     CompactionStarted,
     Event,
+    ModelSwitched,
     Retrying,
     ToolCallRequested,
     ToolExecutionCompleted,
@@ -47,13 +48,21 @@ def text_of_event(event: Event) -> str | None:
             return f"tool {name} {shorten(args)}"
         case ToolExecutionCompleted(name=name, result=result, is_error=True):
             return f"tool {name} failed: {shorten(result)}"
-        case Retrying(attempt=attempt, max_attempts=most, error=error, delay_ms=delay):
-            return f"{error}; trying again in {delay / 1000:g} s ({attempt} of {most})"
+        case Retrying() | ModelSwitched():
+            return _text_of_trouble(event)
         case BudgetWarning(budget_type=kind, percent=percent):
             return f"{percent:g} % of the {kind.replace('_', ' ')} budget is used"
         case CompactionStarted() | CompactionCompleted() | CompactionFailed():
             return _text_of_compaction(event)
     return None
+
+
+def _text_of_trouble(event: Retrying | ModelSwitched) -> str:
+    if isinstance(event, Retrying):
+        wait = event.delay_ms / 1000
+        return f"{event.error}; trying again in {wait:g} s ({event.attempt} of {event.max_attempts})"
+    anew = ", from the beginning" if event.discarded else ""
+    return f"{event.from_model}: {event.error}; {event.to_model} answers{anew}"
 
 
 def _text_of_compaction(event: CompactionStarted | CompactionCompleted | CompactionFailed) -> str:

@@ -9,9 +9,9 @@ from warren.actors.protocol import Compact, StartTurn
 from warren.actors.session.comms import Comms
 from warren.actors.shared import HostObjects, Shared
 from warren.actors.turn.compaction import CompactionPlan, window_for
+from warren.actors.turn.route import Route, candidates_of
 from warren.actors.turn.turn import TurnPlan
 from warren.budget import UNLIMITED, Meter
-from warren.catalog import entry_of
 from warren.compaction.config import CompactionConfig
 from warren.compaction.policy import compactor_of
 from warren.errors import AgentError, InvalidParamsError, SessionNotFoundError
@@ -42,24 +42,24 @@ def plan_of(
         asked, given_tools = message.options, {**host_objects.tools, **message.tools}
     session = record.options
     provider = asked.provider or (shared.config.provider if asked.model else session.provider)
-    limits, choice = shared.config.limits, shared.providers.resolve(asked.model or record.model, provider)
+    limits, models = shared.config.limits, shared.config.models
     options = session.of_calls if asked is NO_OPTIONS else asked.over(session)
-    choice.check(options)
+    candidates = candidates_of(shared.providers, asked.model or record.model, provider, options, models)
     tools = tools_of(record, asked, shared, comms, given_tools)
-    entry = entry_of(choice.model, shared.config.models)
-    window = partial(window_for, known=entry.window, max_tokens=options.max_tokens, tools=tools)
+    known = min((each.entry.window for each in candidates if each.entry.window is not None), default=None)
+    window = partial(window_for, known=known, max_tokens=options.max_tokens, tools=tools)
     turn_budget, session_budget = limits.turn.overridden(asked.budget), session.budget or UNLIMITED
-    if not entry.priced and (turn_budget.max_cost, session_budget.max_cost) != (None, None):
-        raise _unpriced(choice.model)
+    unpriced = [each.choice.model for each in candidates if not each.entry.priced]
+    if unpriced and (turn_budget.max_cost, session_budget.max_cost) != (None, None):
+        raise _unpriced(unpriced[0])
     return TurnPlan(
         prompt=message.prompt if isinstance(message, StartTurn) else None,
         instructions=message.instructions if isinstance(message, Compact) else None,
-        choice=choice,
+        route=Route(candidates, shared.outages),
         options=options,
         tools=tools,
         gates=asked.gated(session, shared.config.gates),
         meter=Meter.of(turn_budget, session_budget, record.spent, record.usage.known_cost),
-        entry=entry,
         retry=shared.config.retry,
         limits=limits,
         tool_threads=shared.tool_threads,

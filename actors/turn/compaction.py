@@ -11,6 +11,7 @@ from warren import codec
 from warren.actors.counters import COMPLETED, Counters
 from warren.actors.eventlog import utc_now
 from warren.actors.turn.model_call import ask_aside
+from warren.actors.turn.route import Route
 from warren.compaction.config import CompactionConfig
 from warren.compaction.fit import mechanical, summary_request
 from warren.compaction.layout import CompactionError, CompactionResult, Measured, estimate, summary_message, verify
@@ -21,7 +22,7 @@ from warren.events import CompactionFailed, CompactionStarted, Event
 from warren.fields import encodable
 from warren.memory import Index
 from warren.messages import Message, SystemMessage
-from warren.model import ModelChoice, ModelReply, ModelRequest
+from warren.model import ModelReply, ModelRequest
 from warren.options import CacheTime, ModelOptions
 from warren.records import CompactionEntry
 from warren.tools import Tool
@@ -62,7 +63,7 @@ class SummaryCall:
     """The turn's side of an attempt.
 
     Attributes:
-        choice: the model that writes the summary.
+        route: the models that may write the summary.
         retry: the retries of its failed calls.
         emit: publishes an event.
         book: charges the tokens of the call, also if the attempt fails.
@@ -72,7 +73,7 @@ class SummaryCall:
         counters: counts the attempts.
     """
 
-    choice: ModelChoice
+    route: Route
     retry: RetryPolicy
     emit: Callable[[Event], object]
     book: Callable[[Usage], None]
@@ -178,13 +179,13 @@ class Compaction:
         cap = consulted(compactor.max_summary_tokens)
         room = None if window is None else attrs.evolve(window, answer=cap).request  # a summary calls no tools
         request = ModelRequest(
-            self.by.choice.model,
+            self.by.route.current.choice.model,
             summary_request(messages, prompt, room),
             options=ModelOptions(max_tokens=cap, prompt_cache=self.by.prompt_cache),
             session_id=self.by.session_id,
         )
         return await ask_aside(
-            self.by.choice, request, self.by.retry, self.by.emit, self.by.book, counters=self.by.counters
+            self.by.route, request, self.by.retry, self.by.emit, self.by.book, counters=self.by.counters
         )
 
 

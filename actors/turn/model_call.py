@@ -10,13 +10,14 @@ import attrs
 import trio
 
 from warren.actors.counters import Counters, ModelCounters
+from warren.actors.turn.route import Candidate, Route
 from warren.compaction.layout import estimate, size_of
 from warren.config import RetryPolicy
 from warren.errors import ProviderError, WarrenError
-from warren.events import Event, ReasoningDelta, Retrying, TextDelta
+from warren.events import Event, ModelSwitched, ReasoningDelta, Retrying, TextDelta
 from warren.fields import encodable
 from warren.messages import AssistantMessage, Message, TextBlock
-from warren.model import ModelChoice, ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, WholePieces
+from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, WholePieces
 from warren.transcript import Continued, Transcript
 from warren.usage import Usage
 from warren.values import define
@@ -43,6 +44,11 @@ class PublishedText:
         self._position = 0
         self._diverged = False
 
+    def discard(self) -> None:
+        """Begin an answer that has nothing to do with the published text."""
+        self.parts.clear()
+        self.retry()
+
     def fresh(self, text: str) -> str:
         """Return the part of the next piece that is to be published."""
         if not self._earlier:
@@ -65,8 +71,8 @@ class ModelCall:
 
     Attributes:
         emit: publishes an event.
-        book: charges the tokens of an attempt that failed or was cancelled: those that the provider had counted, or an
-            estimate if it has shown a piece. The caller charges those of the reply.
+        book: charges the tokens, with their cost, of an attempt that failed or was cancelled: those that the provider
+            had counted, or an estimate if it has shown a piece. The caller charges those of the reply.
         policy: the retries.
         counters: counts the attempts.
         text: the published text of the answer, which is kept if the call is interrupted.
@@ -83,19 +89,49 @@ class ModelCall:
     _began: float = 0.0
     _shown: int = 0  # bytes of the pieces of the attempt
 
-    async def run(self, choice: ModelChoice, request: ModelRequest) -> ModelReply:
-        """Return the model's reply.
+    async def run(self, route: Route, request: ModelRequest) -> ModelReply:
+        """Return the reply of the first model of the route that has one, with its cost.
 
         Raises:
-            ProviderError: if it is not retryable, the attempts are used up, or the provider asks for a longer wait than
-                the policy allows.
+            ProviderError: if it is not retryable, or if the last model has failed: the attempts are used up, or the
+                provider asks for a longer wait than the policy allows.
         """
-        attempt, counts = 1, self.counters.model(choice)
+        before = route.current
+        if route.enter():
+            self._switched(before, route.current, "it has failed a moment ago")
+        while True:
+            before, answered = route.current, False
+            try:
+                reply = await self._answer(route, route.addressed(request))
+                answered = True
+            except ProviderError as exc:
+                if not exc.retryable or not route.leave(exc.retry_after):
+                    raise
+                self._switched(before, route.current, encodable(exc.message))
+            else:
+                return attrs.evolve(reply, usage=before.priced(reply.usage))
+            finally:
+                if route.current is before:
+                    route.end(answered=answered)
+
+    def _switched(self, before: Candidate, after: Candidate, error: str) -> None:
+        """Publish that another model takes over; the answer so far does not count any more."""
+        shown = bool(self.text.parts or self.reasoning.parts)
+        self.emit(ModelSwitched(before.name, after.name, error, shown))
+        self.text.discard()
+        self.reasoning.discard()
+
+    async def _answer(self, route: Route, request: ModelRequest) -> ModelReply:
+        """Return the reply of one model, after retries. Raises ProviderError."""
+        candidate = route.current
+        attempt, counts = 1, self.counters.model(candidate.choice)
         while True:
             try:
-                return await self._attempt(choice, request, counts)
+                return await self._attempt(candidate, request, counts)
             except ProviderError as exc:
                 if not exc.retryable or attempt >= self.policy.max_attempts or _too_long(self.policy, exc):
+                    raise
+                if route.should_leave:  # other sessions have tried the model often enough
                     raise
                 delay = retry_delay(self.policy, attempt, exc.retry_after)
                 attempt += 1
@@ -110,19 +146,19 @@ class ModelCall:
         text = "".join(self.text.parts)
         return AssistantMessage((TextBlock(text),), "cancelled") if text else None
 
-    async def _attempt(self, choice: ModelChoice, request: ModelRequest, counts: ModelCounters) -> ModelReply:
+    async def _attempt(self, candidate: Candidate, request: ModelRequest, counts: ModelCounters) -> ModelReply:
         pieces = WholePieces(self._piece)
         self._counts, self._began, self._shown = counts, trio.current_time(), 0
         reply: ModelReply | None = None
         told: Usage | None = None
         try:
-            reply = await choice.provider.complete(request, pieces)
+            reply = await candidate.choice.provider.complete(request, pieces)
         except WarrenError as exc:
             told = exc.usage if isinstance(exc, ProviderError) else None
             counts.failed(exc)
             raise
         except Exception as exc:  # a provider may be the host's code: its bug fails this turn, not the session
-            logger.exception("provider of model %s raised", choice.model)
+            logger.exception("provider of model %s raised", candidate.choice.model)
             problem = encodable(f"the provider failed: {type(exc).__name__}: {exc}")
             error = ProviderError(problem, cause="provider_bug")
             counts.failed(error)
@@ -130,7 +166,7 @@ class ModelCall:
         finally:
             pieces.end()
             if reply is None and (told is not None or self._shown):  # the provider charges for it
-                self.book(self._lost(told, request.messages))
+                self.book(candidate.priced(self._lost(told, request.messages)))
         counts.called(trio.current_time() - self._began, reply.usage)
         return reply
 
@@ -158,7 +194,7 @@ class ModelCall:
 
 
 async def ask_aside(
-    choice: ModelChoice,
+    route: Route,
     request: ModelRequest,
     policy: RetryPolicy,
     emit: Callable[[Event], object],
@@ -166,16 +202,18 @@ async def ask_aside(
     *,
     counters: Counters,
 ) -> ModelReply:
-    """Call a model without publishing its pieces: `emit` gets only the retries.
+    """Call a model without publishing its pieces: `emit` gets only the retries, and the models that take over.
 
     `book` gets the tokens, also those of failed attempts.
     """
 
-    def only_retries(event: Event) -> None:
+    def only_trouble(event: Event) -> None:
         if isinstance(event, Retrying):
             emit(event)
+        elif isinstance(event, ModelSwitched):
+            emit(attrs.evolve(event, discarded=False))  # nothing was shown
 
-    reply = await ModelCall(only_retries, book, policy, counters).run(choice, request)
+    reply = await ModelCall(only_trouble, book, policy, counters).run(route, request)
     book(reply.usage)
     return reply
 

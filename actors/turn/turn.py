@@ -15,9 +15,9 @@ from warren.actors.turn.compaction import CommitCompaction, CompactionPlan, Cont
 from warren.actors.turn.extraction import Extraction
 from warren.actors.turn.model_call import ModelCall, ask_aside
 from warren.actors.turn.outcome import Outcome
+from warren.actors.turn.route import Route
 from warren.actors.turn.toolbox import ToolRun
 from warren.budget import Meter, Use
-from warren.catalog import ModelEntry
 from warren.categories import Decision, Gates
 from warren.compaction.layout import estimate
 from warren.config import Limits, RetryPolicy
@@ -63,8 +63,7 @@ class TurnPlan:
     Attributes:
         prompt: the user's prompt; None compacts the context and does nothing else.
         instructions: the user's instructions for the summary of such a compaction.
-        choice: the model.
-        entry: the facts about the model, such as its prices.
+        route: the models.
         options: the options of each model call.
         tools: the tools by name.
         gates: the gates of the tool calls.
@@ -79,8 +78,7 @@ class TurnPlan:
 
     prompt: str | None
     instructions: str | None
-    choice: ModelChoice
-    entry: ModelEntry
+    route: Route
     options: ModelOptions
     tools: Mapping[str, Tool]
     gates: Gates
@@ -92,16 +90,10 @@ class TurnPlan:
     output: OutputWish | None
     counters: Counters
 
-    def priced(self, usage: Usage) -> Usage:
-        """Return the tokens of a call with their cost, unless the provider has told it."""
-        if usage.cost is not None:
-            return usage
-        cost = self.entry.cost(usage, hour=self.options.prompt_cache == "1h")
-        return usage if cost is None else attrs.evolve(usage, cost=cost)
-
-    def charge(self, usage: Usage) -> None:
-        """Charge the tokens of a call."""
-        self.meter.charge(self.priced(usage))
+    @property
+    def choice(self) -> ModelChoice:
+        """The model that is called unless another one takes over."""
+        return self.route.candidates[0].choice
 
 
 @define(eq=False)
@@ -156,9 +148,9 @@ class Turn:
         plan, record = self.plan, self.record
         # A summary is asked for without tools, so in a session with tools its request begins like no other.
         cache = "off" if plan.tools else plan.options.prompt_cache
-        book, commit = plan.charge, self.commit_compaction
+        book, commit = plan.meter.charge, self.commit_compaction
         summarising = SummaryCall(
-            plan.choice, plan.retry, self.emit, book, commit, record.session_id, cache, plan.counters
+            plan.route, plan.retry, self.emit, book, commit, record.session_id, cache, plan.counters
         )
         marks = (record.last_input_tokens, record.last_compaction_step)
         self.keeper = ContextKeeper(plan.compaction, self.context, summarising, *marks)
@@ -250,7 +242,7 @@ class Turn:
             calls = message.tool_calls
             if calls:
                 await self._run_tools(calls)
-            self.emit(TurnCompleted(message.stop_reason, self._step_usage))
+            self.emit(TurnCompleted(message.stop_reason, self._step_usage, self.plan.route.stand_in))
             if not self._take_inputs(last=not calls) and not calls:
                 break
         if self.plan.output is not None:
@@ -292,10 +284,9 @@ class Turn:
             answer_schema=schema,
             tokens_left=self._tokens_left(),
             session_id=self.record.session_id,
-            max_output=plan.entry.max_output,
         )
         plan.meter.charge(steps=1)
-        return await ask_aside(plan.choice, request, plan.retry, self.emit, plan.charge, counters=plan.counters)
+        return await ask_aside(plan.route, request, plan.retry, self.emit, plan.meter.charge, counters=plan.counters)
 
     def _tokens_left(self) -> int | None:
         """Return the tokens that the budgets leave for the next answer, by an estimate of its input; at least one."""
@@ -317,16 +308,15 @@ class Turn:
             plan.options,
             tokens_left=self._tokens_left(),
             session_id=self.record.session_id,
-            max_output=plan.entry.max_output,
         )
         plan.meter.charge(steps=1)
-        self._call = ModelCall(self.emit, plan.charge, plan.retry, plan.counters)
+        self._call = ModelCall(self.emit, plan.meter.charge, plan.retry, plan.counters)
         try:
-            reply = await self._call.run(plan.choice, request)
+            reply = await self._call.run(plan.route, request)
         except ProviderError as exc:
             self._refused = exc.refuses_request
             raise
-        self._step_usage = plan.priced(reply.usage)
+        self._step_usage = reply.usage
         plan.meter.charge(self._step_usage)
         self.keeper.last_input_tokens = reply.usage.input_tokens
         message = with_unique_calls(reply.message)

@@ -38,6 +38,8 @@ class RetryPolicy:
         jitter: spread of the delays, as a share of each.
         max_delay: the longest computed delay in seconds.
         max_retry_after: the longest Retry-After in seconds; if a provider asks for more, the call fails at once.
+        cool_down: seconds for which a model that has failed in all attempts is passed over by sessions with a
+            `fallback`. Then one call tries it, and if that fails, it is passed over for twice the time.
     """
 
     max_attempts: int = attrs.field(default=3, validator=positive)
@@ -46,6 +48,7 @@ class RetryPolicy:
     jitter: float = attrs.field(default=0.1, validator=not_negative)
     max_delay: float = attrs.field(default=30.0, validator=not_negative)
     max_retry_after: float = attrs.field(default=60.0, validator=not_negative)
+    cool_down: float = attrs.field(default=10.0, validator=not_negative)
 
 
 @frozen

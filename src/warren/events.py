@@ -131,10 +131,11 @@ class ToolResultReceived:
 
 @frozen
 class TurnCompleted:
-    """A step ended."""
+    """A step ended. `model` is the one that answered, if it is not the one that was to answer."""
 
     stop_reason: StopReason
     usage: Usage
+    model: str | None = None
 
 
 @frozen
@@ -145,6 +146,19 @@ class Retrying:
     max_attempts: int
     error: str
     delay_ms: int
+
+
+@frozen
+class ModelSwitched:
+    """Another model takes over, because the one before is overloaded or away.
+
+    If `discarded`, the text and the reasoning of this step so far do not count: the new model begins its own answer.
+    """
+
+    from_model: str
+    to_model: str
+    error: str
+    discarded: bool = False
 
 
 @frozen
@@ -281,6 +295,7 @@ Event = (
     | ToolResultReceived
     | TurnCompleted
     | Retrying
+    | ModelSwitched
     | BudgetWarning
     | CompactionStarted
     | CompactionCompleted

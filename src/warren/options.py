@@ -56,6 +56,10 @@ _SWITCHED: Final[Mapping[str, str]] = {
 """Meerkat's names of the switches of tools, and the names here."""
 
 
+def _row(value: Any) -> Any:
+    return tuple(value) if type(value) is list else value
+
+
 def _names(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
     if value is None:
         return
@@ -84,6 +88,7 @@ class ModelOptions:
             it no key of the session.
         effort: how much the model reasons before it answers; `none` turns reasoning off.
         reasoning_tokens: cap of the reasoning of one answer, in tokens. Use this or the effort. Some models have none.
+        fallback: models that take over, in this order, while the model is overloaded or away.
     """
 
     max_tokens: int | None = attrs.field(default=None, validator=optional(is_whole, positive, fits))
@@ -92,6 +97,7 @@ class ModelOptions:
     prompt_cache: CacheTime | None = attrs.field(default=None, validator=optional(OneOf(CACHE_TIMES)))
     effort: Effort | None = attrs.field(default=None, validator=optional(OneOf(EFFORTS)))
     reasoning_tokens: int | None = attrs.field(default=None, validator=optional(is_whole, positive, fits))
+    fallback: tuple[str, ...] | None = attrs.field(default=None, converter=_row, validator=_names)
 
     def over(self, *above: "ModelOptions") -> "ModelOptions":
         """Return these options; those that are None are as the first of the levels above has them."""

@@ -72,7 +72,15 @@ def test_the_names_on_the_wire() -> None:
     assert set(codec.EVENT_TYPES) == {
         *("run_started", "turn_started", "text_delta", "reasoning_delta", "text_complete", "tool_call_requested"),
         *("tool_execution_started", "tool_execution_completed", "tool_execution_timed_out", "tool_result_received"),
-        *("turn_completed", "retrying", "budget_warning", "run_completed", "run_failed", "stream_truncated"),
+        *(
+            "turn_completed",
+            "retrying",
+            "model_switched",
+            "budget_warning",
+            "run_completed",
+            "run_failed",
+            "stream_truncated",
+        ),
         "session_moved",
         *("compaction_started", "compaction_completed", "compaction_failed"),
         *("extraction_completed", "extraction_failed", "input_taken"),

@@ -265,6 +265,7 @@ SETTINGS: Final[list[tuple[type, str, list[Any], list[Any]]]] = [
     (RetryPolicy, "jitter", [0], [-1]),
     (RetryPolicy, "max_delay", [0], [-1]),
     (RetryPolicy, "max_retry_after", [0], [-1]),
+    (RetryPolicy, "cool_down", [0], [-1]),
     (Limits, "max_sessions", [1], [0, True]),
     (Limits, "mailbox", [1], [0]),
     (Limits, "tool_timeout", [0.1], [0, "60"]),

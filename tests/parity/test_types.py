@@ -50,6 +50,7 @@ FITS: Final[Mapping[str, frozenset[str]]] = {
         "prompt_cache": "text/none",
         "effort": "none",
         "reasoning_tokens": "number/none",
+        "fallback": "none",
         "labels": "none",
         "title": "text/none",
         "budget": "budget/none",

@@ -10,6 +10,7 @@ from warren.errors import AgentError, BudgetExhaustedError, WarrenError
 from warren.events import (
     Event,
     InputTaken,
+    ModelSwitched,
     ReasoningDelta,
     TextComplete,
     TextDelta,
@@ -31,6 +32,7 @@ from warren.messages import (
     ToolUseBlock,
     UserMessage,
 )
+from warren.transport.event_text import text_of_event
 from warren.usage import Usage
 from warren.values import define
 
@@ -79,6 +81,9 @@ class Narrator:
                 yield chunk("agent_thought_chunk", delta)
             case TextComplete(content):
                 yield from self._rest(content)
+            case ModelSwitched(discarded=True) if self._shown:
+                self._shown.clear()
+                yield chunk("agent_message_chunk", f"\n\n{text_of_event(event)}\n\n")
             case InputTaken(content=content):  # the same update as `replayed` makes of it
                 yield chunk("user_message_chunk", content)
             case TurnCompleted(usage=usage) if self.window is not None:

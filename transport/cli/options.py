@@ -205,6 +205,7 @@ def gather(given: Mapping[str, Any]) -> Options:
         "command": context.command_path,
         **_runtime(given, file),
         **{name: value for name, value in given.items() if name not in NOT_SETTINGS},
+        "fallback": given.get("fallback") or None,
     }
     return _made(Options, settings)
 

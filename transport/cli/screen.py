@@ -6,7 +6,7 @@ import attrs
 
 from warren import codec
 from warren.errors import WarrenError
-from warren.events import Envelope, Event, InputTaken, RunStarted, TextComplete, TextDelta, TurnStarted
+from warren.events import Envelope, Event, InputTaken, ModelSwitched, RunStarted, TextComplete, TextDelta, TurnStarted
 from warren.records import CompactionEntry
 from warren.transport.cli.failures import show_error
 from warren.transport.cli.markdown import MarkdownStream
@@ -35,6 +35,10 @@ class AnswerText:
                 return delta
             case TextComplete(content=content):
                 return self._rest(content)
+            case ModelSwitched(discarded=True):
+                between = "\n\n" if self._shown else ""
+                self._shown.clear()
+                return between
         return ""
 
     def _rest(self, content: str) -> str:

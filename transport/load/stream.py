@@ -140,6 +140,9 @@ class StreamCheck:
         self._expect(self._in_step, seen, "outside of a step")
         self._deltas.clear()
 
+    def _switch(self, _seen: Seen) -> None:
+        self._deltas.clear()
+
     def _call(self, seen: Seen) -> None:
         before, now = self._calls.get(seen.ref), seen.kind
         if before not in AFTER.get(now, (None,)):
@@ -189,6 +192,7 @@ STEPS: Final[dict[str, Callable[[StreamCheck, Seen], None]]] = {
     "reasoning_delta": StreamCheck._say,  # noqa: SLF001
     "text_complete": StreamCheck._hear_all,  # noqa: SLF001
     "retrying": StreamCheck._retry,  # noqa: SLF001
+    "model_switched": StreamCheck._switch,  # noqa: SLF001
     "turn_completed": StreamCheck._end_step,  # noqa: SLF001
     "tool_call_requested": StreamCheck._call,  # noqa: SLF001
     "tool_execution_started": StreamCheck._call,  # noqa: SLF001

@@ -10,6 +10,7 @@ from warren.events import (
     Envelope,
     Event,
     ExtractionFailed,
+    ModelSwitched,
     Retrying,
     RunCompleted,
     RunFailed,
@@ -31,7 +32,14 @@ def level_of(event: Event) -> types.LoggingLevel | None:
     match event:
         case RunFailed():
             return "error"
-        case Retrying() | BudgetWarning() | CompactionFailed() | ExtractionFailed() | ToolExecutionTimedOut():
+        case (
+            Retrying()
+            | ModelSwitched()
+            | BudgetWarning()
+            | CompactionFailed()
+            | ExtractionFailed()
+            | ToolExecutionTimedOut()
+        ):
             return "warning"
         case RunStarted() | RunCompleted() | ToolCallRequested():
             return "info"

@@ -144,7 +144,7 @@ def scripts_of(config: Config) -> Collection[str] | None:
     """Return the files that sessions may name as scripts: those that the settings name; None for any file."""
     if config.any_script:
         return None
-    named = {config.model, *config.models}
+    named = {config.model, *(config.fallback or ()), *config.models}
     scripts = {name.removeprefix(f"{SCRIPTED}:") for name in named if name.startswith(f"{SCRIPTED}:")}
     return scripts | {config.model} if config.provider == SCRIPTED else scripts
 

@@ -8,12 +8,14 @@ import trio
 
 from tests.support.models import Emit, FunctionModel, reply
 from warren.actors.turn.model_call import ModelCall, retry_delay
+from warren.actors.turn.route import Candidate, Outages, Route
+from warren.catalog import UNKNOWN
 from warren.compaction.layout import estimate
 from warren.config import RetryPolicy
 from warren.errors import ProviderError
 from warren.events import Event, ReasoningDelta, Retrying, TextDelta
 from warren.messages import AssistantMessage, TextBlock, UserMessage
-from warren.model import ModelChoice, ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece
+from warren.model import ModelChoice, ModelReply, ModelRequest, Piece, Provider, ReasoningPiece, TextPiece
 from warren.usage import Usage
 
 pytestmark = pytest.mark.virtual_time
@@ -62,6 +64,12 @@ class Run:
         return [event for event in self.events if isinstance(event, Retrying)]
 
 
+def route_of(*models: Provider, outages: Outages | None = None) -> Route:
+    """Return a route of models with the names a, b and so on."""
+    choices = [ModelChoice(model, name) for name, model in zip("abc", models, strict=False)]
+    return Route([Candidate(each.model, each, UNKNOWN) for each in choices], outages or Outages(10.0))
+
+
 async def run(*plan: list[Piece | ProviderError], policy: RetryPolicy = CALM) -> Run:
     """Make one call."""
     events: list[Event] = []
@@ -71,7 +79,7 @@ async def run(*plan: list[Piece | ProviderError], policy: RetryPolicy = CALM) ->
     began = trio.current_time()
     answer, error = None, None
     try:
-        answer = await call.run(ModelChoice(model, "test"), REQUEST)
+        answer = await call.run(route_of(model), REQUEST)
     except ProviderError as exc:
         error = exc
     return Run(events, [time - began for time in model.times], answer, error, call, booked)
@@ -221,7 +229,7 @@ async def test_a_bug_in_a_provider_is_a_provider_error() -> None:
     events: list[Event] = []
     booked: list[Usage] = []
     with pytest.raises(ProviderError, match="ZeroDivisionError: division by zero") as caught:
-        await ModelCall(events.append, booked.append, CALM).run(ModelChoice(FunctionModel(broken), "test"), REQUEST)
+        await ModelCall(events.append, booked.append, CALM).run(route_of(FunctionModel(broken)), REQUEST)
     assert caught.value.cause == "provider_bug"
     assert events == []
     assert booked == []

@@ -100,8 +100,8 @@ def _options(given: Mapping[str, Any]) -> Iterator[str]:
         match name, value:
             case "labels", dict():
                 yield from (f"--label={key}={_text(inner)}" for key, inner in value.items())
-            case "remove", list():
-                yield from (f"--remove={key}" for key in value)
+            case (("remove" | "fallback"), list()) if value:
+                yield from (f"--{name}={_text(each)}" for each in value)
             case "budget", dict():
                 yield from _options({"budget.max_tokens" if key == "max_tokens" else key: value[key] for key in value})
             case "compaction", dict():

@@ -13,6 +13,7 @@ from warren.events import (
     CompactionStarted,
     Event,
     InputTaken,
+    ModelSwitched,
     ReasoningDelta,
     Retrying,
     RunCompleted,
@@ -126,6 +127,14 @@ def test_an_id_that_the_model_uses_again_is_a_call_again() -> None:
     assert [update["status"] for update in updates] == ["completed", "failed"]
 
 
+def test_an_answer_that_another_model_begins_anew() -> None:
+    """Clients cannot take text back, so they are told that it does not count."""
+    switched = ModelSwitched("a", "b", "busy", discarded=True)
+    updates = told(TurnStarted(0), TextDelta("half"), switched, TextDelta("whole"), TextComplete("whole"))
+    texts = [update["content"]["text"] for update in updates]
+    assert texts == ["half", "\n\na: busy; b answers, from the beginning\n\n", "whole"]
+
+
 def test_how_full_the_context_is() -> None:
     """Each step tells it; where nobody knows the window, nobody guesses one."""
     ended = TurnCompleted("end_turn", Usage(30, 12))
@@ -140,6 +149,7 @@ def test_how_full_the_context_is() -> None:
         RunStarted("s1", "hello"),
         RunCompleted("s1", "done", Usage()),
         Retrying(2, 3, "again", 10),
+        ModelSwitched("a", "b", "busy"),
         BudgetWarning("tokens", 8, 10, 80.0),
         CompactionStarted(10, 10, 4),
         CompactionCompleted(3, 8, 4),

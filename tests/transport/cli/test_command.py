@@ -107,6 +107,20 @@ def test_the_environment_sets_options(cli: Cli) -> None:
     assert len(cli.run("sessions", "list", env=environ).data["sessions"]) == 1
 
 
+def test_another_model_takes_over(cli: Cli) -> None:
+    """A flag, a variable and a file name the models that take over, and the user sees which one does."""
+    model = cli.script({"error": {"message": "no seats", "retryable": True, "retry_after": 3600}})
+    ended = cli.run("run", "x", "-m", model, "--fallback", "echo", "--fallback", "nope-1")
+    assert one_line(ended, 2).startswith("Error: fallback[1]: no provider is known for 'nope-1'")
+    ended = cli.run("run", "x", "-m", model, env={"WARREN_FALLBACK": f"{model} echo"})
+    assert (ended.code, ended.out) == (0, "x\n")
+    assert f"{model}: no seats; echo answers" in ended.err
+    (cli.folder / "warren.toml").write_text(f'model = "{model}"\nfallback = ["echo"]\n', encoding="utf-8")
+    ended = cli.run("run", "x", "--config", "warren.toml")
+    assert ended.out == "x\n"
+    assert f"{model}: no seats; echo answers" in ended.err
+
+
 def test_ephemeral_keeps_nothing(cli: Cli) -> None:
     """With --ephemeral there is no folder, and the line under the answer says so."""
     ended = cli.run("run", "x", "--ephemeral")

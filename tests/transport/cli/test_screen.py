@@ -16,6 +16,7 @@ from warren.events import (
     CompactionFailed,
     CompactionStarted,
     Event,
+    ModelSwitched,
     ReasoningDelta,
     Retrying,
     RunStarted,
@@ -199,6 +200,19 @@ def test_a_remark_on_a_terminal_begins_its_own_line() -> None:
         screen.show([envelope(TextDelta("half")), envelope(Retrying(2, 3, "overloaded", 500))])
         assert screen_of(out.getvalue()) == shown
         assert err.getvalue() == "overloaded; trying again in 0.5 s (2 of 3)\n"
+
+
+def test_an_answer_that_another_model_begins_anew() -> None:
+    """The screen says that the text so far does not count, and the new answer begins on a line of its own."""
+    for out in (FakeTerminal(), io.StringIO()):
+        screen, err = screen_on(out, stream=True)
+        switched = ModelSwitched("a", "b", "overloaded", discarded=True)
+        screen.show(
+            [envelope(each) for each in (TextDelta("half"), switched, TextDelta("whole"), TextComplete("whole"))]
+        )
+        shown = screen_of(out.getvalue()) if out.isatty() else out.getvalue()
+        assert shown.split() == ["half", "whole"]
+        assert err.getvalue() == "a: overloaded; b answers, from the beginning\n"
 
 
 def test_json_is_one_object_on_stdout() -> None:

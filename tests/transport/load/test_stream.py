@@ -53,6 +53,12 @@ def test_no_event_can_be_missing(missing: int) -> None:
     assert check(TOOL_TURN[:missing] + TOOL_TURN[missing + 1 :]).violations
 
 
+def test_text_that_another_model_replaces_is_no_violation() -> None:
+    """Only the text behind the change of the model has to be that of the step."""
+    text = [("text_delta", "half", ""), ("model_switched", "", ""), ("text_delta", "fine", "")]
+    assert check([*TOOL_TURN[:-4], *text, *TOOL_TURN[-3:]]).violations == []
+
+
 def test_a_compaction_within_a_step_is_found() -> None:
     """It comes before the step begins."""
     stream = check([*TOOL_TURN[:2], ("compaction_started", "", ""), *TOOL_TURN[2:]])

@@ -167,6 +167,13 @@ const TAKE = {
   retrying: (turn, event, time) => {
     note(turn, time, `The model call failed (${event.error}); try ${event.attempt + 1} of ${event.max_attempts} follows.`, "warn");
   },
+  model_switched: (turn, event, time) => {
+    if (event.discarded) {
+      const ofStep = (entry) => (entry.kind === "text" || entry.kind === "reasoning") && entry.step === turn.steps.length;
+      turn.entries = turn.entries.filter((entry) => !ofStep(entry));
+    }
+    note(turn, time, `${event.from_model} is overloaded or away (${event.error}); ${event.to_model} answers.`, "warn");
+  },
   budget_warning: (turn, event, time) => {
     note(turn, time, `${Math.round(event.percent)} % of the budget of ${event.budget_type.replace("_", " ")} is used: ${event.used} of ${event.limit}.`, "warn");
   },
