@@ -13,7 +13,7 @@ from warren.tools import ToolSpec
 from warren.values import define
 
 PIECE: Final = 256 * 1024
-"""Bytes of a request that go out between two checkpoints: they are copied and, over TLS, encrypted in one step."""
+"""Bytes of a piece of a request: the newest one is copied for each request, and TLS encrypts it in one step."""
 MOST_PARTS: Final = 64
 """Parts of the newest piece that each request joins anew: joining a thousand takes as long as sending them."""
 MOST_TOOLS: Final = 1024

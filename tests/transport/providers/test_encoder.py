@@ -17,6 +17,7 @@ from tests.support.runtime import open_runtime
 from tests.support.steps import Calls
 from tests.transport.providers.calls import CLAUDE, GPT, SSE, environ, provider_of, servers
 from tests.transport.providers.dialects import DONE, STOP, call, delta, more, opened, start, stopped
+from tests.transport.providers.http.servers import serving
 from tests.transport.providers.server import events
 from warren import codec
 from warren.budget import Budget
@@ -29,6 +30,7 @@ from warren.transport.providers import open_providers
 from warren.transport.providers.anthropic import MessagesContext
 from warren.transport.providers.encoded import PIECE, Encoded
 from warren.transport.providers.encoder import AT_ONCE, Encoder
+from warren.transport.providers.http.client import new_client
 from warren.transport.providers.openai import ChatContext
 from warren.transport.providers.pace import RequestPace
 from warren.transport.providers.remote import Pieces
@@ -199,6 +201,32 @@ async def test_large_bodies_go_out_one_piece_a_pass(bodies: int) -> None:
     assert sorted(got) == sorted([b"head", *map(str.encode, "abcdef")] * bodies)
     assert passes.most == 1
     assert bodies > 1 or passes.count < 10
+
+
+async def test_a_connection_sends_one_large_body_a_pass() -> None:
+    """However many large requests go out at once, a pass of the loop hands one of them to the kernel."""
+    passes, pace = Passes(), RequestPace()
+
+    class Counted(list[bytes]):
+        def __iter__(self) -> Iterator[bytes]:
+            *others, last = super().__iter__()
+            yield from others
+            passes.now += 1
+            yield last
+
+    async def post() -> None:
+        body = Counted([b"head", *[b"x" * PIECE] * 3])
+        headers = {"Content-Length": str(4 + 3 * PIECE)}
+        await client.post(server.url, content=Pieces(body, pace), headers=headers)
+
+    async with serving() as server, new_client() as client:
+        async with trio.open_nursery() as nursery:
+            trio.lowlevel.add_instrument(passes)
+            for _request in range(10):
+                nursery.start_soon(post)
+        trio.lowlevel.remove_instrument(passes)
+    assert {len(each.body) for each in server.arrived} == {4 + 3 * PIECE}
+    assert passes.most == 1
 
 
 async def test_a_body_that_fails_holds_up_nobody() -> None:

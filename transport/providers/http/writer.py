@@ -48,6 +48,11 @@ class RequestWriter:
     _left: int = 0
     _chunks: h11.Connection | None = None
 
+    @property
+    def whole(self) -> bool:
+        """Whether the body has the length that was announced; False without one."""
+        return self._chunks is None and not self._left
+
     def head(self, method: bytes, target: bytes, fields: Fields) -> bytes:
         """Return the head as bytes. Raises h11.LocalProtocolError if it is not valid."""
         sizes, rest, chunked = list[bytes](), Fields(), False
