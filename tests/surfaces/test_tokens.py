@@ -110,8 +110,9 @@ async def test_a_bad_token_learns_nothing(tmp_path: Path, caplog: pytest.LogCapt
                 path = row.path.replace("{session_id}", "s1").replace("{", "").replace("}", "")
                 refused = await http.request(row.verb, path, headers=bearer)
                 answers.add((refused.status_code, refused.headers["www-authenticate"], refused.content))
-            refused = await http.get("/openapi.json", headers=bearer)
-            answers.add((refused.status_code, refused.headers["www-authenticate"], refused.content))
+            for path in ("/openapi.json", "/metrics"):
+                refused = await http.get(path, headers=bearer)
+                answers.add((refused.status_code, refused.headers["www-authenticate"], refused.content))
             assert await knock(there.port, Authorization=f"Bearer {token}") == 401
             assert await knock(there.port, "warren", f"bearer.{token}") == 401
             for method in ("GET", "POST", "DELETE"):
@@ -316,6 +317,7 @@ async def test_each_principal_has_its_own_tenant(tmp_path: Path) -> None:
     """Over each surface a session is created for the tenant of the token, and is not found by that of another one."""
     path = tmp_path / "tokens.toml"
     ours, theirs = listed(path, tenant="ours", name="ann"), listed(path, tenant="theirs", name="bob")
+    operator = listed(path, name="operator")
     async with (
         runtime() as service,
         gateway(service, token_file=path) as port,
@@ -341,5 +343,8 @@ async def test_each_principal_has_its_own_tenant(tmp_path: Path) -> None:
         assert (await other.get("/sessions")).json()["sessions"] == []
         assert (await over_mcp(other, "resources/list", {}))["result"]["resources"] == []
         assert len((await over_mcp(http, "resources/list", {}))["result"]["resources"]) == 2
+        figures = await other.get("/metrics", headers={"Authorization": f"Bearer {operator}"})
+        assert "warren_turns_total" in figures.text
+        assert not [each for each in ("ours", "theirs", "ann", "bob", *made) if f'"{each}' in figures.text]
         stolen = {"Mcp-Session-Id": http.headers["Mcp-Session-Id"]}
         assert (await other.post("/mcp", json=request("ping", {}), headers=stolen)).status_code == 404
