@@ -14,10 +14,12 @@ from warren.values import define, frozen
 
 _VERSION: Final = "SELECT number FROM warren.tokens_version"
 _ALL: Final = """
-    SELECT hash, tenant, name, scopes, extract(epoch FROM expires)::float8 FROM warren.tokens ORDER BY made_at, hash
+    SELECT hash, tenant, name, scopes, extract(epoch FROM expires)::float8, limits::text FROM warren.tokens
+    ORDER BY made_at, hash
 """
 _ADD: Final = """
-    INSERT INTO warren.tokens (hash, tenant, name, scopes, expires) VALUES ($1, $2, $3, $4::text[], $5::timestamptz)
+    INSERT INTO warren.tokens (hash, tenant, name, scopes, expires, limits)
+    VALUES ($1, $2, $3, $4::text[], $5::timestamptz, $6::text::jsonb)
 """
 _REMOVE: Final = "DELETE FROM warren.tokens WHERE hash = ANY ($1::text[])"
 
@@ -32,6 +34,7 @@ class TokenRow:
         name: the name of its clients within the tenant.
         scopes: the rights of its clients.
         expires: its end; None if it has none.
+        limits: the limits of its clients, as JSON.
     """
 
     hash: str
@@ -39,6 +42,7 @@ class TokenRow:
     name: str
     scopes: tuple[str, ...]
     expires: datetime | None
+    limits: bytes = b"{}"
 
 
 @define(eq=False)
@@ -71,15 +75,22 @@ class TokenTable:
         """Return all rows, the oldest first."""
         return [
             TokenRow(
-                key, tenant, unescaped(name), tuple(scopes), None if end is None else datetime.fromtimestamp(end, UTC)
+                key,
+                tenant,
+                unescaped(name),
+                tuple(scopes),
+                None if end is None else datetime.fromtimestamp(end, UTC),
+                limits.encode(),
             )
-            for key, tenant, name, scopes, end in await self._run(_ALL)
+            for key, tenant, name, scopes, end, limits in await self._run(_ALL)
         ]
 
     async def add(self, row: TokenRow) -> None:
         """Add a row."""
         end = None if row.expires is None else row.expires.isoformat()
-        await self._run(_ADD, row.hash, row.tenant, escaped(row.name), array(list(row.scopes)), end)
+        await self._run(
+            _ADD, row.hash, row.tenant, escaped(row.name), array(list(row.scopes)), end, row.limits.decode()
+        )
 
     async def remove(self, hashes: Sequence[str]) -> None:
         """Remove the rows with these hashes, if they are there."""

@@ -3,14 +3,16 @@
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import trio
 
+from warren import codec
 from warren.config import PostgresConfig
 from warren.errors import InvalidParamsError, StoreError
 from warren.fields import FieldValueError
+from warren.tenant_limits import TokenLimits
 from warren.transport.http.logins import Login
 from warren.transport.http.token_list import Token
 from warren.transport.http.watched import LOOK
@@ -36,15 +38,21 @@ def row_of(token: Token) -> "TokenRow":
     """Return the row of a token."""
     from warren.storage.postgres.tokens import TokenRow  # noqa: PLC0415 - as above
 
-    return TokenRow(token.hash, token.tenant, token.name, token.scopes, token.expires)
+    limits = codec.encode(attrs.asdict(token.limits, filter=attrs.filters.exclude(type(None))))
+    return TokenRow(token.hash, token.tenant, token.name, token.scopes, token.expires, limits)
 
 
 def token_of(row: "TokenRow") -> Token:
     """Return the token of a row. Raises InvalidParamsError, which names the row by its hash, and the column."""
+    root = f"{FIELD}: {row.hash[:19]}"
     try:
-        return Token(hash=row.hash, tenant=row.tenant, name=row.name, scopes=row.scopes, expires=row.expires)  # type: ignore[arg-type] # it checks them
+        limits = codec.from_data(TokenLimits, codec.parse(row.limits), root="limits")
+        scopes: Any = row.scopes  # the token checks them
+        return Token(hash=row.hash, tenant=row.tenant, name=row.name, scopes=scopes, expires=row.expires, limits=limits)
     except FieldValueError as exc:
-        raise InvalidParamsError(f"{FIELD}: {row.hash[:19]}: {exc.field} {exc.problem}", path=FIELD) from None
+        raise InvalidParamsError(f"{root}: {exc.field} {exc.problem}", path=FIELD) from None
+    except InvalidParamsError as exc:
+        raise InvalidParamsError(f"{root}: {exc.message}", path=FIELD) from None
 
 
 @define(eq=False)

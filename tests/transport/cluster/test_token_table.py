@@ -17,6 +17,7 @@ from tests.transport.rest.clients import client
 from warren.config import Config, PostgresConfig, StoreConfig
 from warren.errors import InvalidParamsError
 from warren.storage.postgres.tokens import TokenRow, TokenTable
+from warren.tenant_limits import TokenLimits
 from warren.transport.http import token_table, watched
 from warren.transport.http.access import check_access
 from warren.transport.http.config import GatewayConfig
@@ -84,6 +85,34 @@ async def until_answered(port: int, token: str, status: int) -> None:
     with trio.fail_after(5):
         while await knock(port, Authorization=f"Bearer {token}") != status:
             pass
+
+
+async def test_rows_that_people_write_are_checked() -> None:
+    """Limits come as JSON; a bad column is named, with the beginning of the row's hash."""
+    with database() as url:
+        used, watched_table = list[Any](), token_table.WatchedTable(PostgresConfig(url))
+        async with TokenTable(PostgresConfig(url)) as table:
+            await table.prepare()
+            token = await added(table, "ci", limits=b'{"running_turns": 2}')
+            for column, value, problem in (
+                ("limits", '{"running_turns": 0}', "limits.running_turns: must be"),
+                ("limits", '{"turns": 1}', "limits"),
+                ("limits", "[]", "limits"),
+                ("tenant", "a b", "tenant must be 1 to 64"),
+                ("name", " ", "name must"),
+            ):
+                await watched_table.look(table, used.append)
+                assert (len(used), watched_table.problem) == (1, None)
+                (before,) = server().run(name_in(url), f"SELECT {column}::text FROM warren.tokens")  # noqa: S608 - a name of this test
+                write = "UPDATE warren.tokens SET {} = '{}'"
+                server().run(name_in(url), write.format(column, value))
+                await watched_table.look(table, used.append)
+                assert f"{hash_of(token)[:19]}: {problem}" in (watched_table.problem or "")
+                server().run(name_in(url), write.format(column, *before))
+                await watched_table.look(table, used.append)
+                del used[0]
+        (login,) = used[0].values()
+        assert login.principal.limits == TokenLimits(running_turns=2)
 
 
 async def test_a_database_that_is_away_changes_no_tokens() -> None:
