@@ -10,6 +10,7 @@ import trio
 from warren import codec
 from warren.actors.access import check_scope, guarded, scoped
 from warren.actors.eventlog import LogReader
+from warren.actors.history import INTERVAL, LoadHistory
 from warren.actors.measuring import metrics_of
 from warren.actors.metrics import LoopLag
 from warren.actors.projector import ProjectorActor
@@ -27,7 +28,7 @@ from warren.health import Status, worst
 from warren.inputs import Input
 from warren.keywords import keywords_of, made
 from warren.memory import MemoryHit
-from warren.metrics import Metrics
+from warren.metrics import History, Metrics
 from warren.peers import PeerInfo
 from warren.principals import LOCAL, Principal
 from warren.records import SessionRecord, within
@@ -61,6 +62,7 @@ class Reads:
 
     _supervisor: Supervisor
     _loop: LoopLag
+    _history: LoadHistory
     _projector: ProjectorActor | None = None
     principal: Principal = LOCAL
 
@@ -301,6 +303,11 @@ class Reads:
     def statistics(self) -> RuntimeStatistics:
         """See SessionService."""
         return self._supervisor.statistics()
+
+    def load(self) -> History:
+        """See RuntimeService."""
+        check_scope(self.principal, "load")
+        return History(INTERVAL, tuple(self._history.samples))
 
     def metrics(self) -> Metrics:
         """See RuntimeService."""

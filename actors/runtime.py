@@ -8,6 +8,7 @@ from typing import Final
 import trio
 
 from warren.actors.erasing import finish_erasing
+from warren.actors.history import LoadHistory
 from warren.actors.memory import Memory, OpenMemory, remembering
 from warren.actors.metrics import LoopLag
 from warren.actors.no_memory import NoMemory
@@ -122,9 +123,11 @@ async def _sessions(shared: Shared, projector: ProjectorActor | None) -> AsyncIt
         nursery.start_soon(watcher.recover_loop)
         nursery.start_soon(gauge.watch_loop, supervisor.memory)
         nursery.start_soon(loop.watch)
+        history = LoadHistory(supervisor, loop)
+        nursery.start_soon(history.keep)
         try:
             service = Service if shared.storage.durable else UnstoredService
-            yield Runtime(service(supervisor, loop, projector), supervisor)
+            yield Runtime(service(supervisor, loop, history, projector), supervisor)
         finally:
             with trio.CancelScope(shield=True):
                 await supervisor.stop()

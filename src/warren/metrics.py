@@ -1,5 +1,7 @@
 """The metrics of a runtime, as plain values: totals since its start, and figures of this moment, under stable names."""
 
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Final, Literal
 
 import attrs
@@ -53,6 +55,58 @@ class Metric:
         """Return the metric with the label of a process."""
         series = tuple(attrs.evolve(each, labels=(worker, *each.labels)) for each in self.series)
         return attrs.evolve(self, labels=(WORKER, *self.labels), series=series)
+
+
+@frozen
+class LoadSample:
+    """The load of a runtime in some seconds: counts within them, gauges at their end, durations in milliseconds.
+
+    Durations are read off the buckets of the histograms; they are None if there was nothing to measure.
+
+    Attributes:
+        at: the end of the sample (UTC).
+        turns: turns that have ended.
+        events: their events.
+        running: turns that run.
+        limit: turns that may run at once.
+        live: sessions in memory.
+        waiting: sessions with an input that waits for room.
+        commit_p50_ms: the median of the commits.
+        commit_p99_ms: 99 in a hundred commits took no longer.
+        loop_p99_ms: 99 in a hundred timers of the event loop were no later.
+        model_p50_ms: the median of the model calls that succeeded.
+        model_p99_ms: 99 in a hundred of them took no longer.
+        first_piece_p50_ms: the median of the times to the first piece of an answer.
+        errors: turns that failed, by their cause, and turns and sessions that were refused, by the reason.
+    """
+
+    at: datetime
+    turns: int
+    events: int
+    running: int
+    limit: int
+    live: int
+    waiting: int
+    commit_p50_ms: float | None
+    commit_p99_ms: float | None
+    loop_p99_ms: float | None
+    model_p50_ms: float | None
+    model_p99_ms: float | None
+    first_piece_p50_ms: float | None
+    errors: Mapping[str, int] = attrs.field(factory=dict)
+
+
+@frozen
+class History:
+    """The load of the last hour, as the process itself has kept it.
+
+    Attributes:
+        seconds: the time that each sample stands for.
+        samples: the samples, the oldest first.
+    """
+
+    seconds: float
+    samples: tuple[LoadSample, ...] = ()
 
 
 @frozen

@@ -88,6 +88,7 @@ SCOPE_OF: Final[Mapping[str, Scope | None]] = {
     "capabilities": None,
     "health": METRICS,
     "metrics": METRICS,
+    "load": METRICS,
 }
 """The scope that a principal needs for each method of `SessionService`, and for those of `RuntimeService` that clients
 may call; None needs none. A program with the runtime may always ask for its health: a server checks that scope."""

@@ -13,7 +13,7 @@ from warren.health import AccessHealth, LoopHealth, McpHealth, MemoryHealth, Pro
 from warren.inputs import Input
 from warren.keywords import keywords_of
 from warren.memory import MemoryHit
-from warren.metrics import Metrics
+from warren.metrics import History, Metrics
 from warren.options import SessionRequest, TurnRequest
 from warren.peers import PeerInfo, PeerMessage
 from warren.principals import Principal
@@ -541,6 +541,14 @@ class RuntimeService(SessionService, Protocol):
 
     def statistics(self) -> RuntimeStatistics:
         """Return the figures of the runtime at this moment. Never waits; takes about 1 ms for each 1,000 sessions."""
+        ...
+
+    def load(self) -> History:
+        """Return the load of the last hour, a sample for every ten seconds since the start. Never waits.
+
+        Raises:
+            PermissionDeniedError: if the principal does not have the scope `metrics:read`.
+        """
         ...
 
     def metrics(self) -> Metrics:

@@ -52,7 +52,14 @@ def test_every_error_is_met_on_every_surface(surface: Surface) -> None:
 def test_every_operation_is_used() -> None:
     """Each operation of the service is part of a scenario or of the bad input."""
     used = frozenset[str]().union(*(row.uses for row in SCENARIOS)) | {bad.operation for bad in BAD}
-    assert SURFACES[1].can <= used | {OPTIONS, COMPACTION_OPTIONS, "config/get", "health", "metrics/get"}
+    assert SURFACES[1].can <= used | {
+        OPTIONS,
+        COMPACTION_OPTIONS,
+        "config/get",
+        "health",
+        "metrics/get",
+        "metrics/history",
+    }
 
 
 def test_the_daily_choice_leaves_no_pair_out() -> None:

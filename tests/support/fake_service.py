@@ -28,7 +28,7 @@ from warren.errors import (
 from warren.events import Envelope, Event, FailureCause, RunCompleted, RunFailed, RunStarted, TextDelta
 from warren.inputs import Input
 from warren.memory import MemoryHit
-from warren.metrics import Metric, Metrics, Series
+from warren.metrics import History, Metric, Metrics, Series
 from warren.peers import PeerInfo
 from warren.principals import LOCAL, Principal
 from warren.records import CompactionEntry, Lifecycle, SessionRecord
@@ -478,6 +478,9 @@ class FakeService(RuntimeService):
         health = self.health()
         readers = sum(each.events.subscriptions for each in self.sessions.values())
         return RuntimeStatistics(health.live_sessions, health.running_turns, subscriptions=readers)
+
+    def load(self) -> History:
+        return History(10.0)
 
     def metrics(self) -> Metrics:
         return Metrics((Metric("warren_sessions_live", "gauge", "", series=(Series((), len(self.sessions)),)),))

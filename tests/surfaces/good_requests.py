@@ -21,7 +21,15 @@ PARAMS: Final[Mapping[str, Mapping[str, Any]]] = {
     "tools/register": {"tools": [{"name": "look", "description": "", "input_schema": {"type": "object"}}]},
 }
 """The parameters of methods; those that are not here name a session at most."""
-BARE: Final = ("initialized", "session/unwatch", "capabilities/get", "config/get", "health", "metrics/get")
+BARE: Final = (
+    "initialized",
+    "session/unwatch",
+    "capabilities/get",
+    "config/get",
+    "health",
+    "metrics/get",
+    "metrics/history",
+)
 
 
 def request(method: str, params: Any, number: object = 7) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from warren.fields import FieldValueError
 from warren.inputs import Input
 from warren.keywords import keywords_of, made
 from warren.memory import MemoryHit
-from warren.metrics import Metrics
+from warren.metrics import History, Metrics
 from warren.options import SessionRequest, TurnRequest, given
 from warren.peers import PeerInfo, PeerMessage
 from warren.principals import LOCAL, Principal
@@ -395,6 +395,10 @@ class RemoteService(SessionService):
     async def health(self) -> Health:
         """Return the health of the runtime behind the server."""
         return await self._ask(Health, "health", {}, repeatable=True)
+
+    async def load(self) -> History:
+        """Return the load of the last hour of the process behind the server."""
+        return await self._ask(History, "metrics/history", {}, repeatable=True)
 
     async def metrics(self) -> Metrics:
         """Return the metrics of the runtime behind the server."""

@@ -25,7 +25,7 @@ from warren.events import Envelope, SessionMoved
 from warren.inputs import Input
 from warren.keywords import keywords_of, made, of_value
 from warren.memory import MemoryHit
-from warren.metrics import Metrics
+from warren.metrics import History, Metrics
 from warren.nodes import Node
 from warren.peers import PeerInfo, PeerMessage
 from warren.principals import Principal
@@ -297,6 +297,10 @@ class _Sessions(RuntimeService):
     def statistics(self) -> RuntimeStatistics:
         """See RuntimeService."""
         return self._local.statistics()
+
+    def load(self) -> History:
+        """See RuntimeService. It is that of this process."""
+        return self._local.load()
 
     def metrics(self) -> Metrics:
         """See RuntimeService."""

@@ -62,4 +62,5 @@ ROUTES: Final = (
     RestRoute("GET", "/config", METHODS["config/get"]),
     RestRoute("GET", "/health", METHODS["health"], failed=503),
     RestRoute("GET", "/metrics.json", METHODS["metrics/get"]),
+    RestRoute("GET", "/metrics/history", METHODS["metrics/history"]),
 )

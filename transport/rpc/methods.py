@@ -7,7 +7,7 @@ import attrs
 
 from warren import codec
 from warren.errors import InvalidParamsError
-from warren.metrics import Metrics
+from warren.metrics import History, Metrics
 from warren.options import SessionRequest, TurnRequest, given
 from warren.peers import PeerMessage
 from warren.principals import Principal
@@ -238,6 +238,10 @@ async def _health(host: Host, _caller: Caller, _params: NoParams) -> Health:
 async def _metrics(host: Host, _caller: Caller, _params: NoParams) -> Metrics:
     own = host.service.metrics()
     return own if host.metrics is None else await host.metrics(own)
+
+
+async def _history(host: Host, _caller: Caller, _params: NoParams) -> History:
+    return host.service.load()
 
 
 async def _register(_host: Host, caller: Caller, params: RegisterTools) -> Registered:
@@ -471,6 +475,14 @@ _TABLE: Final[tuple[Method[Any, Any], ...]] = (
     Method("config/get", NoParams, Settings, _config, "Show the settings, without secrets.", waits=False),
     Method("health", NoParams, Health, _health, "Show the health of the runtime.", waits=False),
     Method("metrics/get", NoParams, Metrics, _metrics, "Show the metrics of the runtime.", waits=False),
+    Method(
+        "metrics/history",
+        NoParams,
+        History,
+        _history,
+        "Show the load of the last hour of this process, a sample for every ten seconds.",
+        bulky=True,
+    ),
 )
 
 METHODS: Final[Mapping[str, Method[Any, Any]]] = {method.name: method for method in _TABLE}

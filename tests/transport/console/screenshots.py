@@ -127,6 +127,11 @@ def _health(page: Page, served: Gateway, _found: dict[str, str]) -> None:
     expect(page.get_by_text("Turns that run").first).to_be_visible()
 
 
+def _load(page: Page, served: Gateway, _found: dict[str, str]) -> None:
+    page.goto(f"{served.url}#/load")
+    expect(page.locator(".chart canvas")).to_have_count(6)
+
+
 def _new(page: Page, served: Gateway, found: dict[str, str]) -> None:
     _list(page, served, found)
     page.get_by_role("button", name="New session").click()
@@ -142,6 +147,7 @@ SCREENS: Final = {
     "context": _context,
     "events": _events,
     "health": _health,
+    "load": _load,
     "new": _new,
 }
 

@@ -379,6 +379,7 @@ def test_every_screen_is_accessible(served: Gateway, watched: Watched) -> None:
         ("run_completed", ("session", session_id, "events")),
         ("left the context", ("memory",)),
         ("Turns that run", ("health",)),
+        ("As numbers", ("load",)),
         ("Plan a burrow", ()),
     )
     for words, parts in places:

@@ -102,6 +102,7 @@ def test_the_table_has_the_contracts_methods() -> None:
         "config/get",
         "health",
         "metrics/get",
+        "metrics/history",
     ]
     for name, method in METHODS.items():
         assert method.name == name

@@ -4,6 +4,7 @@ import { Connection } from "./connection.js";
 import { Create } from "./create.js";
 import { Health } from "./health.js";
 import { List } from "./list.js";
+import { Load } from "./load.js";
 import { Memory } from "./memory.js";
 import { Dialog, useChanges, useKeys } from "./parts.js";
 import { go, linkTo, useRoute } from "./route.js";
@@ -19,9 +20,9 @@ function App() {
   const [creating, setCreating] = useState(false);
   const [helping, setHelping] = useState(false);
   const create = () => setCreating(true);
-  useKeys({ "?": () => setHelping(true), s: () => go(), m: () => go("memory"), h: () => go("health") });
+  useKeys({ "?": () => setHelping(true), s: () => go(), m: () => go("memory"), l: () => go("load"), h: () => go("health") });
   useEffect(() => document.getElementById("main")?.focus({ preventScroll: true }), [parts.join("/")]);
-  const places = [["Sessions", []], ["Memory", ["memory"]], ["Store and nodes", ["health"]]];
+  const places = [["Sessions", []], ["Memory", ["memory"]], ["Load", ["load"]], ["Store and nodes", ["health"]]];
   const here = parts[0] === "session" ? undefined : parts[0];
   return html`
     <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById("main")?.focus(); }}>Skip to the content</a>
@@ -37,6 +38,7 @@ function App() {
       : connection.opened === 0 ? html`<main class="screen" id="main"><p class="quiet" role="status">${connection.state === "lost" ? "The gateway cannot be reached. It is tried again." : "Connecting…"}</p></main>`
       : parts[0] === "session" && parts[1] ? html`<${Session} connection=${connection} rows=${rows} id=${parts[1]} part=${parts[2]} />`
       : parts[0] === "memory" ? html`<${Memory} connection=${connection} query=${query} />`
+      : parts[0] === "load" ? html`<${Load} connection=${connection} />`
       : parts[0] === "health" ? html`<${Health} connection=${connection} />`
       : html`<${List} connection=${connection} rows=${rows} query=${query} create=${create} />`}
     ${creating && html`<${Create} connection=${connection} rows=${rows} close=${() => setCreating(false)} />`}
@@ -98,7 +100,7 @@ function SignIn() {
 function Keyboard({ close }) {
   const [off, setOff] = useState(localStorage.getItem("warren.keys") === "off");
   const keys = [["/", "to the text of the filter"], ["n", "new session"], ["j, k or ↓, ↑", "next, previous row"], ["x", "choose the row"], ["o or Enter", "open the row"],
-    ["i", "write to the session"], ["!", "interrupt the running turn"], ["c", "the session's context, or its conversation"], ["u or s", "all sessions"], ["m", "memory"], ["h", "store and nodes"], ["?", "this list"], ["Esc", "leave a text or a dialog"]];
+    ["i", "write to the session"], ["!", "interrupt the running turn"], ["c", "the session's context, or its conversation"], ["u or s", "all sessions"], ["m", "memory"], ["l", "load"], ["h", "store and nodes"], ["?", "this list"], ["Esc", "leave a text or a dialog"]];
   return html`<${Dialog} title="Keyboard" close=${close}>
     <dl class="keys">${keys.map(([key, what]) => html`<div><dt><kbd>${key}</kbd></dt><dd>${what}</dd></div>`)}</dl>
     <label class="check"><input type="checkbox" checked=${!off} onChange=${(event) => { localStorage.setItem("warren.keys", event.target.checked ? "on" : "off"); setOff(!event.target.checked); }} /> Single keys work</label>

@@ -1,6 +1,7 @@
 // What the model sees of a session now, by part, as the gateway counts it.
 import { html } from "./vendor/preact.js";
 import { count, plural } from "./format.js";
+import { modelName } from "./list.js";
 import { Failure, Loading, useLoaded } from "./parts.js";
 import { Message } from "./turn.js";
 
@@ -15,7 +16,7 @@ export function Context({ connection, id, version }) {
   const share = (size) => `${((100 * size) / (window || tokens || 1)).toFixed(1)} %`;
   const said = parts.map(({ name, tokens: size }) => `${PARTS[name]} ${count(size)}`);
   return html`<div class="context scroll" tabindex="0" aria-label="Context">
-    <p>About <b>${count(tokens)}</b> ${window ? html`of <b>${count(window)}</b> tokens in the window of ${model}` : html`tokens; the window of ${model} is not known`}.
+    <p>About <b>${count(tokens)}</b> ${window ? html`of <b>${count(window)}</b> tokens in the window of ${modelName(model)}` : html`tokens; the window of ${modelName(model)} is not known`}.
       ${window ? html` <span class=${tokens > room ? "bad" : "quiet"}>${tokens > room ? "The next request has no room: the context will be compacted, or refused." : `${count(Math.max(0, room - tokens))} are left before the answer's share.`}</span>` : ""}</p>
     <div class="bar" role="img" aria-label=${[...said, ...(free ? [`free ${count(free)}`] : [])].join(", ")}>
       ${parts.map(({ name, tokens: size }) => html`<span class=${name} style=${{ flexGrow: size }}></span>`)}${free > 0 && html`<span class="free" style=${{ flexGrow: free }}></span>`}</div>

@@ -6,7 +6,6 @@ import { go, linkTo, putQuery } from "./route.js";
 import { STATES, fitting, stateOf } from "./rows.js";
 
 const OVERSCAN = 8;
-const TABS = { waiting: "To approve" };
 
 export function List({ connection, rows, query, create }) {
   useTitle("Sessions");
@@ -65,7 +64,7 @@ export function List({ connection, rows, query, create }) {
     </div>
     <div class="filters" role="search">
       <div class="tabs" role="group" aria-label="State">
-        ${[["", "Current"], ...Object.entries(STATES).map(([state, name]) => [state, TABS[state] ?? name])].map(([state, name]) => html`<button aria-pressed=${filter.state === state} onClick=${() => change({ state })}>${name} <span class="number">${compact(counts[state] ?? 0)}</span></button>`)}
+        ${[["", "Current"], ...Object.entries(STATES)].map(([state, name]) => html`<button aria-pressed=${filter.state === state} onClick=${() => change({ state })}>${name} <span class="number">${compact(counts[state] ?? 0)}</span></button>`)}
       </div>
       <input ref=${search} type="search" placeholder="Title, id, label…  ( / )" aria-label="Text" value=${filter.text} onInput=${(event) => change({ text: event.target.value })} />
       <select aria-label="Model" value=${filter.model} onChange=${(event) => change({ model: event.target.value })}>

@@ -13,7 +13,7 @@ export function stateOf(row) {
   return row.lifecycle === "live" ? "idle" : "stored";
 }
 
-export const STATES = { waiting: "Waits for approval", running: "Running", idle: "Idle", stored: "Stored", archived: "Archived" };
+export const STATES = { waiting: "To approve", running: "Running", idle: "Idle", stored: "Stored", archived: "Archived" };
 
 /**
  * The rows by their ids. While somebody looks at them the gateway tells which ones change; the whole list is read once,

@@ -4,12 +4,13 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { buildSync } from "esbuild";
 
 const OUT = "../static/vendor";
-const BUNDLES = { "preact.js": ["preact", "htm"], "marked.js": ["marked"] };
+const BUNDLES = { "preact.js": ["preact", "htm"], "marked.js": ["marked"], "uplot.js": ["uplot"], "uplot.css": ["uplot"] };
+const ENTRIES = { "uplot.css": "node_modules/uplot/dist/uPlot.min.css" };
 const lock = JSON.parse(readFileSync("package-lock.json", "utf8")).packages;
 const files = {};
 for (const [name, packages] of Object.entries(BUNDLES)) {
   const banner = `/* ${packages.map((each) => `${each} ${lock[`node_modules/${each}`].version}, ${lock[`node_modules/${each}`].license}`).join("; ")} */`;
-  buildSync({ entryPoints: [name], outfile: `${OUT}/${name}`, bundle: true, minify: true, format: "esm", target: "es2022", legalComments: "none", banner: { js: banner } });
+  buildSync({ entryPoints: [ENTRIES[name] ?? name], outfile: `${OUT}/${name}`, bundle: true, minify: true, format: "esm", target: "es2022", legalComments: "none", banner: { js: banner } });
   files[name] = {
     sha256: createHash("sha256").update(readFileSync(`${OUT}/${name}`)).digest("hex"),
     packages: Object.fromEntries(packages.map((each) => {
