@@ -14,6 +14,8 @@ import trio
 from warren import codec
 from warren.errors import StoreError
 from warren.memory import Progress
+from warren.storage.ledger import COLUMNS as COLUMNS_OF_LEDGER
+from warren.storage.ledger import KEY
 from warren.storage.rows import COLUMNS, COMPACTION
 from warren.values import frozen
 
@@ -54,6 +56,7 @@ TABLES: Final = (
     _table("inbox", "session, number, id, key, starts, body, outcome", "body"),
     _table("creations", "tenant, key, session, params", "params"),
     _table("erasures", "session_id", "session_id"),
+    _table("usage", f"{KEY}, {COLUMNS_OF_LEDGER}", "model"),
 )
 
 # The texts of a memory; `terms` are hexadecimal. All else that searches need is made of them, the

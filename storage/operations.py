@@ -12,6 +12,7 @@ from typing import Final, Generic, TypeVar
 from warren.creation import Creation
 from warren.inputs import Input, Numbered
 from warren.journal import LogItem
+from warren.ledger import Charge
 from warren.principals import LOCAL
 from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord
 from warren.requests import ForkRequest
@@ -83,6 +84,7 @@ class Commit(Operation[None]):
         lease: the lease under which the session is written.
         inputs: the inputs that the turn took, with its outcome.
         creation: the key under which the session is created; on its first commit only.
+        charges: entries for the ledger that are stored with it, in the hour of the record's `updated_at`.
         hurried: whether the lock of another process is waited for a moment only: the caller has waited for it before.
     """
 
@@ -93,6 +95,7 @@ class Commit(Operation[None]):
     lease: Lease = FIRST
     inputs: InputOutcome = NOTHING
     creation: Creation | None = None
+    charges: tuple[Charge, ...] = ()
     hurried: bool = False
 
     @property

@@ -1,11 +1,13 @@
 """The interface of a store: a home of sessions, their messages, their events and their inboxes."""
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Protocol
 
 from warren.creation import Created
 from warren.errors import WarrenError
 from warren.inputs import Numbered
+from warren.ledger import By, Figures
 from warren.nodes import Announcement, Node
 from warren.records import MessageRow, SessionRecord
 from warren.storage.operations import Operation
@@ -159,6 +161,12 @@ class Store(Protocol):
         """Tell whether a peer's input waits for a session, or is in its conversation as a text that begins so."""
         ...
 
+    async def usage(
+        self, by: By, since: datetime | None = None, until: datetime | None = None
+    ) -> Mapping[str, Figures]:
+        """Return the figures of the ledger of all tenants together; see `TenantReads.usage`."""
+        ...
+
     async def erasures(self) -> Rows[str]:
         """Return the deleted sessions of which something may be left elsewhere."""
         ...
@@ -240,4 +248,26 @@ class TenantReads(Protocol):
 
     async def stored_bytes(self) -> int:
         """Return the bytes of all messages and events. Trap: it takes the longer the more there are."""
+        ...
+
+    async def usage(
+        self, by: By, since: datetime | None = None, until: datetime | None = None
+    ) -> Mapping[str, Figures]:
+        """Return the figures of the ledger, summed by a group, by their keys.
+
+        By `session` and `label`, the figures are those of the sessions that are stored, whole: `since` and `until` do
+        not count then. The key of a label is its name and value, as in `team=red`.
+
+        Args:
+            by: the group.
+            since: the beginning of the first hour that counts; None for all from the beginning on.
+            until: the beginning of the first hour that no longer counts; None for all up to now.
+        """
+        ...
+
+    async def tokens_since(self, hour: datetime) -> int:
+        """Return the input and output tokens that the ledger has since the hour of a time, this hour included.
+
+        It reads a row for each hour, model and process, by the primary key.
+        """
         ...

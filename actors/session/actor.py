@@ -464,7 +464,8 @@ class SessionActor:
             self._perform(machine.step(Signal.NOT_BEGUN))
             return
         try:
-            plan = plan_of(message, self.conversation.known, self.shared, self.comms, self.host_objects)
+            known, charges = self.conversation.known, self.conversation.charges
+            plan = plan_of(message, known, self.shared, self.comms, self.host_objects, charges=charges)
         except WarrenError as exc:
             exc.session_id = self.session_id
             if waiting is None:
@@ -533,7 +534,7 @@ class SessionActor:
                 record = outcome.record_after(
                     turn.record, conversation.known, terminal, self.log.last_seq, conversation.context.end
                 )
-                committed = await conversation.commit(record, terminal, ending)
+                committed = await conversation.commit(record, terminal, ending, turn.plan.choice.model)
         finally:
             self.mailbox.busy = None
             working_for.reset(between)

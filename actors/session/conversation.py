@@ -5,6 +5,8 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from warren.actors.eventlog import EventLog
 from warren.actors.session.ending import Ending
 from warren.actors.session.inbox import Inbox
@@ -14,6 +16,7 @@ from warren.creation import Creation
 from warren.errors import AgentError, LeasedError, StoreError, WarrenError
 from warren.events import Envelope, RunFailed
 from warren.forking import relabelled
+from warren.ledger import Charge
 from warren.messages import SystemMessage
 from warren.records import CompactionEntry, MessageRow, SessionRecord
 from warren.storage import (
@@ -68,6 +71,7 @@ class Conversation:
             until it is loaded.
         lease: the right of this process to write the session. None if the process has to ask for it, as the store may
             have a newer record.
+        charges: entries that the store's ledger does not have yet.
     """
 
     log: EventLog
@@ -75,6 +79,7 @@ class Conversation:
     inbox: Inbox
     record: SessionRecord | None = None
     lease: Lease | None = None
+    charges: list[Charge] = attrs.field(factory=list)
     _lapses: int = 0
     _locked: bool = False  # whether the newest turn was refused because another process kept the store locked
     _labelled: int = 0  # the number of the store's change that the labels are of
@@ -189,13 +194,16 @@ class Conversation:
                     await self.acquire()
                     record = self.known.changed(last_seq=self.log.last_seq)
                     events, lease = self.log.unstored(None), self._lease()
-                    await self.storage.write(Commit(record, (), events, lease=lease, hurried=self._locked))
+                    charges = tuple(self.charges)
+                    commit = Commit(record, (), events, lease=lease, charges=charges, hurried=self._locked)
+                    await self.storage.write(commit)
                 except WarrenError as exc:
                     # A storage actor that crashed has restarted by the second try. A full or locked store would only
                     # hold up the end of the session.
                     if exc.cause != "crash":
                         return
                 else:
+                    self.charges.clear()
                     self.keep(record)
                     self.log.stored()
 
@@ -210,6 +218,8 @@ class Conversation:
     def _begin(self, record: SessionRecord) -> None:
         self.log.begin(record.last_seq)
         self.record, self._context = record, None
+        # Nobody knows whether the newest commit came to be: the ledger has what this record has.
+        self.charges.clear()
 
     def _take_lease(self, lease: Lease) -> None:
         self.lease = lease
@@ -236,7 +246,9 @@ class Conversation:
         last_seq = self.log.last_seq if terminal is None else terminal.seq
         self.record = record.changed(turn_open=False, turns=record.turns + 1, last_seq=last_seq)
         try:
-            await self.storage.write(Commit(self.record, (), self.log.unstored(terminal), lease=self._lease()))
+            ended = (Charge(record.model, turns=1),)
+            events = self.log.unstored(terminal)
+            await self.storage.write(Commit(self.record, (), events, lease=self._lease(), charges=ended))
         except StoreError as exc:
             if not await self._stored_after_all(exc, self.record):
                 raise
@@ -260,20 +272,25 @@ class Conversation:
         same = record.labels is labels and record.title == title
         self.record = record if same else record.changed(labels=labels, title=title)
 
-    async def commit(self, record: SessionRecord, terminal: Envelope | None, ending: Ending) -> Committed:
+    async def commit(self, record: SessionRecord, terminal: Envelope | None, ending: Ending, model: str) -> Committed:
         """Store a turn that has ended: its record, messages and events, and its ending for the inputs that it took.
 
         Changes nothing here: the loop does, by `keep` or `roll_back`.
         """
         self._locked = False
         try:
-            await self._write(record, self.known.message_count, terminal, ending=ending)
+            turns = () if terminal is None else (Charge(model, turns=1),)
+            await self._write(record, self.known.message_count, terminal, ending=ending, turns=turns)
         except StoreError as exc:
             self._locked = exc.cause == "locked"
             lost = exc.cause in ("crash", "conflict", "lease_lost")
-            return Committed(None if await self._stored_after_all(exc, record) else exc, lost)
+            if not await self._stored_after_all(exc, record):
+                return Committed(exc, lost)
+            self.charges.clear()
+            return Committed(None, lost)
         except WarrenError as exc:
             return Committed(exc, lease_lost=True)
+        self.charges.clear()
         return COMMITTED
 
     def roll_back(self, record: SessionRecord) -> None:
@@ -302,6 +319,7 @@ class Conversation:
         except StoreError as exc:
             if not await self._stored_after_all(exc, record):
                 raise
+        self.charges.clear()
         self.inbox.keep_taken()
         self.keep(record)
 
@@ -314,13 +332,15 @@ class Conversation:
         *,
         ending: Ending | None = None,
         creation: Creation | None = None,
+        turns: tuple[Charge, ...] = (),
     ) -> None:
         """Commit the record, the messages from position `first` on, the events with a last one, and a new head."""
         bodies = self.context.since(first)
         rows = tuple(MessageRow(first + index, record.updated_at, body) for index, body in enumerate(bodies))
         inputs = self.inbox.outcome(ending)
         events = self.log.unstored(last)
-        await self.storage.write(Commit(record, rows, events, compaction, self._lease(), inputs, creation))
+        charges = (*self.charges, *turns)
+        await self.storage.write(Commit(record, rows, events, compaction, self._lease(), inputs, creation, charges))
 
     def _lease(self) -> Lease:
         return self.lease or FIRST

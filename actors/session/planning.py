@@ -16,6 +16,7 @@ from warren.compaction.config import CompactionConfig
 from warren.compaction.policy import compactor_of
 from warren.errors import AgentError, InvalidParamsError, SessionNotFoundError
 from warren.fields import encodable
+from warren.ledger import Charge
 from warren.options import NO_OPTIONS, TurnOptions
 from warren.records import SessionRecord
 from warren.tools import Tool
@@ -25,9 +26,15 @@ logger: Final = logging.getLogger("warren.compaction")
 
 
 def plan_of(
-    message: StartTurn | Compact, record: SessionRecord, shared: Shared, comms: Comms, host_objects: HostObjects
+    message: StartTurn | Compact,
+    record: SessionRecord,
+    shared: Shared,
+    comms: Comms,
+    host_objects: HostObjects,
+    *,
+    charges: list[Charge],
 ) -> TurnPlan:
-    """Return the plan of a session's next turn.
+    """Return the plan of a session's next turn; `charges` gets the tokens of its calls.
 
     Raises:
         SessionNotFoundError: if the session is archived.
@@ -66,6 +73,7 @@ def plan_of(
         compaction=_compaction_of(record, shared, host_objects, window),
         output=asked.output(session),
         counters=shared.counters,
+        charges=charges,
     )
 
 

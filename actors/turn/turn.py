@@ -33,6 +33,7 @@ from warren.events import (
 )
 from warren.fields import encodable
 from warren.inputs import Input
+from warren.ledger import Charge
 from warren.messages import (
     AssistantMessage,
     ContextMessage,
@@ -74,6 +75,7 @@ class TurnPlan:
         compaction: the settings of compaction; None if it is off.
         output: the schema of the answer; None if it stays a text.
         counters: what the sessions of the runtime count for the metrics.
+        charges: gets the tokens of each call, until they are stored in the ledger.
     """
 
     prompt: str | None
@@ -89,11 +91,17 @@ class TurnPlan:
     compaction: CompactionPlan | None
     output: OutputWish | None
     counters: Counters
+    charges: list[Charge] = attrs.field(factory=list)
 
     @property
     def choice(self) -> ModelChoice:
         """The model that is called unless another one takes over."""
         return self.route.candidates[0].choice
+
+    def charge(self, usage: Usage) -> None:
+        """Charge the tokens of a call of the current model of the route."""
+        self.meter.charge(usage)
+        self.charges.append(Charge(self.route.current.choice.model, usage))
 
 
 @define(eq=False)
@@ -148,7 +156,7 @@ class Turn:
         plan, record = self.plan, self.record
         # A summary is asked for without tools, so in a session with tools its request begins like no other.
         cache = "off" if plan.tools else plan.options.prompt_cache
-        book, commit = plan.meter.charge, self.commit_compaction
+        book, commit = plan.charge, self.commit_compaction
         summarising = SummaryCall(
             plan.route, plan.retry, self.emit, book, commit, record.session_id, cache, plan.counters
         )
@@ -286,7 +294,7 @@ class Turn:
             session_id=self.record.session_id,
         )
         plan.meter.charge(steps=1)
-        return await ask_aside(plan.route, request, plan.retry, self.emit, plan.meter.charge, counters=plan.counters)
+        return await ask_aside(plan.route, request, plan.retry, self.emit, plan.charge, counters=plan.counters)
 
     def _tokens_left(self) -> int | None:
         """Return the tokens that the budgets leave for the next answer, by an estimate of its input; at least one."""
@@ -310,14 +318,14 @@ class Turn:
             session_id=self.record.session_id,
         )
         plan.meter.charge(steps=1)
-        self._call = ModelCall(self.emit, plan.meter.charge, plan.retry, plan.counters)
+        self._call = ModelCall(self.emit, plan.charge, plan.retry, plan.counters)
         try:
             reply = await self._call.run(plan.route, request)
         except ProviderError as exc:
             self._refused = exc.refuses_request
             raise
         self._step_usage = reply.usage
-        plan.meter.charge(self._step_usage)
+        plan.charge(self._step_usage)
         self.keeper.last_input_tokens = reply.usage.input_tokens
         message = with_unique_calls(reply.message)
         self._accept(message)

@@ -15,11 +15,13 @@ from warren.creation import Created
 from warren.errors import StoreError, WarrenError
 from warren.forking import forked, relabelled
 from warren.inputs import Numbered
+from warren.ledger import By, Figures
 from warren.messages import ContextMessage, UserMessage
 from warren.nodes import Announcement, Node
 from warren.records import MessageRow, SessionRecord
 from warren.storage.ephemeral.sessions import EphemeralSession
-from warren.storage.ephemeral.tenant import EphemeralTenant, rows_of
+from warren.storage.ephemeral.tenant import EphemeralTenant, rows_of, sums_by
+from warren.storage.ledger import Key, sums_of
 from warren.storage.membership import SECRET_BYTES, node_of, now, status_text
 from warren.storage.operations import (
     Archive,
@@ -69,6 +71,7 @@ class EphemeralStore:
         factory=dict
     )  # for readers that are behind as the session ends
     _ended_rows: int = 0
+    _ledger: dict[Key, Figures] = attrs.field(factory=dict)
     _last_input: int = 0
     _changes: int = 0
     _closed: bool = False
@@ -166,7 +169,14 @@ class EphemeralStore:
             session.compactions.append(operation.compaction)
         if operation.inputs.numbers:
             session.inbox.store_outcome(operation.inputs)
+        if operation.charges:
+            self._charge(operation)
         self._changes += 1
+
+    def _charge(self, operation: Commit) -> None:
+        for key, figures in sums_of((operation,)).items():
+            known = self._ledger.get(key)
+            self._ledger[key] = figures if known is None else known + figures
 
     def _check_commit(self, operation: Commit, session: EphemeralSession | None) -> None:
         """Raise the refusal of a commit: it changes nothing."""
@@ -295,7 +305,7 @@ class EphemeralStore:
 
     def of(self, tenant: str) -> EphemeralTenant:
         """See Store."""
-        parts = (self._checkpoint, self._sessions, self._names, self._created, self._ended, self._node)
+        parts = (self._checkpoint, self._sessions, self._names, self._created, self._ended, self._node, self._ledger)
         return EphemeralTenant(tenant, *parts)
 
     async def load(self, session_id: str) -> StoredSession | None:
@@ -354,6 +364,11 @@ class EphemeralStore:
         newest_first = map(session.message, reversed(range(len(session.bodies))))
         texts = (each.content for each in newest_first if isinstance(each, UserMessage | ContextMessage))
         return any(text.startswith(beginning) for text in texts)
+
+    async def usage(self, by: By, since: datetime | None = None, until: datetime | None = None) -> dict[str, Figures]:
+        """See Store."""
+        await self._checkpoint()
+        return sums_by(by, self._ledger, [each.record for each in self._sessions.values()], since, until)
 
     async def erasures(self) -> Rows[str]:
         """See Store."""

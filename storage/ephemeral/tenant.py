@@ -1,17 +1,21 @@
 """The reads of an in-memory store for the callers of one tenant."""
 
 import heapq
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TypeVar
 
 import attrs
 
 from warren.creation import FIRST_PROMPT, Created
 from warren.inputs import Numbered
+from warren.ledger import OF_SESSIONS, By, Figures, figures_of, hour_of, keys_of
 from warren.nodes import Node
 from warren.records import SessionRecord
 from warren.storage.ephemeral.sessions import EphemeralSession
+from warren.storage.ledger import Key, added, key_in
 from warren.storage.results import Lost, Rows, StoredPage
+from warren.storage.rows import microseconds
 from warren.values import frozen
 
 R = TypeVar("R")
@@ -28,6 +32,7 @@ class EphemeralTenant:
     _created: Mapping[tuple[str, str], Created]
     _ended: Mapping[str, tuple[str, str | None]]
     _node: Callable[[], Node]
+    _ledger: Mapping[Key, Figures]
 
     async def has(self, session_id: str) -> bool:
         """See TenantReads."""
@@ -108,6 +113,21 @@ class EphemeralTenant:
         await self._checkpoint()
         return sum(each.bytes for each in self._sessions.values() if each.record.tenant == self.tenant)
 
+    async def usage(self, by: By, since: datetime | None = None, until: datetime | None = None) -> dict[str, Figures]:
+        """See TenantReads."""
+        await self._checkpoint()
+        ledger = {key: figures for key, figures in self._ledger.items() if key[0] == self.tenant}
+        records = [each.record for each in self._sessions.values() if each.record.tenant == self.tenant]
+        return sums_by(by, ledger, records, since, until)
+
+    async def tokens_since(self, hour: datetime) -> int:
+        """See TenantReads."""
+        await self._checkpoint()
+        first = microseconds(hour_of(hour))
+        return sum(
+            each.tokens for (tenant, at, _), each in self._ledger.items() if tenant == self.tenant and at >= first
+        )
+
     def _session(self, session_id: str) -> EphemeralSession | None:
         session = self._sessions.get(session_id)
         return session if session is not None and session.record.tenant == self.tenant else None
@@ -116,6 +136,31 @@ class EphemeralTenant:
 def rows_of(found: Sequence[R]) -> Rows[R]:
     """Return rows of which none is damaged."""
     return Rows(found, lambda row: row, str)
+
+
+def sums_by(
+    by: By,
+    ledger: Mapping[Key, Figures],
+    records: Iterable[SessionRecord],
+    since: datetime | None,
+    until: datetime | None,
+) -> dict[str, Figures]:
+    """Return the sums of a ledger, or of sessions, by their keys; see `TenantReads.usage`."""
+    if by in OF_SESSIONS:
+        return added(_of_sessions(by, records))
+    first = None if since is None else microseconds(since)
+    end = None if until is None else microseconds(until)
+    return added(
+        (key_in(by, *key), figures)
+        for key, figures in ledger.items()
+        if (first is None or key[1] >= first) and (end is None or key[1] < end)
+    )
+
+
+def _of_sessions(by: By, records: Iterable[SessionRecord]) -> Iterator[tuple[str, Figures]]:
+    for record in records:
+        figures = figures_of(record.usage, record.turns)
+        yield from ((key, figures) for key in keys_of(by, record.session_id, record.labels))
 
 
 def _newest_first(record: SessionRecord) -> tuple[float, str]:

@@ -13,6 +13,9 @@ from warren import codec, journal
 from warren.ids import new_session_id
 from warren.principals import TENANT
 from warren.records import EventRow
+from warren.storage.ledger import COLUMNS as LEDGER
+from warren.storage.ledger import KEY as LEDGER_KEY
+from warren.storage.ledger import figures_in
 from warren.storage.membership import Status
 from warren.storage.rows import (
     COLUMNS,
@@ -31,6 +34,7 @@ from warren.storage.rows import (
     row_to_record,
     shown,
     text_in,
+    time_in,
 )
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.operations import NEXT_CHANGE
@@ -123,6 +127,16 @@ def _check_holder(row: tuple[Any, ...]) -> None:
     number_in(row[4], "leaves")
 
 
+def _check_usage(row: tuple[Any, ...]) -> None:
+    tenant, hour, model, holder, *figures = row
+    if not TENANT.fullmatch(text_in(tenant, "tenant")):
+        raise ValueError("tenant is no name of a tenant")
+    time_in(hour, "hour")
+    text_in(model, "model")
+    number_in(holder, "holder")
+    figures_in(figures)
+
+
 _OF_SESSION: Final = "holder, epoch, change, messages_from, events_after, peer"
 _BELONGS: Final = f"FROM {{}} WHERE session IN (SELECT key FROM sessions WHERE state <> {DELETED})"
 _TABLES: Final[Mapping[str, _Table]] = {
@@ -133,6 +147,7 @@ _TABLES: Final[Mapping[str, _Table]] = {
     "holders": _Table(
         raw("name, expires_at, key, status, leaves"), _check_holder, "FROM (SELECT *, NULL AS session FROM holders)"
     ),
+    "usage": _Table(raw(f"{LEDGER_KEY}, {LEDGER}"), _check_usage, "FROM (SELECT rowid, *, NULL AS session FROM usage)"),
     "sessions": _Table(
         raw(f"{COLUMNS}, {_OF_SESSION}"),
         _check_session,
@@ -174,7 +189,8 @@ def set_aside(db: apsw.Connection, folder: Path, row: BadRow) -> None:
     """Write a row to the file beside the store, and repair or remove the row; inside a transaction.
 
     A message has a stand-in, an event a marker, a summary a word that it is missing; a session's record is made of its
-    other rows, as far as they tell. An input and a dead process's entry have nothing in their place.
+    other rows, as far as they tell. An input, a row of the ledger and the entry of a dead process have nothing in their
+    place.
 
     Raises OSError and apsw.Error.
     """

@@ -8,6 +8,9 @@ from warren import codec
 from warren.creation import FIRST_PROMPT
 from warren.errors import WarrenError
 from warren.journal import row_of
+from warren.ledger import COUNTS
+from warren.storage.ledger import COLUMNS as COLUMNS_OF_LEDGER
+from warren.storage.ledger import KEY, sums_of, values_of
 from warren.storage.operations import MAX_OUTCOMES, Commit
 from warren.storage.postgres.driver import Connection, Value, array, escaped, unescaped
 from warren.storage.postgres.lease import rival
@@ -26,7 +29,9 @@ _EVENT: Final = ("text", "int8", "int8", "int8", "text", "text")
 _MOVE: Final = ("text", "int8", "int8", "int8", "int8", "int8", "text", "int8")
 _CREATION: Final = ("text", "text", "text")
 _SETTLED: Final = ("text", "int8", "text")
-_TABLES: Final = (_SESSION, _MESSAGE, _EVENT, _MOVE, _CREATION, _SETTLED)
+_CHARGE: Final = ("text", "int8", "text", *("int8" for _ in COUNTS), "numeric")
+_TABLES: Final = (_SESSION, _MESSAGE, _EVENT, _MOVE, _CREATION, _SETTLED, _CHARGE)
+_ADDED: Final = (*COUNTS, "priced")
 
 
 def _numbered() -> list[str]:
@@ -38,7 +43,7 @@ def _numbered() -> list[str]:
     return arguments
 
 
-_SESSIONS, _MESSAGES, _EVENTS, _MOVES, _CREATIONS, _SETTLEMENTS = _numbered()
+_SESSIONS, _MESSAGES, _EVENTS, _MOVES, _CREATIONS, _SETTLEMENTS, _CHARGES = _numbered()
 # `gate` fences the connection: one that was replaced after a fault writes nothing any more. It keeps its row locked to
 # the end of the transaction, so that the next connection learns for good whether this group is committed.
 # The WHERE of `saved` fences the session: a tombstone, and a session under another lease, are left alone, and then its
@@ -90,6 +95,12 @@ WITH gate AS (
             SELECT number FROM warren.inbox o WHERE o.session = s.session AND o.outcome IS NOT NULL
             ORDER BY number DESC LIMIT 1 OFFSET {MAX_OUTCOMES})
         AND NOT EXISTS (SELECT FROM settled now WHERE now.session = i.session AND now.number = i.number)
+), charged AS (
+    INSERT INTO warren.usage AS u ({KEY}, {COLUMNS_OF_LEDGER})
+    SELECT tenant, hour, model, gate.holder, {", ".join(f"sum({each})" for each in _ADDED)}
+    FROM unnest({_CHARGES}) AS given(session_id, hour, model, {COLUMNS_OF_LEDGER}) JOIN saved USING (session_id), gate
+    GROUP BY tenant, hour, model, gate.holder
+    ON CONFLICT ({KEY}) DO UPDATE SET {", ".join(f"{each} = u.{each} + excluded.{each}" for each in _ADDED)}
 ) SELECT (SELECT count(*) FROM gate), (SELECT array_to_json(array_agg(session_id)) FROM saved)
 """
 _STATE: Final = f"""
@@ -135,7 +146,7 @@ async def fenced(db: Connection, me: int, commit: Commit) -> WarrenError:
 def parameters(commits: Sequence[Commit]) -> list[Value]:
     """Return the arrays of the statement. The sessions are in order, so that two groups do not wait for each other."""
     tables: tuple[list[tuple[Value | bytes, ...]], ...] = tuple([] for _ in _TABLES)
-    sessions, messages, events, moves, creations, outcomes = tables
+    sessions, messages, events, moves, creations, outcomes, charges = tables
     for commit in sorted(commits, key=_session_id):
         record, entry, creation = commit.record, commit.compaction, commit.creation
         name = escaped(record.session_id)
@@ -154,6 +165,8 @@ def parameters(commits: Sequence[Commit]) -> list[Value]:
         if creation is not None:
             creations.append((name, escaped(creation.key), codec.encode(creation.params)))
         outcomes.extend((name, number, commit.inputs.outcome) for number in commit.inputs.numbers)
+        for (_, hour, model), figures in sums_of((commit,)).items():
+            charges.append((name, hour, escaped(model), *values_of(figures)))
     found: list[Value] = []
     for table, kinds in zip(tables, _TABLES, strict=True):
         columns = zip(*table, strict=True) if table else ((),) * len(kinds)

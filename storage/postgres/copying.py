@@ -29,17 +29,19 @@ _ORDER: Final = {
     "inbox": ("session", "number"),
     "creations": ("tenant", "key"),
     "erasures": ("session_id",),
+    "usage": ("tenant", "hour", "model", "holder"),
     "memory_sessions": ("key",),
     "memory_entries": ("id",),
 }
 _TEXTS: Final = frozenset(
     "session_id model labels title details tenant owner peer body cuts summary outcome params content terms".split()  # noqa: SIM905 - legible
 )
-_TEXT_KEYS: Final = frozenset({("inbox", "id"), ("inbox", "key"), ("creations", "key")})
+_TEXT_KEYS: Final = frozenset({("inbox", "id"), ("inbox", "key"), ("creations", "key"), ("usage", "priced")})
 # Columns that have another name or another type here, as they are read and as they are written.
 _READ: Final = {
     ("sessions", "unreleased"): "(holder IS NOT NULL)::int AS unreleased",
     ("inbox", "starts"): "starts::int AS starts",
+    ("usage", "priced"): "priced::text AS priced",
     ("memory_sessions", "forgotten"): "forgotten::int AS forgotten",
     ("memory_entries", "terms"): "encode(terms, 'hex') AS terms",
 }
@@ -48,6 +50,7 @@ _WRITTEN: Final = {("sessions", "unreleased"): "holder"}
 _VALUE: Final = {
     ("sessions", "unreleased"): "nullif(unreleased, 0) - 1",
     ("inbox", "starts"): "starts <> 0",
+    ("usage", "priced"): "priced::numeric",
     ("memory_sessions", "forgotten"): "forgotten <> 0",
     ("memory_entries", "terms"): "decode(terms, 'hex')",
 }

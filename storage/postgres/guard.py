@@ -26,6 +26,7 @@ TABLES: Final = (
     "holders",
     "memory_sessions",
     "memory_entries",
+    "usage",
 )
 """Tables that callers read; each has a policy."""
 ABSENT: Final = """\

@@ -2,6 +2,7 @@
 
 import builtins
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any, Final, Self, TypeVar
 
@@ -10,10 +11,11 @@ from psycopg import errors
 from warren.config import PostgresConfig
 from warren.errors import StoreError, WarrenError
 from warren.inputs import Numbered
+from warren.ledger import By, Figures
 from warren.nodes import Announcement, Node
 from warren.records import MessageRow, SessionRecord
 from warren.storage.operations import Operation
-from warren.storage.postgres import queries
+from warren.storage.postgres import ledger, queries
 from warren.storage.postgres.driver import Connection, LostError
 from warren.storage.postgres.faults import of_opening, translate
 from warren.storage.postgres.guard import Guard
@@ -179,6 +181,10 @@ class PostgresStore:
         """See Store."""
         query = partial(queries.was_told, session_id=session_id, input_id=input_id, source=source)
         return await self._read(partial(query, beginning=beginning))
+
+    async def usage(self, by: By, since: datetime | None = None, until: datetime | None = None) -> dict[str, Figures]:
+        """See Store."""
+        return await self._read(partial(ledger.usage, by=by, tenant=None, since=since, until=until))
 
     async def erasures(self) -> Rows[str]:
         """See Store."""

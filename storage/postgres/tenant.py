@@ -1,14 +1,16 @@
 """The reads of a store in a database for the callers of one tenant."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
 from functools import partial
 from typing import Protocol, TypeVar
 
 from warren.creation import Created
 from warren.inputs import Numbered
+from warren.ledger import By, Figures
 from warren.nodes import Node
 from warren.records import SessionRecord
-from warren.storage.postgres import queries
+from warren.storage.postgres import ledger, queries
 from warren.storage.postgres.driver import Connection
 from warren.storage.postgres.guard import Guard, Guarded
 from warren.storage.postgres.inbox import waiting
@@ -96,6 +98,14 @@ class PostgresTenant:
     async def stored_bytes(self) -> int:
         """See TenantReads. It is read without row-level security, whose conditions would be asked for each row."""
         return await self._read(partial(queries.stored_bytes, tenant=self.tenant))
+
+    async def usage(self, by: By, since: datetime | None = None, until: datetime | None = None) -> dict[str, Figures]:
+        """See TenantReads."""
+        return await self._guarded(partial(ledger.usage, by=by, tenant=self.tenant, since=since, until=until))
+
+    async def tokens_since(self, hour: datetime) -> int:
+        """See TenantReads."""
+        return await self._guarded(partial(ledger.tokens_since, tenant=self.tenant, hour=hour))
 
     async def _guarded(self, query: Callable[[Connection | Guarded], Awaitable[R]]) -> R:
         """Run a query behind row-level security."""

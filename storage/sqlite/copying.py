@@ -31,6 +31,7 @@ _ORDER: Final = {
     "inbox": ("number",),
     "creations": ("tenant", "key"),
     "erasures": ("session_id",),
+    "usage": ("rowid",),
 }
 # Columns that have another name here, as they are read and as they are written.
 _READ: Final = {("sessions", "unreleased"): "holder IS NOT NULL", ("compactions", "key"): "rowid"}

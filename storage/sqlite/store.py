@@ -3,6 +3,7 @@
 import builtins
 import sys
 from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any, Self, TypeVar
 
@@ -12,13 +13,14 @@ import trio
 from warren.config import StoreConfig
 from warren.errors import StoreError, WarrenError
 from warren.inputs import Numbered
+from warren.ledger import By, Figures
 from warren.nodes import Announcement, Node
 from warren.records import EventRow, MessageRow, SessionRecord
 from warren.storage.operations import Operation
 from warren.storage.results import Context, Held, News, Replay, Rows, StoredSession
 from warren.storage.rows import corrupt
 from warren.storage.runner import Runner, thread_runner
-from warren.storage.sqlite import queries
+from warren.storage.sqlite import ledger, queries
 from warren.storage.sqlite.database import answer
 from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE, open_reader, open_writer
 from warren.storage.sqlite.handover import handed_over, news
@@ -155,6 +157,10 @@ class SqliteStore:
         with trio.CancelScope(shield=True):
             secret = await self._writing.run(Writer.secret)
         return secret  # noqa: RET504 - as in `write`
+
+    async def usage(self, by: By, since: datetime | None = None, until: datetime | None = None) -> dict[str, Figures]:
+        """See Store."""
+        return await self._read(partial(ledger.usage, by=by, tenant=None, since=since, until=until))
 
     async def erasures(self) -> Rows[str]:
         """See Store."""

@@ -1,6 +1,7 @@
 """The reads of a store in a file for the callers of one tenant."""
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
@@ -8,10 +9,11 @@ import apsw
 
 from warren.creation import Created
 from warren.inputs import Numbered
+from warren.ledger import By, Figures
 from warren.nodes import Node
 from warren.records import SessionRecord
 from warren.storage.results import Lost, Rows, StoredPage
-from warren.storage.sqlite import queries
+from warren.storage.sqlite import ledger, queries
 from warren.storage.sqlite.inbox import named, waiting
 from warren.storage.sqlite.lease import Holder
 from warren.values import frozen
@@ -90,6 +92,14 @@ class SqliteTenant:
     async def stored_bytes(self) -> int:
         """See TenantReads."""
         return await self._read(partial(queries.stored_bytes, tenant=self.tenant))
+
+    async def usage(self, by: By, since: datetime | None = None, until: datetime | None = None) -> dict[str, Figures]:
+        """See TenantReads."""
+        return await self._read(partial(ledger.usage, by=by, tenant=self.tenant, since=since, until=until))
+
+    async def tokens_since(self, hour: datetime) -> int:
+        """See TenantReads."""
+        return await self._read(partial(ledger.tokens_since, tenant=self.tenant, hour=hour))
 
     async def _of(self, session_id: str, query: Callable[..., R]) -> R:
         """Run a query about a session, or about an id that nobody has if the session is not the tenant's."""

@@ -11,6 +11,7 @@ from warren.errors import StoreError, WarrenError
 from warren.nodes import Announcement
 from warren.storage.membership import SECRET_BYTES, secret_of
 from warren.storage.operations import Commit, Operation
+from warren.storage.sqlite import ledger
 from warren.storage.sqlite.apply import apply
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.database import close_writer, impatient, transaction
@@ -107,7 +108,10 @@ class Writer:
         if self.holder.key is None:
             self._register()
         with transaction(self._db, SESSION_STORE):
-            return [self._outcome(operation) for operation in operations]
+            outcomes = [self._outcome(operation) for operation in operations]
+            stored = zip(operations, outcomes, strict=True)
+            ledger.add(self._db, (each for each, outcome in stored if isinstance(each, Commit) and outcome is None))
+            return outcomes
 
     def _outcome(self, operation: Operation[Any]) -> Any | WarrenError:
         try:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,10 +13,12 @@ from warren import codec
 from warren.config import StoreConfig
 from warren.creation import Creation
 from warren.errors import WarrenError
+from warren.ledger import Charge
 from warren.messages import AssistantMessage, TextBlock, UserMessage
 from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord
 from warren.storage import Commit, Operation, Runner, inline_runner
 from warren.storage.sqlite import Holder, SqliteStore
+from warren.usage import Usage
 
 NOW: Final = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 EVENTS: Final = 3
@@ -55,7 +58,12 @@ def turn(session_id: str, number: int = 0, *, text: str = "hello", labels: Mappi
     events = tuple(
         EventRow(seq, seq, at, b'{"type":"turn_started","turn_number":0}') for seq in range(first, first + 3)
     )
-    return Commit(record, messages, events)
+    return Commit(record, messages, events, charges=charges_of("echo"))
+
+
+def charges_of(model: str, cost: Decimal | None = Decimal("0.0001")) -> tuple[Charge, ...]:
+    """Return the charges of a turn with one call of a model."""
+    return Charge(model, Usage(10, 5, 2, 3, cost=cost)), Charge(model, turns=1)
 
 
 def updated(commit: Commit, **changes: Any) -> Commit:
@@ -110,4 +118,7 @@ def of_text(text: str) -> Commit:
     commit = turn("id" + text, text=text, labels={"label" + text: text})
     said = MessageRow(0, commit.record.updated_at, codec.encode(UserMessage(text)))
     titled = updated(commit, title=text, model="model" + text)
-    return attrs.evolve(titled, messages=(said, *commit.messages[1:]), creation=Creation("key" + text, {"a": "b"}))
+    charges = charges_of("model" + text)
+    return attrs.evolve(
+        titled, messages=(said, *commit.messages[1:]), creation=Creation("key" + text, {"a": "b"}), charges=charges
+    )

@@ -18,6 +18,7 @@ from tests.support.postgres import database, name_in, server
 from warren.config import PostgresConfig, StoreConfig
 from warren.creation import FIRST_PROMPT, Creation
 from warren.errors import StoreError
+from warren.ledger import GROUPS
 from warren.peers import Peer
 from warren.requests import ForkRequest
 from warren.storage import (
@@ -111,6 +112,7 @@ async def facts(store: Store) -> list[Any]:
     return [
         *found,
         *[await store.of("default").creation("key" + text) for text in TEXTS],
+        *[await store.usage(by) for by in GROUPS],
         await store.sessions_that_wait(),
     ]
 

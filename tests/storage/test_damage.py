@@ -59,7 +59,7 @@ SCHEMA: Final = [STORAGE / f"schema_{version}.sql" for version in range(1, VERSI
 def damage(folder: Path, table: str, column: str, value: str) -> bool:
     """Put a value into one row; return whether the file can hold it."""
     where = {"sessions": "key = 1", "holders": "key = 77", "sqlite_sequence": "name = 'inbox'"}.get(table)
-    where = where or ("true" if table in ("erasures", "cluster") else "session = 1")
+    where = where or ("true" if table in ("erasures", "cluster", "usage") else "session = 1")
     # One row: the middle one, so that there is something behind it.
     order = {
         "messages": "position",

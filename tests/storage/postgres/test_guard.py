@@ -36,6 +36,7 @@ HOLDER = "INSERT INTO warren.holders (name, version, expires_at, graced_until) V
 WHOSE = {
     "sessions": "session_id",
     "creations": "tenant",
+    "usage": "tenant",
     "memory_sessions": "session_id",
     "memory_entries": "content",
     "messages": "(SELECT session_id FROM sessions_of WHERE key = t.session)",

@@ -1,0 +1,114 @@
+"""The ledger of a store: the use of models by tenant, hour and model, kept longer than the sessions are."""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Final, Literal, get_args
+
+import attrs
+
+from warren.usage import NO_USAGE, Usage
+from warren.values import frozen, value
+
+By = Literal["hour", "day", "model", "tenant", "session", "label"]
+GROUPS: Final[tuple[By, ...]] = get_args(By)
+OF_SESSIONS: Final[frozenset[By]] = frozenset({"session", "label"})
+"""Groups that are made of the sessions that are stored, not of the ledger."""
+
+
+@value
+class Charge:
+    """An entry for the ledger: the tokens of a model call, or a turn that has ended."""
+
+    model: str
+    usage: Usage = NO_USAGE
+    turns: int = 0
+
+
+@frozen
+class Figures:
+    """Sums of the ledger.
+
+    Attributes:
+        turns: turns that have ended, failed ones included.
+        input_tokens: tokens sent to models, cached ones included. The tokens of all calls count: of failed attempts
+            that have answered in part, of compactions, and of answers as data.
+        output_tokens: tokens that models produced.
+        cache_read_tokens: input tokens that providers read from their prompt caches.
+        cache_creation_tokens: input tokens that providers wrote to their prompt caches.
+        unpriced_tokens: input and output tokens of calls whose price is unknown.
+        priced: the cost of all other calls in US dollars.
+    """
+
+    turns: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_creation_tokens: int = 0
+    unpriced_tokens: int = 0
+    priced: Decimal = attrs.field(factory=Decimal, kw_only=True)
+
+    def __add__(self, other: "Figures") -> "Figures":
+        return Figures(
+            self.turns + other.turns,
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cache_read_tokens + other.cache_read_tokens,
+            self.cache_creation_tokens + other.cache_creation_tokens,
+            self.unpriced_tokens + other.unpriced_tokens,
+            priced=self.priced + other.priced,
+        )
+
+    @property
+    def tokens(self) -> int:
+        """Input plus output tokens."""
+        return self.input_tokens + self.output_tokens
+
+    @property
+    def cost(self) -> Decimal | None:
+        """The cost in US dollars; None if there are tokens, and the price of all of them is unknown."""
+        return None if self.unpriced_tokens and self.unpriced_tokens == self.tokens else self.priced
+
+
+COUNTS: Final = tuple(name for name in attrs.fields_dict(Figures) if name != "priced")
+"""The fields of `Figures` that are whole numbers."""
+NO_FIGURES: Final = Figures()
+
+
+def figures_of(usage: Usage, turns: int = 0) -> Figures:
+    """Return the figures of some tokens. If a part of their cost is unknown, all of them are unpriced."""
+    cost, tokens = usage.known_cost, usage.total_tokens
+    return Figures(
+        turns,
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cache_read_tokens,
+        usage.cache_creation_tokens,
+        tokens if cost is None else 0,
+        priced=cost or Decimal(),
+    )
+
+
+def by_model(charges: Iterable[Charge]) -> dict[str, Figures]:
+    """Return the figures of each model."""
+    sums: dict[str, Figures] = {}
+    for each in charges:
+        figures = figures_of(each.usage, each.turns)
+        known = sums.get(each.model)
+        sums[each.model] = figures if known is None else known + figures
+    return sums
+
+
+def hour_of(moment: datetime) -> datetime:
+    """Return the beginning of the hour (UTC) that a time is in."""
+    return moment.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+
+
+def keys_of(by: By, session_id: str, labels: Mapping[str, str]) -> list[str]:
+    """Return the keys of a session in a report by session or by label."""
+    return [f"{name}={value}" for name, value in labels.items()] if by == "label" else [session_id]
+
+
+def key_of(hour: datetime, by: By) -> str:
+    """Return the key of an hour in a report by hour or by day."""
+    return f"{hour:%Y-%m-%d}" if by == "day" else f"{hour:%Y-%m-%dT%H:00:00Z}"

@@ -1,0 +1,81 @@
+"""The ledger as stores keep it: sums of groups of turns, and reports."""
+
+from collections.abc import Iterable
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+from warren.ledger import COUNTS, NO_FIGURES, By, Figures, by_model, key_of
+from warren.storage.operations import Commit
+from warren.storage.rows import microseconds, number_in, text_in, time_in
+
+Key = tuple[str, int, str]
+"""A tenant, the beginning of an hour in microseconds, and a model."""
+HOUR: Final = 3_600_000_000
+"""Microseconds of an hour."""
+KEY: Final = "tenant, hour, model, holder"
+COLUMNS: Final = ", ".join((*COUNTS, "priced"))
+
+
+def sums_of(commits: Iterable[Commit]) -> dict[Key, Figures]:
+    """Return the sums of the charges of some turns."""
+    sums: dict[Key, Figures] = {}
+    for commit in commits:
+        if commit.charges:
+            record = commit.record
+            at = microseconds(record.updated_at)
+            for model, figures in by_model(commit.charges).items():
+                key = record.tenant, at - at % HOUR, model
+                known = sums.get(key)
+                sums[key] = figures if known is None else known + figures
+    return sums
+
+
+def values_of(figures: Figures) -> tuple[Any, ...]:
+    """Return figures in the order of `COLUMNS`."""
+    return (
+        figures.turns,
+        figures.input_tokens,
+        figures.output_tokens,
+        figures.cache_read_tokens,
+        figures.cache_creation_tokens,
+        figures.unpriced_tokens,
+        text_of(figures.priced),
+    )
+
+
+def figures_in(row: Iterable[Any]) -> Figures:
+    """Return the figures of a row of `COLUMNS`. Raises ValueError."""
+    *counts, priced = row
+    numbers = [number_in(each, column) for each, column in zip(counts, COUNTS, strict=True)]
+    return Figures(*numbers, priced=decimal_in(priced, "priced"))
+
+
+def key_in(by: By, tenant: Any, hour: Any, model: Any) -> str:
+    """Return the key of a row in a report. Raises ValueError."""
+    if by in ("hour", "day"):
+        return key_of(time_in(hour, "hour"), by)
+    return text_in(tenant, "tenant") if by == "tenant" else text_in(model, "model")
+
+
+def added(rows: Iterable[tuple[str, Figures]]) -> dict[str, Figures]:
+    """Return the sums of figures with the same key."""
+    sums: dict[str, Figures] = {}
+    for key, figures in rows:
+        sums[key] = sums.get(key, NO_FIGURES) + figures
+    return sums
+
+
+def decimal_in(value: Any, column: str) -> Decimal:
+    """Return a decimal number. Raises ValueError."""
+    try:
+        number = Decimal(text_in(value, column))
+    except InvalidOperation:
+        raise ValueError(f"{column} is no decimal number") from None
+    if not number.is_finite():
+        raise ValueError(f"{column} is {number}, no finite number")
+    return number
+
+
+def text_of(number: Decimal) -> str:
+    """Return a decimal number as stores keep it: without an exponent, and without zeros at its end."""
+    return format(number.normalize(), "f")

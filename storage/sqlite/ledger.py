@@ -1,0 +1,97 @@
+"""The ledger in a file: the sums that a group of turns adds to, and the reads of it."""
+# ruff: noqa: S608 - only constants of this package become part of the SQL
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Final
+
+import apsw
+
+from warren import codec
+from warren.ledger import COUNTS, OF_SESSIONS, By, Figures, figures_of, hour_of
+from warren.storage.ledger import COLUMNS, added, decimal_in, figures_in, key_in, sums_of, text_of, values_of
+from warren.storage.operations import Commit
+from warren.storage.rows import DELETED, MAX_NUMBER, corrupt, microseconds, number_in, shown, text_in
+from warren.storage.sqlite.columns import raw
+from warren.usage import Usage
+
+_HOLDER: Final = 0
+"""One process at a time writes a file, so that all add to the same rows."""
+_PRICED: Final = f"SELECT {raw('priced')} FROM usage WHERE tenant = ? AND hour = ? AND model = ? AND holder = {_HOLDER}"
+_ADD: Final = f"""
+    INSERT INTO usage (tenant, hour, model, holder, {COLUMNS}) VALUES (?,?,?,{_HOLDER},?,?,?,?,?,?,?)
+    ON CONFLICT DO UPDATE SET {", ".join(f"{name} = min({name}, {MAX_NUMBER}) + excluded.{name}" for name in COUNTS)},
+        priced = excluded.priced
+"""
+_READ: Final = f"""
+    SELECT {raw("tenant, hour, model")}, {raw(COLUMNS)} FROM usage
+    WHERE {{mine}} AND hour >= ?2 AND hour < ?3
+"""
+_TOKENS: Final = """
+    SELECT coalesce(sum(input_tokens + output_tokens), 0) FROM usage WHERE tenant = ? AND hour >= ?
+"""
+_USAGE: Final = "iif(json_valid(details), details -> '$.usage', NULL)"
+_OF_SESSIONS: Final = f"""
+    SELECT {raw("session_id, session_id, turns")}, {_USAGE} FROM sessions
+    WHERE {{mine}} AND state <> {DELETED}
+"""
+_OF_LABELS: Final = f"""
+    SELECT {raw("session_id")}, CAST(name || '=' || value AS BLOB), {raw("turns")}, {_USAGE}
+    FROM labels CROSS JOIN sessions ON sessions.key = labels.session
+    WHERE {{mine}} AND state <> {DELETED}
+"""
+_ALWAYS: Final = (0, 2**63 - 1)
+
+
+def add(db: apsw.Connection, commits: Iterable[Commit]) -> None:
+    """Add the charges of stored turns, inside their transaction: a row for each tenant, hour and model."""
+    for key, figures in sums_of(commits).items():
+        *counts, priced = values_of(figures)
+        stored = db.execute(_PRICED, key).get
+        if stored is not None:
+            try:
+                priced = text_of(decimal_in(stored, "priced") + figures.priced)
+            except ValueError:  # a turn does not fail for it: `warren doctor` names the row, and reports refuse it
+                priced = bytes(stored).decode(errors="replace") if isinstance(stored, bytes) else ""
+        db.execute(_ADD, (*key, *counts, priced))
+
+
+def tokens_since(db: apsw.Connection, tenant: str, hour: datetime) -> int:
+    """Return the tokens of a tenant since an hour."""
+    return number_in(db.execute(_TOKENS, (tenant, microseconds(hour_of(hour)))).get, "tokens")
+
+
+def usage(
+    db: apsw.Connection, by: By, tenant: str | None, since: datetime | None, until: datetime | None
+) -> dict[str, Figures]:
+    """Return the sums of a tenant, or of all, by their keys. Raises StoreError for a row that cannot be read."""
+    if by in OF_SESSIONS:
+        return added(_of_sessions(db, _OF_LABELS if by == "label" else _OF_SESSIONS, tenant))
+    first, end = _ALWAYS
+    bounds = first if since is None else microseconds(since), end if until is None else microseconds(until)
+    return added(_of_hours(db, by, tenant, bounds))
+
+
+def _of(sql: str, tenant: str | None) -> str:
+    """Return a query for the rows of a tenant, ?1, or of all: a condition with OR would keep it from an index."""
+    return sql.format(mine="?1 IS NULL" if tenant is None else "tenant = ?1")
+
+
+def _of_hours(
+    db: apsw.Connection, by: By, tenant: str | None, bounds: tuple[int, int]
+) -> Iterator[tuple[str, Figures]]:
+    for owner, hour, model, *figures in db.execute(_of(_READ, tenant), (tenant, *bounds)):
+        try:
+            yield key_in(by, owner, hour, model), figures_in(figures)
+        except ValueError as exc:
+            raise corrupt(f"the row of {shown(owner)} at {shown(hour)} in the table usage", exc) from exc
+
+
+def _of_sessions(db: apsw.Connection, sql: str, tenant: str | None) -> Iterator[tuple[str, Figures]]:
+    for session_id, key, turns, stored in db.execute(_of(sql, tenant), (tenant,)):
+        try:
+            tokens = Usage() if stored is None else codec.decode_stored(Usage, str(stored).encode())
+            yield text_in(key, "the label"), figures_of(tokens, number_in(turns, "turns"))
+        except ValueError as exc:
+            name = shown(session_id)
+            raise corrupt(f"session {name}", exc, name) from exc

@@ -1,0 +1,111 @@
+"""The ledger of a store has all that its turns have used, once."""
+
+from datetime import datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import attrs
+import pytest
+
+from tests.storage.conformance.homes import Home, done
+from tests.storage.samples import NOW, TEXTS, charges_of, of_text, turn, updated
+from warren.errors import StoreError
+from warren.ledger import Charge, Figures
+from warren.requests import ForkRequest
+from warren.storage import Commit, Delete, Fork, Lease
+from warren.storage.store import Store
+from warren.usage import Usage
+
+ONE = Figures(1, 10, 5, 3, 2, priced=Decimal("0.0001"))
+UNPRICED = Figures(1, 10, 5, 3, 2, 15)
+HOUR = datetime.fromisoformat("2026-03-01T12:00:00Z")
+
+
+def used(session_id: str, number: int = 0, tenant: str = "default", cost: Decimal | None = Decimal("0.0001")) -> Commit:
+    """Return a turn of a tenant, an hour after the one before it; its model has a price or none."""
+    commit = updated(turn(session_id, number), tenant=tenant, updated_at=NOW + timedelta(hours=number))
+    return attrs.evolve(commit, charges=charges_of("echo" if cost else "free", cost))
+
+
+async def fill(store: Store) -> None:
+    """Store four turns of one tenant within two hours, in groups, and one of another tenant."""
+    await store.write([used("a"), used("b", cost=None), used("other", tenant="other"), used("c")])
+    await done(store, used("a", 1))
+
+
+async def test_turns_are_summed_by_each_group(home: Home, tmp_path: Path) -> None:
+    """Tokens without a price are told apart; a cost of which no part is known is none."""
+    async with home(tmp_path) as store:
+        await fill(store)
+        mine = store.of("default")
+        assert await mine.usage("hour") == {
+            "2026-03-01T12:00:00Z": ONE + ONE + UNPRICED,
+            "2026-03-01T13:00:00Z": ONE,
+        }
+        assert await mine.usage("day") == {"2026-03-01": ONE + ONE + ONE + UNPRICED}
+        models = await mine.usage("model")
+        assert models == {"echo": ONE + ONE + ONE, "free": UNPRICED}
+        assert (models["echo"].cost, models["free"].cost) == (Decimal("0.0003"), None)
+        assert await store.of("other").usage("tenant") == {"other": ONE}
+        assert await store.usage("tenant") == {"default": ONE + ONE + ONE + UNPRICED, "other": ONE}
+        assert await store.of("nobody").usage("day") == {}
+
+
+async def test_a_report_has_whole_hours(home: Home, tmp_path: Path) -> None:
+    """The first hour counts, the last one does not; tokens are counted from the hour of a time on."""
+    async with home(tmp_path) as store:
+        await fill(store)
+        mine = store.of("default")
+        later = HOUR + timedelta(hours=1)
+        assert await mine.usage("model", since=later) == {"echo": ONE}
+        assert await mine.usage("model", HOUR, later) == {"echo": ONE + ONE, "free": UNPRICED}
+        assert await mine.usage("model", until=HOUR) == {}
+        assert [await mine.tokens_since(each) for each in (HOUR, later, later + timedelta(minutes=59))] == [60, 15, 15]
+        assert await mine.tokens_since(later + timedelta(hours=1)) == 0
+
+
+async def test_sessions_and_labels_are_summed_as_they_are_stored(home: Home, tmp_path: Path) -> None:
+    """Each session counts for each of its labels; one that is deleted is left out, and the ledger keeps its tokens."""
+    async with home(tmp_path) as store:
+        priced = Usage(10, 5, 2, 3, cost=Decimal("0.0001"))
+        for name, labels, usage in (("a", {"team": "red", "x=": "\0"}, priced), ("b", {"team": "red"}, Usage(7, 1))):
+            commit = turn(name, labels=labels)
+            await done(store, updated(commit, usage=usage))
+        await done(store, turn("plain"))
+        mine = store.of("default")
+        of_b = Figures(1, 7, 1, 0, 0, 8)
+        assert await mine.usage("label") == {"team=red": ONE + of_b, "x==\0": ONE}
+        assert await mine.usage("session") == {"a": ONE, "b": of_b, "plain": Figures(1)}
+        before = await mine.usage("model")
+        await done(store, Fork("fork", NOW, ForkRequest("a")))
+        assert (await mine.usage("session"))["fork"].tokens == 0
+        await done(store, Delete("a"))
+        assert set(await mine.usage("session")) == {"b", "plain", "fork"}
+        assert await mine.usage("model") == before
+        assert await store.of("other").usage("session") == {}
+
+
+async def test_a_turn_that_is_refused_is_not_in_the_ledger(home: Home, tmp_path: Path) -> None:
+    """Neither one under an older lease nor one that comes a second time counts; the rest of its group does."""
+    async with home(tmp_path) as store:
+        await done(store, used("a"))
+        fenced = attrs.evolve(used("a", 1), lease=Lease(9))
+        outcomes = await store.write([fenced, used("b")])
+        assert isinstance(outcomes[0], StoreError)
+        with pytest.raises(StoreError):
+            await done(store, used("a"))
+        assert await store.usage("model") == {"echo": ONE + ONE}
+
+
+async def test_costs_are_exact_and_models_have_any_name(home: Home, tmp_path: Path) -> None:
+    """Sums of prices with many digits lose none; names keep what some store could lose."""
+    async with home(tmp_path) as store:
+        tiny, big = Decimal("0.000000000000000001"), Decimal(123456789)
+        for number, cost in enumerate((tiny, big, tiny)):
+            charge = Charge("m", Usage(1, cost=cost))
+            await done(store, attrs.evolve(used("a", number), charges=(charge,)))
+        for text in TEXTS:
+            await done(store, of_text(text))
+        models = dict(await store.usage("model"))
+        assert models.pop("m").cost == tiny + big + tiny
+        assert models == {"model" + text: ONE for text in TEXTS}
