@@ -51,6 +51,7 @@ class EventLog:
         closed: whether the session is gone; readers end then.
         bound: events up to this seq may have been published by another process.
         journal: the events that the store does not have yet, and those that readers are about to read.
+        recorder: gets each event when it is published: the trace of the running turn; None if that has none.
     """
 
     session_id: str
@@ -60,6 +61,7 @@ class EventLog:
     closed: bool = False
     bound: int = 0
     journal: Journal = attrs.field(init=False)
+    recorder: Callable[[Envelope], None] | None = None
     _readers: "list[LogReader]" = attrs.field(factory=list)
 
     def __attrs_post_init__(self) -> None:
@@ -116,6 +118,8 @@ class EventLog:
         """Append to the journal, and notify every reader that has read all before it; never waits."""
         before = self.journal.last_seq
         self.journal.append(envelope)
+        if self.recorder is not None:
+            self.recorder(envelope)
         for reader in tuple(self._readers) if self._readers else ():
             if reader.cursor >= before:
                 reader.notify(envelope.event)

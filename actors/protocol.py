@@ -14,6 +14,7 @@ from warren.principals import DEFAULT_TENANT
 from warren.records import CompactionEntry, SessionRecord
 from warren.storage.operations import Labelled, Operation
 from warren.tools import Tool
+from warren.tracing import TraceContext
 from warren.values import frozen
 from warren.views import TurnResult
 
@@ -28,18 +29,20 @@ class ClaimsTurn(Message[R]):
 
 @frozen
 class StartTurn(ClaimsTurn[TurnResult]):
-    """Run one turn."""
+    """Run one turn. `caller` is the place in a trace that it was called from."""
 
     prompt: str
     options: TurnOptions = NO_OPTIONS
     tools: Mapping[str, Tool] = attrs.field(factory=dict)
+    caller: TraceContext | None = None
 
 
 @frozen
 class Compact(ClaimsTurn[CompactionEntry]):
-    """Compact the context now; the session is busy meanwhile, as with a turn."""
+    """Compact the context now; the session is busy meanwhile, as with a turn. `caller` is as for a turn."""
 
     instructions: str | None = None
+    caller: TraceContext | None = None
 
 
 @frozen

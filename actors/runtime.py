@@ -26,6 +26,7 @@ from warren.errors import StoreError
 from warren.fields import FieldValueError
 from warren.model import Providers
 from warren.tools import Tool
+from warren.tracing import Tracer
 from warren.values import frozen
 
 logger: Final = logging.getLogger("warren.runtime")
@@ -56,6 +57,7 @@ async def open_runtime(
     dynamic_tools: DynamicTools | None = None,
     mcp_health: McpHealthOf | None = None,
     notes: Mapping[str, str] | None = None,
+    tracer: Tracer | None = None,
 ) -> AsyncIterator[Runtime]:
     """Run the actors for as long as the body lasts: storage outside, then memory, the projector, and the sessions.
 
@@ -72,6 +74,7 @@ async def open_runtime(
         dynamic_tools: see `Shared`.
         mcp_health: see `Shared`.
         notes: see `Shared`.
+        tracer: see `Shared`.
 
     Raises:
         FieldValueError: if the config names a node, and there is no store.
@@ -99,7 +102,7 @@ async def open_runtime(
         threads = trio.CapacityLimiter(config.limits.tool_threads)
         by_name = {tool.spec.name: tool for tool in tools}
         runtime = (config, providers, by_name, storage, memory, threads, dynamic_tools, mcp_health, notes or {})
-        shared = Shared(*runtime)
+        shared = Shared(*runtime, tracer=tracer)
         yield await stack.enter_async_context(_sessions(shared, projector))
 
 

@@ -62,6 +62,7 @@ from warren.requests import (
 )
 from warren.service import OnBegin, SessionCall, TurnCall
 from warren.tools import Tool
+from warren.tracing import caller
 from warren.values import define
 from warren.views import (
     SessionView,
@@ -112,7 +113,7 @@ class Service(Reads):
             tenant=self.principal.tenant,
             owner=self.principal.name,
         )
-        turn = None if call.prompt is None else StartTurn(call.prompt, tools=turn_tools)
+        turn = None if call.prompt is None else StartTurn(call.prompt, tools=turn_tools, caller=caller())
         instructions = call.system_prompt or config.system_prompt
 
         async def create(creation: Creation | None = None) -> SessionActor:
@@ -179,7 +180,7 @@ class Service(Reads):
         if call.mode != "busy":
             input_ = Input(new_session_id(), call.mode, call.prompt, utc_now(), call.idempotency_key, options=options)
             return await self._enqueue(call.session_id, input_, turn_tools, _on_begin(call))
-        turn = StartTurn(call.prompt, options, turn_tools)
+        turn = StartTurn(call.prompt, options, turn_tools, caller())
         return await self._turn(call.session_id, turn, _on_begin(call))
 
     async def _enqueue(
@@ -274,7 +275,7 @@ class Service(Reads):
             raise _no_compaction()  # whatever the session, so before it is looked up
         if not self.has_live(wanted.session_id):
             await self.find(wanted.session_id)
-        return await self._turn(wanted.session_id, Compact(wanted.instructions))
+        return await self._turn(wanted.session_id, Compact(wanted.instructions, caller()))
 
     # -- forks and labels
 

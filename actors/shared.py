@@ -18,6 +18,7 @@ from warren.config import Config
 from warren.health import McpHealth
 from warren.model import Providers
 from warren.tools import Tool
+from warren.tracing import Tracer
 from warren.values import frozen
 
 DynamicTools = Callable[[str | None, Collection[str]], Mapping[str, Tool]]
@@ -62,6 +63,7 @@ class Shared:
         counters: what the sessions count for the metrics.
         limiter: what counts against the limits of tenants and tokens.
         outages: the models that were overloaded or away a moment ago.
+        tracer: makes the traces of turns; None for no traces.
     """
 
     config: Config
@@ -74,6 +76,7 @@ class Shared:
     mcp_health: McpHealthOf | None = None
     notes: Mapping[str, str] = attrs.field(factory=dict)
     counters: Counters = attrs.field(factory=Counters)
+    tracer: Tracer | None = None
     limiter: Limiter = attrs.field(init=False)
 
     @limiter.default

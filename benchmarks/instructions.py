@@ -18,6 +18,7 @@ import trio
 
 from benchmarks.report import Goal, report
 from warren import Config, SessionService, StoreConfig, open_supervisor
+from warren.config import TraceConfig
 from warren.transport.cli.process import tune
 
 COUNTED: Final = re.compile(rb"Collected : (\d+)")
@@ -31,20 +32,20 @@ async def _turns(service: SessionService, session_id: str, count: int) -> None:
         await service.start_turn(session_id, "hello there")
 
 
-async def _run(store: StoreConfig | None, sessions: int, turns: int) -> None:
-    async with open_supervisor(Config(store=store, model="echo")) as service:
+async def _run(store: StoreConfig | None, traces: TraceConfig | None, sessions: int, turns: int) -> None:
+    async with open_supervisor(Config(store=store, model="echo", traces=traces)) as service:
         ids = [(await service.create_session(None)).session_id for _ in range(sessions)]
         async with trio.open_nursery() as nursery:
             for session_id in ids:
                 nursery.start_soon(_turns, service, session_id, turns)
 
 
-def run_turns(kind: str, turns: int) -> None:
+def run_turns(kind: str, turns: int, traces: TraceConfig | None = None) -> None:
     """Run turns: the program that is counted."""
     tune()
     with tempfile.TemporaryDirectory() as folder:
         store = None if kind == "in_memory" else StoreConfig(Path(folder))
-        trio.run(_run, store, KINDS[kind][0], turns)
+        trio.run(_run, store, traces, KINDS[kind][0], turns)
 
 
 def _counted(command: Sequence[str], turns: int) -> int:

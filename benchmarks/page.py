@@ -46,6 +46,7 @@ SCRIPTS: Final = (
     "turn_walk",
     "instructions",
     "metrics",
+    "traces",
     "import_time",
     "start_time",
     "memory_quality",

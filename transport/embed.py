@@ -1,20 +1,21 @@
 """The way in for programs: a runtime with its store and its model providers, in one context manager."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
 import attrs
 
 from warren.actors.runtime import Runtime, open_runtime
-from warren.config import Config, PostgresConfig, StoreConfig
+from warren.config import Config, PostgresConfig, StoreConfig, TraceConfig
 from warren.errors import InvalidParamsError
 from warren.extras import missing
 from warren.memory import Embedder
 from warren.model import Provider
 from warren.service import RuntimeService
 from warren.tools import Tool
+from warren.tracing import Tracer
 from warren.transport.memories import memory_opener
 from warren.transport.providers import Bounds, open_providers
 from warren.transport.providers.registry import scripts_of
@@ -47,6 +48,7 @@ async def open_supervisor(
     providers: Mapping[str, Provider] | None = None,
     embedder: Embedder | None = None,
     environ: Mapping[str, str] | None = None,
+    tracer: Tracer | None = None,
 ) -> AsyncIterator[RuntimeService]:
     """Run Warren inside the calling trio program for a body. On leaving, running turns are interrupted and stored.
 
@@ -58,16 +60,18 @@ async def open_supervisor(
         providers: model providers of your own, by name.
         embedder: the embedder of the memory, under the name in its config.
         environ: the variables with API keys and base URLs; None is the environment of the process.
+        tracer: makes the traces of turns in place of that by `config.traces`, such as a
+            `warren.transport.tracing.OtelTracer` with the program's own span processor. The program closes it.
 
     Raises:
         StoreError: if the store cannot be opened.
         PersistenceDisabledError: if the config names a store and its extra is not installed.
         MemoryDisabledError: if the config names a memory and its extra is not installed.
-        InvalidParamsError: if a tool cannot be made, or if the config makes this a node and the client's extra is not
-            installed.
+        InvalidParamsError: if a tool cannot be made, or if the config makes this a node or asks for traces, and the
+            extra for that is not installed.
         warren.actors.supervision.ActorFailedError: if an actor crashed too often.
     """
-    opened = open_host(config, tools=tools, providers=providers, embedder=embedder, environ=environ)
+    opened = open_host(config, tools=tools, providers=providers, embedder=embedder, environ=environ, tracer=tracer)
     async with opened as hosted:
         yield hosted.service
 
@@ -80,6 +84,7 @@ async def open_host(
     providers: Mapping[str, Provider] | None = None,
     embedder: Embedder | None = None,
     environ: Mapping[str, str] | None = None,
+    tracer: Tracer | None = None,
 ) -> AsyncIterator[Hosted]:
     """Run Warren as `open_supervisor` does, for hosts that give single sessions MCP servers of their own.
 
@@ -97,6 +102,8 @@ async def open_host(
         opened = open_providers(environ, extra=providers, servers=servers, bounds=bounds, scripts=scripts)
         registry = await stack.enter_async_context(opened)
         own = await _tools_of(config, environ, stack)
+        if tracer is None and config.traces is not None:
+            tracer = await stack.enter_async_context(_traced(config.traces))
         runtime = await stack.enter_async_context(
             open_runtime(
                 config,
@@ -108,10 +115,20 @@ async def open_host(
                 dynamic_tools=None if own.servers is None else own.servers.tools,
                 mcp_health=None if own.servers is None else own.servers.health,
                 notes=own.notes_beside(given),
+                tracer=tracer,
             )
         )
         service = runtime.service if config.node is None else await _clustered(runtime, stack)
         yield await _hosted(service, own.servers, stack)
+
+
+def _traced(config: TraceConfig) -> AbstractAsyncContextManager[Tracer]:
+    problem = missing("traces", "traces need")
+    if problem is not None:
+        raise InvalidParamsError(f"$.traces: {problem}", path="$.traces")
+    from warren.transport.tracing import open_tracer  # noqa: PLC0415 - it has an extra of its own
+
+    return open_tracer(config)
 
 
 async def _clustered(runtime: Runtime, stack: AsyncExitStack) -> RuntimeService:

@@ -41,6 +41,7 @@ from warren.actors.session.host import SessionHost
 from warren.actors.session.inbox import Inbox
 from warren.actors.session.machine import Effect, Machine, Signal, State
 from warren.actors.session.planning import plan_of
+from warren.actors.session.trace import TurnTrace
 from warren.actors.shared import HostObjects, Shared
 from warren.actors.turn.outcome import Outcome, cause_of, title_of
 from warren.actors.turn.turn import Turn, cancelled, shut_down
@@ -51,6 +52,7 @@ from warren.log_context import LogContext, working_for
 from warren.mailbox import Mail, Mailbox, Message
 from warren.records import CompactionEntry, SessionRecord
 from warren.storage import Archive, Delete, InputOutcome, retired
+from warren.tracing import TraceContext, here
 from warren.values import define, value
 from warren.views import PendingApproval, SessionSummary, SessionView, summary_of, view_of
 
@@ -140,6 +142,8 @@ class SessionActor:
     _mail: deque[Mail[Any]] = attrs.field(factory=deque)
     _in_hand: Mail[Any] | None = None
     _turn: Turn | None = None
+    _place: TraceContext | None = None  # of the running turn
+    _trace: TurnTrace | None = None
     _ended: TurnEnd | None = None
     _errands: deque[Callable[[], Awaitable[Result]]] = attrs.field(factory=deque)
     _results: deque[Result] = attrs.field(factory=deque)
@@ -473,6 +477,7 @@ class SessionActor:
             else:
                 self._send(partial(self._drop, exc))
             return
+        self._begin_trace(message.caller)
         storage, log = self.shared.storage, self.log
         guard = None if storage.fence is None else Guard(self.session_id, storage.fence, log.emit, storage.has_lease)
         self._turn = Turn(
@@ -487,6 +492,18 @@ class SessionActor:
         )
         machine.step(Signal.BEGUN)
         self.host.changed(self.session_id)
+
+    def _begin_trace(self, caller: TraceContext | None) -> None:
+        """Find the place of the turn that begins; without a tracer it is that of its caller, who may have one."""
+        tracer = self.shared.tracer
+        self._place = caller if tracer is None else tracer.begin(caller)
+        if tracer is not None and self._place is not None and self._place.sampled:
+            self._trace = TurnTrace(tracer, self._place, caller, self.log)
+
+    def _end_trace(self, turn: Turn, terminal: Envelope | None) -> None:
+        if self._trace is not None:
+            self._trace.end(turn, terminal)
+            self._trace = None
 
     async def _drop(self, error: WarrenError) -> Result:
         """Take an input out of the store that no turn can begin with; if the store refuses, it waits on."""
@@ -525,6 +542,7 @@ class SessionActor:
         """Run a turn and commit it. A cancellation from outside ends it without a trace."""
         self.mailbox.busy = self._listen
         between = working_for.set(LogContext(self.session_id, turn.record.tenant, turn.record.turns + 1))
+        here.set(self._place)
         try:
             outcome = await turn.run()
             conversation, record, committed = self.conversation, None, COMMITTED
@@ -538,6 +556,7 @@ class SessionActor:
         finally:
             self.mailbox.busy = None
             working_for.reset(between)
+            here.set(None)
         # No checkpoint from the commit to here: a turn that is stored is never taken for one that was cut off.
         self._ended = TurnEnd(turn, outcome, ending, terminal, record, committed)
         self._mail.extend(self.mailbox.take())
@@ -573,6 +592,7 @@ class SessionActor:
         if terminal is not None:
             self._count(end.turn, terminal)
             self.log.publish(terminal)
+        self._end_trace(end.turn, terminal)
         if error is None:
             self.log.stored()
         else:
@@ -661,6 +681,7 @@ class SessionActor:
             terminal = self.log.stamp(RunFailed(self.session_id, turn_error.message, cause_of(turn_error)))
             self._count(self._turn, terminal)
             self.log.publish(terminal)
+            self._end_trace(self._turn, terminal)
             turn_error.details |= {"first_seq": self._turn.first_seq, "last_seq": terminal.seq}
         self.conversation.inbox.close(error(), turn_error)
         starter = self._machine.take_starter()

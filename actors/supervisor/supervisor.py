@@ -27,6 +27,7 @@ from warren.mailbox import Mailbox, Message, Reply
 from warren.nodes import NodeLoad
 from warren.records import SessionRecord
 from warren.statistics import RuntimeStatistics
+from warren.tracing import here
 from warren.values import define
 
 R = TypeVar("R")
@@ -351,6 +352,7 @@ class Supervisor:
     async def _run(self, handle: Handle, actor: SessionActor, begin: BeginActor | None) -> None:
         """Run one actor. However it ends, nobody is left waiting."""
         working_for.set(LogContext(handle.session_id))
+        here.set(None)  # else it would be that of the task in which this one was started
         refusal: WarrenError | None = None
         try:
             async with trio.open_nursery() as turns:

@@ -12,13 +12,23 @@ from warren.catalog import NO_MODELS, Models
 from warren.categories import Gates, Switches
 from warren.compaction.config import CompactionConfig
 from warren.database_url import is_database_url, without_password
-from warren.fields import FieldValueError, OneOf, is_text, no_url, not_blank, not_negative, optional, positive
+from warren.fields import (
+    Between,
+    FieldValueError,
+    OneOf,
+    is_text,
+    no_url,
+    not_blank,
+    not_negative,
+    optional,
+    positive,
+)
 from warren.memory import MemoryConfig
 from warren.nodes import not_empty
 from warren.options import ModelOptions
 from warren.principals import TENANT
 from warren.tenant_limits import TenantLimits
-from warren.tool_config import ToolsConfig
+from warren.tool_config import ToolsConfig, web_address
 from warren.values import frozen
 
 if TYPE_CHECKING:
@@ -223,6 +233,22 @@ def _of_tenants(_instance: object, attribute: "attrs.Attribute[Any]", value: Map
 
 
 @frozen
+class TraceConfig:
+    """Traces of turns, which are sent to a receiver of OpenTelemetry's protocol over HTTP.
+
+    Attributes:
+        endpoint: the address of the receiver, such as http://127.0.0.1:4318; None takes it from OpenTelemetry's own
+            variables, or else there.
+        sample: the share of turns that are traced, 0 to 1. If the caller of a turn is in a trace, that decides.
+        content: whether the traces have the texts of the conversations.
+    """
+
+    endpoint: str | None = attrs.field(default=None, validator=optional(web_address))
+    sample: float = attrs.field(default=1.0, validator=Between(0, 1))
+    content: bool = False
+
+
+@frozen
 class Config(ModelOptions):
     """All settings of a runtime; the options of model calls are those of sessions that set none.
 
@@ -251,6 +277,7 @@ class Config(ModelOptions):
             scripts that `model` and `models` name, and no others: set it so if clients come over a network.
         node: this process as one of several nodes on the store, which it needs; None if it serves its sessions alone.
         tenants: the limits of tenants, by name. A tenant that is not there has none.
+        traces: the traces of turns; None makes none.
     """
 
     store: StoreConfig | PostgresConfig | None = None
@@ -271,6 +298,7 @@ class Config(ModelOptions):
     any_script: bool = True
     node: NodeConfig | None = None
     tenants: Mapping[str, TenantLimits] = attrs.field(factory=dict, validator=_of_tenants)
+    traces: TraceConfig | None = None
 
     def __attrs_post_init__(self) -> None:
         """Refuse a compactor that cannot work, before any session uses it."""

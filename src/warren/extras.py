@@ -17,6 +17,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "session-store": ("apsw",),
     "skills": ("yaml",),
     "tools": ("re2",),
+    "traces": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
 }
 """Modules by which an extra is known to be installed."""
 
@@ -28,7 +29,14 @@ def installed(extra: str) -> bool:
 
 def lacking(extra: str) -> str | None:
     """Return the first module of an extra that cannot be imported; None if all can."""
-    return next((name for name in MODULES[extra] if find_spec(name) is None), None)
+    return next((name for name in MODULES[extra] if not _there(name)), None)
+
+
+def _there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # the package around it
+        return False
 
 
 def missing(extra: str, needed_by: str) -> str | None:

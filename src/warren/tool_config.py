@@ -19,7 +19,8 @@ def _plain_name(_instance: object, attribute: "attrs.Attribute[Any]", value: str
         raise FieldValueError(attribute.name, "must be 1 to 64 of the characters A-Z, a-z, 0-9, _ and -")
 
 
-def _web_address(_instance: object, attribute: "attrs.Attribute[Any]", value: str | None) -> None:
+def web_address(_instance: object, attribute: "attrs.Attribute[Any]", value: str | None) -> None:
+    """Refuse texts that are no address on the web; None passes."""
     if value is None:
         return
     try:
@@ -64,7 +65,7 @@ class McpServer:
     args: Sequence[str] = attrs.field(default=(), converter=_texts)
     env: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     cwd: Path | None = attrs.field(default=None, converter=attrs.converters.optional(Path))
-    url: str | None = attrs.field(default=None, validator=_web_address)
+    url: str | None = attrs.field(default=None, validator=web_address)
     headers: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     connect_timeout: float = attrs.field(default=30.0, validator=positive)
     call_timeout: float | None = attrs.field(default=None, validator=positive)

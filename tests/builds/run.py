@@ -25,7 +25,7 @@ BUILDS: Final = {
     "E": ("session-store", "memory-store"),
     "F": ("session-store", "memory-store", "session-compaction"),
 }
-SURFACES: Final = ("cli", "client", "gateway", "jwt", "load", "mcp", "metrics", "postgres", "skills", "tools")
+SURFACES: Final = ("cli", "client", "gateway", "jwt", "load", "mcp", "metrics", "postgres", "skills", "tools", "traces")
 TOOLS: Final = ("pytest", "hypothesis")
 SERVED_TOOLS: Final = ("trio-websocket",)
 SERVED: Final = tuple(f"tests/builds/test_{name}.py" for name in ("wheel", "surfaces", "tools"))

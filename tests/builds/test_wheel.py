@@ -23,6 +23,8 @@ MODULES: Final = {
     "google-re2": "re2",
     "hdrhistogram": "hdrh",
     "mcp-types": "mcp_types",
+    "opentelemetry-exporter-otlp-proto-http": "opentelemetry",
+    "opentelemetry-sdk": "opentelemetry",
     "prometheus-client": "prometheus_client",
 }
 PACKAGE: Final = Path(str(warren.__file__)).parent

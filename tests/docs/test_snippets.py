@@ -32,6 +32,7 @@ READ_HERE: Final = (
         "stdio",
         "structured-output",
         "tools",
+        "traces",
         "websocket",
         "workspace",
     ),

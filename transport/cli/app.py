@@ -6,6 +6,7 @@ from typing import Any, Final
 import click
 
 from warren.requests import CompactRequest
+from warren.tracing import HEADER, context_of, here
 from warren.transport.cli.failures import report
 from warren.transport.cli.help import ID_HELP, examples
 from warren.transport.cli.option import of_field
@@ -28,6 +29,7 @@ def run_app(argv: list[str]) -> int:
     """Run one command to its end, with errors on stderr, and return the exit code."""
     prepare_streams()
     mode = Mode.guess(argv, os.environ)
+    here.set(context_of(os.environ.get(HEADER.upper())))
     try:
         code = cli.main(argv, prog_name="warren", standalone_mode=False, obj=mode)
     except (Exception, BaseExceptionGroup) as exc:  # noqa: BLE001 - nothing below may show a traceback unasked

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from warren.log_context import working_for
+from warren.tracing import here
 
 
 class OneLine(logging.Formatter):
@@ -18,7 +19,7 @@ class OneLine(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """Formats each record as one JSON object in one line, with the session and the turn that it is about.
+    """Formats each record as one JSON object in one line, with the session, turn and trace that it is about.
 
     Trap: the formatter reads the context of the running task, so a handler has to format where the record is made.
     """
@@ -34,6 +35,8 @@ class JsonLines(logging.Formatter):
         about = working_for.get()
         if about is not None:
             line |= {name: value for name, value in about._asdict().items() if value is not None}
+        if (place := here.get()) is not None:
+            line |= {"trace_id": place.trace_id, "span_id": place.span_id}
         if record.exc_info and record.exc_info[1] is not None:
             error = record.exc_info[1]
             line |= {"error": f"{type(error).__name__}: {error}", "traceback": self.formatException(record.exc_info)}

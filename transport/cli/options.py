@@ -14,7 +14,7 @@ from warren.budget import Budget
 from warren.catalog import NO_MODELS, Models
 from warren.categories import Gates, Switches
 from warren.compaction.config import CompactionConfig
-from warren.config import Intensity, Limits, ModelServer, PostgresConfig, RetryPolicy, StoreConfig
+from warren.config import Intensity, Limits, ModelServer, PostgresConfig, RetryPolicy, StoreConfig, TraceConfig
 from warren.database_url import DatabaseUrl
 from warren.described import attributes_of
 from warren.errors import CompactionDisabledError, InvalidParamsError
@@ -141,6 +141,7 @@ class Options(TurnOptions):
         model_servers: servers of models, by names of their own.
         tenants: the limits of tenants, by name.
         gateway: settings of the gateway that are no options, by their names in `GatewayConfig`; `jwt` is a mapping.
+        traces: the traces of turns; None for none.
         command: the command, which other processes on the same store see.
     """
 
@@ -171,6 +172,7 @@ class Options(TurnOptions):
     model_servers: tuple[ModelServer, ...] = ()
     tenants: Mapping[str, TenantLimits] = attrs.field(factory=dict)
     gateway: Mapping[str, Any] = attrs.field(factory=dict)
+    traces: TraceConfig | None = None
     command: str = "warren"
 
     @property
@@ -235,8 +237,15 @@ def _runtime(given: Mapping[str, Any], file: "ConfigFile | None") -> dict[str, A
         "models": file.models,
         "tenants": file.tenants,
         "storage": file.settings("storage") | storage,
+        "traces": _traces(file),
         "gateway": file.settings("serve") | ({"jwt": jwt} if (jwt := file.settings("jwt")) else {}),
     }
+
+
+def _traces(file: "ConfigFile") -> TraceConfig | None:
+    """Return the settings of traces; any of them asks for traces."""
+    found = file.settings("traces")
+    return _made(TraceConfig, found, {name: f"traces.{name}" for name in found}) if found else None
 
 
 def _model_servers(given: Mapping[str, Any], file: "ConfigFile | None") -> tuple[ModelServer, ...]:

@@ -100,6 +100,7 @@ def config_of(options: Options, store: StoreConfig | PostgresConfig | None) -> C
         intensity=options.intensity,
         models=options.models,
         tenants=options.tenants,
+        traces=options.traces,
         limits=options.limits if options.drain is None else attrs.evolve(options.limits, drain=options.drain),
     )
 

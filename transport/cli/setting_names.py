@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 PREFIXES: Final = tuple(
-    f"WARREN_{table}_" for table in ("STORAGE", "LIMITS", "RETRY", "INTENSITY", "SERVE", "JWT", "TOOLS")
+    f"WARREN_{table}_" for table in ("STORAGE", "LIMITS", "RETRY", "INTENSITY", "SERVE", "JWT", "TOOLS", "TRACES")
 )
 OPTIONS: Final[Mapping[str, str]] = {
     "limits.drain": "drain",

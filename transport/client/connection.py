@@ -22,6 +22,7 @@ from warren.transport.client.socket import FAILURES, ClosedError, Socket, Upgrad
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.client_tools import EXECUTE
 from warren.transport.rpc.dialect import CHANGED, EVENT, UNSUBSCRIBED
+from warren.transport.rpc.traces import with_meta
 from warren.values import define, frozen
 from warren.views import SessionChanges
 
@@ -203,7 +204,7 @@ class Connection:
             raise LostError(sent=False)
         number = next(self._numbers)
         request = self._requests[number] = _Request(answered)
-        self._send(jsonrpc.request(number, method, params), request)
+        self._send(jsonrpc.request(number, method, with_meta(params)), request)
         await request.done.wait()
         response = request.response
         if response is None:

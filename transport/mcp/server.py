@@ -21,6 +21,7 @@ from warren.errors import AgentError, CapacityExceededError, WarrenError
 from warren.events import Envelope
 from warren.principals import LOCAL, Principal
 from warren.service import Capabilities, RuntimeService
+from warren.tracing import HEADER, context_of, here
 from warren.transport.http.logins import PRINCIPAL
 from warren.transport.mcp import logs
 from warren.transport.mcp.calls import ToolCall, key_of, keyed
@@ -166,6 +167,8 @@ def server_of(tools: Tools, resources: Resources) -> Server[dict[str, Any]]:
 
     async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         arguments, principal = params.arguments or {}, _principal_of(context)
+        if (place := context_of((params.meta or {}).get(HEADER))) is not None:
+            here.set(place)  # each request has a task of its own
         return await tools.call(params.name, arguments, _sender(context), _client_of(context), principal)
 
     async def complete(context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:

@@ -16,6 +16,7 @@ from warren.errors import ProviderCause, ProviderError
 from warren.fields import FieldValueError
 from warren.model import ModelReply, ModelRequest, Piece, WholePieces
 from warren.options import ModelOptions
+from warren.tracing import HEADER, here
 from warren.transport.providers import failures
 from warren.transport.providers.anthropic import MessagesDialect
 from warren.transport.providers.dialect import Answer, ModelDialect
@@ -157,6 +158,8 @@ class HttpProvider:
         patience = {"connect": min(CONNECT_SECONDS, silence), "read": silence, "write": silence, "pool": None}
         request = httpx.Request("POST", url, headers=headers, stream=body, extensions={"timeout": patience})
         request.headers["content-length"] = str(body.size)
+        if (place := here.get()) is not None:
+            request.headers[HEADER] = place.traceparent
         return request
 
     async def _exchange(self, model: str, body: "Pieces", answer: Answer, emit: Callable[[Piece], None]) -> None:

@@ -7,11 +7,13 @@ from typing import Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from warren.errors import WarrenError
+from warren.tracing import HEADER, context_of, here
 from warren.transport.http.auth import AccessPolicy
 from warren.transport.http.refusals import RefusedError
 from warren.transport.rest.access import Cors
 from warren.transport.rest.answers import failure, internal_error, refusal
 
+TRACEPARENT: Final = HEADER.encode()
 PARAMETER: Final = re.compile(r"{(\w+)}")
 VARY: Final = (b"vary", b"Origin")
 """The header of answers to requests that name no origin; `Cors` adds it to the others."""
@@ -45,6 +47,8 @@ class Site:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         headers: Sequence[tuple[bytes, bytes]] = scope["headers"]
+        # A connection has one task for all its requests, so what the one before has named ends here.
+        here.set(next((context_of(value.decode("latin-1")) for name, value in headers if name == TRACEPARENT), None))
         origins = [value.decode("latin-1") for name, value in headers if name == b"origin"]
         hosts = [value.decode("latin-1") for name, value in headers if name == b"host"]
         try:

@@ -14,8 +14,10 @@ import trio
 
 from warren.actors.streams import GONE
 from warren.errors import CapacityExceededError, WarrenError
+from warren.tracing import here
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.outbox import MAX_BYTES, Outbox, frames_of, is_large
+from warren.transport.rpc.traces import place_in
 from warren.values import define, frozen
 
 BATCH: Final = 256
@@ -343,7 +345,11 @@ class Endpoint:
             work = dispatcher.refuse(request_id, exc)
         if isinstance(work, Work):
             self._running += 1
+            place = place_in(message.params)
+            before = None if place is None else here.set(place)  # the task begins with it
             tasks.start_soon(self._answer, work, request_id, batch, dispatcher, name=message.method)
+            if before is not None:
+                here.reset(before)
         elif work is not None:
             self._reply(work, batch)
 

@@ -18,6 +18,7 @@ from warren.transport.rpc.endpoint import Dispatcher, Endpoint, Work
 from warren.transport.rpc.feeds import Feeds
 from warren.transport.rpc.methods import Caller, Host, RunTurn
 from warren.transport.rpc.watching import ClientWatch
+from warren.transport.rpc.traces import without_meta
 from warren.values import define
 from warren.views import TurnResult
 
@@ -66,7 +67,7 @@ class SessionClient(Dispatcher, Caller):
         found = self.dialect.methods.get(method)
         if found is None:
             return jsonrpc.unknown_method(request_id, method)
-        host, caller = self.host, cast("Caller", self)
+        host, caller, params = self.host, cast("Caller", self), without_meta(params)
         if host.of_nodes:
             principal, params = carried(params)
             host = attrs.evolve(host, service=host.service.as_(principal))

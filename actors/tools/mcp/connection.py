@@ -21,6 +21,7 @@ from warren.actors.tools.mcp.results import bounded, text_of
 from warren.actors.tools.mcp.server import ConnectBackoff, McpServer, McpStatus, State
 from warren.actors.tools.mcp.web import open_web
 from warren.tools import Asking, ToolError, ToolSpec, asking, calling
+from warren.tracing import HEADER, here
 from warren.values import define
 from warren.version import VERSION
 
@@ -280,12 +281,15 @@ def defaults_of(schema: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _meta() -> types.RequestParamsMeta | None:
-    """Return the place of the running tool call in its session, for the server; None outside of a session."""
+    """Return the place of the running tool call in its session and its trace; None outside of a session."""
     call = calling.get()
     if call is None:
         return None
     told = {"session_id": call.session_id, "turn": call.turn, "call_id": call.call_id, "idempotency_key": call.key}
-    return cast("types.RequestParamsMeta", {f"warren/{name}": value for name, value in told.items()})
+    meta = {f"warren/{name}": value for name, value in told.items()}
+    if (place := here.get()) is not None:
+        meta[HEADER] = place.traceparent
+    return cast("types.RequestParamsMeta", meta)
 
 
 def _check(server: str, arguments: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ import attrs
 
 from warren import codec
 from warren.budget import Budget
-from warren.config import Intensity, Limits, PostgresConfig, RetryPolicy, StoreConfig
+from warren.config import Intensity, Limits, PostgresConfig, RetryPolicy, StoreConfig, TraceConfig
 from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError, fits
 from warren.tool_config import ToolsConfig
@@ -25,7 +25,7 @@ YES_OR_NO: Final[Mapping[str, bool]] = {
     **dict.fromkeys(("0", "false", "f", "no", "n", "off"), False),
 }
 """The truth values in a variable, as click has them for the variables of options."""
-NUMBERS: Final = frozenset({"factor", "jitter", "max_cost"})
+NUMBERS: Final = frozenset({"factor", "jitter", "max_cost", "sample"})
 """Fields of type float that are no times."""
 
 
@@ -86,6 +86,7 @@ CLASSES: Final[Mapping[str, type]] = {
     "serve": GatewayConfig,
     "jwt": JwtConfig,
     "tools": ToolsConfig,
+    "traces": TraceConfig,
 }
 """The class that each table is about."""
 TABLES: Final[Mapping[str, type]] = {
@@ -95,6 +96,7 @@ TABLES: Final[Mapping[str, type]] = {
     "intensity": table_of(Intensity),
     "serve": table_of(GatewayConfig, OF_SERVE),
     "jwt": table_of(JwtConfig),
+    "traces": table_of(TraceConfig),
     "tools": table_of(ToolsConfig, ("root", "shell", "fetch", "skills", "mcp_servers")),
 }
 MIXED: Final = frozenset({"serve", "tools"})

@@ -1,0 +1,134 @@
+"""Traces: the place of a call in the trace of its caller, and the turns that a tracer makes spans of. No I/O.
+
+The places have the form of W3C Trace Context, so they pass through any system that knows it. Its `tracestate` is not
+passed on.
+"""
+
+import random
+import re
+import sys
+from collections.abc import Sequence
+from contextvars import ContextVar
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+import attrs
+
+from warren.events import Envelope, FailureCause
+from warren.usage import NO_USAGE, Usage
+from warren.values import frozen, value
+
+HEADER: Final = "traceparent"
+"""The name of the header that has a place."""
+SAMPLED: Final = 0x01
+_PLACE: Final = re.compile(r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+
+
+@frozen
+class TraceContext:
+    """A place in a trace: a span, which others may be children of.
+
+    Attributes:
+        trace_id: 32 hexadecimal digits.
+        span_id: 16 hexadecimal digits.
+        sampled: whether the spans of the trace are kept.
+    """
+
+    trace_id: str
+    span_id: str
+    sampled: bool
+
+    @property
+    def traceparent(self) -> str:
+        """The place as the value of the header `traceparent`."""
+        return f"00-{self.trace_id}-{self.span_id}-{int(self.sampled):02x}"
+
+    def child(self) -> "TraceContext":
+        """Return the place of a new span in the same trace."""
+        return TraceContext(self.trace_id, new_span_id(), self.sampled)
+
+
+def new_span_id() -> str:
+    """Return the id of a new span."""
+    return f"{random.getrandbits(64) or 1:016x}"
+
+
+def context_of(header: object) -> TraceContext | None:
+    """Return the place that a header names. One that is none counts as missing, as the W3C wants it."""
+    found = _PLACE.fullmatch(header.strip()) if isinstance(header, str) else None
+    if found is None or (found[1] == "00" and found[5]):  # only later versions may have more
+        return None
+    return TraceContext(found[2], found[3], bool(int(found[4], 16) & SAMPLED))
+
+
+here: Final[ContextVar[TraceContext | None]] = ContextVar("here", default=None)
+"""The place of the running task: that of its turn, or the one that the request which it serves has named."""
+
+
+def caller() -> TraceContext | None:
+    """Return the place from which the running task calls: `here`, or else the program's own OpenTelemetry span.
+
+    A program without OpenTelemetry pays one look-up for it.
+    """
+    place = here.get()
+    if place is None and (api := sys.modules.get("opentelemetry.trace")) is not None:
+        place = _current_span(api)
+    return place
+
+
+def _current_span(api: Any) -> TraceContext | None:
+    try:
+        span = api.get_current_span().get_span_context()
+        sampled = bool(span.trace_flags & SAMPLED)
+        return TraceContext(f"{span.trace_id:032x}", f"{span.span_id:016x}", sampled) if span.is_valid else None
+    except AttributeError:  # another thread is in the middle of its first import
+        return None
+
+
+@value
+class TracedTurn:
+    """A sampled turn that has ended, or a compaction that ran alone.
+
+    Attributes:
+        place: its own span.
+        parent: the id of its caller's span; None if it begins its trace.
+        session_id: its session.
+        tenant: the tenant of the session.
+        number: its number within the session, from 1 on; None for a compaction alone.
+        provider: the name of the model's provider.
+        model: the model that it was planned with.
+        began: the time of its beginning.
+        ended: the time at which the answer of the store was there.
+        events: its events in order, each run of deltas by its first one.
+        failure: the cause if it failed.
+        usage: the tokens of the turn.
+    """
+
+    place: TraceContext
+    parent: str | None
+    session_id: str
+    tenant: str
+    number: int | None
+    provider: str
+    model: str
+    began: datetime
+    ended: datetime
+    events: Sequence[Envelope] = ()
+    failure: FailureCause | None = None
+    usage: Usage = attrs.field(default=NO_USAGE)
+
+
+class Tracer(Protocol):
+    """The port to the traces of a runtime. Its methods neither wait nor raise; they are called on the event loop."""
+
+    def begin(self, parent: TraceContext | None) -> TraceContext:
+        """Return the place of a new turn, and decide whether it is sampled.
+
+        Args:
+            parent: the place of its caller; None begins a trace.
+        """
+        ...
+
+    def ended(self, turn: TracedTurn) -> None:
+        """Take a sampled turn that has ended."""
+        ...

@@ -1,0 +1,292 @@
+"""The spans of a turn, made of its events once it has ended. No I/O.
+
+A turn has a span for each model call, tool call, approval, compaction and extraction, and one for its commit. They are
+children of the turn's own span, by the times of the events.
+"""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import attrs
+
+from warren.events import (
+    DELTAS,
+    TERMINAL,
+    BudgetWarning,
+    CompactionCompleted,
+    CompactionFailed,
+    CompactionStarted,
+    Envelope,
+    ExtractionCompleted,
+    ExtractionFailed,
+    InputTaken,
+    Retrying,
+    RunCompleted,
+    RunStarted,
+    TextComplete,
+    ToolApprovalRequested,
+    ToolApprovalResolved,
+    ToolCallRequested,
+    ToolExecutionCompleted,
+    ToolExecutionStarted,
+    ToolExecutionTimedOut,
+    ToolResultReceived,
+    TurnCompleted,
+    TurnStarted,
+)
+from warren.tracing import TracedTurn, new_span_id
+from warren.transport.tracing import conventions as names
+from warren.usage import Usage
+from warren.values import define
+
+FAILED_TOOL: Final = "tool_error"
+TIMED_OUT: Final = "timeout"
+REFUSED: Final = "refused"
+LONGEST: Final = 64 * 1024
+"""Characters of a text in an attribute: receivers refuse large requests whole."""
+
+
+@define(eq=False)
+class SpanData:
+    """A span.
+
+    Attributes:
+        name: its name.
+        began: the time of its beginning.
+        ended: the time of its end.
+        attributes: its attributes.
+        span_id: its id.
+        events: the moments within it that are worth a note: name, time, attributes.
+        error: the kind of its failure; None if it has none.
+        calls_out: whether it is a request to another system.
+    """
+
+    name: str
+    began: datetime
+    ended: datetime
+    attributes: dict[str, Any] = attrs.field(factory=dict)
+    span_id: str = attrs.field(factory=new_span_id)
+    events: list[tuple[str, datetime, Mapping[str, Any]]] = attrs.field(factory=list)
+    error: str | None = None
+    calls_out: bool = False
+
+    def fail(self, error: str) -> None:
+        """Note the kind of the failure."""
+        self.error = self.attributes[names.ERROR_TYPE] = error
+
+
+def spans_of(turn: TracedTurn, *, content: bool = False) -> list[SpanData]:
+    """Return the spans of a turn, its own one first.
+
+    Args:
+        turn: the turn.
+        content: whether the spans have the texts of the conversation.
+    """
+    made = _Spans(turn, content)
+    for envelope in turn.events:
+        made.take(envelope)
+    return [made.whole(), *made.spans]
+
+
+@define(eq=False)
+class _Spans:
+    """The spans of a turn so far.
+
+    Attributes:
+        turn: the turn.
+        content: whether the spans have the texts of the conversation.
+        spans: the children of the turn's own span.
+    """
+
+    turn: TracedTurn
+    content: bool
+    spans: list[SpanData] = attrs.field(factory=list)
+    _own: SpanData = attrs.field(init=False)
+    _call: SpanData | None = None  # the model call of the running step
+    _answered: bool = False  # whether it has ended: its tokens are told when the step ends
+    _requests: dict[str, ToolCallRequested] = attrs.field(factory=dict)
+    _tools: dict[str, SpanData] = attrs.field(factory=dict)
+    _approvals: dict[str, SpanData] = attrs.field(factory=dict)
+    _compaction: SpanData | None = None
+    _last: datetime = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        turn = self.turn
+        name = names.INVOKE_AGENT if turn.number is not None else names.COMPACT
+        about = {names.SESSION: turn.session_id, names.TENANT: turn.tenant}
+        if turn.number is not None:
+            about |= self._operation(names.INVOKE_AGENT) | {names.TURN: turn.number}
+        self._own = SpanData(name, turn.began, turn.ended, about, turn.place.span_id)
+        self._last = turn.began
+
+    def whole(self) -> SpanData:
+        """Return the span of the turn, and end those that the turn has left open."""
+        turn, own = self.turn, self._own
+        for left in (self._call, *self._tools.values(), *self._approvals.values(), self._compaction):
+            if left is not None:
+                left.ended = self._last
+                left.fail(turn.failure or names.OTHER_ERROR)
+                self.spans.append(left)
+        own.attributes |= _tokens(turn.usage)
+        if turn.usage.cost is not None:
+            own.attributes[names.COST] = float(turn.usage.cost)
+        if turn.failure is not None:
+            own.fail(turn.failure)
+        return own
+
+    def take(self, envelope: Envelope) -> None:  # noqa: C901 - one case for each event
+        """Take the next event."""
+        event, at = envelope.event, envelope.timestamp
+        match event:
+            case RunStarted(prompt=prompt):
+                self._tell(self._own, names.INPUT_MESSAGES, _message("user", prompt))
+            case InputTaken(kind=kind):
+                self._own.events.append(("input", at, {names.INPUT_KIND: kind}))
+            case BudgetWarning(budget_type=budget, percent=percent):
+                self._own.events.append(("budget_warning", at, {names.BUDGET: budget, names.PERCENT: percent}))
+            case TurnStarted(turn_number=step):
+                self._begin_call(at, step)
+            case Retrying(attempt=attempt):
+                # Without the error: providers quote what they were sent.
+                (self._call or self._own).events.append(("retry", at, {names.ATTEMPT: attempt}))
+            case TurnCompleted():
+                self._end_step(event, at)
+            case CompactionStarted():
+                self._compaction = SpanData(names.COMPACT, at, at)
+            case CompactionCompleted() | CompactionFailed():
+                self._end_compaction(event, at)
+            case ExtractionCompleted() | ExtractionFailed():
+                self._extract(event, at)
+            case _ if isinstance(event, DELTAS):
+                self._first_piece(at)
+            case _ if isinstance(event, TERMINAL):
+                self._end(envelope)
+            case _:
+                self._take_of_calls(envelope)
+                self._take_of_runs(envelope)
+        self._last = at
+
+    def _take_of_calls(self, envelope: Envelope) -> None:
+        event, at = envelope.event, envelope.timestamp
+        match event:
+            case TextComplete(content=text):
+                self._end_call(at)
+                if self._call is not None:
+                    self._tell(self._call, names.OUTPUT_MESSAGES, _message("assistant", text))
+            case ToolCallRequested(id=call_id):
+                self._end_call(at)
+                self._requests[call_id] = event
+            case ToolApprovalRequested(id=call_id, name=name):
+                about = {names.TOOL_NAME: name, names.TOOL_CALL_ID: call_id}
+                self._approvals[call_id] = SpanData(names.APPROVAL, at, at, about)
+            case ToolApprovalResolved(id=call_id, decision=decision):
+                if (asked := self._approvals.pop(call_id, None)) is not None:
+                    asked.attributes[names.DECISION] = decision
+                    self._add(asked, at)
+
+    def _take_of_runs(self, envelope: Envelope) -> None:
+        event, at = envelope.event, envelope.timestamp
+        match event:
+            case ToolExecutionStarted(id=call_id, name=name):
+                self._tools[call_id] = self._tool(call_id, name, at)
+            case ToolExecutionTimedOut(id=call_id) if call_id in self._tools:
+                self._tools[call_id].fail(TIMED_OUT)
+            case ToolExecutionCompleted(id=call_id, result=result, is_error=failed) if call_id in self._tools:
+                tool = self._tools.pop(call_id)
+                self._requests.pop(call_id, None)
+                self._tell(tool, names.TOOL_RESULT, result)
+                if failed and tool.error is None:
+                    tool.fail(FAILED_TOOL)
+                self._add(tool, at)
+            case ToolResultReceived(id=call_id, name=name) if call_id in self._requests:  # it did not run
+                tool = self._tool(call_id, name, at)
+                tool.fail(REFUSED)
+                self._add(tool, at)
+                del self._requests[call_id]
+
+    def _add(self, span: SpanData, at: datetime) -> None:
+        span.ended = at
+        self.spans.append(span)
+
+    def _tell(self, span: SpanData, name: str, text: str) -> None:
+        if self.content:
+            span.attributes[name] = text[:LONGEST]
+
+    def _operation(self, operation: str) -> dict[str, Any]:
+        turn = self.turn
+        return {
+            names.OPERATION: operation,
+            names.PROVIDER: names.provider_of(turn.provider),
+            names.MODEL: turn.model,
+            names.CONVERSATION: turn.session_id,
+        }
+
+    # -- model calls
+
+    def _begin_call(self, at: datetime, step: int) -> None:
+        about = self._operation(names.CHAT) | {names.STREAM: True, names.STEP: step}
+        self._call = SpanData(f"{names.CHAT} {self.turn.model}", at, at, about, calls_out=True)
+        self._answered = False
+
+    def _first_piece(self, at: datetime) -> None:
+        if self._call is not None and names.FIRST_CHUNK not in self._call.attributes:
+            self._call.attributes[names.FIRST_CHUNK] = (at - self._call.began).total_seconds()
+
+    def _end_call(self, at: datetime) -> None:
+        if self._call is not None and not self._answered:
+            self._call.ended, self._answered = at, True
+
+    def _end_step(self, event: TurnCompleted, at: datetime) -> None:
+        self._end_call(at)
+        if self._call is not None:
+            reason = names.REASONS.get(event.stop_reason, event.stop_reason)
+            self._call.attributes |= _tokens(event.usage) | {names.FINISH_REASONS: (reason,)}
+            self.spans.append(self._call)
+            self._call = None
+
+    # -- the rest
+
+    def _tool(self, call_id: str, name: str, at: datetime) -> SpanData:
+        about = {names.OPERATION: names.EXECUTE_TOOL, names.TOOL_NAME: name, names.TOOL_CALL_ID: call_id}
+        tool = SpanData(f"{names.EXECUTE_TOOL} {name}", at, at, about)
+        if (request := self._requests.get(call_id)) is not None:
+            self._tell(tool, names.TOOL_ARGUMENTS, json.dumps(dict(request.args), default=str))
+        return tool
+
+    def _end_compaction(self, event: CompactionCompleted | CompactionFailed, at: datetime) -> None:
+        span, self._compaction = self._compaction, None
+        if span is None:
+            return
+        if isinstance(event, CompactionFailed):
+            span.fail(event.reason)
+        else:
+            counts = {names.MESSAGES_BEFORE: event.messages_before, names.MESSAGES_AFTER: event.messages_after}
+            span.attributes |= counts
+        self._add(span, at)
+
+    def _extract(self, event: ExtractionCompleted | ExtractionFailed, at: datetime) -> None:
+        span = SpanData(names.EXTRACT, self._last, at, {names.ATTEMPTS: event.attempts})
+        if isinstance(event, ExtractionFailed):
+            span.fail("structured_output")
+        self.spans.append(span)
+
+    def _end(self, terminal: Envelope) -> None:
+        """End the work of the turn; the rest of its time is its commit's."""
+        if isinstance(terminal.event, RunCompleted):
+            self._tell(self._own, names.OUTPUT_MESSAGES, _message("assistant", terminal.event.result))
+        self.spans.append(SpanData(names.COMMIT, terminal.timestamp, self.turn.ended))
+
+
+def _tokens(usage: Usage) -> dict[str, int]:
+    return {
+        names.INPUT_TOKENS: usage.input_tokens,
+        names.OUTPUT_TOKENS: usage.output_tokens,
+        names.CACHE_READ_TOKENS: usage.cache_read_tokens,
+        names.CACHE_WRITE_TOKENS: usage.cache_creation_tokens,
+    }
+
+
+def _message(role: str, text: str) -> str:
+    return json.dumps([{"role": role, "parts": [{"type": "text", "content": text[:LONGEST]}]}])
