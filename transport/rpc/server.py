@@ -17,8 +17,8 @@ from warren.transport.rpc.dialect import Dialect
 from warren.transport.rpc.endpoint import Dispatcher, Endpoint, Work
 from warren.transport.rpc.feeds import Feeds
 from warren.transport.rpc.methods import Caller, Host, RunTurn
-from warren.transport.rpc.watching import ClientWatch
 from warren.transport.rpc.traces import without_meta
+from warren.transport.rpc.watching import ClientWatch
 from warren.values import define
 from warren.views import TurnResult
 

@@ -22,6 +22,7 @@ from warren.events import (
     ExtractionCompleted,
     ExtractionFailed,
     InputTaken,
+    ModelSwitched,
     Retrying,
     RunCompleted,
     RunStarted,
@@ -136,21 +137,16 @@ class _Spans:
             own.fail(turn.failure)
         return own
 
-    def take(self, envelope: Envelope) -> None:  # noqa: C901 - one case for each event
+    def take(self, envelope: Envelope) -> None:
         """Take the next event."""
         event, at = envelope.event, envelope.timestamp
         match event:
             case RunStarted(prompt=prompt):
                 self._tell(self._own, names.INPUT_MESSAGES, _message("user", prompt))
-            case InputTaken(kind=kind):
-                self._own.events.append(("input", at, {names.INPUT_KIND: kind}))
-            case BudgetWarning(budget_type=budget, percent=percent):
-                self._own.events.append(("budget_warning", at, {names.BUDGET: budget, names.PERCENT: percent}))
+            case InputTaken() | BudgetWarning() | Retrying() | ModelSwitched():
+                self._note(event, at)
             case TurnStarted(turn_number=step):
                 self._begin_call(at, step)
-            case Retrying(attempt=attempt):
-                # Without the error: providers quote what they were sent.
-                (self._call or self._own).events.append(("retry", at, {names.ATTEMPT: attempt}))
             case TurnCompleted():
                 self._end_step(event, at)
             case CompactionStarted():
@@ -167,6 +163,19 @@ class _Spans:
                 self._take_of_calls(envelope)
                 self._take_of_runs(envelope)
         self._last = at
+
+    def _note(self, event: InputTaken | BudgetWarning | Retrying | ModelSwitched, at: datetime) -> None:
+        # Without errors: providers quote what they were sent.
+        own, call = self._own, self._call or self._own
+        match event:
+            case InputTaken(kind=kind):
+                own.events.append(("input", at, {names.INPUT_KIND: kind}))
+            case BudgetWarning(budget_type=budget, percent=percent):
+                own.events.append(("budget_warning", at, {names.BUDGET: budget, names.PERCENT: percent}))
+            case Retrying(attempt=attempt):
+                call.events.append(("retry", at, {names.ATTEMPT: attempt}))
+            case ModelSwitched(to_model=model):
+                call.events.append(("model_switched", at, {names.ANSWERED_BY: model}))
 
     def _take_of_calls(self, envelope: Envelope) -> None:
         event, at = envelope.event, envelope.timestamp
@@ -243,6 +252,8 @@ class _Spans:
         if self._call is not None:
             reason = names.REASONS.get(event.stop_reason, event.stop_reason)
             self._call.attributes |= _tokens(event.usage) | {names.FINISH_REASONS: (reason,)}
+            if event.model is not None:
+                self._call.attributes[names.ANSWERED_BY] = event.model
             self.spans.append(self._call)
             self._call = None
 

@@ -143,6 +143,19 @@ async def test_a_turn_that_fails() -> None:
         assert (span.failed, span.attributes["error.type"]) == (True, "provider_error")
 
 
+async def test_a_model_that_another_one_stands_in_for() -> None:
+    """The call says which one has answered."""
+    away = says(ProviderError("no", cause="overloaded", retryable=False))
+    with receiving() as receiver:
+        config = Config(traces=TraceConfig(receiver.url))
+        models = {"first": away, "second": says(["hi"])}
+        async with open_supervisor(config, providers=models, environ={}) as service:
+            await service.create_session("hello", model="first", fallback=("second",))
+    (call,) = receiver.named("chat first")
+    assert call.events == ("model_switched",)
+    assert (call.failed, call.attributes["gen_ai.response.model"]) == (False, "second")
+
+
 async def test_none_without_a_sample() -> None:
     """At 0 nothing is sent but for callers in a trace; that decides for them."""
     with receiving() as receiver:
@@ -278,6 +291,7 @@ def test_the_names_of_the_conventions() -> None:
         "gen_ai.request.model",
         "gen_ai.request.stream",
         "gen_ai.response.finish_reasons",
+        "gen_ai.response.model",
         "gen_ai.response.time_to_first_chunk",
         "gen_ai.tool.call.arguments",
         "gen_ai.tool.call.id",
