@@ -71,6 +71,8 @@ SANS_IO: Final[tuple[str, ...]] = (
     "transport/providers/wire.py",
     "transport/event_text.py",
     "transport/rpc/behalf.py",
+    "transport/rpc/traces.py",
+    "transport/tracing/spans.py",
     "transport/rpc/contracts/__init__.py",
     "transport/rpc/contracts/meerkat/dialect.py",
     "transport/rpc/contracts/meerkat/events.py",

@@ -145,9 +145,9 @@ async def test_a_turn_that_fails() -> None:
 
 async def test_a_model_that_another_one_stands_in_for() -> None:
     """The call says which one has answered."""
-    away = says(ProviderError("no", cause="overloaded", retryable=False))
+    away = says(ProviderError("no", cause="overloaded", retryable=True))
     with receiving() as receiver:
-        config = Config(traces=TraceConfig(receiver.url))
+        config = Config(traces=TraceConfig(receiver.url), retry=RetryPolicy(max_attempts=1))
         models = {"first": away, "second": says(["hi"])}
         async with open_supervisor(config, providers=models, environ={}) as service:
             await service.create_session("hello", model="first", fallback=("second",))
