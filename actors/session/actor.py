@@ -494,7 +494,7 @@ class SessionActor:
         self.host.changed(self.session_id)
 
     def _begin_trace(self, caller: TraceContext | None) -> None:
-        """Find the place of the turn that begins; without a tracer it is that of its caller, who may have one."""
+        """Find the place of the turn that begins: without a tracer the place of its caller, if the caller has one."""
         tracer = self.shared.tracer
         self._place = caller if tracer is None else tracer.begin(caller)
         if tracer is not None and self._place is not None and self._place.sampled:

@@ -43,7 +43,7 @@ async def open_tracer(config: TraceConfig) -> AsyncIterator[Tracer]:
     """Open a tracer that sends spans by OTLP over HTTP, for a body.
 
     The variables of OpenTelemetry hold: `OTEL_EXPORTER_OTLP_ENDPOINT` and `_HEADERS`, `OTEL_SERVICE_NAME`,
-    `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_BSP_*`. What cannot be sent is dropped, and the log says so.
+    `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_BSP_*`. Spans that cannot be sent are dropped, and the log says so.
     """
     endpoint = None if config.endpoint is None else f"{config.endpoint.rstrip('/')}/{PATH}"
     tracer = OtelTracer(BatchSpanProcessor(OTLPSpanExporter(endpoint)), config.sample, content=config.content)
