@@ -9,6 +9,7 @@ from warren import codec
 from warren.errors import CapacityExceededError, WarrenError
 from warren.service import EventReader, SessionService
 from warren.transport.rpc.dialect import Dialect
+from warren.transport.rpc.endpoint import wake
 from warren.transport.rpc.feed import SessionFeed
 from warren.transport.rpc.methods import RunTurn
 from warren.transport.rpc.outbox import Outbox
@@ -161,8 +162,8 @@ class Feeds:
         session_id = feed.reader.session_id
         if self._feeds.get(session_id) is feed:
             del self._feeds[session_id]
-        self._ended.unpark_all()
-        self.moved.unpark_all()
+        wake(self._ended)
+        wake(self.moved)
 
 
 def _nothing() -> None:
