@@ -15,6 +15,7 @@ from warren.actors.supervisor.gauge import resident
 from warren.actors.supervisor.supervisor import Supervisor
 from warren.health import Status
 from warren.metrics import Kind, Metric, Metrics, Series
+from warren.model import Providers, Waits
 from warren.service import Health
 from warren.version import VERSION
 
@@ -29,6 +30,7 @@ def metrics_of(supervisor: Supervisor, loop: LoopLag, health: Health) -> Metrics
     found = (
         *_of_turns(shared.counters),
         *_of_models(shared.counters),
+        *_of_waiting(shared.providers),
         *_of_sessions(supervisor),
         *_of_store(shared.storage.writes, supervisor),
         *_of_memory(shared.memory.searches, health),
@@ -101,6 +103,13 @@ def _of_models(counters: Counters) -> Iterator[Metric]:
         ("direction", *OF_MODELS),
         series=tuple(Series((name, *key), count) for key, each in models for name, count in _tokens(each)),
     )
+
+
+def _of_waiting(providers: Providers) -> Iterator[Metric]:
+    waiting = providers.waiting() if isinstance(providers, Waits) else {}
+    series = tuple(Series((name,), count) for name, count in waiting.items())
+    help_ = "Model calls that wait for the rate limit of their key."
+    yield Metric("warren_model_calls_waiting", "gauge", help_, ("provider",), series=series)
 
 
 def _tokens(counts: ModelCounters) -> Iterable[tuple[str, int]]:

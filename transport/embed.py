@@ -97,7 +97,7 @@ async def open_host(
     open_memory = None if config.memory is None else memory_opener(config.memory, embedder)
     async with AsyncExitStack() as stack:
         limits = config.limits
-        bounds = Bounds(limits.model_silence, limits.model_stall, limits.max_answer)
+        bounds = Bounds(limits.model_silence, limits.model_stall, limits.max_answer, limits.model_wait)
         servers, scripts = config.model_servers, scripts_of(config)
         opened = open_providers(environ, extra=providers, servers=servers, bounds=bounds, scripts=scripts)
         registry = await stack.enter_async_context(opened)

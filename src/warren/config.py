@@ -77,6 +77,7 @@ class Limits:
         max_live: stored sessions that are kept in memory; beyond them the session that is idle longest is evicted.
         model_silence: time that a model's server may send nothing, before its answer and within it.
         model_stall: time that a model's server may send nothing of its answer; comments and pings do not count.
+        model_wait: time that a model call waits for the rate limit of its key.
         max_answer: bytes of a streamed answer, decompressed. An answer in one piece may have a 64th of them.
         max_memory: MiB of memory that the process may use; None is no limit. It works on Linux only. Above it stored
             sessions without work are evicted soon, turns run one at a time, and no session is added to the live ones.
@@ -96,6 +97,7 @@ class Limits:
     max_live: int = attrs.field(default=10_000, validator=positive)
     model_silence: float = attrs.field(default=300.0, validator=positive)
     model_stall: float = attrs.field(default=1800.0, validator=positive)
+    model_wait: float = attrs.field(default=60.0, validator=positive)
     max_answer: int = attrs.field(default=64 * 1024 * 1024, validator=positive)
     max_memory: int | None = attrs.field(default=None, validator=positive)
     idle_after: float = attrs.field(default=60.0, validator=not_negative)

@@ -1,7 +1,7 @@
 """The interface to language models: the request, the streamed pieces, the reply, and the provider between them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import attrs
 
@@ -156,6 +156,15 @@ class ModelChoice:
     model: str
     name: str = ""
     check: Callable[[ModelOptions], None] = _takes_all
+
+
+@runtime_checkable
+class Waits(Protocol):
+    """Providers that keep calls back while a server wants none."""
+
+    def waiting(self) -> Mapping[str, int]:
+        """Return the numbers of calls that wait for rate limits, by the names of the providers."""
+        ...
 
 
 class Providers(Protocol):

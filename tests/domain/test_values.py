@@ -284,6 +284,7 @@ SETTINGS: Final[list[tuple[type, str, list[Any], list[Any]]]] = [
     (Limits, "approval_timeout", [0.1], [0]),
     (Limits, "model_silence", [0.1], [0]),
     (Limits, "model_stall", [0.1], [0]),
+    (Limits, "model_wait", [0.1], [0]),
     (Limits, "max_answer", [1], [0]),
     (StoreConfig, "lease", [0.5], [0]),
 ]

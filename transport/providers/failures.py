@@ -107,10 +107,10 @@ def in_stream(endpoint: ModelEndpoint, error: object) -> ProviderError:
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
     """Return the wait in seconds that the headers ask for: `retry-after-ms`, or `retry-after` as seconds or a date."""
-    if (milliseconds := _number(headers.get("retry-after-ms", ""))) is not None:
+    if (milliseconds := number(headers.get("retry-after-ms", ""))) is not None:
         return milliseconds / 1000
     value = headers.get("retry-after", "")
-    if (seconds := _number(value)) is not None:
+    if (seconds := number(value)) is not None:
         return seconds
     try:
         moment = parsedate_to_datetime(value)
@@ -123,10 +123,11 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
 def _retry_delay(error: Mapping[str, Any]) -> float | None:
     """Return the wait in seconds that Google's errors ask for within their details."""
     texts = (wire.as_text(wire.as_object(each).get("retryDelay")) for each in wire.as_list(error.get("details")))
-    return next((_number(text.removesuffix("s")) for text in texts if text), None)
+    return next((number(text.removesuffix("s")) for text in texts if text), None)
 
 
-def _number(text: str) -> float | None:
+def number(text: str) -> float | None:
+    """Return a number from 0 on; None if a text is none."""
     try:
         number = float(text)
     except ValueError:

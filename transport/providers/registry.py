@@ -1,5 +1,6 @@
 """The choice of a provider by the name of a model."""
 
+import hashlib
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -13,6 +14,7 @@ from warren.config import Config, ModelServer
 from warren.errors import InvalidParamsError
 from warren.model import ModelChoice, Provider
 from warren.transport.providers.echo import EchoProvider
+from warren.transport.providers.rate import RateLimit
 from warren.transport.providers.scripted import ScriptedProvider, load_script
 from warren.transport.providers.settings import ANTHROPIC, GEMINI, OPENAI, VENDORS, Bounds, ModelEndpoint, endpoints
 from warren.values import define, frozen
@@ -68,6 +70,7 @@ class ModelRegistry:
     connect: "Callable[[], httpx.AsyncClient]" = attrs.field(repr=False)
     scripts: Collection[str] | None = None
     _made: "dict[str, HttpProvider]" = attrs.field(factory=dict, repr=False)
+    _limits: dict[tuple[str, str], RateLimit] = attrs.field(factory=dict, repr=False)
     _echo: Provider = attrs.field(factory=EchoProvider, repr=False)
     _players: dict[str, tuple[int, Provider]] = attrs.field(factory=dict, repr=False)
 
@@ -115,8 +118,18 @@ class ModelRegistry:
         if made is None:
             from warren.transport.providers import remote  # noqa: PLC0415 - httpx is imported on first use
 
-            made = self._made[name] = remote.provider(self.endpoints[name], self.connect, self.bounds)
+            target = self.endpoints[name]
+            made = self._made[name] = remote.provider(target, self.connect, self.bounds, self._limit_of(target))
         return made
+
+    def _limit_of(self, target: ModelEndpoint) -> RateLimit:
+        """Return the rate limit of a key at a server: servers with several names share it."""
+        key = target.url, hashlib.sha256((target.key or "").encode()).hexdigest()
+        return self._limits.setdefault(key, RateLimit(self.bounds.wait))
+
+    def waiting(self) -> Mapping[str, int]:
+        """Return the numbers of calls that wait for the rate limits of their keys, by the names of the providers."""
+        return {name: made.limit.waiting for name, made in self._made.copy().items()}
 
     def _scripted(self, file: str) -> Provider:
         """Return the provider of a script; a changed file is read again.

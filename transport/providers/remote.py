@@ -24,6 +24,7 @@ from warren.transport.providers.encoder import Encoder
 from warren.transport.providers.gemini import GeminiDialect
 from warren.transport.providers.openai import ChatDialect
 from warren.transport.providers.pace import RequestPace
+from warren.transport.providers.rate import Entry, RateLimit
 from warren.transport.providers.responses import ResponsesDialect
 from warren.transport.providers.settings import Bounds, ModelEndpoint
 from warren.transport.providers.sse import Splitter
@@ -66,9 +67,11 @@ _BREAKS: Final[tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, P
 _FOR_GOOD: Final = ("bad_address", "certificate", "too_long")
 
 
-def provider(endpoint: ModelEndpoint, connect: Callable[[], httpx.AsyncClient], bounds: Bounds) -> "HttpProvider":
-    """Return the provider that calls an endpoint; `connect` returns the client."""
-    return HttpProvider(endpoint, DIALECTS[endpoint.dialect], connect, bounds)
+def provider(
+    endpoint: ModelEndpoint, connect: Callable[[], httpx.AsyncClient], bounds: Bounds, limit: RateLimit
+) -> "HttpProvider":
+    """Return the provider that calls an endpoint; `connect` returns the client, `limit` is that of the key."""
+    return HttpProvider(endpoint, DIALECTS[endpoint.dialect], connect, bounds, limit)
 
 
 @frozen
@@ -80,15 +83,21 @@ class HttpProvider:
         dialect: the protocol.
         connect: returns the shared client.
         bounds: the time for which the server may be silent, and the bytes that it may send.
+        limit: the rate limit of the key.
     """
 
     endpoint: ModelEndpoint
     dialect: ModelDialect
     connect: Callable[[], httpx.AsyncClient] = attrs.field(repr=False)
     bounds: Bounds
+    limit: RateLimit = attrs.field(repr=False)
     _pace: RequestPace = attrs.field(factory=RequestPace, init=False, repr=False)
     _encoder: Encoder = attrs.field(init=False, repr=False)
     _addresses: dict[str, tuple[httpx.URL, httpx.Headers]] = attrs.field(factory=dict, init=False, repr=False, eq=False)
+
+    @limit.default
+    def _own_limit(self) -> RateLimit:
+        return RateLimit(self.bounds.wait)
 
     @_encoder.default
     def _new_encoder(self) -> Encoder:
@@ -97,12 +106,23 @@ class HttpProvider:
     async def complete(self, request: ModelRequest, emit: Callable[[Piece], None]) -> ModelReply:
         """Call the model; see `warren.model.Provider`."""
         self._check()
+        entry = await self.limit.enter(self.endpoint.vendor.name)
+        try:
+            return await self._called(request, emit, entry)
+        except ProviderError as exc:
+            if exc.cause == "rate_limited" and exc.details.get("status") is None:  # in the midst of an answer
+                entry.refused({}, exc.retry_after)
+            raise
+        finally:
+            entry.leave()
+
+    async def _called(self, request: ModelRequest, emit: Callable[[Piece], None], entry: Entry) -> ModelReply:
         context = await self._encoder.encoded(request.messages, request.model)
         body = Pieces(self.dialect.body(request, self.endpoint, context), self._pace)
         answer = self.dialect.answer(request, self.endpoint, context.calls)
         pieces = WholePieces(emit)
         try:
-            await self._exchange(request.model, body, answer, pieces)
+            await self._exchange(request.model, body, answer, pieces, entry)
             if not answer.complete:
                 raise self._failure("ended its answer half way", "stream_broken")
         except ProviderError as exc:
@@ -162,7 +182,9 @@ class HttpProvider:
             request.headers[HEADER] = place.traceparent
         return request
 
-    async def _exchange(self, model: str, body: "Pieces", answer: Answer, emit: Callable[[Piece], None]) -> None:
+    async def _exchange(
+        self, model: str, body: "Pieces", answer: Answer, emit: Callable[[Piece], None], entry: Entry
+    ) -> None:
         """Send the request and read the answer; failures after the complete answer are ignored."""
         stall, answered = self.bounds.stall, False
         try:
@@ -170,6 +192,9 @@ class HttpProvider:
                 response = await self.connect().send(self._request(model, body), stream=True)
                 try:
                     answered = response.is_success
+                    if not answered:
+                        raise await self._refusal(response, entry)
+                    entry.answered(response.headers)
                     await self._take(response, answer, emit, scope)
                 finally:
                     await response.aclose()
@@ -179,17 +204,22 @@ class HttpProvider:
         if scope.cancelled_caught and not answer.complete:
             raise self._failure(f"has sent nothing of its answer for {stall:g} s", "timeout")
 
+    async def _refusal(self, response: httpx.Response, entry: Entry) -> ProviderError:
+        """Return the error for a status other than 200. One of the key's rate holds for all calls with the key."""
+        body = b""
+        with suppress(httpx.HTTPError, ProviderError):  # the status alone says enough
+            body, _ = await self._read(response, LONGEST_REFUSAL)
+        path, text = response.request.url.path, body.decode(errors="replace")
+        error = failures.refused(self.endpoint, response.status_code, response.headers, text, path)
+        if error.cause == "rate_limited" or (error.cause == "overloaded" and error.retry_after is not None):
+            entry.refused(response.headers, error.retry_after)
+        return error
+
     async def _take(
         self, response: httpx.Response, answer: Answer, emit: Callable[[Piece], None], scope: trio.CancelScope
     ) -> None:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         streamed = kind == "text/event-stream"
-        if not response.is_success:
-            body = b""
-            with suppress(httpx.HTTPError, ProviderError):  # the status alone says enough
-                body, _ = await self._read(response, LONGEST_REFUSAL)
-            path, text = response.request.url.path, body.decode(errors="replace")
-            raise failures.refused(self.endpoint, response.status_code, response.headers, text, path)
         if streamed:
             await self._stream(response, answer, emit, scope)
         elif kind.endswith("json"):

@@ -20,11 +20,13 @@ class Bounds:
         stall: seconds for which the server may send nothing of the answer; keep-alive events do not count.
         size: bytes of a streamed answer, decompressed. An answer in one piece, or one event or line of a stream,
             may have a 64th of it, because it is parsed in one step, which blocks other tasks.
+        wait: seconds that a call may wait for the rate limit of its key.
     """
 
     silence: float = 300.0
     stall: float = 1800.0
     size: int = 64 * 1024 * 1024
+    wait: float = 60.0
 
     @property
     def piece(self) -> int:
