@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import attrs
 import trio
@@ -52,6 +52,20 @@ if TYPE_CHECKING:
     from warren.storage.store import TenantReads
 
 
+class _Nobody:
+    """A session that is in no process: its record is nobody's."""
+
+    tenant: Final = ""
+
+    @property
+    def record(self) -> Self:
+        """The record."""
+        return self
+
+
+_NOBODY: Final = _Nobody()
+
+
 @define(eq=False)
 class Reads:
     """The reading half of the service; each method's promise is written down in `warren.service.SessionService`.
@@ -82,8 +96,8 @@ class Reads:
 
     def has_live(self, session_id: str) -> bool:
         """Return whether a live session is known to be the tenant's. Never waits."""
-        actor = self._supervisor.find(session_id)
-        record = None if actor is None else actor.record
+        # As much work for a session that is not here as for one of another tenant, so that no caller can tell them apart.
+        record = (self._supervisor.find(session_id) or _NOBODY).record
         return record is not None and record.tenant == self.principal.tenant
 
     async def find(self, session_id: str) -> None:

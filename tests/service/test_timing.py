@@ -1,0 +1,87 @@
+"""A session of another tenant takes the work, and the time, of one that nobody knows."""
+
+import random
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.service.principals import ACME, OF_SESSIONS, called
+from tests.support.runtime import open_runtime
+from tests.support.steps import Calls
+from warren.errors import SessionNotFoundError
+from warren.ids import new_session_id
+from warren.peers import Peer
+from warren.service import RuntimeService
+from warren.storage import thread_runner
+
+ROUNDS = 3
+SAMPLES = 8_000
+MOST = 0.03
+"""The share of the pairs by which they may differ: five times the deviation of so many that chance decides."""
+
+
+async def work(service: RuntimeService, method: str, session_id: str) -> int:
+    """Return how many functions a call takes, without what other tasks do now and then."""
+    found = []
+    for _ in range(ROUNDS):
+        calls = Calls()
+        with calls.counted():
+            await called(service, method, session_id)
+        found.append(calls.number)
+    return min(found)
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("live", [True, False])
+async def test_a_foreign_session_takes_the_work_of_an_unknown_one(tmp_path: Path, *, live: bool) -> None:
+    """Each method calls as many functions for both, whether the session is in this process or in the store alone."""
+    async with open_runtime(store=tmp_path) as service:
+        mine = (await service.create_session("hi", peer=Peer("scout"))).session_id
+        if live:
+            await compare(service, mine)
+    if not live:
+        async with open_runtime(store=tmp_path) as service:
+            await compare(service, mine)
+
+
+async def compare(service: RuntimeService, session_id: str) -> None:
+    """Check the work of all methods."""
+    foreign = service.as_(ACME)
+    for method in OF_SESSIONS:
+        await called(foreign, method, new_session_id())
+        found, unknown = await work(foreign, method, session_id), await work(foreign, method, new_session_id())
+        assert found == unknown, method
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("live", [True, False])
+async def test_a_foreign_session_takes_the_time_of_an_unknown_one(tmp_path: Path, *, live: bool) -> None:
+    """Of two calls in random order, one for each, either is the longer one as often, however slow both are."""
+    async with open_runtime(store=tmp_path, runner=thread_runner) as service:
+        mine = (await service.create_session("hi")).session_id
+        if live:
+            share = await longer(service, mine)
+    if not live:
+        async with open_runtime(store=tmp_path, runner=thread_runner) as service:
+            share = await longer(service, mine)
+    assert abs(share - 0.5) < MOST
+
+
+async def longer(service: RuntimeService, session_id: str) -> float:
+    """Return the share of pairs in which the call for a foreign session takes longer than one for an unknown one."""
+    foreign = service.as_(ACME)
+
+    async def taken(asked: str) -> float:
+        begun = time.perf_counter()
+        with pytest.raises(SessionNotFoundError):
+            await foreign.read(asked)
+        return time.perf_counter() - begun
+
+    asked = session_id, new_session_id()
+    pairs = np.zeros((SAMPLES, 2))
+    for at in range(SAMPLES):
+        for column in random.sample(range(2), 2):
+            pairs[at, column] = await taken(asked[column])
+    return float((pairs[:, 0] > pairs[:, 1]).mean())
