@@ -96,7 +96,7 @@ class Reads:
 
     def has_live(self, session_id: str) -> bool:
         """Return whether a live session is known to be the tenant's. Never waits."""
-        # As much work for a session that is not here as for one of another tenant, so that no caller can tell them apart.
+        # As much work for a session that is not here as for one of another tenant: no caller can tell them apart.
         record = (self._supervisor.find(session_id) or _NOBODY).record
         return record is not None and record.tenant == self.principal.tenant
 

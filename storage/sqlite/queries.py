@@ -46,8 +46,8 @@ REPLAY_BYTES: Final = 256 * 1024
 logger: Final = logging.getLogger("warren.storage")
 _KEY: Final = f"(SELECT key FROM sessions WHERE session_id = ? AND state <> {DELETED})"
 _RECORD: Final = f"SELECT {raw(COLUMNS)} FROM sessions WHERE session_id = ? AND state <> {DELETED}"
-# The nearest session is read whether it is the one or not, and both of its columns: so a session of another tenant takes
-# no other time than an id that nobody has.
+# The nearest session is read whether it is the one or not, and both of its columns: so a session of another tenant
+# takes no other time than an id that nobody has.
 _IS_OF: Final = """
     SELECT (session_id = ?1) + (tenant = ?2) FROM sessions WHERE session_id <= ?1 ORDER BY session_id DESC LIMIT 1
 """
