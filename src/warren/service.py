@@ -509,6 +509,11 @@ class SessionService(Protocol):
 class RuntimeService(SessionService, Protocol):
     """The sessions of a runtime, and the runtime itself, for the program that owns it."""
 
+    @property
+    def principal(self) -> Principal:
+        """The principal of all calls: they have its rights, and find its tenant's sessions."""
+        ...
+
     def as_(self, principal: Principal) -> Self:
         """Return the same service for a caller: it creates sessions of its tenant, and finds no others.
 

@@ -247,6 +247,11 @@ class FakeService(RuntimeService):
     _stopped: bool = False
     _compacting: trio.CancelScope | None = None
 
+    @property
+    def principal(self) -> Principal:
+        """Return the last principal that a service was asked for."""
+        return self.principals[-1] if self.principals else LOCAL
+
     def as_(self, principal: Principal) -> Self:
         """Note the principal: there are sessions of one tenant only."""
         self.principals.append(principal)

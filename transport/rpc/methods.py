@@ -31,6 +31,7 @@ from warren.tools import Tool, ToolSpec
 from warren.transport.rpc.params import Initialize, NoParams, RegisterTools
 from warren.transport.rpc.results import (
     Archived,
+    CallerInfo,
     Decided,
     Deleted,
     Greeting,
@@ -183,8 +184,9 @@ class Method(Generic[P, R]):
 
 
 async def _initialize(host: Host, _caller: Caller, _params: Initialize) -> Greeting:
-    server = ServerInfo("warren", VERSION)
-    return Greeting(server, PROTOCOL, tuple(METHODS), host.service.capabilities())
+    server, principal = ServerInfo("warren", VERSION), host.service.principal
+    caller = CallerInfo(principal.tenant, principal.name, tuple(sorted(principal.scopes)))
+    return Greeting(server, PROTOCOL, tuple(METHODS), host.service.capabilities(), caller)
 
 
 async def _initialized(_host: Host, _caller: Caller, _params: NoParams) -> Nothing:
@@ -281,7 +283,7 @@ _TABLE: Final[tuple[Method[Any, Any], ...]] = (
         Initialize,
         Greeting,
         _initialize,
-        "Greet the server; the answer has its name, its methods and its capabilities.",
+        "Greet the server; the answer has its name, its methods, its capabilities, and the rights of the caller.",
     ),
     Method(
         "initialized", NoParams, Nothing, _initialized, "Notification that the client is ready; nothing depends on it."

@@ -16,6 +16,21 @@ class ServerInfo:
 
 
 @frozen
+class CallerInfo:
+    """The caller, as the server knows it by its token.
+
+    Attributes:
+        tenant: the tenant whose sessions it finds.
+        name: its name within the tenant.
+        scopes: its rights.
+    """
+
+    tenant: str
+    name: str
+    scopes: tuple[str, ...]
+
+
+@frozen
 class Greeting:
     """The answer to `initialize`.
 
@@ -24,12 +39,14 @@ class Greeting:
         protocol: the version of JSON-RPC.
         methods: the names of all methods.
         capabilities: the optional capabilities that are on.
+        caller: the caller, with its rights.
     """
 
     server_info: ServerInfo
     protocol: str
     methods: tuple[str, ...]
     capabilities: Capabilities
+    caller: CallerInfo | None = None
 
 
 @frozen

@@ -13,6 +13,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.transport.console.content import ASKING, BUSY, GUIDE, NASTY, NASTY_TEXT, SLOW
 from tests.transport.console.stage import Gateway, Watched, gateway
+from tests.transport.http.tokens import listed
 from warren.categories import Gates
 
 ROWS: Final = ".space .row"
@@ -328,6 +329,41 @@ def test_a_wrong_token_is_refused_and_a_right_one_stays_in_the_tab(folder: Path,
         page.get_by_role("button", name="Sign out").click()
         expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
     assert not any("rabbits" in url or "foxes" in url for url in asked)
+
+
+def test_a_token_that_may_only_read_sees_no_actions_until_it_is_revoked(folder: Path, watched: Watched) -> None:
+    """It sees the list and a session live, and no button that changes one; revoked, the page asks for another token."""
+    page, tokens = watched.page, folder / "tokens.toml"
+    watched.allowed += ["HTTP Authentication failed"]
+    writer = listed(tokens, name="writer")
+    admin = tokens.read_bytes()
+    reader = listed(tokens, name="reader", scopes=("session:read",))
+    with gateway(folder, "--token-file", str(tokens)) as served:
+        served.token = writer
+        session_id = served.create("one", model="echo", title="to be read")
+        page.goto(served.url)
+        page.get_by_label("Token").fill(reader)
+        page.keyboard.press("Enter")
+        expect(page.locator(ROWS)).to_contain_text("to be read")
+        served.ask(lambda service: service.start_turn(session_id, "two"))
+        expect(page.locator(ROWS)).to_contain_text("4", use_inner_text=True)
+        expect(page.get_by_role("button", name="New session")).to_have_count(0)
+        expect(page.locator("main input[type=checkbox]")).to_have_count(0)
+        assert page.get_by_role("navigation").inner_text().split("\n") == ["Sessions", "Store and nodes"]
+        page.locator(ROWS).get_by_role("link").click()
+        expect(turns(page)).to_have_count(2)
+        expect(page.get_by_text("may read this session, and not write to it")).to_be_visible()
+        expect(page.get_by_label("Message", exact=True)).to_have_count(0)
+        expect(page.get_by_role("button", name="Fork here")).to_have_count(0)
+        page.get_by_text("Actions", exact=True).click()
+        assert page.locator(".menu button").all_inner_texts() == ["Export as Markdown", "Export as JSON"]
+        (folder / "new").write_bytes(admin)
+        (folder / "new").replace(tokens)
+        expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+        expect(page.get_by_text("has expired or was revoked")).to_be_visible()
+        page.get_by_label("Token").fill(writer)
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("button", name="Fork here")).to_have_count(2)
 
 
 def test_everything_is_done_with_keys(served: Gateway, watched: Watched) -> None:

@@ -19,10 +19,10 @@ function App() {
   const { parts, query } = useRoute();
   const [creating, setCreating] = useState(false);
   const [helping, setHelping] = useState(false);
-  const create = () => setCreating(true);
+  const create = connection.can("session:write") ? () => setCreating(true) : null;
   useKeys({ "?": () => setHelping(true), s: () => go(), m: () => go("memory"), l: () => go("load"), h: () => go("health") });
   useEffect(() => document.getElementById("main")?.focus({ preventScroll: true }), [parts.join("/")]);
-  const places = [["Sessions", []], ["Memory", ["memory"]], ["Load", ["load"]], ["Store and nodes", ["health"]]];
+  const places = [["Sessions", []], connection.can("memory:read") && ["Memory", ["memory"]], connection.can("metrics:read") && ["Load", ["load"]], ["Store and nodes", ["health"]]].filter(Boolean);
   const here = parts[0] === "session" ? undefined : parts[0];
   return html`
     <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById("main")?.focus(); }}>Skip to the content</a>
@@ -87,7 +87,7 @@ function SignIn() {
   };
   return html`<main class="screen narrow" id="main" tabindex="-1">
     <h1>Sign in</h1>
-    <p>${bad ? "The gateway refused the connection: this token is not valid, or the gateway has no room." : "The gateway lets in clients that know its token."}</p>
+    <p>${connection.ended ? "This token has expired or was revoked. Sign in with another one to go on here." : bad ? "The gateway refused the connection: this token is not valid, or the gateway has no room." : "The gateway lets in clients that know its token."}</p>
     <form class="card" onSubmit=${submit}>
       <label for="token">Token</label>
       <input id="token" type="password" autocomplete="off" autofocus value=${token} onInput=${(event) => setToken(event.target.value)} aria-invalid=${bad} />

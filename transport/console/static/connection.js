@@ -5,6 +5,8 @@ const CALL_LIMIT = 30_000;
 const PING_EVERY = 15_000;
 const PING_LIMIT = 10_000;
 const LONGEST_PAUSE = 8_000;
+/** The close code for a client whose token has expired or was revoked. */
+const UNAUTHORIZED = 4401;
 
 /** An error of a call: of the server, with its code, or `DISCONNECTED` and `TIMEOUT` of this page. */
 export class CallError extends Error {
@@ -21,7 +23,7 @@ const disconnected = () => new CallError({ code: "DISCONNECTED", message: "the c
  * The connection of a page.
  *
  * `state` is `connecting`, `open`, `lost` (it is tried again at `retryAt`) or `refused` (the server is there, and lets
- * nobody in without another token). Listeners are called with each change.
+ * nobody in without another token; `ended` if it did before). Listeners are called with each change.
  */
 export class Connection {
   constructor(url = socketUrl()) {
@@ -29,6 +31,7 @@ export class Connection {
     this.state = "connecting";
     this.retryAt = 0;
     this.opened = 0;
+    this.ended = false;
     this.greeting = null;
     this.listeners = new Set();
     this.subscriptions = new Map();
@@ -49,6 +52,8 @@ export class Connection {
     if (token) sessionStorage.setItem(TOKEN, token);
     else sessionStorage.removeItem(TOKEN);
     this.tries = 0;
+    this.ended = false;
+    this.greeting = null;
     this.drop();
     this.open();
   }
@@ -56,6 +61,11 @@ export class Connection {
   listen(listener) {
     this.listeners.add(listener);
     return () => this.listeners.delete(listener);
+  }
+
+  /** Whether the person may do what needs a scope, as the gateway says. It refuses the rest whatever a page shows. */
+  can(scope) {
+    return this.greeting?.caller?.scopes.includes(scope) ?? false;
   }
 
   /** Have `handle(params)` called for each notification of a method. */
@@ -87,7 +97,7 @@ export class Connection {
       this.change("open");
     };
     socket.onmessage = ({ data }) => socket === this.socket && this.take(JSON.parse(data));
-    socket.onclose = () => socket === this.socket && this.closed(greeted);
+    socket.onclose = ({ code }) => socket === this.socket && this.closed(greeted, code);
   }
 
   retry() {
@@ -104,8 +114,13 @@ export class Connection {
     for (const each of waiting) each.lost();
   }
 
-  async closed(greeted) {
+  async closed(greeted, code) {
     this.drop();
+    if (code === UNAUTHORIZED) {
+      this.ended = true;
+      this.change("refused");
+      return;
+    }
     // A browser does not say why a handshake failed. If the server sends this page, it has refused the WebSocket.
     if (!greeted && (await reachable())) {
       if (this.socket === null) this.change("refused");

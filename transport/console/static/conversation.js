@@ -1,6 +1,6 @@
 // A conversation as its events tell it: turns, each with its entries in order. No page and no network in here.
 
-/** Events that are asked for when a session is opened; earlier ones when somebody wants them. */
+/** Events of an open session that the page has; earlier ones when somebody wants them. */
 export const WINDOW = 20_000;
 
 /**

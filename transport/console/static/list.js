@@ -10,7 +10,9 @@ const OVERSCAN = 8;
 export function List({ connection, rows, query, create }) {
   useTitle("Sessions");
   useChanges(rows);
+  useChanges(connection);
   const now = useNow();
+  const [writes, admin] = [connection.can("session:write"), connection.can("session:admin")];
   const [filter, setFilter] = useState(() => ({ state: query.get("state") ?? "", model: query.get("model") ?? "", label: query.get("label") ?? "", text: query.get("text") ?? "" }));
   const [chosen, setChosen] = useState(new Set());
   const [asked, setAsked] = useState(null);
@@ -49,10 +51,10 @@ export function List({ connection, rows, query, create }) {
   const move = (by) => setAt(Math.max(0, Math.min(found.length - 1, at + by)));
   useKeys({
     "/": () => search.current.focus(),
-    n: create,
+    n: () => create?.(),
     j: () => move(1),
     k: () => move(-1),
-    x: () => found[at] && choose([found[at].session_id], !chosen.has(found[at].session_id)),
+    x: () => found[at] && (writes || admin) && choose([found[at].session_id], !chosen.has(found[at].session_id)),
     o: () => found[at] && go("session", found[at].session_id),
   });
   const all = found.length > 0 && found.every((row) => chosen.has(row.session_id));
@@ -60,7 +62,7 @@ export function List({ connection, rows, query, create }) {
     <div class="head">
       <h1>Sessions</h1>
       <p class="quiet" role="status" data-testid="count">${rows.whole ? `${count(found.length)} of ${count(rows.rows.size)}` : `${count(rows.rows.size)} so far…`}</p>
-      <button class="primary" onClick=${create}>New session</button>
+      ${create && html`<button class="primary" onClick=${create}>New session</button>`}
     </div>
     <div class="filters" role="search">
       <div class="tabs" role="group" aria-label="State">
@@ -77,22 +79,22 @@ export function List({ connection, rows, query, create }) {
     ${report && html`<div class=${`notice ${report.bad ? "bad" : ""}`} role="status"><span>${report.text}</span><button class="quiet" onClick=${() => setReport(null)}>Dismiss</button></div>`}
     ${selected.length > 0 && html`<div class="bulk" role="group" aria-label="Chosen sessions">
       <b>${count(selected.length)} chosen</b>
-      <button disabled=${!running.length} onClick=${ask.interrupt}>Interrupt${running.length ? ` ${running.length}` : ""}</button>
-      <button onClick=${ask.label}>Label…</button>
-      <button onClick=${ask.archive}>Archive…</button>
-      <button class="danger" onClick=${ask.delete}>Delete…</button>
+      ${writes && html`<button disabled=${!running.length} onClick=${ask.interrupt}>Interrupt${running.length ? ` ${running.length}` : ""}</button>
+      <button onClick=${ask.label}>Label…</button>`}
+      ${admin && html`<button onClick=${ask.archive}>Archive…</button>
+      <button class="danger" onClick=${ask.delete}>Delete…</button>`}
       <button class="quiet" onClick=${() => setChosen(new Set())}>Clear</button>
     </div>`}
     ${!rows.whole && !found.length && !rows.error && html`<${Loading} what="sessions" />`}
     ${rows.whole && !found.length && html`<div class="empty"><p>${rows.rows.size ? "No session fits the filter." : "No session yet."}</p>
-      ${rows.rows.size ? html`<button onClick=${() => change({ state: "", model: "", label: "", text: "" })}>Clear the filter</button>` : html`<button class="primary" onClick=${create}>Begin the first one</button>`}</div>`}
-    ${found.length > 0 && html`<${Table} found=${found} now=${now} chosen=${chosen} choose=${choose} all=${all} at=${at} setAt=${setAt} />`}
+      ${rows.rows.size ? html`<button onClick=${() => change({ state: "", model: "", label: "", text: "" })}>Clear the filter</button>` : create && html`<button class="primary" onClick=${create}>Begin the first one</button>`}</div>`}
+    ${found.length > 0 && html`<${Table} found=${found} now=${now} chosen=${chosen} choose=${choose} all=${all} may=${writes || admin} at=${at} setAt=${setAt} />`}
     ${asked && html`<${Ask} ...${asked} close=${() => setAsked(null)} />`}
   </main>`;
 }
 
 /** The rows that are in sight, in a box as high as all of them. */
-function Table({ found, now, chosen, choose, all, at, setAt }) {
+function Table({ found, now, chosen, choose, all, may, at, setAt }) {
   const box = useRef();
   const [view, setView] = useState({ top: 0, height: 800, row: 48 });
   useLayoutEffect(() => {
@@ -119,7 +121,7 @@ function Table({ found, now, chosen, choose, all, at, setAt }) {
       event.preventDefault();
       setAt(Math.max(0, Math.min(found.length - 1, at + step)));
     } else if (event.target === box.current && event.key === "Enter" && found[at]) go("session", found[at].session_id);
-    else if (event.target === box.current && event.key === " " && found[at]) {
+    else if (event.target === box.current && event.key === " " && may && found[at]) {
       event.preventDefault();
       choose([found[at].session_id], !chosen.has(found[at].session_id));
     }
@@ -127,12 +129,12 @@ function Table({ found, now, chosen, choose, all, at, setAt }) {
   return html`<div class="rows" ref=${box} role="grid" aria-multiselectable="true" aria-activedescendant=${found[at] && `row-${at}`} aria-label="Sessions" aria-rowcount=${found.length + 1} tabindex="0" onKeyDown=${keys}
       onScroll=${() => setView({ ...view, top: box.current.scrollTop, height: box.current.clientHeight })}>
     <div class="row header" role="row" aria-rowindex="1">
-      <span role="columnheader"><input type="checkbox" aria-label="Choose all that fit" checked=${all} onChange=${(event) => choose(found.map((each) => each.session_id), event.target.checked)} /></span>
+      <span role="columnheader">${may && html`<input type="checkbox" aria-label="Choose all that fit" checked=${all} onChange=${(event) => choose(found.map((each) => each.session_id), event.target.checked)} />`}</span>
       <span role="columnheader">Session</span><span role="columnheader">State</span><span role="columnheader">Model</span>
       <span role="columnheader" class="figure">Messages</span><span role="columnheader" class="figure">Tokens</span><span role="columnheader" class="figure">Changed</span>
     </div>
     <div role="rowgroup" class="space" style=${{ height: `${found.length * row}px` }}>
-      ${shown.map((each, index) => html`<${Row} key=${each.session_id} each=${each} index=${first + index} row=${row} now=${now} chosen=${chosen.has(each.session_id)} choose=${choose} current=${first + index === at} />`)}
+      ${shown.map((each, index) => html`<${Row} key=${each.session_id} each=${each} index=${first + index} row=${row} now=${now} chosen=${chosen.has(each.session_id)} choose=${may ? choose : null} current=${first + index === at} />`)}
     </div>
   </div>`;
 }
@@ -141,7 +143,7 @@ function Row({ each, index, row, now, chosen, choose, current }) {
   const id = each.session_id;
   const state = stateOf(each);
   return html`<div id=${`row-${index}`} class=${`row ${current ? "current" : ""} ${chosen ? "chosen" : ""}`} role="row" aria-rowindex=${index + 2} aria-selected=${chosen} style=${{ transform: `translateY(${index * row}px)` }}>
-    <span role="gridcell"><input type="checkbox" aria-label=${`Choose ${each.title ?? id}`} checked=${chosen} onChange=${(event) => choose([id], event.target.checked)} /></span>
+    <span role="gridcell">${choose && html`<input type="checkbox" aria-label=${`Choose ${each.title ?? id}`} checked=${chosen} onChange=${(event) => choose([id], event.target.checked)} />`}</span>
     <span role="gridcell" class="name"><a href=${linkTo("session", id)}>${each.title ?? html`<span class="quiet">${each.is_active ? "First turn" : "Untitled"}</span>`}</a>
       <span class="under"><span class="id">${shortId(id)}</span>${Object.keys(each.labels).length > 0 && html` <span class="labels">${labelsText(each.labels)}</span>`}</span></span>
     <span role="gridcell"><${State} state=${state}>${STATES[state]}${state === "running" && now - each.since > 1500 ? ` ${duration(Math.floor((now - each.since) / 1000) * 1000)}` : ""}<//></span>

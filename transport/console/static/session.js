@@ -6,12 +6,16 @@ import { Conversation, WINDOW, earlier, positions } from "./conversation.js";
 import { save, asMarkdown, transcript } from "./export.js";
 import { compact, count, labelsOf, labelsText, plural, shortId, when } from "./format.js";
 import { modelName } from "./list.js";
-import { Ask, Failure, Loading, State, useKeys, useNow, useTitle } from "./parts.js";
+import { Ask, Failure, Loading, State, useChanges, useKeys, useNow, useTitle } from "./parts.js";
 import { go, linkTo } from "./route.js";
 import { Timeline } from "./timeline.js";
 import { Message, Turn } from "./turn.js";
 
-const SHOWN = 300;
+const SHOWN = 120;
+/** Events that are asked for when a session is opened; when they are drawn, those of the WINDOW. */
+const FIRST = 2_000;
+/** Milliseconds for the drawing of the first ones. */
+const SOON = 100;
 const LONGEST_EVENT = 20_000;
 /** Milliseconds without an event after which the rest of a log is taken to be missing. */
 const SILENCE = 5_000;
@@ -28,18 +32,34 @@ class Followed {
     this.load();
   }
 
-  begin(after) {
-    this.conversation = new Conversation();
+  /** Read the log above `after`; with `behind` show what is there until as much has come as is shown. */
+  begin(after, behind = false) {
+    const coming = new Conversation();
+    if (!behind) this.conversation = coming;
     this.ended = this.error = null;
     this.from = after;
+    const shown = () => this.conversation === coming;
+    this.widening = behind;
+    this.show = () => {
+      this.widening = false;
+      this.conversation = coming;
+      this.change();
+    };
     this.stop = this.connection.subscribe(this.session_id, after, {
       event: (envelope) => {
-        this.conversation.take(envelope);
-        if (this.loading) {
+        coming.take(envelope);
+        if (!shown()) {
           this.expect();
-          if (this.conversation.count % 1000 === 0) this.change();
+          if (coming.last >= this.conversation.last) this.show();
           return;
         }
+        if (this.loading) {
+          this.expect();
+          if (coming.count % 1000 === 0) this.change();
+          return;
+        }
+        clearTimeout(this.silence);
+        if (this.partial) setTimeout(() => this.widen(), SOON);
         if (ENDS.has(envelope.event.type)) this.load();
         else if (envelope.event.type === "input_taken") this.loadInputs();
         this.change();
@@ -58,14 +78,27 @@ class Followed {
     });
   }
 
-  /** The first answer says where the log ends: read its last part from there. */
+  /** The first answer says where the log ends: read its last part from there, the end of it first. */
   began(seq) {
     if (this.from === null) {
       this.newest = seq;
-      this.begin(Math.max(0, seq - WINDOW));
+      this.widest = Math.max(0, seq - WINDOW);
+      this.begin(Math.max(0, seq - FIRST));
       this.expect();
     }
     this.change();
+  }
+
+  /** Read more of a log whose end is shown. */
+  widen() {
+    if (!this.partial || this.widening || !this.listeners.size || this.conversation.last < this.newest) return;
+    this.begin(this.widest, true);
+    this.expect();
+  }
+
+  /** Whether only the end of the part that is to be shown is here. */
+  get partial() {
+    return this.from === null || this.widening || this.from > (this.widest ?? 0);
   }
 
   /** Wait for the next event of the log's part that was asked for, and not for ever. */
@@ -73,7 +106,7 @@ class Followed {
     clearTimeout(this.silence);
     this.silence = setTimeout(() => {
       this.newest = 0;
-      this.change();
+      this.show();
     }, SILENCE);
   }
 
@@ -157,7 +190,9 @@ function Opened({ connection, rows, followed, part }) {
   const title = view?.state.title ?? conversation.turns[0]?.prompt?.slice(0, 80) ?? (view ? "Untitled" : shortId(session_id));
   useTitle(title);
   const running = conversation.running;
+  useChanges(connection);
   const archived = view?.state.lifecycle === "archived";
+  const [writes, admin] = [connection.can("session:write") && !archived, connection.can("session:admin")];
   const waiting = conversation.approvals;
   const state = archived ? "archived" : waiting.length ? "waiting" : running ? "running" : "idle";
 
@@ -178,7 +213,7 @@ function Opened({ connection, rows, followed, part }) {
   };
   const history = async () => transcript(connection, session_id);
   // A fork has messages that no event tells of, and retention removes events before messages.
-  const missing = view && !followed.loading && (conversation.gaps.length > 0 || (conversation.turns[0]?.prompt ?? null) === null || Boolean(view.state.parent)) && view.state.message_count > 0;
+  const missing = view && !followed.loading && !followed.partial && (conversation.gaps.length > 0 || (conversation.turns[0]?.prompt ?? null) === null || Boolean(view.state.parent)) && view.state.message_count > 0;
   useEffect(() => {
     if (!missing || places) return;
     let left = false;
@@ -228,18 +263,18 @@ function Opened({ connection, rows, followed, part }) {
     }
   };
   const composer = useRef();
-  useKeys({ i: () => composer.current?.focus(), "!": () => running && interrupt(), c: () => go("session", session_id, ...(part === "context" ? [] : ["context"])), u: () => go() });
+  useKeys({ i: () => composer.current?.focus(), "!": () => running && writes && interrupt(), c: () => go("session", session_id, ...(part === "context" ? [] : ["context"])), u: () => go() });
 
   return html`<main class="screen session" id="main" tabindex="-1">
     <div class="head">
       <h1>${title}</h1>
       <${State} state=${state}>${{ archived: "Archived", waiting: "Waits for approval", running: "Running", idle: "Idle" }[state]}<//>
       <div class="buttons">
-        ${running && html`<button class="danger" onClick=${interrupt}>Interrupt</button>`}
+        ${running && writes && html`<button class="danger" onClick=${interrupt}>Interrupt</button>`}
         <${Menu} label="Actions" items=${[
-          !archived && ["Rename…", actions.rename], !archived && ["Labels…", actions.label], !archived && ["Compact…", actions.compact],
+          writes && ["Rename…", actions.rename], writes && ["Labels…", actions.label], writes && ["Compact…", actions.compact],
           ["Export as Markdown", actions.markdown], ["Export as JSON", actions.json],
-          !archived && ["Archive…", actions.archive], ["Delete…", actions.delete]].filter(Boolean)} />
+          admin && !archived && ["Archive…", actions.archive], admin && ["Delete…", actions.delete]].filter(Boolean)} />
       </div>
     </div>
     ${view && html`<${Facts} view=${view} id=${session_id} conversation=${conversation} />`}
@@ -253,8 +288,9 @@ function Opened({ connection, rows, followed, part }) {
     ${part === "context" ? html`<${Context} connection=${connection} id=${session_id} view=${view} version=${view?.state.updated_at} />`
       : part === "events" ? html`<${Events} conversation=${conversation} />`
       : html`${!followed.loading && html`<${Timeline} turns=${conversation.turns} now=${now} />`}
-        <${Stream} followed=${followed} before=${places} now=${now} fork=${archived ? null : forkAt} decide=${(id, decision, reason) => attempt("tool/approve", { call_id: id, decision, ...(reason ? { reason } : {}) })} connection=${connection} />
+        <${Stream} followed=${followed} before=${places} now=${now} fork=${writes ? forkAt : null} decide=${writes && ((id, decision, reason) => attempt("tool/approve", { call_id: id, decision, ...(reason ? { reason } : {}) }))} connection=${connection} />
         ${archived ? html`<p class="notice">An archived session can be read, not continued.</p>`
+          : !writes ? html`<p class="notice">Your token may read this session, and not write to it.</p>`
           : html`<${Composer} at=${composer} running=${running} inputs=${followed.inputs ?? []} say=${call} withdraw=${(input_id) => attempt("session/withdraw", { input_id }, "The input was withdrawn.")} connection=${connection} />`}`}
     ${asked && html`<${Ask} ...${asked} close=${() => setAsked(null)} />`}
   </main>`;
@@ -287,10 +323,11 @@ function Stream({ followed, before, now, fork, decide, connection }) {
   const [away, setAway] = useState(false);
   const first = firstOf(turns, shown);
   useEffect(() => {
+    if (!first) return undefined;
     const observer = new IntersectionObserver(([entry]) => entry.isIntersecting && setShown((number) => number + SHOWN), { root: box.current, rootMargin: "600px" });
     observer.observe(top.current);
     return () => observer.disconnect();
-  }, [first]);
+  }, [first, shown]);
   useLayoutEffect(() => {
     if (atEnd.current) box.current.scrollTop = box.current.scrollHeight;
   });
@@ -299,12 +336,13 @@ function Stream({ followed, before, now, fork, decide, connection }) {
     atEnd.current = own.scrollHeight - own.scrollTop - own.clientHeight < 60;
     setAway(!atEnd.current);
   };
-  const events = followed.from > 0 ? html`<p class="gap">Events before the newest ${count(WINDOW)} are not shown here. <button onClick=${() => followed.begin(0)}>Show all</button></p>` : null;
+  const events = followed.from > 0 && !followed.partial ? html`<p class="gap">Events before the newest ${count(WINDOW)} are not shown here. <button onClick=${() => followed.begin(0)}>Show all</button></p>` : null;
   return html`<div class="streamed">
     <div class="stream" ref=${box} onScroll=${scrolled} tabindex="0" role="log" aria-label="Conversation" aria-busy=${followed.loading}>
       ${followed.loading && html`<${Loading} what=${`the conversation (${plural(conversation.count, "event")} so far)`} />`}
       <div ref=${top} class="sentinel">${first > 0 ? `${plural(first, "earlier turn")}…` : ""}</div>
       ${first === 0 && events}
+      ${first === 0 && followed.partial && html`<p class="gap" role="status">Earlier events are coming…</p>`}
       ${first === 0 && before?.map((each) => html`<${Message} key=${`m${each.position}`} each=${each} />`)}
       ${turns.slice(first).map((turn, index) => html`
         ${gaps.filter((gap) => gap.before === first + index).map((gap) => html`<p class="gap">${plural(gap.dropped, "event")} ${gap.dropped === 1 ? "is" : "are"} missing: ${gap.cause === "damaged" ? "a damaged row of the store" : "no longer kept"}.</p>`)}

@@ -68,7 +68,7 @@ function Tool({ entry, now, decide }) {
         ${entry.result !== undefined && html`<p class="label">Result${entry.isError ? " (error)" : ""}</p><${LongText} text=${entry.result} />`}
       </div>`}
     </details>
-    ${waits && html`<${Approval} entry=${entry} now=${now} decide=${decide} />`}
+    ${waits && decide && html`<${Approval} entry=${entry} now=${now} decide=${decide} />`}
   </div>`;
 }
 
