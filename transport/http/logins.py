@@ -8,7 +8,6 @@ from typing import Final, Protocol
 
 import attrs
 
-from warren.actors.access import check_right
 from warren.principals import DEFAULT_TENANT, LOCAL, Principal
 from warren.transport.http.refusals import RefusedError
 from warren.values import define, frozen
@@ -53,6 +52,8 @@ class Login:
         principal = self.principal
         if tenant == principal.tenant:
             return self
+        from warren.actors.access import check_right  # noqa: PLC0415 - the help of commands does without the runtime
+
         check_right(principal, "tenant:admin")
         acting = attrs.evolve(principal, tenant=tenant, name=f"{principal.tenant}/{principal.name}")
         return attrs.evolve(self, principal=acting, own=self)

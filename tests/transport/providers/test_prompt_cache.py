@@ -3,7 +3,7 @@
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cached_property, partial
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -60,7 +60,7 @@ class Asked:
     usage: dict[str, int]
     summary: bool
 
-    @property
+    @cached_property
     def messages(self) -> bytes:
         """The body without marks, up to the end of its messages' content."""
         return re.sub(rb'("\}|"|\}\]\})\](,"[a-z_]+":[^\[\]]*)?\}$', b"", MARK.sub(b"", self.body))
