@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import attrs
 
+from warren.attachments import Attachment
 from warren.categories import Decision
 from warren.inputs import Numbered
 from warren.mailbox import Message
@@ -35,6 +36,7 @@ class StartTurn(ClaimsTurn[TurnResult]):
     options: TurnOptions = NO_OPTIONS
     tools: Mapping[str, Tool] = attrs.field(factory=dict)
     caller: TraceContext | None = None
+    attachments: tuple[Attachment, ...] = ()
 
 
 @frozen

@@ -1,12 +1,13 @@
 """The methods of `SessionService` that change sessions: each finds the session's actor, and asks it."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 import attrs
 import trio
 
-from warren.actors import forking
+from warren.actors import attaching, forking
 from warren.actors.access import guarded, scoped
 from warren.actors.creating import create_once
 from warren.actors.erasing import erase
@@ -18,10 +19,10 @@ from warren.actors.reading import Reads
 from warren.actors.schemas import check_options
 from warren.actors.session.actor import SessionActor
 from warren.actors.session.ending import result_of
-from warren.actors.session.planning import instructions_of
+from warren.actors.session.planning import candidates_for, instructions_of
 from warren.actors.shared import HostObjects
 from warren.actors.tenancy import Accounts
-from warren.actors.turn.route import candidates_of
+from warren.attachments import Attachment, Blob
 from warren.categories import Decision
 from warren.compaction.config import CompactionConfig
 from warren.compaction.policy import Compactor, NewCompactor, compactor_of
@@ -45,6 +46,7 @@ from warren.options import (
     ModelOptions,
     SessionOptions,
     SessionRequest,
+    TurnOptions,
     given,
     part,
     turn_options,
@@ -114,10 +116,12 @@ class Service(Reads):
             owner=self.principal.name,
         )
         turn = None if call.prompt is None else StartTurn(call.prompt, tools=turn_tools, caller=caller())
+        blobs = await attaching.prepared(call.attachments, config.limits.max_attachment, _has_none)
         instructions = call.system_prompt or config.system_prompt
 
         async def create(creation: Creation | None = None) -> SessionActor:
-            candidates_of(shared.providers, record.model, record.options.provider, record.options, config.models)
+            candidates = candidates_for(NO_OPTIONS, record, shared)
+            attaching.check_kinds([each.attachment for each in blobs], candidates)
             await self._comms.check_free(record)
             by = self._by
             if by:
@@ -137,11 +141,16 @@ class Service(Reads):
                 # Also at its default, as under the keys that older stores have.
                 "structured_output_retries": call.structured_output_retries,
             }
-            return await self._create_once(creation_of(call.idempotency_key, compared), create, turn, _on_begin(call))
+            return await self._create_once(
+                creation_of(call.idempotency_key, compared), create, turn, blobs, _on_begin(call)
+            )
         actor = await create()
         if turn is None:
             await actor.mailbox.ask(Loaded())
             return TurnResult(record.session_id)
+        if blobs:
+            await actor.mailbox.ask(Loaded())
+            turn = attrs.evolve(turn, attachments=await attaching.store(shared.storage, record.session_id, blobs))
         return await self._turn(record.session_id, turn, _on_begin(call))
 
     async def _create_once(
@@ -149,6 +158,7 @@ class Service(Reads):
         creation: Creation,
         create: Callable[[Creation], Awaitable[SessionActor]],
         turn: StartTurn | None,
+        blobs: Sequence[Blob],
         on_begin: OnBegin | None,
     ) -> TurnResult:
         """Create a session under a key and run its first turn, unless an earlier call did so.
@@ -166,7 +176,8 @@ class Service(Reads):
             return TurnResult(session_id)
         if found.outcome:
             return result_of(found.outcome, session_id)
-        input_ = Input(new_session_id(), "queue", turn.prompt, utc_now(), FIRST_PROMPT)
+        files = await attaching.store(self._supervisor.shared.storage, session_id, blobs)
+        input_ = Input(new_session_id(), "queue", turn.prompt, utc_now(), FIRST_PROMPT, attachments=files)
         return await self._enqueue(session_id, input_, turn.tools, on_begin)
 
     @keywords_of(TurnCall)
@@ -177,11 +188,22 @@ class Service(Reads):
         if options is not NO_OPTIONS:
             options = await check_options(options)
             options.check_kinds(self._supervisor.shared.categories)
+        files = await self._attached(call, options) if call.attachments else ()
         if call.mode != "busy":
-            input_ = Input(new_session_id(), call.mode, call.prompt, utc_now(), call.idempotency_key, options=options)
+            key = call.idempotency_key
+            input_ = Input(new_session_id(), call.mode, call.prompt, utc_now(), key, options=options, attachments=files)
             return await self._enqueue(call.session_id, input_, turn_tools, _on_begin(call))
-        turn = StartTurn(call.prompt, options, turn_tools, caller())
+        turn = StartTurn(call.prompt, options, turn_tools, caller(), files)
         return await self._turn(call.session_id, turn, _on_begin(call))
+
+    async def _attached(self, call: TurnCall, options: TurnOptions) -> tuple[Attachment, ...]:
+        """Store the files of a prompt that the model takes; return the references."""
+        shared, session_id = self._supervisor.shared, call.session_id
+        record = await self._record(session_id)
+        find = partial(attaching.find_in, shared.storage, record.tenant, session_id)
+        blobs = await attaching.prepared(call.attachments, shared.config.limits.max_attachment, find)
+        attaching.check_kinds([each.attachment for each in blobs], candidates_for(options, record, shared))
+        return await attaching.store(shared.storage, session_id, blobs)
 
     async def _enqueue(
         self, session_id: str, input_: Input, tools: Mapping[str, Tool], on_begin: OnBegin | None
@@ -329,6 +351,11 @@ class Service(Reads):
 
 def _on_begin(call: SessionCall | TurnCall) -> OnBegin | None:
     return call.on_begin if call.on_event is None else Telling(call.on_event)
+
+
+async def _has_none(_sha256: str) -> Attachment | None:
+    """Return None: a session that is only to be created has no files."""
+    return None
 
 
 def _no_compaction() -> CompactionDisabledError:

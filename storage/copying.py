@@ -47,7 +47,8 @@ def _table(name: str, columns: str, bulk: str) -> Table:
     return Table(name, tuple(each.strip() for each in columns.split(",")), bulk)
 
 
-# `unreleased` is 1 for a session whose holder has not put it back: its newest event numbers may have been shown.
+# `unreleased` is 1 for a session whose holder has not put it back: its newest event numbers may have been shown. The
+# body of a blob is hexadecimal.
 TABLES: Final = (
     _table("sessions", f"key, {COLUMNS}, peer, unreleased, epoch, messages_from, events_after", "details"),
     _table("messages", "session, position, created_at, body", "body"),
@@ -57,6 +58,8 @@ TABLES: Final = (
     _table("creations", "tenant, key, session, params", "params"),
     _table("erasures", "session_id", "session_id"),
     _table("usage", f"{KEY}, {COLUMNS_OF_LEDGER}", "model"),
+    _table("blobs", "key, tenant, sha256, body", "body"),
+    _table("attachments", "session, blob, media_type, name", "media_type"),
 )
 
 # The texts of a memory; `terms` are hexadecimal. All else that searches need is made of them, the

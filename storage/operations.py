@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final, Generic, TypeVar
 
+import attrs
+
+from warren.attachments import Blob
 from warren.creation import Creation
 from warren.inputs import Input, Numbered
 from warren.journal import LogItem
@@ -157,6 +160,18 @@ class Archive(Operation[None]):
     """
 
     session_id: str
+
+
+@frozen
+class Attach(Operation[None]):
+    """Store the bytes of files for messages of a session, whichever process has that.
+
+    Bytes that a session of the tenant has already are not stored again. They stay until the last session that has them
+    is deleted. Fails with SessionNotFoundError if there is no such session.
+    """
+
+    session_id: str
+    blobs: tuple[Blob, ...] = attrs.field(repr=False)
 
 
 @frozen

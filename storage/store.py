@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
+from warren.attachments import Attachment
 from warren.creation import Created
 from warren.errors import WarrenError
 from warren.inputs import Numbered
@@ -232,6 +233,14 @@ class TenantReads(Protocol):
 
         Positions do not change when retention removes messages: a page of positions that are gone is empty.
         """
+        ...
+
+    async def attachment(self, session_id: str, sha256: str) -> Attachment | None:
+        """Return the file of a session with that hash; None for a session without it, also if another one has it."""
+        ...
+
+    async def blob(self, session_id: str, sha256: str, start: int, size: int) -> bytes | None:
+        """Return the `size` bytes of a session's file from `start` on, fewer at its end; None if it has none."""
         ...
 
     async def named(self, peer: str) -> str | None:

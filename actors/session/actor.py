@@ -463,7 +463,9 @@ class SessionActor:
             message: StartTurn | Compact = starter.message  # type: ignore[assignment] # the table gives START to no other
         elif waiting is not None:
             inbox.take(waiting)
-            message = StartTurn(waiting.input.text, waiting.input.options, waiting.tools)
+            message = StartTurn(
+                waiting.input.text, waiting.input.options, waiting.tools, attachments=waiting.input.attachments
+            )
         else:  # it was withdrawn, or is another process's
             self._perform(machine.step(Signal.NOT_BEGUN))
             return

@@ -1,15 +1,17 @@
 """The plan of a turn, from the settings of the runtime, of the session, and of the request."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from warren.actors import attaching
+from warren.actors.attaching import check_kinds
 from warren.actors.protocol import Compact, StartTurn
 from warren.actors.session.comms import Comms
 from warren.actors.shared import HostObjects, Shared
 from warren.actors.turn.compaction import CompactionPlan, window_for
-from warren.actors.turn.route import Route, candidates_of
+from warren.actors.turn.route import Candidate, Route, candidates_of
 from warren.actors.turn.turn import TurnPlan
 from warren.budget import UNLIMITED, Meter
 from warren.compaction.config import CompactionConfig
@@ -17,6 +19,7 @@ from warren.compaction.policy import compactor_of
 from warren.errors import AgentError, InvalidParamsError, SessionNotFoundError
 from warren.fields import encodable
 from warren.ledger import Charge
+from warren.model import Files
 from warren.options import NO_OPTIONS, TurnOptions
 from warren.records import SessionRecord
 from warren.tools import Tool
@@ -48,13 +51,15 @@ def plan_of(
     if isinstance(message, StartTurn):
         asked, given_tools = message.options, {**host_objects.tools, **message.tools}
     session = record.options
-    provider = asked.provider or (shared.config.provider if asked.model else session.provider)
-    limits, models = shared.config.limits, shared.config.models
+    limits = shared.config.limits
     options = session.of_calls if asked is NO_OPTIONS else asked.over(session)
-    candidates = candidates_of(shared.providers, asked.model or record.model, provider, options, models)
+    candidates = candidates_for(asked, record, shared)
     tools = tools_of(record, asked, shared, comms, given_tools)
     known = min((each.entry.window for each in candidates if each.entry.window is not None), default=None)
     window = partial(window_for, known=known, max_tokens=options.max_tokens, tools=tools)
+    attachments = message.attachments if isinstance(message, StartTurn) else ()
+    check_kinds(attachments, candidates)
+    of_session = shared.storage, record.tenant, record.session_id
     turn_budget, session_budget = limits.turn.overridden(asked.budget), session.budget or UNLIMITED
     unpriced = [each.choice.model for each in candidates if not each.entry.priced]
     if unpriced and (turn_budget.max_cost, session_budget.max_cost) != (None, None):
@@ -74,7 +79,21 @@ def plan_of(
         output=asked.output(session),
         counters=shared.counters,
         charges=charges,
+        attachments=attachments,
+        files=Files(read=partial(attaching.read, *of_session)),
+        keep=partial(attaching.keep, *of_session, limits.max_attachment),
     )
+
+
+def candidates_for(asked: TurnOptions, record: SessionRecord, shared: Shared) -> Sequence[Candidate]:
+    """Return the models of a turn of a session.
+
+    Raises InvalidParamsError if one of them is unknown, or cannot be called with the options.
+    """
+    session, config = record.options, shared.config
+    provider = asked.provider or (config.provider if asked.model else session.provider)
+    options = session.of_calls if asked is NO_OPTIONS else asked.over(session)
+    return candidates_of(shared.providers, asked.model or record.model, provider, options, config.models)
 
 
 def _unpriced(model: str) -> InvalidParamsError:

@@ -22,7 +22,7 @@ from warren.events import CompactionFailed, CompactionStarted, Event
 from warren.fields import encodable
 from warren.memory import Index
 from warren.messages import Message, SystemMessage
-from warren.model import ModelReply, ModelRequest
+from warren.model import NO_FILES, Files, ModelReply, ModelRequest
 from warren.options import CacheTime, ModelOptions
 from warren.records import CompactionEntry
 from warren.tools import Tool
@@ -71,6 +71,7 @@ class SummaryCall:
         session_id: the session.
         prompt_cache: the prompt cache of the call.
         counters: counts the attempts.
+        files: the access of the model to the files of the session.
     """
 
     route: Route
@@ -81,6 +82,7 @@ class SummaryCall:
     session_id: str
     prompt_cache: CacheTime | None
     counters: Counters = attrs.field(factory=Counters)
+    files: Files = NO_FILES
 
 
 @define(eq=False)
@@ -183,6 +185,7 @@ class Compaction:
             summary_request(messages, prompt, room),
             options=ModelOptions(max_tokens=cap, prompt_cache=self.by.prompt_cache),
             session_id=self.by.session_id,
+            files=self.by.files,
         )
         return await ask_aside(
             self.by.route, request, self.by.retry, self.by.emit, self.by.book, counters=self.by.counters

@@ -6,6 +6,7 @@ from typing import Final
 import attrs
 import trio
 
+from warren.attachments import Kind
 from warren.catalog import ModelEntry, Models, entry_of
 from warren.errors import InvalidParamsError
 from warren.model import ModelChoice, ModelRequest, Providers
@@ -35,6 +36,11 @@ class Candidate:
     choice: ModelChoice
     entry: ModelEntry
     hour: bool = False
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """The kinds of attachments that it takes."""
+        return self.entry.kinds if self.choice.kinds is None else self.choice.kinds
 
     def priced(self, usage: Usage) -> Usage:
         """Return the tokens of a call with their cost, unless the provider has told it."""
@@ -176,7 +182,8 @@ class Route:
     def addressed(self, request: ModelRequest) -> ModelRequest:
         """Return a request to the current model."""
         current = self.current
-        return attrs.evolve(request, model=current.choice.model, max_output=current.entry.max_output)
+        files = attrs.evolve(request.files, kinds=current.kinds)
+        return attrs.evolve(request, model=current.choice.model, max_output=current.entry.max_output, files=files)
 
 
 def candidates_of(

@@ -2,7 +2,7 @@
 
 import itertools
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from warren import codec
 from warren.actors.counters import COMPLETED, FAILED, Counters
 from warren.actors.fence import Guard, proved
 from warren.actors.turn.approvals import Approvals
+from warren.attachments import Attachment, File
 from warren.categories import Decision
 from warren.errors import StoreError
 from warren.events import (
@@ -26,10 +27,19 @@ from warren.events import (
 from warren.fields import encodable
 from warren.messages import ToolResult, ToolUseBlock
 from warren.metrics import OTHER
-from warren.tools import Tool, ToolArgumentsError, ToolCall, asking, calling, failure_text
+from warren.tools import Tool, ToolArgumentsError, ToolCall, ToolOutput, asking, calling, failure_text
 from warren.values import define
 
 logger: Final = logging.getLogger("warren.tools")
+
+
+KeepFiles = Callable[[Sequence[File]], Awaitable[tuple[Attachment, ...]]]
+"""Stores the files of a result, and returns the references."""
+
+
+async def keep_nothing(_files: Sequence[File]) -> tuple[Attachment, ...]:
+    """Store nothing: there is no store for files."""
+    return ()
 
 
 @define
@@ -47,6 +57,7 @@ class ToolRun:
         before: the calls in earlier steps of the turn.
         counters: counts the calls.
         guard: keeps a call from starting without a proved lease; None if no other process can have the session.
+        keep: stores the files of results.
         results: the results by call id; complete after `run`, and after `close` even if `run` was cancelled.
     """
 
@@ -60,6 +71,7 @@ class ToolRun:
     turn: int = 1
     before: int = 0
     counters: Counters = attrs.field(factory=Counters, kw_only=True)
+    keep: KeepFiles = attrs.field(default=keep_nothing, kw_only=True)
     results: dict[str, ToolResult] = attrs.field(factory=dict)
     _calls: Sequence[ToolUseBlock] = ()
     _started: dict[str, float] = attrs.field(factory=dict)
@@ -124,7 +136,7 @@ class ToolRun:
             self._finish(call, exc.message, is_error=True)
             return
         limit = tool.timeout or self.timeout
-        content, is_error = "", False
+        content, is_error, files = "", False, tuple[Attachment, ...]()
         number = self.before + 1 + next(at for at, each in enumerate(self._calls) if each.id == call.id)
         calling.set(ToolCall(self.session_id, self.turn, number, call.id, call.name, call.args))
         asking.set(
@@ -132,7 +144,7 @@ class ToolRun:
         )  # each call has a task, and so a context of its own
         try:
             with trio.move_on_after(limit) as scope:
-                content = codec.text_of(await self._invoke(tool, bound))
+                content, files = await self._told(await self._invoke(tool, bound))
         except (
             Exception,
             SystemExit,
@@ -144,8 +156,14 @@ class ToolRun:
             content, is_error = failure_text(exc), True
         if scope.cancelled_caught:
             self.emit(ToolExecutionTimedOut(call.id, call.name, round(limit * 1000)))
-            content, is_error = f"timed out after {limit:g} s", True
-        self._finish(call, content, is_error=is_error, timed_out=scope.cancelled_caught)
+            content, is_error, files = f"timed out after {limit:g} s", True, ()
+        self._finish(call, content, files, is_error=is_error, timed_out=scope.cancelled_caught)
+
+    async def _told(self, result: object) -> tuple[str, tuple[Attachment, ...]]:
+        """Return the text of a result, and its files, which are stored now."""
+        if not isinstance(result, ToolOutput):
+            return codec.text_of(result), ()
+        return result.text, await self.keep(result.files) if result.files else ()
 
     async def _question(
         self, call: ToolUseBlock, tool: Tool, numbers: Iterator[int], question: Mapping[str, Any]
@@ -171,7 +189,15 @@ class ToolRun:
         self.results[call.id] = ToolResult(call.id, reason, is_error=True)
         self.emit(ToolResultReceived(call.id, call.name, is_error=True))
 
-    def _finish(self, call: ToolUseBlock, content: str, *, is_error: bool, timed_out: bool = False) -> None:
+    def _finish(
+        self,
+        call: ToolUseBlock,
+        content: str,
+        files: tuple[Attachment, ...] = (),
+        *,
+        is_error: bool,
+        timed_out: bool = False,
+    ) -> None:
         started = self._started.get(call.id)
         if started is None:
             return self._refuse(call, content)
@@ -180,8 +206,8 @@ class ToolRun:
         duration = round(seconds * 1000)
         self.counters.tool(call.name, "timed_out" if timed_out else FAILED if is_error else COMPLETED)
         self.counters.tool_seconds.add(seconds)
-        self.results[call.id] = ToolResult(call.id, content, is_error)
-        self.emit(ToolExecutionCompleted(call.id, call.name, content, is_error, duration))
+        self.results[call.id] = ToolResult(call.id, content, is_error, files)
+        self.emit(ToolExecutionCompleted(call.id, call.name, content, is_error, duration, files))
         self.emit(ToolResultReceived(call.id, call.name, is_error))
         return None
 

@@ -16,7 +16,8 @@ from warren.actors.turn.extraction import Extraction
 from warren.actors.turn.model_call import ModelCall, ask_aside
 from warren.actors.turn.outcome import Outcome
 from warren.actors.turn.route import Route
-from warren.actors.turn.toolbox import ToolRun
+from warren.actors.turn.toolbox import KeepFiles, ToolRun, keep_nothing
+from warren.attachments import Attachment
 from warren.budget import Meter, Use
 from warren.categories import Decision, Gates
 from warren.compaction.layout import estimate
@@ -44,7 +45,7 @@ from warren.messages import (
     UserMessage,
     with_unique_calls,
 )
-from warren.model import ModelChoice, ModelReply, ModelRequest
+from warren.model import NO_FILES, Files, ModelChoice, ModelReply, ModelRequest
 from warren.options import ModelOptions, OutputWish
 from warren.records import CompactionEntry, SessionRecord
 from warren.tools import Tool
@@ -76,6 +77,9 @@ class TurnPlan:
         output: the schema of the answer; None if it stays a text.
         counters: what the sessions of the runtime count for the metrics.
         charges: gets the tokens of each call, until they are stored in the ledger.
+        attachments: the files of the prompt.
+        files: the access of the model to the files of the session.
+        keep: stores the files of a tool's result.
     """
 
     prompt: str | None
@@ -92,6 +96,9 @@ class TurnPlan:
     output: OutputWish | None
     counters: Counters
     charges: list[Charge] = attrs.field(factory=list)
+    attachments: tuple[Attachment, ...] = ()
+    files: Files = NO_FILES
+    keep: KeepFiles = keep_nothing
 
     @property
     def choice(self) -> ModelChoice:
@@ -158,7 +165,7 @@ class Turn:
         cache = "off" if plan.tools else plan.options.prompt_cache
         book, commit = plan.charge, self.commit_compaction
         summarising = SummaryCall(
-            plan.route, plan.retry, self.emit, book, commit, record.session_id, cache, plan.counters
+            plan.route, plan.retry, self.emit, book, commit, record.session_id, cache, plan.counters, plan.files
         )
         marks = (record.last_input_tokens, record.last_compaction_step)
         self.keeper = ContextKeeper(plan.compaction, self.context, summarising, *marks)
@@ -242,9 +249,9 @@ class Turn:
     async def _converse(self, prompt: str) -> None:
         await proved(self.guard)
         publish = self.emit if self.guard is None else self.guard.publish  # not held back: its number is asked for
-        self.first_seq = publish(RunStarted(self.record.session_id, prompt))
+        self.first_seq = publish(RunStarted(self.record.session_id, prompt, self.plan.attachments))
         self._take_inputs(last=False)
-        self.context.append(UserMessage(prompt))
+        self.context.append(UserMessage(prompt, self.plan.attachments))
         while True:
             message = await self._call_model(await self._make_room())
             calls = message.tool_calls
@@ -261,9 +268,11 @@ class Turn:
         """Add inputs that came meanwhile to the conversation; return whether there were any."""
         taken = self.inputs(last, self._has_room)
         for input_ in taken:
-            message = UserMessage(input_.text) if input_.kind == "steer" else ContextMessage(input_.text, input_.source)
+            files = input_.attachments
+            steers = input_.kind == "steer"
+            message = UserMessage(input_.text, files) if steers else ContextMessage(input_.text, input_.source)
             self.context.append(message)
-            self.emit(InputTaken(input_.input_id, input_.kind, input_.text, input_.source))
+            self.emit(InputTaken(input_.input_id, input_.kind, input_.text, input_.source, files))
         return bool(taken)
 
     def _has_room(self) -> bool:
@@ -292,6 +301,7 @@ class Turn:
             answer_schema=schema,
             tokens_left=self._tokens_left(),
             session_id=self.record.session_id,
+            files=plan.files,
         )
         plan.meter.charge(steps=1)
         return await ask_aside(plan.route, request, plan.retry, self.emit, plan.charge, counters=plan.counters)
@@ -316,6 +326,7 @@ class Turn:
             plan.options,
             tokens_left=self._tokens_left(),
             session_id=self.record.session_id,
+            files=plan.files,
         )
         plan.meter.charge(steps=1)
         self._call = ModelCall(self.emit, plan.charge, plan.retry, plan.counters)
@@ -343,7 +354,15 @@ class Turn:
         timeout, approvals = plan.limits.tool_timeout, self._approvals
         place = self.record.session_id, self.record.turns + 1, self._calls
         self._tool_run = run = ToolRun(
-            plan.tools, self.emit, timeout, plan.tool_threads, approvals, self.guard, *place, counters=plan.counters
+            plan.tools,
+            self.emit,
+            timeout,
+            plan.tool_threads,
+            approvals,
+            self.guard,
+            *place,
+            counters=plan.counters,
+            keep=plan.keep,
         )
         self._calls += len(calls)
         await run.run(calls, allowed)

@@ -10,6 +10,7 @@ from typing import Any, Final
 import attrs
 
 from warren import codec
+from warren.attachments import Kind
 from warren.fields import fits, is_whole, not_negative, optional, positive
 from warren.usage import Usage
 from warren.values import frozen
@@ -84,6 +85,7 @@ class ModelEntry(Prices):
         long_context: other prices of long requests; None if there are none.
         images: whether it reads images.
         files: whether it reads files such as PDF.
+        audio: whether it hears sounds.
         reasoning: whether it can reason before it answers.
         tools: whether it calls tools.
         structured: whether its answers can be forced into a schema.
@@ -96,10 +98,17 @@ class ModelEntry(Prices):
     long_context: LongContext | None = None
     images: bool | None = None
     files: bool | None = None
+    audio: bool | None = None
     reasoning: bool | None = None
     tools: bool | None = None
     structured: bool | None = None
     source: str | None = None
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """The kinds of attachments that it is known to take. Texts go to each model, as words."""
+        abilities: Mapping[Kind, bool | None] = {"image": self.images, "pdf": self.files, "audio": self.audio}
+        return frozenset[Kind]({"text", *(kind for kind, able in abilities.items() if able)})
 
     @property
     def priced(self) -> bool:

@@ -7,6 +7,7 @@ rows may have unknown keys, so that an older version can read the rows of a newe
 import gc
 import re
 from array import array
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
@@ -84,6 +85,14 @@ def _text(value: Any, _: Any) -> str:
     except UnicodeEncodeError:
         raise _BadFieldError("has a lone surrogate, which UTF-8 cannot hold") from None
     return value
+
+
+def _bytes(value: Any, _: Any) -> bytes:
+    """Return the bytes that JSON has in base64."""
+    try:
+        return b64decode(_text(value, None), validate=True)
+    except ValueError:
+        raise _BadFieldError("must be base64") from None
 
 
 def _moment(value: Any, _: Any) -> datetime:
@@ -229,6 +238,8 @@ def _make(*, strict: bool) -> cattrs.Converter:
     converter.register_unstructure_hook(datetime, lambda moment: moment)
     converter.register_structure_hook(Decimal, _decimal)
     converter.register_unstructure_hook(Decimal, lambda number: format(number.normalize(), "f"))
+    converter.register_structure_hook(bytes, _bytes)
+    converter.register_unstructure_hook(bytes, lambda data: b64encode(data).decode())
     converter.register_structure_hook(Path, lambda value, _: Path(_text(value, None)))
     converter.register_unstructure_hook(Path, str)
     converter.register_structure_hook_factory(lambda cls: _origin(cls) is Literal, _one_of)

@@ -79,6 +79,7 @@ class Limits:
         model_stall: time that a model's server may send nothing of its answer; comments and pings do not count.
         model_wait: time that a model call waits for the rate limit of its key.
         max_answer: bytes of a streamed answer, decompressed. An answer in one piece may have a 64th of them.
+        max_attachment: bytes of a file that is attached to a message.
         max_memory: MiB of memory that the process may use; None is no limit. It works on Linux only. Above it stored
             sessions without work are evicted soon, turns run one at a time, and no session is added to the live ones.
         idle_after: time that a stored session may be idle in memory before it is evicted.
@@ -99,6 +100,7 @@ class Limits:
     model_stall: float = attrs.field(default=1800.0, validator=positive)
     model_wait: float = attrs.field(default=60.0, validator=positive)
     max_answer: int = attrs.field(default=64 * 1024 * 1024, validator=positive)
+    max_attachment: int = attrs.field(default=20 * 1024 * 1024, validator=positive)
     max_memory: int | None = attrs.field(default=None, validator=positive)
     idle_after: float = attrs.field(default=60.0, validator=not_negative)
     interrupt_grace: float = attrs.field(default=5.0, validator=not_negative)

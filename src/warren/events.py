@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import attrs
 
+from warren.attachments import Attachment
 from warren.categories import Category
 from warren.messages import StopReason
 from warren.usage import Usage
@@ -22,6 +23,7 @@ class RunStarted:
 
     session_id: str
     prompt: str
+    attachments: tuple[Attachment, ...] = ()
 
 
 @frozen
@@ -32,6 +34,7 @@ class InputTaken:
     kind: InputKind
     content: str
     source: str | None = None
+    attachments: tuple[Attachment, ...] = ()
 
 
 @frozen
@@ -109,6 +112,7 @@ class ToolExecutionCompleted:
     result: str
     is_error: bool
     duration_ms: int
+    attachments: tuple[Attachment, ...] = ()
 
 
 @frozen

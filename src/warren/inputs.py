@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from warren.attachments import Attachment
 from warren.events import InputKind
 from warren.options import NO_OPTIONS, TurnOptions
 from warren.values import frozen
@@ -21,6 +22,7 @@ class Input:
         source: name of the sender; None is the user.
         starts: whether it begins a turn if none runs.
         options: the options of the turn that it begins.
+        attachments: the files of a prompt.
     """
 
     input_id: str
@@ -31,6 +33,7 @@ class Input:
     source: str | None = None
     starts: bool = True
     options: TurnOptions = NO_OPTIONS
+    attachments: tuple[Attachment, ...] = ()
 
 
 @frozen

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import attrs
 
+from warren.attachments import Attachment
 from warren.values import frozen
 
 StopReason = Literal["end_turn", "tool_use", "max_tokens", "stop_sequence", "content_filter", "cancelled"]
@@ -68,6 +69,7 @@ class ToolResult:
     tool_use_id: str
     content: str
     is_error: bool = False
+    attachments: tuple[Attachment, ...] = ()
 
 
 @frozen
@@ -82,6 +84,7 @@ class UserMessage:
     """A prompt of the user. It opens an exchange."""
 
     content: str
+    attachments: tuple[Attachment, ...] = ()
 
 
 @frozen

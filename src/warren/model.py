@@ -1,15 +1,37 @@
 """The interface to language models: the request, the streamed pieces, the reply, and the provider between them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 import attrs
 
+from warren.attachments import Attachment, Kind, ReadFile
+from warren.errors import StoreError
 from warren.messages import AssistantMessage, Message
 from warren.options import ModelOptions
 from warren.tools import ToolSpec
 from warren.usage import Usage
 from warren.values import define, frozen, value
+
+
+async def _read_nothing(file: Attachment, _start: int, _size: int) -> bytes:
+    raise StoreError(f"the bytes of {file.label} are not here", cause="missing")
+
+
+@frozen
+class Files:
+    """The access of a request to the files of its messages.
+
+    Attributes:
+        kinds: the kinds that the model takes; each of the others is told to it by a note.
+        read: returns some bytes of a file: those of a number from a place on.
+    """
+
+    kinds: frozenset[Kind] = frozenset()
+    read: ReadFile = _read_nothing
+
+
+NO_FILES: Final = Files()
 
 
 @frozen
@@ -28,6 +50,7 @@ class ModelRequest:
             `answer_cap`.
         session_id: the session, for servers that keep the requests of one together; None if there is none.
         max_output: tokens of an answer that the model can give, by the catalog; None if that is unknown.
+        files: the access to the files of the messages.
     """
 
     model: str
@@ -38,6 +61,7 @@ class ModelRequest:
     tokens_left: int | None = None
     session_id: str | None = None
     max_output: int | None = None
+    files: Files = NO_FILES
 
     def answer_cap(self, most: int) -> int | None:
         """Return the cap of the answer to send: the smaller of the option and of `tokens_left`; None for no cap.
@@ -119,7 +143,11 @@ class ModelReply:
 
 
 class Provider(Protocol):
-    """Calls the models of one vendor or server. One instance serves many sessions at once."""
+    """Calls the models of one vendor or server. One instance serves many sessions at once.
+
+    A provider that a program brings may have an attribute `kinds`, a frozenset of the kinds of attachments that it
+    sends on; without it prompts with attachments are refused. It reads their bytes by `request.files.read`.
+    """
 
     async def complete(self, request: ModelRequest, emit: Callable[[Piece], None]) -> ModelReply:
         """Call the model, pass every piece to `emit` as it arrives, and return the whole answer.
@@ -150,12 +178,14 @@ class ModelChoice:
         model: the provider's own name of the model.
         name: the name of the provider, for the metrics.
         check: raises InvalidParamsError that names the option if the model cannot be called with these options.
+        kinds: the kinds of attachments that it takes; None leaves that to the catalog.
     """
 
     provider: Provider
     model: str
     name: str = ""
     check: Callable[[ModelOptions], None] = _takes_all
+    kinds: frozenset[Kind] | None = None
 
 
 @runtime_checkable

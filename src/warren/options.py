@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final, Literal, TypeVar, get_args
 
 import attrs
 
+from warren.attachments import File, are_files
 from warren.budget import Budget
 from warren.categories import CATEGORIES, INHERIT, Gates, Switches
 from warren.compaction.config import CompactionConfig
@@ -68,6 +69,12 @@ def _names(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> 
     for index, name in enumerate(value):
         if type(name) is not str:
             raise FieldValueError(f"{attribute.name}[{index}]", "must be a string")
+
+
+def _files(value: Sequence[File]) -> tuple[File, ...]:
+    if not isinstance(value, list | tuple):
+        raise FieldValueError("attachments", "must be a list")
+    return tuple(value)
 
 
 def _retries(value: int | None) -> int | None:
@@ -218,6 +225,7 @@ class SessionRequest(SessionOptions):
 
     Attributes:
         prompt: the user's words; null creates the session without a turn.
+        attachments: files that the prompt is about.
         system_prompt: system prompt: instructions for the model; null takes the runtime's.
         labels: marks of your own, for `session/list`.
         title: the session's name for people; null takes the first words of its first prompt.
@@ -233,6 +241,9 @@ class SessionRequest(SessionOptions):
     }
     prompt: str | None = attrs.field(validator=optional(is_text, not_blank))
     system_prompt: str | None = attrs.field(default=None, validator=optional(is_text), kw_only=True)
+    attachments: tuple[File, ...] = attrs.field(
+        default=(), converter=_files, validator=are_files, kw_only=True, metadata=CAN_CONFLICT
+    )
     labels: Mapping[str, str] | None = attrs.field(default=None, validator=Labels(), kw_only=True)
     title: str | None = attrs.field(
         default=None, validator=optional(is_text, not_blank, AtMost(MAX_TITLE)), kw_only=True
@@ -240,6 +251,11 @@ class SessionRequest(SessionOptions):
     idempotency_key: str | None = attrs.field(
         default=None, validator=optional(is_text, not_blank, AtMost(MAX_KEY)), kw_only=True, metadata=CAN_CONFLICT
     )
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse files without a prompt. Raises FieldValueError."""
+        if self.attachments and self.prompt is None:
+            raise FieldValueError("attachments", "need a prompt")
 
 
 @frozen
@@ -249,6 +265,7 @@ class TurnRequest(TurnOptions):
     Attributes:
         session_id: the session.
         prompt: the user's words.
+        attachments: files that the prompt is about.
         mode: while another turn runs, `busy` fails at once, `queue` waits for its end and then begins a turn, and
             `steer` enters it at its next step; the result is that of the turn which takes the prompt.
         idempotency_key: of your own, for the modes that wait: a prompt that is sent again under the same key is not
@@ -262,6 +279,9 @@ class TurnRequest(TurnOptions):
     }
     session_id: str = attrs.field(validator=is_text)
     prompt: str = attrs.field(validator=[is_text, not_blank])
+    attachments: tuple[File, ...] = attrs.field(
+        default=(), converter=_files, validator=are_files, kw_only=True, metadata=CAN_CONFLICT
+    )
     mode: TurnMode = attrs.field(default="busy", validator=OneOf(MODES), kw_only=True)
     idempotency_key: str | None = attrs.field(
         default=None, validator=optional(is_text, not_blank, AtMost(MAX_KEY)), kw_only=True, metadata=CAN_CONFLICT

@@ -3,7 +3,7 @@
 import hashlib
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
 from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints, overload
@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints, 
 import attrs
 import msgspec
 
+from warren.attachments import File, are_files
 from warren.categories import Category, Decision
 from warren.fields import positive
 from warren.values import frozen
@@ -50,6 +51,23 @@ class ToolCall:
         """
         called = json.dumps([self.name, self.args], sort_keys=True, default=str).encode()
         return f"{self.session_id}:{self.turn}:{self.number}:{hashlib.sha256(called).hexdigest()[:16]}"
+
+
+def _tuple(files: Sequence[File]) -> tuple[File, ...]:
+    return tuple(files)
+
+
+@frozen
+class ToolOutput:
+    """A result of a tool that has files besides its text, such as an image of a chart.
+
+    Attributes:
+        text: the text for the model.
+        files: the files, each given by its bytes; a model that does not take one is told of it by a note.
+    """
+
+    text: str
+    files: tuple[File, ...] = attrs.field(default=(), converter=_tuple, validator=are_files)
 
 
 calling: Final[ContextVar[ToolCall | None]] = ContextVar("calling", default=None)

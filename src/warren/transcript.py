@@ -2,11 +2,20 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import overload
+from typing import Final, overload
 
 from warren import codec
+from warren.attachments import TOKENS
 from warren.messages import Message
 from warren.records import Span, within
+
+ATTACHED: Final = 4 * TOKENS
+"""Bytes of text that have about as many tokens as an attachment counts for."""
+
+
+def weight_of(body: bytes) -> int:
+    """Return the bytes of a message's JSON, with those that its attachments count for in estimates of tokens."""
+    return len(body) + ATTACHED * body.count(b'"media_type":"')
 
 
 class Transcript(Sequence[Message]):
@@ -21,7 +30,8 @@ class Transcript(Sequence[Message]):
         head: position of the first row in the whole conversation.
         rows: the messages from `head` on, as JSON.
         left_out: positions of rows that are not in the context, as the provider refused their exchange.
-        size: bytes of the context. It is updated with each change, so that reading it costs the same at any length.
+        size: bytes of the context, its attachments counted as `weight_of` does. It is updated with each change, so that
+            reading it costs the same at any length.
         refused: the step at which the memory or the store refused to take the oldest messages; None if the newest try
             succeeded. It is not stored.
         form: a place for the provider's own form of the context, such as the bytes of its last request, which only that
@@ -76,7 +86,7 @@ class Transcript(Sequence[Message]):
         return [body for at, body in enumerate(self.rows, self.head) if at not in self.left_out]
 
     def _measure(self) -> int:
-        return sum(map(len, self.prefix)) + sum(map(len, self._seen()))
+        return sum(map(weight_of, self.prefix)) + sum(map(weight_of, self._seen()))
 
     def leave_out(self, spans: Iterable[Span]) -> None:
         """Leave the rows at these positions out of the context. Rows that were left out before come back."""
@@ -89,7 +99,7 @@ class Transcript(Sequence[Message]):
         """Add a message at the end."""
         body = codec.encode(message)
         self.rows.append(body)
-        self.size += len(body)
+        self.size += weight_of(body)
 
     def since(self, position: int) -> list[bytes]:
         """Return the rows from a position of the whole conversation on. It must not be before `head`."""
@@ -107,7 +117,7 @@ class Transcript(Sequence[Message]):
 
     def truncate(self, count: int) -> None:
         """Remove the messages after the first `count` of the whole conversation."""
-        self.size -= sum(map(len, self.bodies_from(count)))
+        self.size -= sum(map(weight_of, self.bodies_from(count)))
         del self.rows[count - self.head :]
         self.left_out = {at for at in self.left_out if at < count}
         self.form = None

@@ -9,6 +9,7 @@ from typing import Final
 import attrs
 
 from warren import codec
+from warren.attachments import Blob
 from warren.creation import FIRST_PROMPT
 from warren.inputs import Input, Numbered
 from warren.journal import LogItem, release, row_of
@@ -97,6 +98,7 @@ class EphemeralSession:
         epoch: how often the lease has changed hands.
         held: whether the lease is taken.
         creation: the idempotency key that has created it.
+        files: the files of its messages, by their hashes; a fork shares their bytes.
     """
 
     record: SessionRecord
@@ -110,6 +112,7 @@ class EphemeralSession:
     epoch: int = 0
     held: bool = False
     creation: str | None = None
+    files: dict[str, Blob] = attrs.field(factory=dict)
     kept_from: int = 0  # no retention removes messages here
 
     # -- writing
@@ -180,4 +183,4 @@ class EphemeralSession:
         """Return the fork of that record: its lease is free, its log and its inbox are empty."""
         count = record.message_count
         moves = [entry for entry in self.compactions if entry.head <= count]
-        return EphemeralSession(record, self.bodies[:count], self.times[:count], moves)
+        return EphemeralSession(record, self.bodies[:count], self.times[:count], moves, files={**self.files})

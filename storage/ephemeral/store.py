@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final, TypeVar
 import attrs
 import trio
 
+from warren.attachments import Blob
 from warren.creation import Created
 from warren.errors import StoreError, WarrenError
 from warren.forking import forked, relabelled
@@ -25,6 +26,7 @@ from warren.storage.ledger import Key, sums_of
 from warren.storage.membership import SECRET_BYTES, node_of, now, status_text
 from warren.storage.operations import (
     Archive,
+    Attach,
     Claim,
     Claimed,
     Commit,
@@ -293,6 +295,16 @@ class EphemeralStore:
         self._changes += 1
         return record
 
+    def attach(self, operation: Attach) -> None:
+        """Apply the operation. Sessions of a tenant share the bytes that are equal."""
+        session = self._session(operation.session_id)
+        mine = (each for each in self._sessions.values() if each.record.tenant == session.record.tenant)
+        shared = [each.files for each in mine if each.files]
+        for blob in operation.blobs:
+            hashed = str(blob.attachment.sha256)
+            same = next((files[hashed].data for files in shared if hashed in files), blob.data)
+            session.files.setdefault(hashed, Blob(blob.attachment, same))
+
     def request(self, operation: RequestHandover) -> bool:
         """Return that there is no other process to be asked."""
         self._session(operation.session_id)
@@ -408,6 +420,7 @@ _APPLIERS: Final[Mapping[type[Operation[Any]], Any]] = {
     Claim: EphemeralStore.claim,
     Release: EphemeralStore.release,
     Archive: EphemeralStore.end,
+    Attach: EphemeralStore.attach,
     Label: EphemeralStore.label,
     Delete: EphemeralStore.end,
     Erased: EphemeralStore.nothing,

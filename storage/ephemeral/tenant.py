@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import attrs
 
+from warren.attachments import Attachment, Blob
 from warren.creation import FIRST_PROMPT, Created
 from warren.inputs import Numbered
 from warren.ledger import OF_SESSIONS, By, Figures, figures_of, hour_of, keys_of
@@ -86,6 +87,22 @@ class EphemeralTenant:
         moved = [entry for entry in session.compactions if offset < entry.head <= offset + limit]
         rows, record = rows_of(session.rows(offset, limit)), session.record
         return StoredPage(rows, record.message_count, 0, rows_of(moved), record.left_out)
+
+    async def attachment(self, session_id: str, sha256: str) -> Attachment | None:
+        """See TenantReads."""
+        await self._checkpoint()
+        found = self._file(session_id, sha256)
+        return None if found is None else found.attachment
+
+    async def blob(self, session_id: str, sha256: str, start: int, size: int) -> bytes | None:
+        """See TenantReads."""
+        await self._checkpoint()
+        found = self._file(session_id, sha256)
+        return None if found is None else found.data[start : start + size]
+
+    def _file(self, session_id: str, sha256: str) -> Blob | None:
+        session = self._session(session_id)
+        return None if session is None else session.files.get(sha256)
 
     async def named(self, peer: str) -> str | None:
         """See TenantReads."""

@@ -30,11 +30,14 @@ _ORDER: Final = {
     "creations": ("tenant", "key"),
     "erasures": ("session_id",),
     "usage": ("tenant", "hour", "model", "holder"),
+    "blobs": ("key",),
+    "attachments": ("session", "blob"),
     "memory_sessions": ("key",),
     "memory_entries": ("id",),
 }
 _TEXTS: Final = frozenset(
-    "session_id model labels title details tenant owner peer body cuts summary outcome params content terms".split()  # noqa: SIM905 - legible
+    "session_id model labels title details tenant owner peer body cuts summary outcome params content terms"  # noqa: SIM905 - legible
+    " sha256 media_type name".split()
 )
 _TEXT_KEYS: Final = frozenset({("inbox", "id"), ("inbox", "key"), ("creations", "key"), ("usage", "priced")})
 # Columns that have another name or another type here, as they are read and as they are written.
@@ -42,6 +45,7 @@ _READ: Final = {
     ("sessions", "unreleased"): "(holder IS NOT NULL)::int AS unreleased",
     ("inbox", "starts"): "starts::int AS starts",
     ("usage", "priced"): "priced::text AS priced",
+    ("blobs", "body"): "encode(body, 'hex') AS body",
     ("memory_sessions", "forgotten"): "forgotten::int AS forgotten",
     ("memory_entries", "terms"): "encode(terms, 'hex') AS terms",
 }
@@ -51,6 +55,7 @@ _VALUE: Final = {
     ("sessions", "unreleased"): "nullif(unreleased, 0) - 1",
     ("inbox", "starts"): "starts <> 0",
     ("usage", "priced"): "priced::numeric",
+    ("blobs", "body"): "decode(body, 'hex')",
     ("memory_sessions", "forgotten"): "forgotten <> 0",
     ("memory_entries", "terms"): "decode(terms, 'hex')",
 }
@@ -70,7 +75,13 @@ COUNT_ANEW: Final = """
         SELECT count(*) AS entries, coalesce(sum(length(terms) / 4), 0) AS terms FROM warren.memory_entries
     ) AS counted
 """
-_NUMBERED: Final = (("sessions", "key"), ("compactions", "key"), ("memory_sessions", "key"), ("memory_entries", "id"))
+_NUMBERED: Final = (
+    ("sessions", "key"),
+    ("compactions", "key"),
+    ("blobs", "key"),
+    ("memory_sessions", "key"),
+    ("memory_entries", "id"),
+)
 # Of the connections of Warren, which say so, all but those that copy.
 _CONNECTED: Final = """
     SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()

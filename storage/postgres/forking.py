@@ -8,6 +8,7 @@ from warren.forking import forked
 from warren.messages import AssistantMessage, Message
 from warren.records import CompactionEntry, SessionRecord
 from warren.storage.operations import Fork
+from warren.storage.postgres import attachments
 from warren.storage.postgres.commit import marks_of
 from warren.storage.postgres.driver import Connection, array, escaped
 from warren.storage.postgres.lease import Holder
@@ -71,6 +72,7 @@ async def fork(operation: Fork, db: Connection, _holder: Holder) -> SessionRecor
     values = [escaped(each) if isinstance(each, str) else each for each in record_to_row(record)]
     ((new,),) = await db.fetch(_ADD, *values, array(marks_of(record.labels)), min(kept_from, count))
     await db.fetch(_COPY_MESSAGES, new, session, count)
+    await attachments.share(db, session, new)
     if original.newest_move is not None:
         await db.fetch(_COPY_COMPACTIONS, new, session, count, original.newest_move)
     return record

@@ -23,6 +23,8 @@ TABLES: Final = (
     "events",
     "inbox",
     "creations",
+    "attachments",
+    "blobs",
     "holders",
     "memory_sessions",
     "memory_entries",

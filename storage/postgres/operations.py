@@ -14,6 +14,7 @@ from warren.forking import relabelled
 from warren.records import SessionRecord
 from warren.storage.operations import (
     Archive,
+    Attach,
     Claim,
     Claimed,
     DeclineHandover,
@@ -30,7 +31,7 @@ from warren.storage.operations import (
     Release,
     RequestHandover,
 )
-from warren.storage.postgres import forking, inbox
+from warren.storage.postgres import attachments, forking, inbox
 from warren.storage.postgres.commit import marks_of
 from warren.storage.postgres.driver import Connection, array, escaped
 from warren.storage.postgres.inbox import LAST, owner_of
@@ -149,6 +150,7 @@ async def delete(operation: Delete, db: Connection, holder: Holder) -> None:
     await db.fetch(_LOCK, escaped(operation.session_id))
     session, state = await _writable(db, holder, operation.session_id)
     if state != DELETED:
+        await attachments.drop(db, session)
         await db.fetch(_BURY, session, escaped(operation.session_id))
 
 
@@ -185,6 +187,7 @@ APPLIERS: Final[dict[type[Operation[Any]], Applier]] = {
     Claim: claim,
     Release: release,
     Archive: archive,
+    Attach: attachments.attach,
     Label: label,
     Delete: delete,
     Erased: erased,

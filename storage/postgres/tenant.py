@@ -5,12 +5,13 @@ from datetime import datetime
 from functools import partial
 from typing import Protocol, TypeVar
 
+from warren.attachments import Attachment
 from warren.creation import Created
 from warren.inputs import Numbered
 from warren.ledger import By, Figures
 from warren.nodes import Node
 from warren.records import SessionRecord
-from warren.storage.postgres import ledger, queries
+from warren.storage.postgres import attachments, ledger, queries
 from warren.storage.postgres.driver import Connection
 from warren.storage.postgres.guard import Guard, Guarded
 from warren.storage.postgres.inbox import waiting
@@ -82,6 +83,16 @@ class PostgresTenant:
         """See TenantReads."""
         query = partial(queries.history, session_id=session_id, tenant=self.tenant, offset=offset, limit=limit)
         return await self._guarded(query)
+
+    async def attachment(self, session_id: str, sha256: str) -> Attachment | None:
+        """See TenantReads."""
+        query = partial(attachments.find, tenant=self.tenant, session_id=session_id, sha256=sha256)
+        return await self._guarded(query)
+
+    async def blob(self, session_id: str, sha256: str, start: int, size: int) -> bytes | None:
+        """See TenantReads."""
+        query = partial(attachments.read, tenant=self.tenant, session_id=session_id, sha256=sha256)
+        return await self._guarded(partial(query, start=start, size=size))
 
     async def named(self, peer: str) -> str | None:
         """See TenantReads."""

@@ -8,6 +8,7 @@ import apsw
 
 from warren.storage.operations import (
     Archive,
+    Attach,
     Claim,
     Commit,
     DeclineHandover,
@@ -21,7 +22,7 @@ from warren.storage.operations import (
     Release,
     RequestHandover,
 )
-from warren.storage.sqlite import enqueue, forking, handover, operations
+from warren.storage.sqlite import attachments, enqueue, forking, handover, operations
 from warren.storage.sqlite.lease import Holder
 
 R_co = TypeVar("R_co", covariant=True)
@@ -31,6 +32,7 @@ APPLIERS: Final[dict[type[Operation[Any]], Applier]] = {
     Claim: operations.claim,
     Release: operations.release,
     Archive: operations.archive,
+    Attach: attachments.attach,
     Label: operations.label,
     Delete: operations.delete,
     Erased: operations.erased,

@@ -32,12 +32,18 @@ _ORDER: Final = {
     "creations": ("tenant", "key"),
     "erasures": ("session_id",),
     "usage": ("rowid",),
+    "blobs": ("key",),
+    "attachments": ("session", "blob"),
 }
 # Columns that have another name here, as they are read and as they are written.
-_READ: Final = {("sessions", "unreleased"): "holder IS NOT NULL", ("compactions", "key"): "rowid"}
+_READ: Final = {
+    ("sessions", "unreleased"): "holder IS NOT NULL",
+    ("compactions", "key"): "rowid",
+    ("blobs", "body"): "lower(hex(body))",
+}
 _WRITTEN: Final = {("sessions", "unreleased"): "holder", ("compactions", "key"): "rowid"}
 # No process ever has the number 0: a session that was not put back has a dead holder here too.
-_VALUE: Final = {("sessions", "unreleased"): "nullif(?{at}, 0) - 1"}
+_VALUE: Final = {("sessions", "unreleased"): "nullif(?{at}, 0) - 1", ("blobs", "body"): "unhex(?{at})"}
 _MEMORY: Final = "memory"
 """The folder of the memory, in the folder of a store."""
 _KINDS: Final = frozenset({int, str, type(None)})

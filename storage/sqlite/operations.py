@@ -42,6 +42,7 @@ from warren.storage.rows import (
     record_to_row,
     row_to_record,
 )
+from warren.storage.sqlite import attachments
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.inbox import damaged, last_number, set_aside, store_outcome, waiting
 from warren.storage.sqlite.lease import Holder
@@ -196,6 +197,7 @@ def delete(operation: Delete, db: apsw.Connection, holder: Holder) -> None:
     db.execute("DELETE FROM events WHERE session = ?", (key,))
     db.execute("DELETE FROM inbox WHERE session = ?", (key,))
     db.execute("DELETE FROM compactions WHERE session = ?", (key,))
+    attachments.drop(db, key)
     db.execute("INSERT OR IGNORE INTO erasures VALUES (?)", (operation.session_id,))
 
 

@@ -7,13 +7,14 @@ from typing import Final, Protocol, TypeVar
 
 import apsw
 
+from warren.attachments import Attachment
 from warren.creation import Created
 from warren.inputs import Numbered
 from warren.ledger import By, Figures
 from warren.nodes import Node
 from warren.records import SessionRecord
 from warren.storage.results import Lost, Rows, StoredPage
-from warren.storage.sqlite import ledger, queries
+from warren.storage.sqlite import attachments, ledger, queries
 from warren.storage.sqlite.inbox import named, waiting
 from warren.storage.sqlite.lease import Holder
 from warren.values import frozen
@@ -76,6 +77,14 @@ class SqliteTenant:
     async def history(self, session_id: str, *, offset: int = 0, limit: int = 100) -> StoredPage:
         """See TenantReads."""
         return await self._of(session_id, partial(queries.history, offset=offset, limit=limit))
+
+    async def attachment(self, session_id: str, sha256: str) -> Attachment | None:
+        """See TenantReads."""
+        return await self._of(session_id, partial(attachments.find, sha256=sha256))
+
+    async def blob(self, session_id: str, sha256: str, start: int, size: int) -> bytes | None:
+        """See TenantReads."""
+        return await self._of(session_id, partial(attachments.read, sha256=sha256, start=start, size=size))
 
     async def named(self, peer: str) -> str | None:
         """See TenantReads."""

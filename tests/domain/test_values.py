@@ -26,7 +26,7 @@ from warren.messages import (
     with_unique_calls,
 )
 from warren.records import SessionRecord, Span
-from warren.transcript import Continued, Transcript
+from warren.transcript import Continued, Transcript, weight_of
 from warren.usage import Usage
 from warren.values import frozen
 from warren.views import PendingApproval, lifecycle_of, summary_of, view_of
@@ -177,7 +177,7 @@ def test_a_transcript_grows(told: list[Message]) -> None:
     for message in told:
         transcript.append(message)
     assert [codec.decode_message(body) for body in transcript.since(0)] == told
-    assert (transcript.end, transcript.size) == (len(told), sum(map(len, transcript.rows)))
+    assert (transcript.end, transcript.size) == (len(told), sum(map(weight_of, transcript.rows)))
     with pytest.raises(IndexError):
         transcript[len(told)]
 
@@ -196,7 +196,7 @@ def test_a_prefix_stands_for_what_is_before_the_head(
     kept = data.draw(st.integers(head, len(told)))
     transcript.truncate(kept)
     assert (transcript.end, list(transcript)) == (kept, [*prefix, *told[head:kept]])
-    assert transcript.size == sum(map(len, [*transcript.prefix, *transcript.rows]))
+    assert transcript.size == sum(map(weight_of, [*transcript.prefix, *transcript.rows]))
 
 
 @given(messages, st.data())
@@ -207,13 +207,13 @@ def test_rows_that_are_left_out(told: list[Message], data: st.DataObject) -> Non
     end = data.draw(st.integers(first, len(told)))
     transcript.leave_out([Span(first, end)])
     seen = [message for at, message in enumerate(told) if not first <= at < end]
-    assert (list(transcript), transcript.size) == (seen, sum(map(len, transcript.bodies)))
+    assert (list(transcript), transcript.size) == (seen, sum(map(weight_of, transcript.bodies)))
     behind = [message for at, message in enumerate(told) if at >= kept and not first <= at < end]
     assert [codec.decode_message(body) for body in transcript.bodies_from(kept)] == behind
     transcript.truncate(kept)
     seen = [message for at, message in enumerate(told[:kept]) if not first <= at < end]
     assert (list(transcript), len(transcript)) == (seen, len(seen))
-    assert transcript.size == sum(map(len, transcript.bodies))
+    assert transcript.size == sum(map(weight_of, transcript.bodies))
 
 
 @given(messages, messages, st.integers(-7, 7), st.integers(-7, 7))
@@ -286,6 +286,7 @@ SETTINGS: Final[list[tuple[type, str, list[Any], list[Any]]]] = [
     (Limits, "model_stall", [0.1], [0]),
     (Limits, "model_wait", [0.1], [0]),
     (Limits, "max_answer", [1], [0]),
+    (Limits, "max_attachment", [1], [0]),
     (StoreConfig, "lease", [0.5], [0]),
 ]
 

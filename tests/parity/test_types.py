@@ -58,6 +58,7 @@ FITS: Final[Mapping[str, frozenset[str]]] = {
         "compactor": "callable/none",
         "tools": "none",
         "extra_tools": "",
+        "attachments": "",
         "on_event": "callable/none",
         "on_begin": "callable/none",
         "offset": "number",

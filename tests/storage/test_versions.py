@@ -1,5 +1,6 @@
 """A file of every version that this program ever wrote opens in this one, whole."""
 
+import hashlib
 import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import trio
 from tests.storage.memory.samples import entries
 from tests.support.runtime import new_session, open_runtime, replay, transcript
 from warren.actors.service import Service
+from warren.attachments import Attachment
 from warren.config import StoreConfig
 from warren.errors import InvalidParamsError, SessionNotFoundError, StoreError
 from warren.memory import MemoryConfig
@@ -269,3 +271,16 @@ async def test_a_newer_program_takes_the_memory_of_a_running_one(tmp_path: Path)
     assert await memory.search("rains")
     await memory.aclose()
     newer.close()
+
+
+async def test_files_stay(tmp_path: Path) -> None:
+    """A session of version 9 has its image."""
+    shutil.copy(KEPT / "9.sqlite3", tmp_path / FILE_NAME)
+    data = b"\x89PNG\r\n\x1a\nwarren"
+    store = await SqliteStore.open(StoreConfig(tmp_path), runner=inline_runner)
+    reads = store.of("default")
+    (row,) = await reads.list(labels={"kept": "continued"})
+    hashed = hashlib.sha256(data).hexdigest()
+    assert await reads.attachment(row.session_id, hashed) == Attachment("image/png", hashed, len(data), "a.png")
+    assert await reads.blob(row.session_id, hashed, 0, 99) == data
+    await store.aclose()

@@ -12,6 +12,7 @@ from warren.transport.cli.help import ID_HELP, examples
 from warren.transport.cli.option import of_field
 from warren.transport.cli.options import (
     Mode,
+    attach_option,
     compaction_options,
     config_option,
     gather,
@@ -146,6 +147,7 @@ def cli() -> None:
     metavar="KEY",
     help="Run again with one key, it shows the first answer: one session, not two.",
 )
+@attach_option
 @session_options
 def run(prompt: str | None, **given: Any) -> int:
     """Run PROMPT in a new session and print the answer.
@@ -168,6 +170,7 @@ def run(prompt: str | None, **given: Any) -> int:
 )
 @click.argument("session", metavar="ID", type=text_of)
 @click.argument("prompt", type=text_of, required=False)
+@attach_option
 @turn_options("this turn")
 def resume(session: str, prompt: str | None, **given: Any) -> int:
     """Continue a stored session with PROMPT and print the answer.

@@ -10,6 +10,7 @@ import attrs
 import click
 from click.core import ParameterSource
 
+from warren.attachments import File
 from warren.budget import Budget
 from warren.catalog import NO_MODELS, Models
 from warren.categories import Gates, Switches
@@ -29,6 +30,7 @@ from warren.transport.cli.setting_names import BUDGET, variables_in
 from warren.transport.cli.tool_options import TOOLS, tool_options, tools_given
 from warren.transport.cli.values import (
     embedder_of,
+    file_of,
     label_of,
     place_of,
     tenant_of,
@@ -155,6 +157,7 @@ class Options(TurnOptions):
     label: tuple[tuple[str, str], ...] = ()
     title: str | None = None
     key: str | None = None
+    attach: tuple[File, ...] = ()
     compaction: CompactionConfig | None = None
     compactor: str | None = None
     memory: bool = False
@@ -466,6 +469,13 @@ memory_options: Final = group(
 )
 system_option: Final = of_field(SessionRequest, "system_prompt", "--system", "system", metavar="TEXT")
 label_option: Final = click.option("--label", type=label_of, multiple=True, metavar="K=V", help="A label; repeatable.")
+attach_option: Final = click.option(
+    "--attach",
+    type=file_of,
+    multiple=True,
+    metavar="FILE",
+    help="A file that the prompt is about: an image, a PDF, a sound or a text; repeatable.",
+)
 title_option: Final = of_field(SessionRequest, "title", metavar="TEXT", variable=False)
 stream_option: Final = option(
     "--stream/--no-stream",

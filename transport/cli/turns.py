@@ -132,13 +132,16 @@ def first_turn(service: SessionService, options: Options, prompt: str) -> Begin:
         labels=dict(options.label),
         title=options.title,
         idempotency_key=options.key,
+        attachments=options.attach,
         on_event=on_event,
     )
 
 
 def next_turn(service: SessionService, options: Options, session_id: str, prompt: str) -> Begin:
     """Return the start of a turn of a session that exists; the options hold for this turn alone."""
-    return lambda on_event: service.start_turn(session_id, prompt, **given(TurnOptions, options), on_event=on_event)
+    return lambda on_event: service.start_turn(
+        session_id, prompt, **given(TurnOptions, options), attachments=options.attach, on_event=on_event
+    )
 
 
 @define(eq=False)

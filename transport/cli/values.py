@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import click
 
+from warren.attachments import File
 from warren.database_url import DatabaseUrl, is_url_of_database
 from warren.fields import FieldValueError, url_problem
 from warren.principals import Principal
@@ -110,6 +111,14 @@ def schema_of(value: str) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise click.BadParameter("it is not a JSON object.")
     return data
+
+
+def file_of(value: str) -> File:
+    """Return the file at a path, to be attached. Raises click.BadParameter if it cannot be read."""
+    try:
+        return File.read(text_of(value))
+    except OSError as exc:
+        raise click.BadParameter(f"{value!r} cannot be read: {exc.strerror}.") from None
 
 
 def label_of(value: str) -> tuple[str, str]:

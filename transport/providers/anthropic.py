@@ -7,6 +7,7 @@ import attrs
 import msgspec
 
 from warren import codec
+from warren.attachments import Attachment
 from warren.catalog import entry_of
 from warren.messages import (
     AssistantMessage,
@@ -29,7 +30,16 @@ from warren.tools import ToolSpec
 from warren.transport.providers import claude, failures, wire
 from warren.transport.providers.accumulate import Call, Counts, Ids, reply
 from warren.transport.providers.dialect import DEFAULT_CACHE, OUTPUT, forced_schema
-from warren.transport.providers.encoded import BETWEEN, Encoded, EncodedTools, letters, members
+from warren.transport.providers.encoded import (
+    BETWEEN,
+    Encoded,
+    EncodedTools,
+    Part,
+    base64,
+    letters,
+    members,
+    quoted,
+)
 from warren.transport.providers.kept import keep, kept
 from warren.transport.providers.settings import ModelEndpoint
 from warren.values import define, frozen
@@ -80,7 +90,7 @@ class MessagesDialect:
         """Return an empty context for a model of a provider, to which messages are added."""
         return MessagesContext(endpoint.vendor.name, model)
 
-    def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[bytes]:  # noqa: ARG002 - of the protocol
+    def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[Part]:  # noqa: ARG002 - of the protocol
         """Return the body of a request, in pieces; see `dialect.ModelDialect`. The server requires a cap."""
         assert isinstance(context, MessagesContext)  # noqa: S101 - for the type checker
         most = min(MAX_TOKENS, request.max_output or entry_of(request.model).max_output or MAX_TOKENS)
@@ -355,7 +365,7 @@ class MessagesContext(Encoded):
         if self._role == "user":
             self._head = self.size
 
-    def marked(self, head: bytes, tools: bytes, tail: bytes, mark: bytes) -> list[bytes]:
+    def marked(self, head: bytes, tools: bytes, tail: bytes, mark: bytes) -> list[Part]:
         """Return the body of a request in pieces: members, tools, system messages, the others, and more members.
 
         Args:
@@ -417,14 +427,43 @@ class MessagesContext(Encoded):
         self, message: UserMessage | ContextMessage | ToolResultsMessage | AssistantMessage
     ) -> tuple[str, list[dict[str, Any]]]:
         match message:
-            case UserMessage() | ContextMessage():
+            case UserMessage():
+                return "user", self._content(message.content, message.attachments)
+            case ContextMessage():
                 return "user", _text(message.content)
             case ToolResultsMessage():
-                return "user", [_result(result) for result in message.results]
+                return "user", [self._result(result) for result in message.results]
             case AssistantMessage():
                 return "assistant", [
                     part for block in message.blocks for part in _block(block, self.provider, self.model)
                 ]
+
+    def _content(self, text: str, files: Sequence[Attachment]) -> list[dict[str, Any]]:
+        """Return the files, as the vendor advises, and then the text."""
+        if not files:
+            return _text(text)
+        parts, words = self._told(files)
+        return [*parts, *({"type": "text", "text": quoted([each])} for each in words), *_text(text)]
+
+    def _part(self, file: Attachment) -> dict[str, Any] | None:
+        source: dict[str, Any] = {"type": "url", "url": file.url}
+        if file.url is None:
+            source = {"type": "base64", "media_type": file.media_type, "data": base64(file)}
+        match file.kind:
+            case "image":
+                return {"type": "image", "source": source}
+            case "pdf":
+                return {"type": "document", "source": source} | ({"title": file.name} if file.name else {})
+            case _:
+                return None
+
+    def _result(self, result: ToolResult) -> dict[str, Any]:
+        answer: dict[str, Any] = {"type": "tool_result", "tool_use_id": wire.call_id(result.tool_use_id)}
+        if result.attachments:
+            answer["content"] = self._content(result.content, result.attachments)
+        elif result.content:
+            answer["content"] = result.content
+        return answer | ({"is_error": True} if result.is_error else {})
 
 
 def _block(block: Block, provider: str, model: str) -> Sequence[dict[str, Any]]:
@@ -449,13 +488,6 @@ def _thought(block: ReasoningBlock, provider: str, model: str) -> list[dict[str,
 
 def _text(text: str) -> list[dict[str, Any]]:
     return [{"type": "text", "text": text}] if text.strip() else []
-
-
-def _result(result: ToolResult) -> dict[str, Any]:
-    answer: dict[str, Any] = {"type": "tool_result", "tool_use_id": wire.call_id(result.tool_use_id)}
-    if result.content:
-        answer["content"] = result.content
-    return answer | ({"is_error": True} if result.is_error else {})
 
 
 def _tool(spec: ToolSpec) -> dict[str, Any]:

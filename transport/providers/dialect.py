@@ -7,7 +7,7 @@ from warren.fields import FieldValueError
 from warren.model import ModelReply, ModelRequest, Piece
 from warren.options import CacheTime, ModelOptions
 from warren.transport.providers.accumulate import Counts
-from warren.transport.providers.encoded import Encoded
+from warren.transport.providers.encoded import Encoded, Part
 from warren.transport.providers.settings import ModelEndpoint
 
 OUTPUT: Final = "structured_output"
@@ -74,7 +74,7 @@ class ModelDialect(Protocol):
         """Return an empty context for a model of a provider, to which messages are added."""
         ...
 
-    def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[bytes]:
+    def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[Part]:
         """Return the body of a request, in pieces.
 
         The messages come behind all that stays the same from step to step, and before all that may change. So a body

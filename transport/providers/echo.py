@@ -7,6 +7,7 @@ from typing import Final
 
 import trio
 
+from warren.attachments import Attachment
 from warren.messages import (
     AssistantMessage,
     ContextMessage,
@@ -29,6 +30,8 @@ _WORD: Final = re.compile(r"\s*\S+|\s+")
 class EchoProvider:
     """A provider that answers with the last user message, or with the results of the tools that ran after it.
 
+    It reads the attachments of that message, and names them with their sizes in bytes.
+
     Deterministic and without delay: the text arrives word by word (at most 1,000 pieces), a token is four characters,
     `input_tokens` counts the answered text alone, and `max_tokens` cuts the answer. It never calls a tool. If data is
     asked for, it repeats its last answer, so a prompt in JSON comes back as data. It ignores the model's name.
@@ -37,7 +40,11 @@ class EchoProvider:
     async def complete(self, request: ModelRequest, emit: Callable[[Piece], None]) -> ModelReply:
         """Return the answer. The only checkpoint is before the first piece."""
         await trio.lowlevel.checkpoint()
-        heard = last_words(request.messages) if request.answer_schema is None else _last_answer(request.messages)
+        if request.answer_schema is None:
+            message = _last(request.messages)
+            heard = _words_of(message) + "".join([await _named(request, each) for each in _files_of(message)])
+        else:
+            heard = _last_answer(request.messages)
         text, stop_reason = _cut(heard, request.answer_cap(sys.maxsize))
         for piece in words(text):
             emit(TextPiece(piece))
@@ -47,17 +54,39 @@ class EchoProvider:
 
 
 def last_words(messages: Sequence[Message]) -> str:
-    """Return the last user message or tool results, if they are among the last two messages; else an empty text.
+    """Return the last user message or tool results, if they are among the last two messages; else an empty text."""
+    return _words_of(_last(messages))
+
+
+def _last(messages: Sequence[Message]) -> Message | None:
+    """Return the last user message or tool results, if they are among the last two messages.
 
     Earlier messages are not looked at, because `messages` may decode each message on access.
     """
     for position in range(len(messages) - 1, max(-1, len(messages) - 3), -1):
         message = messages[position]
-        if isinstance(message, (UserMessage, ContextMessage)):  # a union would be made anew at each look
-            return message.content
-        if isinstance(message, ToolResultsMessage):
-            return "\n".join(result.content for result in message.results)
-    return ""
+        if isinstance(message, (UserMessage, ContextMessage, ToolResultsMessage)):  # a union would be made anew
+            return message
+    return None
+
+
+def _words_of(message: Message | None) -> str:
+    if isinstance(message, (UserMessage, ContextMessage)):
+        return message.content
+    return "\n".join(result.content for result in message.results) if isinstance(message, ToolResultsMessage) else ""
+
+
+def _files_of(message: Message | None) -> Sequence[Attachment]:
+    if isinstance(message, UserMessage):
+        return message.attachments
+    results = message.results if isinstance(message, ToolResultsMessage) else ()
+    return [each for result in results for each in result.attachments]
+
+
+async def _named(request: ModelRequest, file: Attachment) -> str:
+    """Return the name of a file, and how many of its bytes can be read."""
+    size = 0 if file.sha256 is None else len(await request.files.read(file, 0, file.size + 1))
+    return f"\n[{file.label}: {size} bytes]"
 
 
 def _last_answer(messages: Sequence[Message]) -> str:

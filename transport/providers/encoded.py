@@ -2,12 +2,15 @@
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, Self
 
 import attrs
+import msgspec
 
 from warren import codec
+from warren.attachments import Attachment, Kind
 from warren.messages import AssistantMessage, Message
 from warren.tools import ToolSpec
 from warren.values import define
@@ -19,6 +22,35 @@ MOST_PARTS: Final = 64
 MOST_TOOLS: Final = 1024
 """Definitions of tools that are kept encoded for each protocol."""
 NO_INSERTS: Final[Mapping[int, bytes]] = {}
+
+
+Part = bytes | Attachment
+"""A part of a request: bytes; or a file, whose bytes follow in base64, those of a text as JSON has them in quotes."""
+MARK: Final = b"\x01"
+"""Stands around a file in bytes that are written. JSON has no such byte: it escapes control characters."""
+
+
+def _place(cut: tuple[int, Part]) -> int:
+    return cut[0]
+
+
+def _mark(file: Attachment) -> bytes:
+    return MARK + b64encode(codec.encode(file)) + MARK
+
+
+def base64(file: Attachment, before: str = "") -> msgspec.Raw:
+    """Return a JSON text with the bytes of a file in base64, behind some other text."""
+    return msgspec.Raw(b'"' + letters(before) + _mark(file) + b'"')
+
+
+def data_url(file: Attachment) -> str | msgspec.Raw:
+    """Return the address of a file: its own, or one that has its bytes."""
+    return file.url or base64(file, f"data:{file.media_type};base64,")
+
+
+def quoted(words: Iterable[bytes]) -> msgspec.Raw:
+    """Return the JSON of a text that has some letters, with an empty line between two of them."""
+    return msgspec.Raw(b'"' + BETWEEN.join(words) + b'"')
 
 
 def letters(text: str) -> bytes:
@@ -42,12 +74,14 @@ class Encoded(ABC):
         end: the position in the conversation of the next message to add, which the reader of the conversation sets; -1
             at first.
         calls: the ids of the tool calls in the messages.
+        kinds: the kinds of attachments that the model takes, which the reader sets before the first message.
     """
 
-    __slots__ = ("_newest", "_newest_size", "_pieces", "_shut", "calls", "end", "model", "provider")
+    __slots__ = ("_files", "_newest", "_newest_size", "_pieces", "_shut", "calls", "end", "kinds", "model", "provider")
     MEMBER: ClassVar = "messages"
     calls: set[str]
     end: int
+    kinds: frozenset[Kind]
     model: str
     provider: str
 
@@ -56,6 +90,8 @@ class Encoded(ABC):
         self.model = model
         self.end = -1
         self.calls = set()
+        self.kinds = frozenset()
+        self._files: list[tuple[int, Attachment]] = []  # the files, and the places of their bytes
         self._pieces: list[bytes] = []
         self._newest: list[bytes] = []
         self._newest_size = 0
@@ -63,7 +99,7 @@ class Encoded(ABC):
 
     @property
     def size(self) -> int:
-        """Bytes of the messages."""
+        """Bytes of the messages, without those of their files."""
         return len(self._pieces) * PIECE + self._newest_size
 
     def add(self, message: Message) -> None:
@@ -77,26 +113,89 @@ class Encoded(ABC):
         other = copy.copy(self)
         other.calls = {*self.calls}
         other._pieces, other._newest = [*self._pieces], [*self._newest]  # noqa: SLF001 - of the same class
+        other._files = [*self._files]  # noqa: SLF001 - as above
         return other
 
     def end_head(self) -> None:  # noqa: B027 - most protocols do not care
         """Note that the messages so far are the head of the context, which stays the same until a compaction."""
 
-    def between(self, head: bytes, tail: bytes, inserts: Mapping[int, bytes] = NO_INSERTS) -> list[bytes]:
+    def between(self, head: bytes, tail: bytes, inserts: Mapping[int, bytes] = NO_INSERTS) -> list[Part]:
         """Return the messages as a member between other members of an object, in pieces of about `PIECE` bytes.
 
-        `inserts` are bytes of this request alone, by their places in the bytes of the messages.
+        The bytes of a file are to be sent in its place, as `Part` says. `inserts` are bytes of this request alone, by
+        their places in the bytes of the messages.
         """
         comma = b"" if head == b"{" else b","
         begin = head + comma + b'"%s":[' % self.MEMBER.encode()
         if len(self._newest) > MOST_PARTS:
             self._newest = [b"".join(self._newest)]
         pieces = [*self._pieces, b"".join((*self._newest, self._shut, self._last(), b"]", tail))]
+        if self._files:
+            return [begin, *self._with_files(pieces, inserts)]
         for place in sorted(inserts, reverse=True):  # from the end on, so that the places before stay where they are
             number = min(place // PIECE, len(self._pieces))
             inside, piece = place - number * PIECE, pieces[number]
             pieces[number] = b"".join((piece[:inside], inserts[place], piece[inside:]))
         return [begin, *pieces] if self._pieces else [begin + pieces[0]]
+
+    def _with_files(self, pieces: Sequence[bytes], inserts: Mapping[int, bytes]) -> Iterator[Part]:
+        """Yield the pieces, cut at the places of files and inserts."""
+        cuts: list[tuple[int, Part]] = sorted([*inserts.items(), *self._files], key=_place)
+        begin, last = 0, len(pieces) - 1
+        for number, piece in enumerate(pieces):
+            done, end = 0, begin + len(piece)
+            while cuts and (number == last or cuts[0][0] < end):
+                place, part = cuts.pop(0)
+                if place - begin > done:
+                    yield piece[done : place - begin]
+                done = place - begin
+                yield part
+            if done < len(piece):
+                yield piece[done:]
+            begin = end
+
+    # -- attachments
+
+    def _told(self, files: Iterable[Attachment]) -> tuple[list[dict[str, Any]], list[bytes]]:
+        """Return the parts of a message that files make, and the letters of those that are told in words.
+
+        Texts are words for each model, and a file that the model does not take is a note.
+        """
+        parts, words = list[dict[str, Any]](), list[bytes]()
+        for file in files:
+            part = self._part(file) if file.kind in self.kinds else None
+            if part is not None:
+                parts.append(part)
+            elif file.kind == "text" and file.kind in self.kinds:
+                words.append(letters(f"[{file.label}]\n") + _mark(file))
+            else:
+                words.append(letters(f"[{file.label}: it is not shown to you, as this model does not take it]"))
+        return parts, words
+
+    def _part(self, file: Attachment) -> dict[str, Any] | None:  # noqa: ARG002 - of the protocols
+        """Return the part of a message that a file makes; None if the protocol has none for it."""
+        return None
+
+    def _grow(self, data: bytes) -> None:
+        if MARK in data:
+            data = self._placed(data)
+        self._newest.append(data)
+        self._newest_size += len(data)
+        if self._newest_size >= PIECE:
+            whole = b"".join(self._newest)
+            full = len(whole) // PIECE * PIECE
+            self._pieces += [whole[at : at + PIECE] for at in range(0, full, PIECE)]
+            self._newest, self._newest_size = [whole[full:]], len(whole) - full
+
+    def _placed(self, data: bytes) -> bytes:
+        """Note the places of the files in some bytes, and return these without the marks."""
+        first, *marked = data.split(MARK)
+        parts, size = [first], self.size + len(first)
+        for file, text in zip(marked[::2], marked[1::2], strict=True):
+            self._files.append((size, codec.decode_stored(Attachment, b64decode(file))))
+            parts.append(text)
+            size += len(text)
+        return b"".join(parts)
 
     @abstractmethod
     def _write(self, message: Message) -> None:
@@ -105,15 +204,6 @@ class Encoded(ABC):
     @abstractmethod
     def _last(self) -> bytes:
         """Return a message that a request needs behind those of the context, with a comma before it; or nothing."""
-
-    def _grow(self, data: bytes) -> None:
-        self._newest.append(data)
-        self._newest_size += len(data)
-        if self._newest_size >= PIECE:
-            whole = b"".join(self._newest)
-            full = len(whole) // PIECE * PIECE
-            self._pieces += [whole[at : at + PIECE] for at in range(0, full, PIECE)]
-            self._newest, self._newest_size = [whole[full:]], len(whole) - full
 
 
 def members(fields: Mapping[str, Any]) -> bytes:

@@ -5,6 +5,7 @@ from itertools import islice
 from typing import Final
 
 from warren import codec
+from warren.attachments import Kind
 from warren.messages import Message
 from warren.transcript import Continued, Transcript
 from warren.transport.providers.encoded import PIECE, Encoded
@@ -32,8 +33,8 @@ class Encoder:
     new: Callable[[str], Encoded]
     pace: RequestPace
 
-    async def encoded(self, messages: Sequence[Message], model: str) -> Encoded:
-        """Return the messages encoded for a model.
+    async def encoded(self, messages: Sequence[Message], model: str, kinds: frozenset[Kind] = frozenset()) -> Encoded:
+        """Return the messages encoded for a model, which takes some kinds of attachments.
 
         The result is only read, and is good until the next call for its transcript.
 
@@ -41,18 +42,24 @@ class Encoder:
             ValueError: if a row of the transcript is damaged.
         """
         if isinstance(messages, Transcript):
-            return await self._form(messages, model)
+            return await self._form(messages, model, kinds)
         if isinstance(messages, Continued):
-            context = (await self.encoded(messages.context, model)).copy()
+            context = (await self.encoded(messages.context, model, kinds)).copy()
             messages = messages.asked
         else:
-            context = self.new(model)
+            context = self._new(model, kinds)
         await self._add(context, messages, len(messages))
         return context
 
-    async def _form(self, transcript: Transcript, model: str) -> Encoded:
-        form, context = transcript.form, self.new(model)
-        if type(form) is type(context) and (form.provider, form.model) == (context.provider, model):
+    def _new(self, model: str, kinds: frozenset[Kind]) -> Encoded:
+        context = self.new(model)
+        context.kinds = kinds
+        return context
+
+    async def _form(self, transcript: Transcript, model: str, kinds: frozenset[Kind]) -> Encoded:
+        form, context = transcript.form, self._new(model, kinds)
+        made_for = (context.provider, model, kinds)
+        if type(form) is type(context) and (form.provider, form.model, form.kinds) == made_for:
             context = form
         bodies, end = transcript.bodies_from(context.end), transcript.end
         head = bodies[: len(transcript.prefix)] if context.end < 0 else ()

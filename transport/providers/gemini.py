@@ -1,13 +1,15 @@
 """Google's protocol for Gemini models. No I/O."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
 import attrs
+import msgspec
 
 from warren import codec
+from warren.attachments import Attachment
 from warren.errors import ProviderError
 from warren.fields import FieldValueError
 from warren.messages import (
@@ -30,7 +32,17 @@ from warren.tools import ToolSpec
 from warren.transport.providers import failures, wire
 from warren.transport.providers.accumulate import Counts, Ids, reply
 from warren.transport.providers.dialect import SURE_TOKENS, forced_schema
-from warren.transport.providers.encoded import BETWEEN, NO_INSERTS, Encoded, EncodedTools, letters, members
+from warren.transport.providers.encoded import (
+    BETWEEN,
+    NO_INSERTS,
+    Encoded,
+    EncodedTools,
+    Part,
+    base64,
+    letters,
+    members,
+    quoted,
+)
 from warren.transport.providers.kept import keep, kept
 from warren.transport.providers.settings import ModelEndpoint
 from warren.values import define, frozen
@@ -123,7 +135,7 @@ class GeminiDialect:
         """Return an empty context for a model of a provider, to which messages are added."""
         return GeminiContext(endpoint.vendor.name, model)
 
-    def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[bytes]:  # noqa: ARG002 - of the protocol
+    def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[Part]:  # noqa: ARG002 - of the protocol
         """Return the body of a request, in pieces; see `dialect.ModelDialect`."""
         head = b"{"
         if request.tools:
@@ -275,7 +287,7 @@ class GeminiContext(Encoded):
         self._role = ""  # of the newest message; "tool" for results
         self._names: dict[str, str] = {}  # of the newest answer's calls, by their ids
 
-    def between(self, head: bytes, tail: bytes, inserts: Mapping[int, bytes] = NO_INSERTS) -> list[bytes]:
+    def between(self, head: bytes, tail: bytes, inserts: Mapping[int, bytes] = NO_INSERTS) -> list[Part]:
         """Return the system messages and the others between other bytes; see `Encoded.between`."""
         if self._system:
             comma = b"" if head == b"{" else b","
@@ -309,9 +321,13 @@ class GeminiContext(Encoded):
     ) -> tuple[str, list[dict[str, Any]]]:
         match message:
             case UserMessage() | ContextMessage():
-                return "user", [{"text": message.content}] if message.content else []
+                files = message.attachments if isinstance(message, UserMessage) else ()
+                return "user", [*self._shown(files), *([{"text": message.content}] if message.content else [])]
             case ToolResultsMessage():
-                return "tool", [self._result(result) for result in message.results]
+                # Models with budgets take the files of results beside these, later ones within them.
+                beside = message.results if _BUDGETED.search(self.model) else ()
+                files = tuple(file for result in beside for file in result.attachments)
+                return "tool", [*map(self._result, message.results), *self._shown(files)]
             case AssistantMessage():
                 self._names = {call.id: wire.call_name(call.name) for call in message.tool_calls}
                 return "model", list(self._said(message))
@@ -333,10 +349,29 @@ class GeminiContext(Encoded):
             elif isinstance(block, ReasoningBlock) and own:
                 yield {"text": block.text, "thought": True} | own if block.text else {"text": ""} | own
 
+    def _shown(self, files: Sequence[Attachment]) -> list[dict[str, Any]]:
+        if not files:
+            return []
+        parts, words = self._told(files)
+        return [*parts, *({"text": quoted([each])} for each in words)]
+
+    def _part(self, file: Attachment) -> dict[str, Any] | None:
+        if file.kind == "text":
+            return None
+        if file.url is not None:
+            return {"fileData": {"mimeType": file.media_type, "fileUri": file.url}}
+        return {"inlineData": {"mimeType": file.media_type, "data": base64(file)}}
+
     def _result(self, result: ToolResult) -> dict[str, Any]:
         name = self._names.get(result.tool_use_id, "unknown")
-        said = {"error" if result.is_error else "output": result.content}
-        return {"functionResponse": {"id": wire.call_id(result.tool_use_id), "name": name, "response": said}}
+        text: str | msgspec.Raw = result.content
+        within: dict[str, Any] = {}
+        if result.attachments and _BUDGETED.search(self.model) is None:
+            parts, words = self._told(result.attachments)
+            text = quoted([letters(result.content), *words]) if words else text
+            within = {"parts": parts} if parts else {}
+        said = {"error" if result.is_error else "output": text}
+        return {"functionResponse": {"id": wire.call_id(result.tool_use_id), "name": name, "response": said, **within}}
 
 
 def _tool(spec: ToolSpec) -> dict[str, Any]:

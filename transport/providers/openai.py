@@ -1,13 +1,14 @@
 """The chat completions protocol, of OpenAI and of most other servers. No I/O."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
 import attrs
 import msgspec
 
 from warren import codec
+from warren.attachments import Attachment
 from warren.errors import ProviderError
 from warren.messages import (
     AssistantMessage,
@@ -29,10 +30,22 @@ from warren.tools import ToolSpec
 from warren.transport.providers import failures, wire
 from warren.transport.providers.accumulate import Counts, Ids, ToolCalls, reply
 from warren.transport.providers.dialect import OUTPUT, SURE_TOKENS, cache_key, forced_schema, no_reasoning_cap
-from warren.transport.providers.encoded import BETWEEN, Encoded, EncodedTools, letters, members
+from warren.transport.providers.encoded import (
+    BETWEEN,
+    Encoded,
+    EncodedTools,
+    Part,
+    base64,
+    data_url,
+    letters,
+    members,
+    quoted,
+)
 from warren.transport.providers.settings import ModelEndpoint
 from warren.values import define, frozen
 
+PARTS: Final = "parts"
+"""The role, among those of the messages so far, of a user's message whose content is a list."""
 _STOP: Final[Mapping[str, StopReason]] = {
     "length": "max_tokens",
     "tool_calls": "tool_use",
@@ -65,7 +78,7 @@ class ChatDialect:
         """Return an empty context for a model of a provider, to which messages are added."""
         return ChatContext(endpoint.vendor.name, model)
 
-    def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[bytes]:
+    def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[Part]:
         """Return the body of a request, in pieces; see `dialect.ModelDialect`."""
         head: dict[str, Any] = {
             "model": request.model,
@@ -245,19 +258,66 @@ class ChatContext(Encoded):
         self._role = ""  # of the newest message
 
     def _write(self, message: Message) -> None:
-        for turn in _turns(message):
-            role, before = turn["role"], self._shut + b"," if self._role else b""
+        for turn in self._turns(message):
+            role, content = turn["role"], turn["content"]
+            if role == "user" and isinstance(content, list):
+                role = PARTS
+            before = self._shut + b"," if self._role else b""
             if role == self._role == "user":
-                self._grow(BETWEEN + letters(turn["content"]))
+                self._grow(BETWEEN + _inside(content))
                 continue
-            self._shut = b'"}' if role == "user" else b"}"
+            if role == self._role == PARTS:
+                self._grow(b"," + codec.encode_whole(content)[1:-1])
+                continue
+            if role == "user" and self._role == PARTS:
+                self._grow(b"," + codec.encode_whole({"type": "text", "text": content}))
+                continue
+            self._shut = {"user": b'"}', PARTS: b"]}"}.get(role, b"}")
             self._grow(before + codec.encode_whole(turn).removesuffix(self._shut))
             self._role = role
 
     def _last(self) -> bytes:
-        if self._role in ("user", "tool"):
+        if self._role in ("user", PARTS, "tool"):
             return b""
         return (b"," if self._role else b"") + codec.encode_whole({"role": "user", "content": wire.CONTINUE})
+
+    def _turns(self, message: Message) -> list[dict[str, Any]]:
+        match message:
+            case SystemMessage():
+                return [{"role": "system", "content": message.content}] if message.content else []
+            case UserMessage() | ContextMessage():
+                files = message.attachments if isinstance(message, UserMessage) else ()
+                return [{"role": "user", "content": self._content(message.content, files)}]
+            case ToolResultsMessage():
+                return [_result(result) for result in message.results] + self._files_of(message)
+            case AssistantMessage():
+                return _said(message)
+
+    def _content(self, text: str, files: Sequence[Attachment]) -> str | msgspec.Raw | list[dict[str, Any]]:
+        """Return a text; with files it is a list of parts, or a text alone if all of them are told in words."""
+        if not files:
+            return text
+        parts, words = self._told(files)
+        whole = quoted([*words, letters(text)])
+        return [*parts, {"type": "text", "text": whole}] if parts else whole
+
+    def _files_of(self, message: ToolResultsMessage) -> list[dict[str, Any]]:
+        """Return the files of results as a message of the user: the results of tools are texts in this protocol."""
+        found = [file for result in message.results for file in result.attachments]
+        return [{"role": "user", "content": self._content(wire.FILES, found)}] if found else []
+
+    def _part(self, file: Attachment) -> dict[str, Any] | None:
+        match file.kind:
+            case "image":
+                return {"type": "image_url", "image_url": {"url": data_url(file)}}
+            case "pdf" if file.url is None:
+                own = {"filename": file.name or "file.pdf", "file_data": data_url(file)}
+                return {"type": "file", "file": own}
+            case "audio" if file.url is None:
+                form = "wav" if file.media_type == "audio/wav" else "mp3"
+                return {"type": "input_audio", "input_audio": {"data": base64(file), "format": form}}
+            case _:
+                return None
 
 
 def _text_of(data: bytes) -> _Delta | None:
@@ -270,16 +330,9 @@ def _text_of(data: bytes) -> _Delta | None:
         return None
 
 
-def _turns(message: Message) -> list[dict[str, Any]]:
-    match message:
-        case SystemMessage():
-            return [{"role": "system", "content": message.content}] if message.content else []
-        case UserMessage() | ContextMessage():
-            return [{"role": "user", "content": message.content}]
-        case ToolResultsMessage():
-            return [_result(result) for result in message.results]
-        case AssistantMessage():
-            return _said(message)
+def _inside(content: str | msgspec.Raw) -> bytes:
+    """Return the letters of a text."""
+    return letters(content) if isinstance(content, str) else bytes(content)[1:-1]
 
 
 def _said(message: AssistantMessage) -> list[dict[str, Any]]:

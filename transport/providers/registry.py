@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from warren.attachments import ANY_KIND, Kind
 from warren.config import Config, ModelServer
 from warren.errors import InvalidParamsError
 from warren.model import ModelChoice, Provider
@@ -89,11 +90,13 @@ class ModelRegistry:
             raise InvalidParamsError("$.model: must not be empty", path="$.model")
         name = provider if provider is not None else self._provider_of(model)
         if name in self.extra:
-            return ModelChoice(self.extra[name], model.removeprefix(f"{name}:"), name)
+            own = self.extra[name]
+            kinds = getattr(own, "kinds", frozenset[Kind]())
+            return ModelChoice(own, model.removeprefix(f"{name}:"), name, kinds=kinds)
         if name == SCRIPTED:
-            return ModelChoice(self._scripted(model.removeprefix(f"{SCRIPTED}:")), model, name)
+            return ModelChoice(self._scripted(model.removeprefix(f"{SCRIPTED}:")), model, name, kinds=ANY_KIND)
         if name == ECHO:
-            return ModelChoice(self._echo, model, name)
+            return ModelChoice(self._echo, model, name, kinds=ANY_KIND)
         if name not in self.endpoints:
             known = ", ".join(sorted({*self.endpoints, ECHO, SCRIPTED, *self.extra}))
             raise InvalidParamsError(f"$.provider: {name!r} is unknown; there are {known}", path="$.provider")

@@ -1,7 +1,8 @@
 """Model calls over HTTP: one shared client, streams read until their end, every failure a ProviderError."""
 
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from binascii import b2a_base64
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import groupby
@@ -11,15 +12,18 @@ import attrs
 import httpx
 import trio
 
+from warren.attachments import Attachment, ReadFile
 from warren.config import Dialect
 from warren.errors import ProviderCause, ProviderError
 from warren.fields import FieldValueError
-from warren.model import ModelReply, ModelRequest, Piece, WholePieces
+from warren.model import NO_FILES, ModelReply, ModelRequest, Piece, WholePieces
 from warren.options import ModelOptions
 from warren.tracing import HEADER, here
+from warren.transcript import ATTACHED
 from warren.transport.providers import failures
 from warren.transport.providers.anthropic import MessagesDialect
 from warren.transport.providers.dialect import Answer, ModelDialect
+from warren.transport.providers.encoded import PIECE, Part, letters
 from warren.transport.providers.encoder import Encoder
 from warren.transport.providers.gemini import GeminiDialect
 from warren.transport.providers.openai import ChatDialect
@@ -50,6 +54,8 @@ MOST_ADDRESSES: Final = 256
 """Models whose addresses and headers are kept for each provider."""
 OFF_THE_LOOP: Final = 64 * 1024
 """Bytes of JSON from which on a thread parses it, so that the event loop is not blocked."""
+STEP: Final = PIECE // 4 * 3
+"""Bytes of a file that are one piece in base64."""
 INFLATED: Final = 64 * 1024
 """Bytes that are decompressed in one step."""
 
@@ -117,8 +123,9 @@ class HttpProvider:
             entry.leave()
 
     async def _called(self, request: ModelRequest, emit: Callable[[Piece], None], entry: Entry) -> ModelReply:
-        context = await self._encoder.encoded(request.messages, request.model)
-        body = Pieces(self.dialect.body(request, self.endpoint, context), self._pace)
+        context = await self._encoder.encoded(request.messages, request.model, request.files.kinds)
+        parts = self.dialect.body(request, self.endpoint, context)
+        body = Pieces(await with_texts(parts, request.files.read), self._pace, request.files.read)
         answer = self.dialect.answer(request, self.endpoint, context.calls)
         pieces = WholePieces(emit)
         try:
@@ -127,11 +134,11 @@ class HttpProvider:
                 raise self._failure("ended its answer half way", "stream_broken")
         except ProviderError as exc:
             if answer.counts.input:
-                exc.usage = answer.counts.usage(body.size, ())
+                exc.usage = answer.counts.usage(body.weight, ())
             raise
         finally:
             pieces.end()
-        return answer.reply(body.size)
+        return answer.reply(body.weight)
 
     def _check(self) -> None:
         if problem := self.endpoint.problem:
@@ -297,43 +304,79 @@ class HttpProvider:
 class Pieces(httpx.AsyncByteStream):
     """The body of a request in pieces, which go out at the pace of all large requests.
 
+    The bytes of files are read piece by piece while they are sent, so that no request has a copy of them.
+
     Attributes:
-        pieces: the pieces.
+        pieces: the pieces, and the files that go out in base64.
         pace: the pace.
+        read: reads the files.
     """
 
-    pieces: list[bytes]
+    pieces: Sequence[Part]
     pace: RequestPace
+    read: ReadFile = NO_FILES.read
 
     @property
     def size(self) -> int:
         """Bytes of the body."""
-        return sum(map(len, self.pieces))
+        return sum(len(each) if isinstance(each, bytes) else -(-each.size // 3) * 4 for each in self.pieces)
+
+    @property
+    def weight(self) -> int:
+        """Bytes of the body for estimates of its tokens: each file counts as a text of some tokens."""
+        return sum(len(each) if isinstance(each, bytes) else ATTACHED for each in self.pieces)
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         """Begin with the first piece."""
-        return _Rest(iter(self.pieces), self.pace)
+        return _Rest(iter(self.pieces), self.pace, self.read)
 
 
 @define(eq=False)
 class _Rest:
     """The pieces that have not gone out. It is no generator, so that a request that fails may leave it half way."""
 
-    pieces: Iterator[bytes]
+    pieces: Iterator[Part]
     pace: RequestPace
+    read: ReadFile
     begun: bool = False
+    file: Attachment | None = None
+    place: int = 0  # in the file
 
     def __aiter__(self) -> "_Rest":
         return self
 
     async def __anext__(self) -> bytes:
-        for piece in self.pieces:
-            if self.begun:  # the first one is the only one, or small
-                await self.pace.piece(self)
-            self.begun = True
-            return piece
-        self.pace.end(self)
-        raise StopAsyncIteration
+        piece = await self._of_file() if self.file is not None else next(self.pieces, None)
+        if isinstance(piece, Attachment):
+            self.file, self.place = piece, 0
+            piece = await self._of_file()
+        if piece is None:
+            self.pace.end(self)
+            raise StopAsyncIteration
+        if self.begun:  # the first one is the only one, or small
+            await self.pace.piece(self)
+        self.begun = True
+        return piece
+
+    async def _of_file(self) -> bytes:
+        """Return the next piece of the file in base64."""
+        file, size = self.file, STEP
+        assert file is not None  # noqa: S101 - for the type checker
+        data = await self.read(file, self.place, size)
+        self.place += len(data)
+        if self.place >= file.size or not data:
+            self.file = None
+        return b2a_base64(data, newline=False)
+
+
+async def with_texts(parts: list[Part], read: ReadFile) -> list[Part]:
+    """Return the parts of a body with the words of texts in their places. Raises StoreError if they cannot be read."""
+    return [
+        letters((await read(each, 0, each.size)).decode(errors="replace"))
+        if isinstance(each, Attachment) and each.kind == "text"
+        else each
+        for each in parts
+    ]
 
 
 @define(eq=False)

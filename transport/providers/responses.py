@@ -1,13 +1,14 @@
 """OpenAI's responses protocol, stateless: the server stores nothing, and reasoning goes back encrypted. No I/O."""
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
 import msgspec
 
 from warren import codec
+from warren.attachments import Attachment
 from warren.messages import (
     AssistantMessage,
     Block,
@@ -29,7 +30,17 @@ from warren.tools import ToolSpec
 from warren.transport.providers import failures, wire
 from warren.transport.providers.accumulate import Call, Counts, Ids, reply
 from warren.transport.providers.dialect import OUTPUT, SURE_TOKENS, cache_key, forced_schema, no_reasoning_cap
-from warren.transport.providers.encoded import BETWEEN, NO_INSERTS, Encoded, EncodedTools, letters, members
+from warren.transport.providers.encoded import (
+    BETWEEN,
+    NO_INSERTS,
+    Encoded,
+    EncodedTools,
+    Part,
+    data_url,
+    letters,
+    members,
+    quoted,
+)
 from warren.transport.providers.kept import keep, kept
 from warren.transport.providers.settings import ModelEndpoint
 from warren.values import define, frozen
@@ -63,7 +74,7 @@ class ResponsesDialect:
         """Return an empty context for a model of a provider, to which messages are added."""
         return ResponsesContext(endpoint.vendor.name, model)
 
-    def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[bytes]:
+    def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[Part]:
         """Return the body of a request, in pieces; see `dialect.ModelDialect`."""
         head: dict[str, Any] = {"model": request.model, "stream": True, "store": False}
         if _REASONS.search(request.model):
@@ -290,7 +301,7 @@ class ResponsesContext(Encoded):
         self._system = b""  # as JSON has it between the quotes
         self._ends_with_answer = True
 
-    def between(self, head: bytes, tail: bytes, inserts: Mapping[int, bytes] = NO_INSERTS) -> list[bytes]:
+    def between(self, head: bytes, tail: bytes, inserts: Mapping[int, bytes] = NO_INSERTS) -> list[Part]:
         """Return the system messages and the items between other bytes; see `Encoded.between`."""
         if self._system:
             head += b',"instructions":"' + self._system + b'"'
@@ -316,10 +327,12 @@ class ResponsesContext(Encoded):
         self, message: UserMessage | ContextMessage | ToolResultsMessage | AssistantMessage
     ) -> Iterator[dict[str, Any]]:
         match message:
-            case UserMessage() | ContextMessage():
+            case UserMessage():
+                yield _message("user", self._content(message.content, message.attachments))
+            case ContextMessage():
                 yield _message("user", message.content)
             case ToolResultsMessage():
-                yield from map(_result, message.results)
+                yield from map(self._result, message.results)
             case AssistantMessage():
                 yield from self._answer(message)
 
@@ -338,8 +351,30 @@ class ResponsesContext(Encoded):
     def _said(self, block: TextBlock) -> dict[str, Any]:
         return _message("assistant", block.text) | kept(block, PROTOCOL, self.provider, self.model)
 
+    def _content(self, text: str, files: Sequence[Attachment]) -> str | list[dict[str, Any]]:
+        if not files:
+            return text
+        parts, words = self._told(files)
+        return [*parts, {"type": "input_text", "text": quoted([*words, letters(text)])}]
 
-def _message(role: str, content: str) -> dict[str, Any]:
+    def _part(self, file: Attachment) -> dict[str, Any] | None:
+        match file.kind:
+            case "image":
+                return {"type": "input_image", "image_url": data_url(file)}
+            case "pdf" if file.url is not None:
+                return {"type": "input_file", "file_url": file.url}
+            case "pdf":
+                return {"type": "input_file", "filename": file.name or "file.pdf", "file_data": data_url(file)}
+            case _:
+                return None
+
+    def _result(self, result: ToolResult) -> dict[str, Any]:
+        call_id = wire.call_id(result.tool_use_id)
+        output = self._content(wire.result_text(result), result.attachments)
+        return {"type": "function_call_output", "call_id": call_id, "output": output}
+
+
+def _message(role: str, content: str | list[dict[str, Any]]) -> dict[str, Any]:
     return {"type": "message", "role": role, "content": content}
 
 
@@ -347,11 +382,6 @@ def _called(call: ToolUseBlock) -> dict[str, Any]:
     arguments = codec.encode_whole(call.args).decode()
     own = {"call_id": wire.call_id(call.id), "name": wire.call_name(call.name), "arguments": arguments}
     return {"type": "function_call", **own}
-
-
-def _result(result: ToolResult) -> dict[str, Any]:
-    call_id = wire.call_id(result.tool_use_id)
-    return {"type": "function_call_output", "call_id": call_id, "output": wire.result_text(result)}
 
 
 def _tool(spec: ToolSpec) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from warren.messages import ToolResult
 
 CONTINUE: Final = "Continue."
 """A last message for contexts that end with an answer of the model: some models refuse to continue those."""
+FILES: Final = "[The files above are of the results of the tools.]"
+"""The text beside the files of results, for protocols in which results are texts."""
 
 # Matches a pair of surrogate escapes, a lone one, or any other escape; only a lone one is invalid.
 _ESCAPE: Final = re.compile(

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 import attrs
 
 from warren import codec, events, messages
+from warren.attachments import File
 from warren.described import attributes_of, summary_of
 from warren.fields import LARGEST, AtMost, Between, checks_of, fits, not_blank, not_negative, positive
 from warren.options import TurnRequest
@@ -23,6 +24,7 @@ _PLAIN: Final[Mapping[Any, Schema]] = {
     int: {"type": "integer"},
     float: {"type": "number"},
     bool: {"type": "boolean"},
+    bytes: {"type": "string", "contentEncoding": "base64"},
     type(None): {"type": "null"},
     datetime: {"type": "string", "format": "date-time"},
     Decimal: {"type": "string", "format": "decimal"},
@@ -54,6 +56,7 @@ _RULES: Final[Mapping[type, Sequence[Schema]]] = {
             "required": ["kind", "request_id", "status"],
         },
     ),
+    File: tuple({"properties": {name: {}}, "required": [name]} for name in ("data", "url", "sha256")),
     SearchRequest: (
         {"properties": {"scope": {"const": "project"}}, "required": ["scope"]},
         {"properties": {"session_id": _TEXT}, "required": ["session_id"]},

@@ -6,7 +6,7 @@ from typing import Final, Literal, Self, overload
 
 from warren import codec
 from warren.messages import AssistantMessage, Message, SystemMessage, ToolResultsMessage, UserMessage
-from warren.transcript import Transcript
+from warren.transcript import Transcript, weight_of
 from warren.values import frozen
 
 SUMMARY_PREFIX: Final = (
@@ -103,8 +103,8 @@ def split_request(summary: str) -> tuple[str, str]:
 
 
 def size_of(message: Message) -> int:
-    """Return the bytes of a message's JSON."""
-    return len(codec.encode(message))
+    """Return the bytes of a message's JSON, with its attachments as `weight_of` counts them."""
+    return weight_of(codec.encode(message))
 
 
 @frozen
@@ -128,7 +128,7 @@ class Measured(Sequence[Message]):
             return messages
         every = tuple(messages)
         if isinstance(messages, Transcript):
-            sizes = tuple(map(len, messages.bodies))
+            sizes = tuple(map(weight_of, messages.bodies))
             return cls(every, sizes, None if messages.prefix else False)
         return cls(every, tuple(map(size_of, every)))
 

@@ -11,6 +11,7 @@ from psycopg import errors, sql
 
 from tests.storage.conformance.faults import every, postgres_opened
 from tests.storage.conformance.homes import done, put
+from tests.storage.files import blob
 from tests.storage.memory.samples import entries
 from tests.storage.postgres.plans import BIG, MANY, Recorder
 from tests.storage.samples import turn
@@ -18,6 +19,7 @@ from tests.storage.tenants import of_tenant, seen
 from tests.support.postgres import database, name_in, server
 from warren.config import PostgresConfig
 from warren.memory import MemoryConfig
+from warren.storage import Attach
 from warren.storage.maintenance.postgres.doctor import examine
 from warren.storage.memory.postgres import PostgresMemory
 from warren.storage.postgres import queries
@@ -43,6 +45,8 @@ WHOSE = {
     "events": "(SELECT session_id FROM sessions_of WHERE key = t.session)",
     "inbox": "(SELECT session_id FROM sessions_of WHERE key = t.session)",
     "compactions": "(SELECT session_id FROM sessions_of WHERE key = t.session)",
+    "attachments": "(SELECT session_id FROM sessions_of WHERE key = t.session)",
+    "blobs": "tenant",
 }
 
 
@@ -52,6 +56,7 @@ async def fill(url: str) -> None:
         for tenant in ("acme", "other"):
             await every(store, of_tenant(f"of {tenant}", tenant, "scout"))
             await done(store, put("hi", session_id=f"of {tenant}"))
+            await done(store, Attach(f"of {tenant}", (blob(),)))
     memory = await PostgresMemory.open(MemoryConfig(url=url))
     for tenant in ("acme", "other"):
         await memory.index(entries([f"door of {tenant}"], session=f"of {tenant}"), tenant=tenant)

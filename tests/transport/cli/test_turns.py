@@ -11,6 +11,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from tests.support.fake_service import FakeService, FakeTurn, failing, publishing, until_interrupted
 from tests.transport.cli.fakes import FakeTerminal
+from warren.attachments import File
 from warren.budget import Budget
 from warren.categories import Gates, Switches
 from warren.errors import AgentError, ProviderError, SessionNotRunningError
@@ -159,6 +160,7 @@ async def test_the_options_reach_the_service() -> None:
         approvals=Gates(mcp="ask"),
         title="t",
         key="k",
+        attach=(File(b"hi"),),
     )
     service = FakeService()
     screen, _, _ = a_screen()
@@ -167,5 +169,6 @@ async def test_the_options_reach_the_service() -> None:
     await take_turn(service, first_turn(service, options, "hi"), screen)
     await take_turn(service, next_turn(service, options, "n1", "ho"), screen)
     created = {"prompt": "hi", "system_prompt": "s", "labels": {"a": "b"}, "title": "t", "idempotency_key": "k"}
+    shared |= {"attachments": options.attach}
     assert service.called("create_session") == [shared | created]
     assert service.called("start_turn") == [shared | {"session_id": "n1", "prompt": "ho"}]

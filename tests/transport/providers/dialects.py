@@ -5,7 +5,7 @@ from typing import Any
 
 from warren import codec
 from warren.messages import Message
-from warren.transport.providers.encoded import Encoded
+from warren.transport.providers.encoded import Encoded, Part
 
 DONE = "[DONE]"
 
@@ -65,5 +65,10 @@ def body(context: Encoded, messages: Iterable[Message]) -> dict[str, Any]:
     """Return the body of a request as a server reads it, when these messages are added to an empty context."""
     for message in messages:
         context.add(message)
-    whole: dict[str, Any] = codec.parse(b"".join(context.between(b'{"model":"m"', b"}")))
-    return whole
+    read: dict[str, Any] = codec.parse(whole(context.between(b'{"model":"m"', b"}")))
+    return read
+
+
+def whole(parts: Iterable[Part]) -> bytes:
+    """Return the bytes of a body; a file has its name in place of its bytes."""
+    return b"".join(part if isinstance(part, bytes) else f"<{part.name}>".encode() for part in parts)

@@ -16,7 +16,7 @@ from tests.domain import strategies
 from tests.support.runtime import open_runtime
 from tests.support.steps import Calls
 from tests.transport.providers.calls import CLAUDE, GPT, SSE, environ, provider_of, servers
-from tests.transport.providers.dialects import DONE, STOP, call, delta, more, opened, start, stopped
+from tests.transport.providers.dialects import DONE, STOP, call, delta, more, opened, start, stopped, whole
 from tests.transport.providers.http.servers import serving
 from tests.transport.providers.server import events
 from warren import codec
@@ -49,7 +49,7 @@ def encoder_of(new: Callable[[str, str], Encoded]) -> Encoder:
 
 def body(context: Encoded) -> bytes:
     """Return a body with the messages of a context."""
-    return b"".join(context.between(b'{"model":"m"', b"}"))
+    return whole(context.between(b'{"model":"m"', b"}"))
 
 
 def anew(new: Callable[[str, str], Encoded], told: Sequence[Message]) -> bytes:

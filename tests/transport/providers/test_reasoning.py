@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.runtime import Recorder
 from tests.transport.providers.calls import GPT, environ, over, request
+from tests.transport.providers.dialects import whole
 from warren import codec
 from warren.config import Config
 from warren.errors import InvalidParamsError
@@ -147,7 +148,7 @@ async def test_another_model_gets_no_reasoning() -> None:
     transcript = Transcript(map(codec.encode, ANSWER))
     encoder = Encoder(partial(MessagesContext, "anthropic"), RequestPace())
     for model, kept in ((ADAPTIVE, True), (ALWAYS, False), (ADAPTIVE, True)):
-        body = b"".join((await encoder.encoded(transcript, model)).between(b"{", b"}"))
+        body = whole((await encoder.encoded(transcript, model)).between(b"{", b"}"))
         assert (b"sig==" in body) is kept
 
 
@@ -163,4 +164,4 @@ def test_stored_reasoning_of_older_versions() -> None:
     for model in (OLD, ALWAYS):
         context = MessagesContext("anthropic", model)
         context.add(message)
-        assert b"sig==" in b"".join(context.between(b"{", b"}"))
+        assert b"sig==" in whole(context.between(b"{", b"}"))

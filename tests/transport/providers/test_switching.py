@@ -5,12 +5,10 @@ The checks are those of the protocols' documentation, and of the messages with w
 
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
 from itertools import pairwise, product
 from typing import Any, Final
 
 import attrs
-import httpx
 import pytest
 
 from tests.transport.providers.calls import (
@@ -19,14 +17,13 @@ from tests.transport.providers.calls import (
     GPT,
     RESPONSES,
     WEATHER,
-    environ,
-    provider_of,
     request,
-    servers,
 )
-from tests.transport.providers.dialects import STOP, call, delta, more, opened, start, stopped
+from tests.transport.providers.dialects import STOP, call, delta, more, opened, start, stopped, whole
 from tests.transport.providers.server import event
+from tests.transport.providers.targets import BUDGETED, CHART, NOTE, PAPER, PHOTO, encoder, provider
 from warren import codec
+from warren.attachments import ANY_KIND
 from warren.messages import (
     AssistantMessage,
     ContextMessage,
@@ -42,12 +39,7 @@ from warren.messages import (
 from warren.model import ModelReply
 from warren.options import Effort
 from warren.transcript import Transcript
-from warren.transport.providers.encoder import Encoder
-from warren.transport.providers.pace import RequestPace
-from warren.transport.providers.remote import DIALECTS, HttpProvider
-from warren.transport.providers.settings import Bounds, endpoints
 
-BUDGETED: Final = "claude-sonnet-4-5"  # it reasons by a budget
 ANSWER_OF_CLAUDE: Final = [
     start(input_tokens=9),
     opened(0, "thinking", thinking="", signature=""),
@@ -108,13 +100,42 @@ EVENTS: Final[Mapping[str, list[Any]]] = {
     ],
 }
 MODELS: Final = tuple(EVENTS)
-
-
-def provider(model: str) -> HttpProvider:
-    """Return the provider of a model."""
-    found = endpoints(environ(), servers())
-    name = provider_of(model) or {GEMINI: "gemini"}.get(model, "anthropic")
-    return HttpProvider(found[name], DIALECTS[found[name].dialect], httpx.AsyncClient, Bounds())
+SHOWN: Final[dict[str, tuple[Any, ...]]] = {
+    CLAUDE: (
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "<photo.png>"}},
+        {
+            "type": "document",
+            "source": {"type": "base64", "media_type": "application/pdf", "data": "<paper.pdf>"},
+            "title": "paper.pdf",
+        },
+        {"type": "text", "text": "[text note.txt]\n<note.txt>"},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/jpeg", "data": "<chart.jpg>"}},
+    ),
+    GPT: (
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,<photo.png>"}},
+        {"type": "file", "file": {"filename": "paper.pdf", "file_data": "data:application/pdf;base64,<paper.pdf>"}},
+        {"type": "text", "text": "[text note.txt]\n<note.txt>\n\nhi"},
+        {"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,<chart.jpg>"}},
+    ),
+    RESPONSES: (
+        {"type": "input_image", "image_url": "data:image/png;base64,<photo.png>"},
+        {
+            "type": "input_file",
+            "filename": "paper.pdf",
+            "file_data": "data:application/pdf;base64,<paper.pdf>",
+        },
+        {"type": "input_text", "text": "[text note.txt]\n<note.txt>\n\nhi"},
+        {"type": "input_image", "image_url": "data:image/jpeg;base64,<chart.jpg>"},
+    ),
+    GEMINI: (
+        {"inlineData": {"mimeType": "image/png", "data": "<photo.png>"}},
+        {"inlineData": {"mimeType": "application/pdf", "data": "<paper.pdf>"}},
+        {"text": "[text note.txt]\n<note.txt>"},
+        {"inlineData": {"mimeType": "image/jpeg", "data": "<chart.jpg>"}},
+    ),
+}
+"""How the files of the conversation are in a request of each protocol, the last one with the results of the tools."""
+SHOWN[BUDGETED] = SHOWN[CLAUDE]
 
 
 def answer(model: str, known: set[str]) -> ModelReply:
@@ -126,28 +147,26 @@ def answer(model: str, known: set[str]) -> ModelReply:
     return read.reply(9)
 
 
-def encoder(target: HttpProvider) -> Encoder:
-    """Return an encoder of the requests to a provider."""
-    return Encoder(partial(target.dialect.context, target.endpoint), RequestPace())
-
-
 async def sent(model: str, messages: list[Message], effort: Effort | None = None) -> dict[str, Any]:
     """Return the body of the request that a model gets."""
     target = provider(model)
     asked = request(model, *messages, tools=(WEATHER,), effort=effort)
-    context = await encoder(target).encoded(messages, model)
-    return codec.parse(b"".join(target.dialect.body(asked, target.endpoint, context)))  # type: ignore[no-any-return]
+    context = await encoder(target).encoded(messages, model, ANY_KIND)
+    return codec.parse(whole(target.dialect.body(asked, target.endpoint, context)))  # type: ignore[no-any-return]
 
 
 def conversation(models: tuple[str, ...]) -> list[Message]:
     """Return a conversation in which each answer is of the next model, and others say something among its tools."""
-    messages: list[Message] = [SystemMessage("be brief"), UserMessage("hi")]
+    messages: list[Message] = [SystemMessage("be brief"), UserMessage("hi", (PHOTO, PAPER, NOTE))]
     known: set[str] = set()
     for model in models:
         message = answer(model, known).message
         uses = message.tool_calls
         known.update(use.id for use in uses)
-        results = (ToolResult(uses[0].id, "sun"), ToolResult(uses[1].id, "no city", is_error=True))
+        results = (
+            ToolResult(uses[0].id, "sun", attachments=(CHART,)),
+            ToolResult(uses[1].id, "no city", is_error=True),
+        )
         messages += [message, ToolResultsMessage(results), ContextMessage("news")]
     cut = AssistantMessage((TextBlock("half"),), "cancelled")
     return [*messages, cut, UserMessage("go on")]
@@ -180,7 +199,8 @@ def check_claude(body: dict[str, Any]) -> None:
             assert isinstance(use["input"], dict)
         for block in blocks:
             known = {"text", "tool_use", "thinking", "redacted_thinking"}
-            assert block["type"] in (known if role == "assistant" else {"text", "tool_result"})
+            asked = {"text", "tool_result", "image", "document"}
+            assert block["type"] in (known if role == "assistant" else asked)
             assert block["type"] != "thinking" or (
                 block["signature"] and block.keys() == {"type", "thinking", "signature"}
             )
@@ -226,7 +246,8 @@ def check_responses(body: dict[str, Any]) -> None:
                 seen.add(item["call_id"])
             case "function_call_output":
                 seen.remove(item["call_id"])
-                assert isinstance(item["output"], str)
+                shown = item["output"] if isinstance(item["output"], list) else []
+                assert {part["type"] for part in shown} <= {"input_image", "input_text"}
             case _:
                 assert item["type"] == "message"
                 assert item["content"]
@@ -247,7 +268,7 @@ def check_gemini(body: dict[str, Any]) -> None:
         assert not calls or calls[0]["thoughtSignature"]
         assert not results or len(results) == len(following["parts"])
         for part in content["parts"]:
-            assert len({"text", "functionCall", "functionResponse"} & part.keys()) == 1
+            assert len({"text", "functionCall", "functionResponse", "inlineData"} & part.keys()) == 1
             assert content["role"] == "model" or "thoughtSignature" not in part
     assert contents[-1]["role"] == "user"
 
@@ -282,6 +303,8 @@ async def test_every_pair(before: str, after: str, effort: Effort | None) -> Non
             body = await sent(model, messages, effort)
             CHECKS[model](body)
             data = codec.encode(body)
+            for shown in SHOWN[model]:
+                assert codec.encode(shown) in data
             for own in {each for kept in OWN.values() for each in kept}:
                 assert (own in data) is (model in models and own in OWN[model])
 
@@ -293,7 +316,7 @@ async def test_another_model_of_the_same_protocol(model: str) -> None:
     messages, other = conversation((model,)), f"{model}-2"
     context = await encoder(target).encoded(messages, other)
     asked = request(other, tools=(WEATHER,))
-    body = codec.parse(b"".join(target.dialect.body(asked, target.endpoint, context)))
+    body = codec.parse(whole(target.dialect.body(asked, target.endpoint, context)))
     CHECKS[model](body)
     assert not any(own in codec.encode(body) for own in OWN[model])
 
@@ -307,7 +330,7 @@ async def test_another_server_of_the_same_protocol(model: str) -> None:
     talk = Transcript([codec.encode(each) for each in conversation((model,))])
     for target, gets in ((first, True), (proxy, False), (first, True)):
         context = await encoder(target).encoded(talk, model)
-        body = codec.parse(b"".join(target.dialect.body(request(model), target.endpoint, context)))
+        body = codec.parse(whole(target.dialect.body(request(model), target.endpoint, context)))
         CHECKS[model](body)
         assert all((own in codec.encode(body)) is gets for own in OWN[model])
 

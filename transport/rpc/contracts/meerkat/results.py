@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-import attrs
-
 from warren.messages import (
     AssistantMessage,
     Block,
@@ -13,6 +11,7 @@ from warren.messages import (
     ReasoningBlock,
     SystemMessage,
     TextBlock,
+    ToolResult,
     ToolResultsMessage,
     ToolUseBlock,
     UnknownBlock,
@@ -206,7 +205,12 @@ def _message(message: Message) -> dict[str, Any]:
         case AssistantMessage(blocks=blocks, stop_reason=reason):
             return {"role": "block_assistant", "blocks": [_block(block) for block in blocks], "stop_reason": reason}
         case ToolResultsMessage(results=results):
-            return {"role": "tool_results", "results": [attrs.asdict(result) for result in results]}
+            return {"role": "tool_results", "results": [_result(result) for result in results]}
+
+
+def _result(result: ToolResult) -> dict[str, Any]:
+    """Return a result as the contract has it: it has no place for files."""
+    return {"tool_use_id": result.tool_use_id, "content": result.content, "is_error": result.is_error}
 
 
 def _block(block: Block) -> dict[str, Any]:

@@ -1,0 +1,87 @@
+"""The files of prompts and of results of tools: checked, stored beside the session, and read for its model."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final
+
+import attrs
+import trio
+
+from warren.actors.storage import Storage
+from warren.actors.turn.route import Candidate
+from warren.attachments import Attachment, Blob, File, reference_of
+from warren.errors import StoreError
+from warren.fields import FieldValueError
+from warren.storage import Attach
+
+FIELD: Final = "attachments"
+OFF_THE_LOOP: Final = 256 * 1024
+"""Bytes from which on a thread finds the type and the hash of a file."""
+Find = Callable[[str], Awaitable[Attachment | None]]
+"""Returns the file that a session has under a hash."""
+
+
+async def prepared(files: Sequence[File], most: int, find: Find) -> tuple[Blob, ...]:
+    """Return the references of files with their bytes, none for those that are stored or elsewhere.
+
+    Raises InvalidParamsError that names the bad field.
+    """
+    return tuple([await _prepared(f"{FIELD}[{index}]", file, most, find) for index, file in enumerate(files)])
+
+
+async def _prepared(place: str, file: File, most: int, find: Find) -> Blob:
+    if file.sha256 is not None:
+        found = await find(file.sha256)
+        if found is None:
+            raise FieldValueError(f"{place}.sha256", "is that of no attachment of the session").refusal()
+        return Blob(found if file.name is None else attrs.evolve(found, name=file.name), b"")
+    try:
+        if file.data is None or len(file.data) < OFF_THE_LOOP:
+            reference = reference_of(file, most)
+        else:
+            reference = await trio.to_thread.run_sync(partial(reference_of, file, most))
+    except FieldValueError as exc:
+        raise FieldValueError(f"{place}.{exc.field}", exc.problem).refusal() from None
+    return Blob(reference, file.data or b"")
+
+
+def check_kinds(files: Sequence[Attachment], candidates: Sequence[Candidate]) -> None:
+    """Refuse files that one of the models of a turn does not take. Raises InvalidParamsError that names the file."""
+    for each in candidates:
+        for index, file in enumerate(files):
+            if file.kind not in each.kinds:
+                known = ", ".join(sorted(each.kinds)) or "none"
+                problem = f"the model {each.choice.model!r} takes no {file.kind} as an attachment; it takes: {known}"
+                raise FieldValueError(f"{FIELD}[{index}]", problem).refusal()
+
+
+async def store(storage: Storage, session_id: str, blobs: Sequence[Blob]) -> tuple[Attachment, ...]:
+    """Store the bytes of files beside a session; return the references. Raises StoreError, SessionNotFoundError."""
+    new = tuple(each for each in blobs if each.data)
+    if new:
+        await storage.write(Attach(session_id, new))
+    return tuple(each.attachment for each in blobs)
+
+
+async def read(  # noqa: PLR0917 - the place and the part
+    storage: Storage, tenant: str, session_id: str, file: Attachment, start: int, size: int
+) -> bytes:
+    """Return some bytes of a file of a session. Raises StoreError, with the cause `missing` if they are not there."""
+    reads = (await storage.reader()).of(tenant)
+    data = None if file.sha256 is None else await reads.blob(session_id, file.sha256, start, size)
+    if data is None:
+        raise StoreError(f"the bytes of {file.label} are not in the store", session_id=session_id, cause="missing")
+    return data
+
+
+async def find_in(storage: Storage, tenant: str, session_id: str, sha256: str) -> Attachment | None:
+    """Return the file that a session has under a hash. Raises StoreError."""
+    return await (await storage.reader()).of(tenant).attachment(session_id, sha256)
+
+
+async def keep(
+    storage: Storage, tenant: str, session_id: str, most: int, files: Sequence[File]
+) -> tuple[Attachment, ...]:
+    """Store the files of a tool's result; return the references. Raises InvalidParamsError and StoreError."""
+    blobs = await prepared(files, most, partial(find_in, storage, tenant, session_id))
+    return await store(storage, session_id, blobs)

@@ -1,0 +1,92 @@
+"""The files of messages with SQL: their bytes once for each tenant, and a row for each session that has them."""
+# ruff: noqa: S608 - only constants of this package become part of the SQL
+
+from base64 import b64decode, b64encode
+from typing import Final
+
+from warren.attachments import Attachment
+from warren.storage.operations import Attach
+from warren.storage.postgres.driver import Connection, escaped, unescaped
+from warren.storage.postgres.guard import Guarded
+from warren.storage.postgres.lease import Holder
+from warren.storage.refusals import not_found
+from warren.storage.rows import DELETED
+
+# The lock keeps the session from being deleted meanwhile; turns of it are stored all the same.
+_SESSION: Final = f"""
+    SELECT key, tenant FROM warren.sessions WHERE session_id = $1 AND state <> {DELETED} FOR KEY SHARE
+"""
+# Locked, so that the deletion of the last session that has it does not take it away meanwhile.
+_THERE: Final = "SELECT key FROM warren.blobs WHERE tenant = $1 AND sha256 = $2 FOR UPDATE"
+_ADD: Final = """
+    INSERT INTO warren.blobs (tenant, sha256, body) VALUES ($1, $2, decode($3, 'base64'))
+    ON CONFLICT (tenant, sha256) DO UPDATE SET sha256 = excluded.sha256 RETURNING key
+"""
+_USE: Final = """
+    INSERT INTO warren.attachments (session, blob, media_type, name) VALUES ($1::int8, $2::int8, $3, $4)
+    ON CONFLICT DO NOTHING
+"""
+_SHARE: Final = """
+    INSERT INTO warren.attachments (session, blob, media_type, name)
+    SELECT $1::int8, blob, media_type, name FROM warren.attachments WHERE session = $2::int8
+"""
+# In their order, so that two deletions do not wait for each other.
+_LOCK: Final = """
+    SELECT FROM warren.blobs WHERE key IN (SELECT blob FROM warren.attachments WHERE session = $1::int8)
+    ORDER BY key FOR UPDATE
+"""
+_LEFT: Final = """
+    DELETE FROM warren.blobs WHERE key IN (SELECT blob FROM warren.attachments a WHERE session = $1::int8
+        AND NOT EXISTS (SELECT FROM warren.attachments o WHERE o.blob = a.blob AND o.session <> $1::int8))
+"""
+_DROP: Final = "DELETE FROM warren.attachments WHERE session = $1::int8"
+_OF: Final = """
+    FROM warren.attachments a JOIN warren.sessions s ON s.key = a.session JOIN warren.blobs b ON b.key = a.blob
+    WHERE s.session_id = $1 AND s.tenant = $2 AND b.tenant = s.tenant AND b.sha256 = $3
+"""
+_FIND: Final = f"SELECT a.media_type, a.name, octet_length(b.body) {_OF}"
+_READ: Final = f"SELECT encode(substring(b.body FROM $4::int FOR $5::int), 'base64') {_OF}"
+
+
+async def attach(operation: Attach, db: Connection, _holder: Holder) -> None:
+    """Store the bytes that are not here yet, and note that the session has them."""
+    rows = await db.fetch(_SESSION, escaped(operation.session_id))
+    if not rows:
+        raise not_found(operation.session_id)
+    ((session, tenant),) = rows
+    for each in sorted(operation.blobs, key=lambda blob: str(blob.attachment.sha256)):
+        of = each.attachment
+        found = await db.fetch(_THERE, tenant, of.sha256)
+        if not found:
+            found = await db.fetch(_ADD, tenant, of.sha256, b64encode(each.data).decode())
+        name = None if of.name is None else escaped(of.name)
+        await db.fetch(_USE, session, found[0][0], of.media_type, name)
+
+
+async def share(db: Connection, original: int, fork: int) -> None:
+    """Give a fork the files of its original."""
+    await db.fetch(_SHARE, fork, original)
+
+
+async def drop(db: Connection, session: int) -> None:
+    """Remove the files of a session that no other session has."""
+    await db.fetch(_LOCK, session)
+    await db.fetch(_LEFT, session)
+    await db.fetch(_DROP, session)
+
+
+async def find(db: Connection | Guarded, tenant: str, session_id: str, sha256: str) -> Attachment | None:
+    """Return the file of that hash that a session has."""
+    rows = await db.fetch(_FIND, escaped(session_id), tenant, sha256)
+    if not rows:
+        return None
+    ((media_type, name, size),) = rows
+    return Attachment(media_type, sha256, size, None if name is None else unescaped(name))
+
+
+async def read(  # noqa: PLR0917 - the place and the part
+    db: Connection | Guarded, tenant: str, session_id: str, sha256: str, start: int, size: int
+) -> bytes | None:
+    """Return some of the bytes of a file; None if the session does not have it."""
+    rows = await db.fetch(_READ, escaped(session_id), tenant, sha256, start + 1, size)
+    return b64decode(rows[0][0]) if rows else None

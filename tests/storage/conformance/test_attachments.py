@@ -1,0 +1,59 @@
+"""The files of messages in any home."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.storage.conformance.homes import Home, done
+from tests.storage.files import BYTES, blob
+from tests.storage.samples import NOW, turn
+from warren.attachments import Blob
+from warren.errors import SessionNotFoundError
+from warren.requests import ForkRequest
+from warren.storage import Attach, Delete, Fork, Store
+
+
+async def bytes_of(store: Store, session_id: str, of: Blob, tenant: str = "default") -> bytes | None:
+    """Return the bytes of a file as a caller of a tenant reads them, in two parts."""
+    reads, hashed = store.of(tenant), str(of.attachment.sha256)
+    first = await reads.blob(session_id, hashed, 0, 300)
+    return None if first is None else first + (await reads.blob(session_id, hashed, 300, 10_000) or b"")
+
+
+async def test_a_file_is_read_as_it_was_attached(home: Home, tmp_path: Path) -> None:
+    """With its reference, also if the same session attaches it again under another name."""
+    async with home(tmp_path) as store:
+        await done(store, turn("a"))
+        await done(store, Attach("a", (blob(), blob(b"\x00other", None))))
+        await done(store, Attach("a", (blob(name="b.png"),)))
+        assert await store.of("default").attachment("a", str(blob().attachment.sha256)) == blob().attachment
+        assert await bytes_of(store, "a", blob()) == BYTES
+        assert await bytes_of(store, "a", blob(b"\x00other")) == b"\x00other"
+
+
+async def test_a_hash_tells_nothing_to_those_who_do_not_have_the_file(home: Home, tmp_path: Path) -> None:
+    """Neither another tenant nor another session of the same one."""
+    async with home(tmp_path) as store:
+        await store.write([turn("a"), turn("b")])
+        await done(store, Attach("a", (blob(),)))
+        assert await bytes_of(store, "a", blob(), "other") is None
+        assert await bytes_of(store, "b", blob()) is None
+        assert await store.of("other").attachment("a", str(blob().attachment.sha256)) is None
+        with pytest.raises(SessionNotFoundError):
+            await done(store, Attach("x", (blob(),)))
+
+
+async def test_a_file_goes_with_the_last_session_that_has_it(home: Home, tmp_path: Path) -> None:
+    """A fork shares the files of its original, and a session that attaches the same bytes does, too."""
+    async with home(tmp_path) as store:
+        await store.write([turn("a"), turn("b")])
+        await done(store, Attach("a", (blob(),)))
+        await done(store, Attach("b", (blob(),)))
+        await done(store, Fork("f", NOW, ForkRequest("a", at=2)))
+        for gone, left in (("a", "f"), ("b", "f")):
+            await done(store, Delete(gone))
+            assert await bytes_of(store, left, blob()) == BYTES
+            assert await bytes_of(store, gone, blob()) is None
+        await done(store, Delete("f"))
+        await done(store, turn("c"))
+        assert await bytes_of(store, "c", blob()) is None
