@@ -12,7 +12,7 @@ READY := .venv/.ready
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test coverage check check-format check-lint check-types check-api bench bench-page soak builds docs vendor screenshots format clean
+.PHONY: help setup run test coverage check check-format check-lint check-types check-api bench bench-page soak builds docs site vendor screenshots format clean
 
 help: ## list the tasks
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 16
@@ -73,8 +73,12 @@ docs: $(READY) ## make the pages under docs/ that come from the code
 vendor: ## the libraries of the console, at the versions that are pinned (needs npm)
 	cd transport/console/vendoring && npm ci --no-audit --no-fund && node vendor.mjs && rm -rf node_modules
 
-screenshots: $(READY) ## pictures of the console's screens, in build/screenshots (needs chromium)
+screenshots: $(READY) ## pictures of the console in build/screenshots, and of the command line in docs/images (needs chromium)
 	$(BIN)/python -m tests.transport.console.screenshots
+	$(BIN)/python -m tests.docs.cli_pictures
+
+site: $(READY) ## the pages of docs/ as a site, in build/site; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --config-file docs/site/mkdocs.yml
 
 format: $(READY) ## sort the imports and format the code
 	$(BIN)/ruff check --select I --fix .

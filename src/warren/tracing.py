@@ -16,7 +16,7 @@ import attrs
 
 from warren.events import Envelope, FailureCause
 from warren.usage import NO_USAGE, Usage
-from warren.values import frozen, value
+from warren.values import value
 
 HEADER: Final = "traceparent"
 """The name of the header that has a place."""
@@ -24,33 +24,33 @@ SAMPLED: Final = 0x01
 _PLACE: Final = re.compile(r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 
 
-@frozen
+@value
 class TraceContext:
     """A place in a trace: a span, which others may be children of.
 
     Attributes:
-        trace_id: 32 hexadecimal digits.
-        span_id: 16 hexadecimal digits.
+        trace_id: the number of the trace, of 128 bits.
+        span_id: the number of the span, of 64 bits.
         sampled: whether the spans of the trace are kept.
     """
 
-    trace_id: str
-    span_id: str
+    trace_id: int
+    span_id: int
     sampled: bool
 
     @property
     def traceparent(self) -> str:
         """The place as the value of the header `traceparent`."""
-        return f"00-{self.trace_id}-{self.span_id}-{int(self.sampled):02x}"
+        return f"00-{self.trace_id:032x}-{self.span_id:016x}-{int(self.sampled):02x}"
 
     def child(self) -> "TraceContext":
         """Return the place of a new span in the same trace."""
         return TraceContext(self.trace_id, new_span_id(), self.sampled)
 
 
-def new_span_id() -> str:
-    """Return the id of a new span."""
-    return f"{random.getrandbits(64) or 1:016x}"
+def new_span_id() -> int:
+    """Return the number of a new span."""
+    return random.getrandbits(64) or 1
 
 
 def context_of(header: object) -> TraceContext | None:
@@ -58,7 +58,7 @@ def context_of(header: object) -> TraceContext | None:
     found = _PLACE.fullmatch(header.strip()) if isinstance(header, str) else None
     if found is None or (found[1] == "00" and found[5]):  # only later versions may have more
         return None
-    return TraceContext(found[2], found[3], bool(int(found[4], 16) & SAMPLED))
+    return TraceContext(int(found[2], 16), int(found[3], 16), bool(int(found[4], 16) & SAMPLED))
 
 
 here: Final[ContextVar[TraceContext | None]] = ContextVar("here", default=None)
@@ -80,7 +80,7 @@ def _current_span(api: Any) -> TraceContext | None:
     try:
         span = api.get_current_span().get_span_context()
         sampled = bool(span.trace_flags & SAMPLED)
-        return TraceContext(f"{span.trace_id:032x}", f"{span.span_id:016x}", sampled) if span.is_valid else None
+        return TraceContext(span.trace_id, span.span_id, sampled) if span.is_valid else None
     except AttributeError:  # another thread is in the middle of its first import
         return None
 
@@ -91,7 +91,7 @@ class TracedTurn:
 
     Attributes:
         place: its own span.
-        parent: the id of its caller's span; None if it begins its trace.
+        parent: the number of its caller's span; None if it begins its trace.
         session_id: its session.
         tenant: the tenant of the session.
         number: its number within the session, from 1 on; None for a compaction alone.
@@ -105,7 +105,7 @@ class TracedTurn:
     """
 
     place: TraceContext
-    parent: str | None
+    parent: int | None
     session_id: str
     tenant: str
     number: int | None

@@ -36,7 +36,7 @@ class JsonLines(logging.Formatter):
         if about is not None:
             line |= {name: value for name, value in about._asdict().items() if value is not None}
         if (place := here.get()) is not None:
-            line |= {"trace_id": place.trace_id, "span_id": place.span_id}
+            line |= {"trace_id": f"{place.trace_id:032x}", "span_id": f"{place.span_id:016x}"}
         if record.exc_info and record.exc_info[1] is not None:
             error = record.exc_info[1]
             line |= {"error": f"{type(error).__name__}: {error}", "traceback": self.formatException(record.exc_info)}

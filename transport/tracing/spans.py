@@ -58,7 +58,7 @@ class SpanData:
         began: the time of its beginning.
         ended: the time of its end.
         attributes: its attributes.
-        span_id: its id.
+        span_id: its number.
         events: the moments within it that are worth a note: name, time, attributes.
         error: the kind of its failure; None if it has none.
         calls_out: whether it is a request to another system.
@@ -68,7 +68,7 @@ class SpanData:
     began: datetime
     ended: datetime
     attributes: dict[str, Any] = attrs.field(factory=dict)
-    span_id: str = attrs.field(factory=new_span_id)
+    span_id: int = attrs.field(factory=new_span_id)
     events: list[tuple[str, datetime, Mapping[str, Any]]] = attrs.field(factory=list)
     error: str | None = None
     calls_out: bool = False

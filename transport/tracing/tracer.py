@@ -90,7 +90,7 @@ class OtelTracer(Tracer):
         if parent is not None:
             return parent.child()
         number = random.getrandbits(128) or 1
-        return TraceContext(f"{number:032x}", new_span_id(), number % LOWER < self._bound)
+        return TraceContext(number, new_span_id(), number % LOWER < self._bound)
 
     def ended(self, turn: TracedTurn) -> None:
         """See Tracer."""
@@ -133,8 +133,8 @@ class OtelTracer(Tracer):
         )
 
 
-def _context(place: TraceContext, span_id: str, *, is_remote: bool = False) -> SpanContext:
-    return SpanContext(int(place.trace_id, 16), int(span_id, 16), is_remote, TraceFlags(TraceFlags.SAMPLED))
+def _context(place: TraceContext, span_id: int, *, is_remote: bool = False) -> SpanContext:
+    return SpanContext(place.trace_id, span_id, is_remote, TraceFlags(TraceFlags.SAMPLED))
 
 
 def _nanoseconds(at: datetime) -> int:

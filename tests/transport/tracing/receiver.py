@@ -24,6 +24,11 @@ class Span:
     failed: bool
     resource: dict[str, Any]
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """The numbers of the trace and of the parent."""
+        return int(self.trace_id, 16), int(self.parent, 16)
+
 
 @attrs.define(eq=False)
 class Receiver:

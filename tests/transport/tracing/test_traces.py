@@ -54,19 +54,19 @@ class Noting(Tracer):
         self.turns: list[TracedTurn] = []
 
     def begin(self, parent: TraceContext | None) -> TraceContext:
-        return TraceContext("1" * 32, "2" * 16, False) if parent is None else parent.child()
+        return TraceContext(1, 2, sampled=False) if parent is None else parent.child()
 
     def ended(self, turn: TracedTurn) -> None:
         self.turns.append(turn)
 
     @property
-    def parents(self) -> list[tuple[str, str | None]]:
+    def parents(self) -> list[tuple[int, int | None]]:
         """The trace and the parent of each turn."""
         return [(turn.place.trace_id, turn.parent) for turn in self.turns]
 
 
 META: Final = cast("RequestParamsMeta", {"traceparent": CALLER})
-PARENT: Final = (TRACE, "b7ad6b7169203331")
+PARENT: Final = (int(TRACE, 16), 0xB7AD6B7169203331)
 
 
 async def traced(model: Provider, receiver: Receiver, *prompts: str, **settings: Any) -> list[WarrenError]:
@@ -165,7 +165,7 @@ async def test_none_without_a_sample() -> None:
         await traced(says(["a"]), receiver, "three", sample=0.0)
         here.reset(token)
     (turn,) = receiver.named("invoke_agent")
-    assert (turn.trace_id, turn.parent) == PARENT
+    assert turn.place == PARENT
 
 
 async def test_a_receiver_that_is_away(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +186,7 @@ async def test_the_spans_of_a_program_are_parents() -> None:
             await service.create_session("hello")
         await service.create_session("hello")
     place = span.get_span_context()
-    assert tracer.parents == [(f"{place.trace_id:032x}", f"{place.span_id:016x}")]
+    assert tracer.parents == [(place.trace_id, place.span_id)]
 
 
 async def test_tools_that_start_turns() -> None:
@@ -208,7 +208,7 @@ async def test_tools_that_start_turns() -> None:
         here.reset(token)
         await service.start_turn(session_id, "once more")
     inner, outer = tracer.turns
-    assert (inner.place.trace_id, inner.parent) == (TRACE, outer.place.span_id)
+    assert (inner.place.trace_id, inner.parent) == (PARENT[0], outer.place.span_id)
     assert (outer.place.trace_id, outer.parent) == PARENT
 
 
@@ -259,7 +259,7 @@ async def test_the_place_goes_out_to_the_model() -> None:
             here.reset(token)
             await service.create_session("hello")
     (turn,) = tracer.turns
-    assert seen == [turn.place.traceparent, f"00-{'1' * 32}-{'2' * 16}-00"]
+    assert seen == [turn.place.traceparent, f"00-{1:032x}-{2:016x}-00"]
 
 
 async def test_the_place_goes_on_to_another_node(tmp_path: Path) -> None:
@@ -314,7 +314,7 @@ async def test_a_server_by_its_settings(cli: Cli) -> None:
         running.process.terminate()
         assert running.end().code == 0
     (turn,) = receiver.named("invoke_agent")
-    assert (turn.trace_id, turn.parent, turn.resource["service.name"]) == (*PARENT, "mine")
+    assert (turn.place, turn.resource["service.name"]) == (PARENT, "mine")
 
 
 def test_a_command_by_its_variables(cli: Cli) -> None:
@@ -326,7 +326,7 @@ def test_a_command_by_its_variables(cli: Cli) -> None:
         )
     assert ended.code == 0, ended
     (turn,) = receiver.named("invoke_agent")
-    assert (turn.trace_id, turn.parent) == PARENT
+    assert turn.place == PARENT
 
 
 def test_bad_settings(cli: Cli) -> None:
