@@ -78,9 +78,11 @@ R = TypeVar("R")
 class Service(Reads):
     """The sessions of one runtime; each method's promise is written down in `warren.service.SessionService`."""
 
-    @property
-    def _by(self) -> Accounts:
-        """The accounts of the caller."""
+    _by: Accounts = attrs.field(init=False)
+
+    @_by.default
+    def _accounts(self) -> Accounts:
+        """Return the accounts of the caller."""
         return self._supervisor.shared.limiter.tenancy.of(self.principal)
 
     # -- turns

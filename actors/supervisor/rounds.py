@@ -3,50 +3,42 @@
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
-import attrs
 
-from warren.values import define
-
-
-@define(eq=False)
-class Rounds:
-    """Sessions that wait, each of a tenant.
+class Rounds(dict[str, str]):
+    """The tenant of each session that waits. Change it by these methods alone.
 
     However many sessions of one tenant wait, a session of another one waits for at most one of each tenant in front of
-    it, and for those of its own. Each method takes constant time, but for tenants that may not begin: `pop` passes over
-    them.
+    it, and for those of its own. Each method takes constant time, but for tenants that may not begin: `pop_next` passes
+    over them.
     """
 
-    # Ordered dicts, not dicts: the first key of a dict is found in linear time when many were deleted before it.
-    _queues: OrderedDict[str, OrderedDict[str, None]] = attrs.field(factory=OrderedDict)
-    _tenants: dict[str, str] = attrs.field(factory=dict)
+    __slots__ = ("_queues",)
 
-    def __len__(self) -> int:
-        return len(self._tenants)
+    def __init__(self) -> None:
+        super().__init__()
+        # Ordered dicts, not dicts: the first key of a dict is found in linear time when many were deleted before it.
+        self._queues: OrderedDict[str, OrderedDict[str, None]] = OrderedDict()
 
-    def __contains__(self, session_id: str) -> bool:
-        return session_id in self._tenants
-
-    def __iter__(self) -> Iterator[str]:
+    def in_order(self) -> Iterator[str]:
         """Iterate over the sessions, those of the tenant whose turn it is first."""
         return (session_id for queue in self._queues.values() for session_id in queue)
 
     def add(self, session_id: str, tenant: str) -> None:
         """Let a session wait behind the others of its tenant; one that waits already keeps its place."""
-        if session_id not in self._tenants:
-            self._tenants[session_id] = tenant
+        if session_id not in self:
+            self[session_id] = tenant
             self._queues.setdefault(tenant, OrderedDict())[session_id] = None
 
     def discard(self, session_id: str) -> None:
         """Let a session wait no longer, if it does."""
-        tenant = self._tenants.pop(session_id, None)
+        tenant = self.pop(session_id, None)
         if tenant is not None:
             queue = self._queues[tenant]
             del queue[session_id]
             if not queue:
                 del self._queues[tenant]
 
-    def pop(self, may_begin: Callable[[str], bool]) -> str | None:
+    def pop_next(self, may_begin: Callable[[str], bool]) -> str | None:
         """Take out the session whose turn it is, among those of tenants that may begin; None if there is none."""
         tenant = next((each for each in self._queues if may_begin(each)), None)
         if tenant is None:

@@ -161,7 +161,7 @@ class Scheduler:
     def _begin_waiting(self) -> Iterator[Begin]:
         """Let turns begin that wait: one has ended, or memory is no longer short."""
         while self.has_room and not self.closed:
-            session_id = self.waiting.pop(self.tenancy.may_begin)
+            session_id = self.waiting.pop_next(self.tenancy.may_begin)
             if session_id is None:  # nobody waits, or their tenants run as many turns as they may
                 break
             self._runs(session_id)
@@ -254,7 +254,11 @@ class Scheduler:
         if by:
             self.tenancy.began_turn(by)
             self._counts(session_id, by)
-        self._runs(session_id)
+        if self.waiting:  # its tenant may have had to wait while there was room
+            self.waiting.discard(session_id)
+        if self._accounts:
+            self._runs(session_id)
+        self.running.add(session_id)
         self.idle.pop(session_id, None)
         self._stayed.clear()
 
@@ -269,7 +273,9 @@ class Scheduler:
 
     def turn_ended(self, session_id: str, now: float) -> None:
         """Note that a turn has ended, or could not begin."""
-        self._runs_no_more(session_id)
+        if self._accounts:
+            self._runs_no_more(session_id)
+        self.running.discard(session_id)
         self.needed(session_id, now)
 
     def _counts(self, session_id: str, by: Accounts) -> None:
@@ -284,20 +290,16 @@ class Scheduler:
             account.let_go(session_id)
 
     def _runs(self, session_id: str) -> None:
-        if self.waiting:  # its tenant may have had to wait while there was room
-            self.waiting.discard(session_id)
         self.running.add(session_id)
-        for account in self._accounts.get(session_id, NOBODY) if self._accounts else NOBODY:
+        for account in self._accounts.get(session_id, NOBODY):
             account.running += 1
 
     def _runs_no_more(self, session_id: str) -> None:
-        """Let a session neither run nor wait."""
-        if self._accounts and session_id not in self.waiting:
-            if session_id in self.running:
-                for account in self._accounts.get(session_id, NOBODY):
-                    account.running -= 1
-            self._counts_no_more(session_id)
-        self.running.discard(session_id)
+        """Let a session neither run nor wait, for its accounts."""
+        if session_id in self.running:
+            for account in self._accounts.get(session_id, NOBODY):
+                account.running -= 1
+        self._counts_no_more(session_id)
 
     # -- changes: sessions in memory
 
@@ -321,8 +323,10 @@ class Scheduler:
     def ended(self, session_id: str) -> None:
         """Note that the actor of a session has ended."""
         self.live.discard(session_id)
+        if self._accounts:
+            self._runs_no_more(session_id)
+        self.running.discard(session_id)
         self.waiting.discard(session_id)
-        self._runs_no_more(session_id)
         self.idle.pop(session_id, None)
         self.leaving.pop(session_id, None)
 

@@ -335,7 +335,9 @@ class Sessions(RuleBasedStateMachine):
             return
         assert self.scheduler.live == set(self.any(lambda each: each.live))
         assert self.scheduler.running == set(self.any(lambda each: each.runs))
-        assert list(self.scheduler.waiting) == [name for each in self.rounds for name in self.waiting_of(each)]
+        assert list(self.scheduler.waiting.in_order()) == [
+            name for each in self.rounds for name in self.waiting_of(each)
+        ]
         account = self.scheduler.tenancy.of_tenant("a")
         if account is not None:
             running = {name for name in IDS if TENANT_OF[name] == "a" and self.sessions[name].runs}
