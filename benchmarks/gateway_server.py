@@ -4,8 +4,9 @@
 trio-websocket server that answers every message with the messages in a file, a line each; `paced FILE` waits after each
 message as the model of `singly` does after each piece.
 
-`durable FOLDER` is a gateway with a store in a folder, whose model answers at once. `h11 FILE` is plain h11 on trio: it
-answers every request with the body in a file, and does nothing else.
+`durable FOLDER` is a gateway with a store in a folder, whose model answers at once. `tenants FOLDER` is one with a
+memory and a list of tokens besides, in which the tenant `flood` has limits. `h11 FILE` is plain h11 on trio: it answers
+every request with the body in a file, and does nothing else.
 """
 
 import subprocess
@@ -25,8 +26,10 @@ from trio_websocket import ConnectionClosed, WebSocketRequest, serve_websocket
 
 from benchmarks.models import FixedModel
 from warren import Config, StoreConfig, open_supervisor
+from warren.memory import MemoryConfig
 from warren.messages import AssistantMessage, TextBlock
 from warren.model import ModelReply, ModelRequest, Piece, Provider, TextPiece
+from warren.tenant_limits import TenantLimits
 from warren.transport.cli.process import allow_files, tune
 from warren.transport.gateway.server import serve_gateway
 from warren.transport.http.config import GatewayConfig
@@ -34,6 +37,9 @@ from warren.usage import Usage
 
 PIECES: Final = ("a few words ",) * 100
 CHUNK: Final = 64 * 1024
+FLOOD_LIMITS: Final = TenantLimits(
+    sessions=200, running_turns=10, turns_per_minute=600, requests_per_second=100, stored_bytes=50_000_000
+)
 
 
 @contextmanager
@@ -75,6 +81,20 @@ async def _gateway(model: Provider, folder: str | None = None) -> None:
     config = Config(model="fixed", provider="fixed", store=store)
     async with open_supervisor(config, providers={"fixed": model}) as service, trio.open_nursery() as nursery:
         print(await nursery.start(serve_gateway, service, GatewayConfig(port=0)), flush=True)
+
+
+async def _tenants(folder: Path) -> None:
+    """Serve two tenants, of which the one that floods has limits."""
+    config = Config(
+        model="fixed",
+        provider="fixed",
+        store=StoreConfig(folder / "store"),
+        memory=MemoryConfig(folder / "memory"),
+        tenants={"flood": FLOOD_LIMITS},
+    )
+    settings = GatewayConfig(port=0, token_file=folder / "tokens.toml", runtime=config)
+    async with open_supervisor(config, providers={"fixed": FixedModel()}) as service, trio.open_nursery() as nursery:
+        print(await nursery.start(serve_gateway, service, settings), flush=True)
 
 
 async def _bare(messages: list[str], *, paced: bool) -> None:
@@ -126,6 +146,8 @@ def main(kind: str, path: str = "") -> None:
             trio.run(_gateway, StreamingModel(kind == "singly"))
         case "durable":
             trio.run(_gateway, FixedModel(), path)
+        case "tenants":
+            trio.run(_tenants, Path(path))
         case "h11":
             trio.run(_h11, Path(path).read_bytes())
         case _:

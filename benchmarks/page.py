@@ -40,6 +40,7 @@ SCRIPTS: Final = (
     "websocket_turn",
     "rest_turn",
     "logins",
+    "flood",
     "loop_lag",
     "compaction",
     "idle_session",

@@ -16,11 +16,14 @@ class TokenLimits:
         sessions: sessions that they have created and that are neither archived nor deleted.
         running_turns: turns that they run at once, those that wait for room in the process among them.
         turns_per_minute: turns that they begin within a minute; that many may begin at once after a quiet minute.
+        requests_per_second: requests over the network within a second; each 4 KiB to or from them count as one more.
+            Further ones are not refused: their connections wait.
     """
 
     sessions: int | None = attrs.field(default=None, validator=[positive, fits])
     running_turns: int | None = attrs.field(default=None, validator=[positive, fits])
     turns_per_minute: int | None = attrs.field(default=None, validator=[positive, fits])
+    requests_per_second: int | None = attrs.field(default=None, validator=[positive, fits])
 
 
 @frozen(kw_only=True)
@@ -31,6 +34,8 @@ class TenantLimits(TokenLimits):
         sessions: sessions that are neither archived nor deleted.
         running_turns: turns that run at once, those that wait for room in the process among them.
         turns_per_minute: turns that begin within a minute; that many may begin at once after a quiet minute.
+        requests_per_second: requests over the network within a second; each 4 KiB to or from its clients count as one
+            more. Further ones are not refused: the connections wait.
         stored_bytes: bytes of the messages and events in the store. A turn that has begun goes on beyond it.
         memory_texts: texts in the memory. Beyond it compactions go on and remember nothing.
     """

@@ -67,7 +67,7 @@ async def place(folder: Path, token: TokenLimits = NONE, **limits: int) -> Async
     config = Config(store=StoreConfig(folder / "store"), tenants={"acme": TenantLimits(**limits)})
     async with (
         open_supervisor(config, environ={}, providers={"stuck": FunctionModel(stuck)}) as service,
-        gateway(service, token_file=path) as port,
+        gateway(service, token_file=path, runtime=config) as port,
         client(port, Authorization=bearers[0]) as http,
         connect(port, extra_headers=[(b"Authorization", bearers[0].encode())]) as socket,
         client(port, Authorization=bearers[1]) as other,
@@ -132,6 +132,24 @@ async def test_stored_bytes(tmp_path: Path) -> None:
             f"/sessions/{session_id}/context", "session/inject_context", session_id=session_id, text="more"
         )
         assert (await there.other.post(f"/sessions/{other}/messages", json=HI)).status_code == 200
+
+
+async def test_requests_a_second(tmp_path: Path) -> None:
+    """Requests over REST and a WebSocket wait behind each other and are all answered; another tenant's are at once."""
+    async with place(tmp_path, requests_per_second=20) as there, trio.open_nursery() as nursery:
+        for _ in range(12):
+            last = await there.socket.send("capabilities/get")
+        ended: list[str] = []
+
+        async def note() -> None:
+            await there.socket.reply(last)
+            ended.append("acme")
+
+        nursery.start_soon(note)
+        assert (await there.other.get("/sessions")).status_code == 200
+        assert ended == []
+        assert (await there.http.get("/sessions")).status_code == 200
+    assert ended == ["acme"]
 
 
 async def test_limits_of_a_token_that_change(tmp_path: Path) -> None:

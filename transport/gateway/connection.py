@@ -14,6 +14,7 @@ from wsproto.events import BytesMessage, CloseConnection, Event, Ping, TextMessa
 from warren.actors.streams import GONE
 from warren.transport.gateway.reading import FINAL, LONG, LONGER, TEXT, Splitter
 from warren.transport.http.config import FAR, GatewayConfig
+from warren.transport.http.pace import wait_for_all
 from warren.transport.http.wire import Wire
 from warren.transport.rpc.dialect import Native
 from warren.transport.rpc.endpoint import Endpoint, EndpointBounds, Unreadable
@@ -96,6 +97,8 @@ class Frames:
             await trio.lowlevel.checkpoint()
         while not self._ready and not self._over:
             await self._read()
+        if self._wire.paces:
+            await wait_for_all(self._wire.paces, 1)
         return self._ready.popleft() if self._ready else None
 
     async def send(self, frames: Sequence[bytes]) -> None:

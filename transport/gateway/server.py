@@ -204,6 +204,8 @@ class _WebSockets:
             login = await policy.login(authorization, head.values("sec-websocket-protocol"), head.lines(TENANT_HEADER))
             host = self.host_of(login)
         wire = http.unread()
+        if login is not None:
+            wire.paces = self.access.paces.of(login.principal)
         await wire.send_all(answer)
         connection = WebSocketConnection(wire, host, self.config)
         stays = nullcontext() if login is None else self.access.stays.ends(login, connection.end_login)

@@ -17,6 +17,7 @@ from warren.transport.http.auth import AccessPolicy
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.jwt_config import JwtConfig, is_url
 from warren.transport.http.logins import Authenticator, Login, single
+from warren.transport.http.pace import Paces
 from warren.transport.http.token_list import ROOT, read_logins
 from warren.transport.http.token_table import FIELD, IN_FILES, WatchedTable
 from warren.transport.http.watched import Stays, WatchedFile
@@ -32,11 +33,13 @@ class Access:
     Attributes:
         policy: the clients that are let in.
         stays: the open connections and answers, which end with their tokens.
+        paces: the paces of tenants and tokens.
         problems: each says why tokens or keys are not up to date; None if they are.
     """
 
     policy: AccessPolicy
     stays: Stays
+    paces: Paces = attrs.field(factory=Paces)
     problems: list[Callable[[], str | None]] = attrs.field(factory=list)
 
     @property
@@ -76,7 +79,8 @@ async def open_access(
     """
     check_access(config)
     authenticator = Authenticator(None if config.token is None else single(config.token))
-    access = Access(AccessPolicy(authenticator, config.origins, config.host, proves_node), Stays(authenticator))
+    paces = Paces({} if config.runtime is None else config.runtime.tenants)
+    access = Access(AccessPolicy(authenticator, config.origins, config.host, proves_node), Stays(authenticator), paces)
     async with AsyncExitStack() as stack, trio.open_nursery() as nursery:
         if config.token_file is not None:
             _follow_tokens(config.token_file, access, nursery)

@@ -9,6 +9,7 @@ from typing import Final
 import trio
 
 from warren.actors.streams import GONE
+from warren.transport.http.pace import NO_PACE, REQUEST_BYTES, Paced, wait_for_all
 
 CHUNK: Final = 64 * 1024
 SEND_BUFFER: Final = 256 * 1024
@@ -22,7 +23,12 @@ class Wire(trio.abc.Stream):
 
     A send that makes no progress for `stall_timeout` seconds, or is cancelled halfway, aborts the connection: the
     client has then received half a frame, and nothing may follow it.
+
+    Attributes:
+        paces: the paces that the client has to keep to, in both directions.
     """
+
+    paces: Paced = NO_PACE
 
     def __init__(self, stream: trio.SocketStream, stall_timeout: float) -> None:
         self._stream = stream
@@ -38,8 +44,13 @@ class Wire(trio.abc.Stream):
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Return some bytes, b"" at the end."""
+        if self.paces:
+            await wait_for_all(self.paces)
         if not self._unread:
-            return bytes(await self._stream.receive_some(max_bytes))
+            data = bytes(await self._stream.receive_some(max_bytes))
+            for pace in self.paces:
+                pace.charge(len(data))
+            return data
         await trio.lowlevel.checkpoint()
         size = len(self._unread) if max_bytes is None else max_bytes
         data, self._unread = self._unread[:size], self._unread[size:]
@@ -54,6 +65,8 @@ class Wire(trio.abc.Stream):
             trio.BrokenResourceError: the client is gone, or has not read for `stall_timeout` seconds.
             trio.ClosedResourceError: the connection was closed before.
         """
+        if self.paces:
+            await wait_for_all(self.paces, len(data) / REQUEST_BYTES)
         self._out += data
         if not self._sending.locked():
             self._send_now()

@@ -24,6 +24,7 @@ from warren.transport.http.access import Access
 from warren.transport.http.auth import AccessPolicy
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.logins import LOCAL_LOGIN, PRINCIPAL, Authenticator, Login, unauthorized
+from warren.transport.http.pace import paced, requests_in, wait_for_all
 from warren.transport.http.refusals import JSON, RefusedError
 from warren.transport.http.shutdown import Shutdown
 from warren.transport.http.watched import Stays
@@ -150,6 +151,9 @@ class _Guarded:
             login = await _login(self.access, request)
         except RefusedError as exc:
             raise with_metadata(exc, self.metadata.url(request)) from None
+        if paces := self.access.paces.of(login.principal):
+            await wait_for_all(paces, requests_in(request))
+            send = paced(send, paces)
         body = await whole_body(request)
         scope[PRINCIPAL] = login.principal
         answering = trio.CancelScope()
@@ -197,6 +201,9 @@ class _Resource:
             allow = ", ".join(self.allowed)
             raise RefusedError(405, f"{request.method} is not for this path", ("Allow", allow), field="$.method")
         login = await _login(self.access, request)
+        if paces := self.access.paces.of(login.principal):
+            await wait_for_all(paces, requests_in(request))
+            send = paced(send, paces)
         response = await endpoint(request, login)
         await response(scope, receive, send)
 
