@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
 
 from warren.actors.storage import Storage
-from warren.actors.tenancy import NEVER, Account, Accounts, Figure, Stored, Tenancy
+from warren.actors.tenancy import DAY, NEVER, Account, Accounts, Figure, Stored, Tenancy
 from warren.memory import Index
 from warren.messages import Message
 from warren.values import define
@@ -20,7 +21,7 @@ FRESH: Final = 2.0
 """Seconds for which a count of the store is used. Rows of other processes count after that time at the latest."""
 SHARE: Final = 20
 """A count is used for at least so many times as long as it takes, so that counting costs at most this share."""
-FOR_TURN: Final[Sequence[Stored]] = ("stored_bytes",)
+FOR_TURN: Final[Sequence[Stored]] = ("tokens_per_day", "stored_bytes")
 FOR_SESSION: Final[Sequence[Stored]] = ("sessions", "stored_bytes")
 
 
@@ -53,19 +54,18 @@ class Limiter:
         async with self._locks.setdefault(account, trio.Lock()):
             if not _is_old(account, figure):  # another caller has waited for it
                 return
-            figure.read_at = began = trio.current_time()
-            try:
-                figure.value = await self._count(account, name)
-            except BaseException:
-                figure.read_at = NEVER
-                raise
+            began, figure.moved = trio.current_time(), False
+            figure.value = await self._count(account, name)
             figure.took = trio.current_time() - began
+            figure.read_at = NEVER if figure.moved else began
 
     async def _count(self, account: Account, name: Stored) -> int:
         store = (await self._storage.reader()).of(account.tenant)
         match name:
             case "sessions":
                 return await store.sessions(account.name)
+            case "tokens_per_day":
+                return await store.tokens_since(datetime.fromtimestamp(self.tenancy.clock() // DAY * DAY, UTC))
             case "stored_bytes":
                 return await store.stored_bytes()
             case "memory_texts":
@@ -103,7 +103,7 @@ class Limiter:
                 self.tenancy.count_refusal(account, "memory_texts")
             else:
                 await index(first, messages)
-                figure.read_at = NEVER
+                figure.expire()
 
         return remember
 

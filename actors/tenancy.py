@@ -1,8 +1,9 @@
 """The limits of tenants and tokens in one process, and the counts that are held against them. No I/O."""
 
 import math
+import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, Literal, cast
 
@@ -14,11 +15,12 @@ from warren.tenant_limits import NO_LIMITS, TenantLimits, TokenLimits
 from warren.values import define
 
 MINUTE: Final = 60.0
+DAY: Final = 86_400.0
 ROUNDING: Final = 1e-6
 """Share of a turn by which the sums of the bucket may be wrong."""
 SOON: Final = 1.0
 """Seconds after which a turn may be tried again if as many run as may: nothing tells when one will end."""
-Stored = Literal["sessions", "stored_bytes", "memory_texts"]
+Stored = Literal["sessions", "tokens_per_day", "stored_bytes", "memory_texts"]
 """The limits whose counts are in the store."""
 NEVER: Final = -math.inf
 
@@ -31,11 +33,22 @@ class Figure:
         value: the count.
         read_at: the time at which it was read; `NEVER` if it has to be read before it is used again.
         took: seconds that the reading took.
+        moved: whether the count has changed since the newest reading began.
     """
 
     value: int = 0
     read_at: float = NEVER
     took: float = 0.0
+    moved: bool = False
+
+    def add(self, count: int) -> None:
+        """Note that this process has stored more."""
+        self.value += count
+        self.moved = True
+
+    def expire(self) -> None:
+        """Have the count read before it is used again."""
+        self.read_at, self.moved = NEVER, True
 
 
 @define(eq=False)
@@ -118,11 +131,13 @@ class Tenancy:
     Attributes:
         tenants: the limits of the tenants.
         nodes: living nodes among which the limits of this moment, running turns and turns a minute, are shared out.
+        clock: the time in seconds since 1970, for the end of the day.
         refused: the requests that were refused so far, and the compactions that remembered nothing, by the cause.
     """
 
     tenants: Mapping[str, TenantLimits] = attrs.field(factory=dict)
     nodes: int = 1
+    clock: Callable[[], float] = time.time
     refused: Counter[str] = attrs.field(factory=Counter)
     _of_tenants: dict[str, Account] = attrs.field(factory=dict)
     _of_tokens: dict[tuple[str, str], Account] = attrs.field(factory=dict)
@@ -189,6 +204,11 @@ class Tenancy:
                     problem = f"has begun {per_minute} turns within a minute, as many as it may"
                     raise self.refusal(account, "turns_per_minute", problem, wait)
         self.check_growth(by)
+        for account in by:
+            limit = account.limit("tokens_per_day")
+            if limit is not None and account.figure("tokens_per_day").value >= limit:
+                problem = f"has used its {limit} tokens of today (UTC)"
+                raise self.refusal(account, "tokens_per_day", problem, DAY - self.clock() % DAY)
 
     def _check_running(self, account: Account, session_id: str | None) -> None:
         limit = account.limits.running_turns
@@ -214,6 +234,12 @@ class Tenancy:
         account = self._of_tenants.get(tenant)
         limit = None if account is None else account.limits.running_turns
         return account is None or limit is None or account.running < self.share(limit)
+
+    def ended_turn(self, tenant: str) -> None:
+        """Note that the tokens of a turn were stored: they have to be read before the next turn."""
+        account = self._of_tenants.get(tenant)
+        if account is not None:
+            account.figure("tokens_per_day").expire()
 
     # -- sessions
 
@@ -242,13 +268,13 @@ class Tenancy:
         finally:
             for account in by:
                 account.creating -= 1
-                account.figure("sessions").value += stored
+                account.figure("sessions").add(stored)
 
     def retired(self, tenant: str) -> None:
         """Note that a session of a tenant was archived or deleted, or may have been: its counts have to be read."""
         for account in self._all_of(tenant):
             for figure in account.figures.values():
-                figure.read_at = NEVER
+                figure.expire()
 
     def _all_of(self, tenant: str) -> Collection[Account]:
         own = self._of_tenants.get(tenant)

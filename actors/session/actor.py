@@ -605,6 +605,7 @@ class SessionActor:
         """Count a turn that has ended."""
         seconds, plan = trio.current_time() - turn.began, turn.plan
         self.shared.counters.turn(plan.choice, terminal, turn.first_seq or terminal.seq, seconds, plan.meter.steps)
+        self.shared.limiter.tenancy.ended_turn(turn.record.tenant)
 
     def _end_inputs(self, end: TurnEnd, ending: Ending) -> None:
         """Answer for the inputs that the turn has taken, or let them wait again if the turn is not stored."""

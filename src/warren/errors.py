@@ -75,6 +75,7 @@ CapacityCause = Literal[
     "tenant_running_turns",
     "tenant_sessions",
     "tenant_stored_bytes",
+    "tenant_tokens_per_day",
     "tenant_turns_per_minute",
     "token_running_turns",
     "token_sessions",

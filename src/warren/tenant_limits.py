@@ -36,10 +36,13 @@ class TenantLimits(TokenLimits):
         turns_per_minute: turns that begin within a minute; that many may begin at once after a quiet minute.
         requests_per_second: requests over the network within a second; each 4 KiB to or from its clients count as one
             more. Further ones are not refused: the connections wait.
+        tokens_per_day: input and output tokens of model calls from one midnight (UTC) to the next. A turn that has
+            begun goes on beyond it.
         stored_bytes: bytes of the messages and events in the store. A turn that has begun goes on beyond it.
         memory_texts: texts in the memory. Beyond it compactions go on and remember nothing.
     """
 
+    tokens_per_day: int | None = attrs.field(default=None, validator=[positive, fits])
     stored_bytes: int | None = attrs.field(default=None, validator=[positive, fits])
     memory_texts: int | None = attrs.field(default=None, validator=[positive, fits])
 

@@ -1,5 +1,6 @@
 """Limits of tenants and tokens in a runtime: what is refused and when, and that tenants do not wait for each other."""
 
+import time
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,8 @@ import trio
 
 from tests.support.compacting import settings, talk
 from tests.support.memories import memory_in, recalling_model
-from tests.support.models import Emit, FunctionModel, reply, says
-from tests.support.runtime import memory_of, open_runtime
+from tests.support.models import USAGE, Emit, FunctionModel, reply, says
+from tests.support.runtime import memory_of, open_runtime, supervisor_of
 from warren.actors.service import Service
 from warren.config import Config, Limits
 from warren.errors import CapacityExceededError, WarrenError
@@ -222,6 +223,35 @@ async def test_stored_bytes(tmp_path: Path) -> None:
         assert (await refusal(acme.start_turn(kept, "hi")))[0] == "tenant_stored_bytes"
         await acme.delete(full)
         await acme.start_turn(kept, "hi")
+
+
+@pytest.mark.parametrize("stored", [True, False])
+async def test_tokens_of_a_day(tmp_path: Path, *, stored: bool) -> None:
+    """They count at once, and after a restart and a deletion, until midnight; a turn that has begun is not cut off."""
+    config, store = limited(tokens_per_day=2 * USAGE.total_tokens + 1), tmp_path if stored else None
+    model = says(*[reply("done")] * 5)
+
+    async with open_runtime(model, store=store, config=config) as runtime:
+        acme = runtime.as_(ACME)
+        own, other = await sessions(acme, 2)
+        for session_id in (own, own, other):
+            await acme.start_turn(session_id, "hi")
+        for mode in ("busy", "queue"):
+            cause, wait, retryable = await refusal(acme.start_turn(own, "hi", mode=mode))
+            assert (cause, retryable) == ("tenant_tokens_per_day", True)
+            assert wait is not None
+            assert 0 < wait <= 86_400
+        await acme.inject_context(own, "no turn")
+        await runtime.create_session("of another tenant")
+        if not stored:
+            return
+        await acme.delete(other)
+    async with open_runtime(model, store=store, config=config) as runtime:
+        acme = runtime.as_(ACME)
+        assert (await refusal(acme.create_session("hi")))[0] == "tenant_tokens_per_day"
+        supervisor_of(runtime).shared.limiter.tenancy.clock = lambda: time.time() + 86_400
+        await trio.sleep(3)
+        await acme.start_turn(own, "hi")
 
 
 async def test_memory_texts(tmp_path: Path) -> None:
