@@ -37,7 +37,7 @@ async def test_all_connections_keep_one_pace() -> None:
 
 
 async def test_bytes_count() -> None:
-    """What has come is paid for by the next request; a token has a pace of its own besides, as it is now."""
+    """Bytes that have come are paid for by the next request; a token has a pace of its own besides, as it is now."""
     paces = Paces({"acme": TenantLimits(requests_per_second=100)})
     ci = attrs.evolve(ACME, name="ci", limits=TokenLimits(requests_per_second=1))
     tenant, token = paces.of(ci)
