@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import click
 
+from warren.options import TurnOptions
 from warren.requests import CompactRequest
 from warren.tracing import HEADER, context_of, here
 from warren.transport.cli.failures import report
@@ -226,9 +227,11 @@ def compact(session: str, instructions: str | None, **given: Any) -> None:
 
 
 @cli.command(epilog=examples("warren models", "OPENAI_BASE_URL=http://127.0.0.1:8000/v1 warren models --output json"))
+@click.option("--live", is_flag=True, help="Ask each provider that has a key or an address of its own for its models.")
+@of_field(TurnOptions, "provider", "-p", "--provider", note="With --live: the only one to ask.")
 @config_option
 @output_options
-def models(**given: Any) -> None:
+def models(*, live: bool, **given: Any) -> int:
     """List the models that can be named.
 
     For each it says whether it can be called now, or the setting that is missing, and what is known of it: the tokens
@@ -236,4 +239,7 @@ def models(**given: Any) -> None:
     """
     from warren.transport.cli import models as naming  # noqa: PLC0415 - help does without it
 
+    if live:
+        return naming.list_live(gather(given))
     naming.list_models(gather(given))
+    return 0

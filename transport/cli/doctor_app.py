@@ -8,9 +8,10 @@ import click
 from click.core import ParameterSource
 
 from warren.database_url import DatabaseUrl
+from warren.options import TurnOptions
 from warren.transport.cli.help import examples
-from warren.transport.cli.option import F, option
-from warren.transport.cli.options import gather, output_options, stored_options
+from warren.transport.cli.option import F, of_field, option
+from warren.transport.cli.options import config_option, gather, output_options, stored_options
 from warren.transport.cli.values import duration_of, place_of
 
 FILE: Final = click.Path(path_type=Path)
@@ -86,6 +87,25 @@ def prune(
     if dry_run and rewrite:
         raise click.UsageError("--dry-run and --rewrite exclude each other.")
     work.prune(gather(given), ages, dry_run=dry_run, rewrite=rewrite)
+
+
+@doctor.command(
+    "models",
+    epilog=examples("warren doctor models", "warren doctor models --model claude-haiku-5-5 --output json"),
+)
+@of_field(TurnOptions, "model", "-m", "--model", note="Without it each provider's usual one.")
+@of_field(TurnOptions, "provider", "-p", "--provider", note="Without it all that have a key or an address.")
+@config_option
+@output_options
+def check_models(**given: Any) -> int:
+    """Make one cheap call to each provider, and name the wrong setting.
+
+    The problem is the key, the address, the quota, the name of the model, the certificate, or the answer. A call costs
+    a few tokens. The exit code is 0 if every call succeeds, else 1.
+    """
+    from warren.transport.cli import models as work  # noqa: PLC0415 - help does without it
+
+    return work.check_live(gather(given))
 
 
 @click.command(

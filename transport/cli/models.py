@@ -2,14 +2,19 @@
 
 import os
 from decimal import Decimal
+from functools import partial
 
 from warren import codec
 from warren.catalog import ModelEntry, entry_of, known
 from warren.transport.cli.options import Options
+from warren.transport.cli.runtime import execute
 from warren.transport.cli.streams import Streams
 from warren.transport.cli.tables import show_table
 from warren.transport.providers import KnownModel, default_model, known_models
+from warren.transport.providers.registry import provider_of
 
+LIVE_COLUMNS = ("model", "provider", "in the catalog", "window", "input", "output")
+NOBODY = "no provider has a key or an address of its own; see `warren models`"
 COLUMNS = ("model", "provider", "usable", "window", "answer", "input", "output", "cache read", "write 5m", "write 1h")
 
 
@@ -29,6 +34,55 @@ def list_models(options: Options) -> None:
         "prices are US dollars per million tokens, by the lists of the makers; no price is an unknown one", "dim"
     )
     streams.note(f"without --model a session gets {default}", "dim")
+
+
+def list_live(options: Options) -> int:
+    """Run `warren models --live`; return the exit code: 1 if a provider does not answer, or none is configured."""
+    from warren.transport.providers import checking  # noqa: PLC0415 - httpx is imported on first use
+
+    streams = Streams()
+    ask = partial(checking.list_live, os.environ, options.model_servers, options.provider)
+    found = execute(ask, options)
+    if options.mode.json:
+        streams.write(codec.encode({"providers": codec.to_data(found)}).decode() + "\n")
+    else:
+        rows = [(name, each.provider, *_facts(name, options)) for each in found for name in each.models]
+        show_table(streams, LIVE_COLUMNS, rows)
+        for each in found:
+            if each.error is not None:
+                streams.note(each.error, "red")
+        if not found:
+            streams.note(NOBODY, "red")
+    return 1 if not found or any(each.error is not None for each in found) else 0
+
+
+def check_live(options: Options) -> int:
+    """Run `warren doctor models`; return the exit code: 1 if a call does not succeed, or no provider is configured.
+
+    Raises InvalidParamsError for a model without a provider, of which nobody could say whom to ask.
+    """
+    from warren.transport.providers import checking  # noqa: PLC0415 - httpx is imported on first use
+
+    streams, models = Streams(), dict[str, str]()
+    if options.model is not None:
+        name = options.provider or provider_of(options.model, os.environ, options.model_servers)
+        models[name] = options.model.removeprefix(f"{name}:")
+    ask = partial(checking.check_live, os.environ, options.model_servers, options.provider, models)
+    found = execute(ask, options)
+    if options.mode.json:
+        streams.write(codec.encode({"providers": codec.to_data(found)}).decode() + "\n")
+    else:
+        rows = [(each.provider, each.model or "", each.problem or "ok", each.message or "") for each in found]
+        show_table(streams, ("provider", "model", "problem", "message"), rows)
+        if not found:
+            streams.note(NOBODY, "red")
+    return 1 if not found or any(each.problem is not None for each in found) else 0
+
+
+def _facts(name: str, options: Options) -> tuple[str, ...]:
+    entry = entry_of(name, options.models)
+    known_by = "yes" if entry.priced else "no"
+    return known_by, "" if entry.window is None else str(entry.window), _price(entry.input), _price(entry.output)
 
 
 def _usable(family: KnownModel) -> str:

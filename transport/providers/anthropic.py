@@ -78,6 +78,10 @@ class MessagesDialect:
         """Return the address for requests; the base URL may or may not end with the version."""
         return f"{endpoint.url.removesuffix('/v1')}/v1/messages"
 
+    def listing(self, endpoint: ModelEndpoint) -> str:
+        """Return the address of the list of the server's models."""
+        return f"{endpoint.url.removesuffix('/v1')}/v1/models?limit=1000"
+
     def headers(self, key: str | None, model: str) -> dict[str, str]:
         """Return the headers of every request to a model."""
         return {"anthropic-version": VERSION} | ({"x-api-key": key} if key else {}) | claude.headers(model)

@@ -62,6 +62,10 @@ class ModelDialect(Protocol):
         """Return the address for requests to a model."""
         ...
 
+    def listing(self, endpoint: ModelEndpoint) -> str:
+        """Return the address of the list of the server's models."""
+        ...
+
     def headers(self, key: str | None, model: str) -> dict[str, str]:
         """Return the headers of every request to a model."""
         ...

@@ -112,6 +112,10 @@ class GeminiDialect:
         name = quote(model.removeprefix("models/"), safe="")
         return f"{endpoint.url}/models/{name}:streamGenerateContent?alt=sse"
 
+    def listing(self, endpoint: ModelEndpoint) -> str:
+        """Return the address of the list of the server's models."""
+        return f"{endpoint.url}/models?pageSize=1000"
+
     def headers(self, key: str | None, model: str) -> dict[str, str]:  # noqa: ARG002 - of the protocol
         """Return the headers of every request to a model."""
         return {"x-goog-api-key": key} if key else {}

@@ -88,7 +88,7 @@ class ModelRegistry:
         """
         if not model.strip():
             raise InvalidParamsError("$.model: must not be empty", path="$.model")
-        name = provider if provider is not None else self._provider_of(model)
+        name = provider if provider is not None else self.provider_of(model)
         if name in self.extra:
             own = self.extra[name]
             kinds = getattr(own, "kinds", frozenset[Kind]())
@@ -105,7 +105,8 @@ class ModelRegistry:
         over_http = self._over_http(name)
         return ModelChoice(over_http, model, name, partial(over_http.check, model))
 
-    def _provider_of(self, model: str) -> str:
+    def provider_of(self, model: str) -> str:
+        """Return the name of a model's provider. Raises InvalidParamsError, path `$.model`, if it is unknown."""
         prefix = model.partition(":")[0]
         if prefix in self.extra or (prefix != model and prefix in self.endpoints.keys() - VENDORS.keys()):
             return prefix
@@ -185,7 +186,16 @@ def default_model(
     found = endpoints(os.environ if environ is None else environ, servers)
     if provider in found:
         return _default_of(found[provider])
-    return next((_default_of(found[name]) for name in VENDORS if _wanted(found[name])), ECHO)
+    return next((_default_of(found[name]) for name in VENDORS if is_configured(found[name])), ECHO)
+
+
+def provider_of(model: str, environ: Mapping[str, str], servers: Iterable[ModelServer] = ()) -> str:
+    """Return the name of the provider of a model. Raises InvalidParamsError, path `$.model`, if it is unknown."""
+    return ModelRegistry(endpoints(environ, servers), {}, Bounds(), _nothing).provider_of(model)
+
+
+def _nothing() -> "httpx.AsyncClient":
+    raise AssertionError("nobody is called")
 
 
 def _default_of(target: ModelEndpoint) -> str:
@@ -209,7 +219,8 @@ def known_models(
     )
 
 
-def _wanted(target: ModelEndpoint) -> bool:
+def is_configured(target: ModelEndpoint) -> bool:
+    """Return whether a provider has a key, or an address of its own."""
     return target.key is not None or not target.official
 
 

@@ -20,7 +20,7 @@ from warren.model import NO_FILES, ModelReply, ModelRequest, Piece, WholePieces
 from warren.options import ModelOptions
 from warren.tracing import HEADER, here
 from warren.transcript import ATTACHED
-from warren.transport.providers import failures
+from warren.transport.providers import failures, wire
 from warren.transport.providers.anthropic import MessagesDialect
 from warren.transport.providers.dialect import Answer, ModelDialect
 from warren.transport.providers.encoded import PIECE, Part, letters
@@ -139,6 +139,39 @@ class HttpProvider:
         finally:
             pieces.end()
         return answer.reply(body.weight)
+
+    async def listed(self) -> tuple[str, ...]:
+        """Return the names of the models that the server lists. Raises ProviderError."""
+        self._check()
+        silence = self.bounds.silence
+        patience = {"connect": min(CONNECT_SECONDS, silence), "read": silence, "write": silence, "pool": silence}
+        headers = {**self.connect().headers, "accept": "application/json", "accept-encoding": ENCODINGS}
+        headers |= self.dialect.headers(self.endpoint.key, "")
+        answered = False
+        try:
+            url = self.dialect.listing(self.endpoint)
+            request = httpx.Request("GET", url, headers=headers, extensions={"timeout": patience})
+            response = await self.connect().send(request, stream=True)
+            try:
+                answered = response.is_success
+                body, whole = await self._read(response, self.bounds.piece)
+            finally:
+                await response.aclose()
+        except (httpx.HTTPError, httpx.InvalidURL) as exc:
+            raise self._broken(exc, answered=answered) from exc
+        if not answered:
+            text = body[:LONGEST_REFUSAL].decode(errors="replace")
+            raise failures.refused(self.endpoint, response.status_code, response.headers, text, request.url.path)
+        if not whole:
+            raise self._too_long(self.bounds.piece)
+        try:
+            found = wire.as_object(wire.parse(body))
+        except ValueError:
+            hint = failures.hint(self.endpoint)
+            raise self._failure(f"answered the question for its models with no JSON{hint}", "bad_response") from None
+        entries = map(wire.as_object, wire.as_list(found.get("data")) or wire.as_list(found.get("models")))
+        names = (wire.as_text(each.get("id") or each.get("name")) for each in entries)
+        return tuple(name.removeprefix("models/") for name in names if name)
 
     def _check(self) -> None:
         if problem := self.endpoint.problem:

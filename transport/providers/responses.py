@@ -62,6 +62,10 @@ class ResponsesDialect:
         """Return the address for requests."""
         return f"{endpoint.url}/responses"
 
+    def listing(self, endpoint: ModelEndpoint) -> str:
+        """Return the address of the list of the server's models."""
+        return f"{endpoint.url}/models"
+
     def headers(self, key: str | None, model: str) -> dict[str, str]:  # noqa: ARG002 - of the protocol
         """Return the headers of every request to a model."""
         return {"authorization": f"Bearer {key}"} if key else {}

@@ -1,0 +1,166 @@
+"""`warren models --live` and `warren doctor models`, against real servers that answer, refuse and are not there."""
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import attrs
+import pytest
+
+from tests.transport.cli.process import Cli
+
+KEY = "sk-the-right-key-0123"
+NAMES = ("small-1", "large-1", "gpt-5.4")
+
+
+@attrs.define
+class Behaviour:
+    """The behaviour of a server.
+
+    Attributes:
+        status: the status of its answers to calls.
+        headers: their headers.
+        lists: whether it lists its models.
+        got: the paths of the requests.
+    """
+
+    status: int = 200
+    headers: Mapping[str, str] = attrs.field(factory=dict)
+    lists: bool = True
+    got: list[str] = attrs.field(factory=list)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers one connection."""
+
+    server: "Server"
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+    def answer(self, status: int, body: object) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(data)))
+        for name, value in self.server.behaviour.headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def refused(self) -> bool:
+        self.server.behaviour.got.append(self.path)
+        if self.headers["authorization"] == f"Bearer {KEY}":
+            return False
+        self.answer(401, {"error": {"message": f"bad key {self.headers['authorization']}"}})
+        return True
+
+    def do_GET(self) -> None:
+        if self.refused():
+            return
+        if self.server.behaviour.lists and self.path == "/v1/models":
+            self.answer(200, {"data": [{"id": name} for name in NAMES]})
+        else:
+            self.answer(404, {"error": {"message": "nothing here"}})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if self.refused():
+            return
+        if self.server.behaviour.status != 200:
+            self.answer(self.server.behaviour.status, {"error": {"message": "no"}})
+        elif body["model"] not in NAMES:
+            self.answer(404, {"error": {"message": f"no model {body['model']}", "code": "model_not_found"}})
+        else:
+            self.answer(200, {"choices": [{"message": {"content": "yes"}, "finish_reason": "stop"}]})
+
+
+class Server(ThreadingHTTPServer):
+    """Answers as its behaviour says."""
+
+    behaviour: Behaviour
+
+
+@contextmanager
+def serving(behaviour: Behaviour) -> Iterator[str]:
+    """Serve chat completions and the list of models to those who have the key."""
+    server = Server(("127.0.0.1", 0), Handler)
+    server.behaviour = behaviour
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def configured(cli: Cli, **urls: str) -> None:
+    """Write a configuration file with servers."""
+    tables = [f'[providers.{name}]\nbase_url = "{url}"\nkey_env = "THE_KEY"\n' for name, url in urls.items()]
+    (cli.folder / "servers.toml").write_text("".join(tables), encoding="utf-8")
+
+
+def test_the_models_of_a_server(cli: Cli) -> None:
+    """Its models are listed, with what the catalog knows of them; a provider that does not answer is an error."""
+    with serving(Behaviour()) as url:
+        configured(cli, mine=url)
+        ended = cli.run("models", "--live", "--config", "servers.toml", env={"THE_KEY": KEY})
+        assert ended.code == 0
+        rows = [line.split("\t")[:3] for line in ended.out.splitlines()]
+        assert rows == [["small-1", "mine", "no"], ["large-1", "mine", "no"], ["gpt-5.4", "mine", "yes"]]
+        ended = cli.run("models", "--live", "--config", "servers.toml", "--output", "json", env={"THE_KEY": "sk-wrong"})
+        (listed,) = ended.data["providers"]
+        assert (ended.code, listed["provider"]) == (1, "mine")
+        assert "refused the key in THE_KEY (401)" in listed["error"]
+        assert "sk-wrong" not in ended.out + ended.err
+    ended = cli.run("models", "--live")
+    assert (ended.code, ended.out) == (1, "")
+    assert "no provider has a key" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "key", "args", "expected"),
+    [
+        (Behaviour(), KEY, [], (None, None)),
+        (Behaviour(lists=False), KEY, ["-m", "mine:large-1"], (None, None)),
+        (Behaviour(lists=False), KEY, [], ("model", "name one with --model")),
+        (Behaviour(), "sk-not-the-key", [], ("key", "refused the key in THE_KEY (401)")),
+        (Behaviour(), KEY, ["-m", "mine:smal-1"], ("model", "it has small-1")),
+        (Behaviour(status=429), KEY, [], ("quota", "answered 429")),
+        (Behaviour(status=402), KEY, [], ("quota", "answered 402")),
+        (Behaviour(status=500), KEY, [], ("answer", "answered 500")),
+        (Behaviour(status=404, lists=False), KEY, ["-m", "mine:large-1"], ("address", "answered 404")),
+        (None, KEY, [], ("address", "cannot be reached")),
+    ],
+)
+def test_the_problem_of_a_server(
+    cli: Cli, behaviour: Behaviour | None, key: str, args: list[str], expected: tuple[str | None, str | None]
+) -> None:
+    """One cheap call tells the setting that is wrong, and the exit code whether anything is."""
+    problem, said = expected
+    with serving(behaviour or Behaviour()) as url:
+        away = url if behaviour is not None else "http://127.0.0.1:9/v1"
+        configured(cli, mine=away)
+        options = ["--config", "servers.toml", "--output", "json", *args]
+        ended = cli.run("doctor", "models", *options, env={"THE_KEY": key})
+        (checked,) = ended.data["providers"]
+        assert (ended.code, checked.get("problem")) == (0 if problem is None else 1, problem)
+        assert said is None or said in checked["message"]
+        assert key not in ended.out + ended.err
+
+
+def test_all_providers_are_checked(cli: Cli) -> None:
+    """Each has a line of its own, also if another one is not there."""
+    with serving(Behaviour()) as url:
+        configured(cli, mine=url, away="http://127.0.0.1:9/v1")
+        ended = cli.run("doctor", "models", "--config", "servers.toml", "-m", "mine:gpt-5.4", env={"THE_KEY": KEY})
+        lines = [line.split("\t") for line in ended.out.splitlines()]
+        assert [line[:3] for line in lines] == [["mine", "gpt-5.4", "ok"], ["away", "", "address"]]
+        assert ended.code == 1
+        ended = cli.run("doctor", "models", "--config", "servers.toml", "-p", "mine", env={"THE_KEY": KEY})
+        assert (ended.code, ended.out.count("\n")) == (0, 1)
