@@ -35,7 +35,8 @@ CALLS: Final = (
     ToolUseBlock("c2", "send_message", {"to": "bob", "body": "hello"}),
     ToolUseBlock("c3", "send_request", {"to": "bob", "intent": "count"}),
 )
-STRIDE: Final = 3
+STRIDE: Final = 5
+"""The suite takes one step in so many, other ones for each way to end a turn; the long tests take all of them."""
 
 
 @tool(category="shell")
@@ -134,14 +135,15 @@ class Scene:
             assert (await service.start_turn(fork.state.session_id, "again")).text == "ok"
 
 
-@pytest.mark.parametrize("how", ["interrupt", "leave"])
-async def test_at_every_step(tmp_path: Path, how: str) -> None:
+@pytest.mark.parametrize("stride", [STRIDE, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(("how", "first"), [("interrupt", 1), ("leave", 3)])
+async def test_at_every_step(tmp_path: Path, how: str, first: int, stride: int) -> None:
     """It ends soon, each turn has one end, the transcript is one that providers take, and the next turn works."""
     whole = Scene(how, Steps(0))
     await whole.play(tmp_path / "whole")
     assert {each.error for each in whole.asked.values()} == {None}
     assert whole.steps.count > 50
-    for at in range(1, whole.steps.count, STRIDE):
+    for at in range(min(first, stride), whole.steps.count, stride):
         try:
             await Scene(how, Steps(at)).play(tmp_path / str(at))
         except Exception as exc:

@@ -274,7 +274,7 @@ class World(Trouble):
             assert found + left == 1, f"{said.text} was acknowledged and is lost"
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=settings().max_examples // 2)
 @given(script=st.lists(WORDS | WORDS | MOVES, max_size=12), limits=CONFIGS)
 async def test_what_is_said_happens_once(script: list[Step], limits: Limits) -> None:
     """Each input is taken by one turn, waits, or was withdrawn; each sender is answered; the queue keeps its order."""
