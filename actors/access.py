@@ -18,6 +18,10 @@ class Bound(Protocol):
         """The principal of all calls."""
         ...
 
+    def note_denied(self, method: str, value: Any) -> None:
+        """Add a call without its scope to the audit, if calls of that method are audited."""
+        ...
+
 
 class Guarded(Bound, Protocol):
     """A service of one principal that finds only the sessions of its tenant."""
@@ -53,6 +57,7 @@ def scoped(method: Callable[[B, V], Coroutine[Any, Any, R]]) -> Callable[[B, V],
     @wraps(method)
     def call(self: B, value: V) -> Coroutine[Any, Any, R]:
         if scope is not None and scope not in self.principal.scopes:
+            self.note_denied(method.__name__, value)
             return _denied(scope)
         return method(self, value)
 
@@ -70,6 +75,7 @@ def guarded(method: Callable[[G, O], Coroutine[Any, Any, R]]) -> Callable[[G, O]
     @wraps(method)
     def call(self: G, value: O) -> Coroutine[Any, Any, R]:
         if scope is not None and scope not in self.principal.scopes:
+            self.note_denied(method.__name__, value)
             return _denied(scope)
         if self.has_live(value.session_id):
             return method(self, value)

@@ -5,15 +5,16 @@ from typing import Final
 
 from warren.actors.memory import Memory
 from warren.actors.storage import Storage
+from warren.audit import AuditEntry
 from warren.errors import WarrenError
 from warren.storage import Delete, Erased
 
 logger: Final = logging.getLogger("warren.erasing")
 
 
-async def erase(session_id: str, storage: Storage, memory: Memory) -> None:
+async def erase(session_id: str, storage: Storage, memory: Memory, audit: AuditEntry) -> None:
     """Delete a session from the store and from the memory. Raises SessionNotFoundError, and as `forget_deleted`."""
-    await storage.write(Delete(session_id))
+    await storage.write(Delete(session_id, audit))
     await forget_deleted(session_id, storage, memory)
 
 

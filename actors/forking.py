@@ -21,7 +21,9 @@ async def fork(supervisor: Supervisor, wanted: ForkRequest, principal: Principal
     by = limiter.tenancy.of(principal)
     await limiter.look(by, FOR_SESSION)
     supervisor.scheduler.check_session(by)
-    operation = Fork(new_session_id(), utc_now(), wanted, principal.name)
+    session_id = new_session_id()
+    entry = supervisor.shared.auditor.entry(principal, "fork", session_id, of=wanted.session_id)
+    operation = Fork(session_id, utc_now(), wanted, principal.name, entry)
     try:
         limiter.tenancy.creates(by)
         with limiter.tenancy.creating(by):

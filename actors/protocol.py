@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import attrs
 
 from warren.attachments import Attachment
+from warren.audit import AuditEntry
 from warren.categories import Decision
 from warren.inputs import Numbered
 from warren.mailbox import Message
@@ -105,10 +106,12 @@ class Retire(Message[None]):
     Attributes:
         how: `archive` waits for the end of the running turn, `delete` and `stop` interrupt it. `archive` and `delete`
             change the store first; if the store refuses, the session lives on.
+        audit: the entry of the audit for the change of the store.
     """
 
     urgent: ClassVar[bool] = True
     how: Literal["stop", "archive", "delete"]
+    audit: AuditEntry | None = None
 
 
 @frozen

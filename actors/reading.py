@@ -2,13 +2,13 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 import trio
 
 from warren import codec
-from warren.actors.access import check_scope, guarded, scoped
+from warren.actors.access import check_right, check_scope, guarded, scoped
 from warren.actors.eventlog import LogReader
 from warren.actors.history import INTERVAL, LoadHistory
 from warren.actors.measuring import metrics_of
@@ -20,7 +20,8 @@ from warren.actors.session.comms import Comms
 from warren.actors.session.inboxes import Inboxes
 from warren.actors.supervisor.supervisor import Supervisor
 from warren.actors.watching import Watch
-from warren.categories import CATEGORIES
+from warren.audit import Action, AuditEntry, AuditPage, AuditRequest
+from warren.categories import CATEGORIES, Answer
 from warren.errors import SessionNotFoundError
 from warren.events import RunFailed
 from warren.fields import FieldValueError
@@ -30,7 +31,7 @@ from warren.keywords import keywords_of, made
 from warren.memory import MemoryHit
 from warren.metrics import History, Metrics
 from warren.peers import PeerInfo
-from warren.principals import LOCAL, Principal
+from warren.principals import LOCAL, Principal, Scope
 from warren.records import SessionRecord, within
 from warren.requests import HistoryRequest, ListRequest, SearchRequest, SessionRef, SubscribeRequest, WatchRequest
 from warren.service import Capabilities, EventReader, Health
@@ -64,6 +65,25 @@ class _Nobody:
 
 
 _NOBODY: Final = _Nobody()
+
+ACROSS: Final[Scope] = "tenant:admin"
+"""The scope of reads of other tenants' data."""
+SHOWN: Final = 100
+"""Characters of the session's id in a refused call that the audit has."""
+AUDITED: Final[Mapping[str, Action]] = {
+    "create_session": "create",
+    "fork": "fork",
+    "archive": "archive",
+    "delete": "delete",
+    "interrupt": "interrupt",
+    "audit": "read",
+}
+"""The actions of methods whose refusals are entries of the audit, besides `approve_tool`."""
+
+
+def action_of(decision: Answer) -> Action:
+    """Return the action of a decision about a tool call."""
+    return "approve" if decision == "allow" else "deny"
 
 
 @define(eq=False)
@@ -281,6 +301,39 @@ class Reads:
     async def peers(self, session: SessionRef) -> tuple[PeerInfo, ...]:
         """See SessionService."""
         return tuple(await self._comms.peers(await self._record(session.session_id)))
+
+    # -- the audit
+
+    @keywords_of(AuditRequest)
+    @scoped
+    async def audit(self, wanted: AuditRequest) -> AuditPage:
+        """See SessionService."""
+        self._supervisor.check_open()
+        shared = self._supervisor.shared
+        if wanted.all_tenants:
+            if ACROSS not in self.principal.scopes:
+                self.note_denied("audit", wanted)
+            check_right(self.principal, ACROSS)
+            self._note("read", tenant="*")
+        await shared.auditor.settle()
+        store = await shared.storage.reader()
+        return await (store if wanted.all_tenants else store.of(self.principal.tenant)).audit(wanted)
+
+    def note(self, entry: AuditEntry) -> None:
+        """See RuntimeService."""
+        self._supervisor.shared.auditor.note(entry)
+
+    def note_denied(self, method: str, value: Any) -> None:
+        """See Bound."""
+        action = action_of(value.decision) if method == "approve_tool" else AUDITED.get(method)
+        if action is not None:
+            session_id: str | None = getattr(value, "session_id", None)
+            shown = None if session_id is None else session_id[:SHOWN]  # as the caller has written it
+            entry = self._supervisor.shared.auditor.entry(self.principal, action, shown)
+            self.note(attrs.evolve(entry, outcome="refused"))
+
+    def _note(self, action: Action, session_id: str | None = None, **details: str) -> None:
+        self.note(self._supervisor.shared.auditor.entry(self.principal, action, session_id, **details))
 
     def capabilities(self) -> Capabilities:
         """See SessionService."""

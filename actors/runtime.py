@@ -7,6 +7,7 @@ from typing import Final
 
 import trio
 
+from warren.actors.audit import auditing
 from warren.actors.erasing import finish_erasing
 from warren.actors.history import LoadHistory
 from warren.actors.memory import Memory, OpenMemory, remembering
@@ -89,6 +90,7 @@ async def open_runtime(
         if open_store is not None:
             stored = await stack.enter_async_context(storing(open_store, Restarts(config.intensity), config.node))
         storage: Storage = stored or _in_memory(config)
+        auditor = await stack.enter_async_context(auditing(storage))
         if open_memory is not None:
             try:
                 memory = await stack.enter_async_context(remembering(open_memory, Restarts(config.intensity), storage))
@@ -101,8 +103,8 @@ async def open_runtime(
             projector = await stack.enter_async_context(projecting(open_projection))
         threads = trio.CapacityLimiter(config.limits.tool_threads)
         by_name = {tool.spec.name: tool for tool in tools}
-        runtime = (config, providers, by_name, storage, memory, threads, dynamic_tools, mcp_health, notes or {})
-        shared = Shared(*runtime, tracer=tracer)
+        runtime = (config, providers, by_name, storage, auditor, memory, threads, dynamic_tools, mcp_health)
+        shared = Shared(*runtime, notes or {}, tracer=tracer)
         yield await stack.enter_async_context(_sessions(shared, projector))
 
 

@@ -15,7 +15,7 @@ from warren.actors.eventlog import utc_now
 from warren.actors.limiter import FOR_SESSION, FOR_TURN
 from warren.actors.listening import Telling, beginning
 from warren.actors.protocol import Compact, Decide, Interrupt, Loaded, Retire, StartTurn
-from warren.actors.reading import Reads
+from warren.actors.reading import Reads, action_of
 from warren.actors.schemas import check_options
 from warren.actors.session.actor import SessionActor
 from warren.actors.session.ending import result_of
@@ -100,9 +100,9 @@ class Service(Reads):
         _check_compactor(call.compactor, asked.compaction or config.compaction)
         if (asked.compaction is not None or call.compactor is not None) and config.compaction is None:
             raise _no_compaction()
-        now = utc_now()
+        now, session_id = utc_now(), new_session_id()
         record = SessionRecord(
-            session_id=new_session_id(),
+            session_id=session_id,
             created_at=now,
             updated_at=now,
             model=asked.model or config.model,
@@ -120,6 +120,7 @@ class Service(Reads):
         turn = None if call.prompt is None else StartTurn(call.prompt, tools=turn_tools, caller=caller())
         blobs = await attaching.prepared(call.attachments, config.limits.max_attachment, _has_none)
         instructions = call.system_prompt or config.system_prompt
+        entry = shared.auditor.entry(self.principal, "create", session_id)
 
         async def create(creation: Creation | None = None) -> SessionActor:
             candidates = candidates_for(NO_OPTIONS, record, shared)
@@ -133,7 +134,8 @@ class Service(Reads):
             if turn is not None:
                 self._supervisor.scheduler.check_turn(by, None, trio.current_time())
             first = instructions_of(instructions, record, shared, self._comms, session_tools)
-            return self._supervisor.spawn(record, first, HostObjects(session_tools, call.compactor), creation, by)
+            objects = HostObjects(session_tools, call.compactor)
+            return self._supervisor.spawn(record, first, objects, creation, entry, by=by)
 
         if call.idempotency_key is not None:
             compared = given(SessionRequest, call) | {
@@ -248,6 +250,7 @@ class Service(Reads):
         """See SessionService."""
         actor = await self._running(request.session_id)
         await actor.mailbox.ask(Decide(request.call_id, Decision(request.decision == "allow", request.reason)))
+        self._note(action_of(request.decision), request.session_id, call=request.call_id)
 
     @keywords_of(SessionRef)
     @guarded
@@ -256,7 +259,9 @@ class Service(Reads):
         actor = await self._running(session.session_id)
         grace = self._supervisor.shared.config.limits.interrupt_grace
         with trio.move_on_after(grace):
-            return await actor.mailbox.ask(Interrupt())
+            await actor.mailbox.ask(Interrupt())
+            return self._note("interrupt", session.session_id)
+        self._note("interrupt", session.session_id)  # the turn will end by it
         raise AgentError(
             f"the turn has not ended within {grace:g} s; it will",
             session_id=session.session_id,
@@ -321,7 +326,8 @@ class Service(Reads):
     @guarded
     async def archive(self, session: SessionRef) -> None:
         """See SessionService."""
-        await self._supervisor.revive(session.session_id).mailbox.ask(Retire("archive"))
+        entry = self._supervisor.shared.auditor.entry(self.principal, "archive", session.session_id)
+        await self._supervisor.revive(session.session_id).mailbox.ask(Retire("archive", entry))
         self._supervisor.shared.limiter.tenancy.retired(self.principal.tenant)
 
     @keywords_of(SessionRef)
@@ -329,14 +335,15 @@ class Service(Reads):
     async def delete(self, session: SessionRef) -> None:
         """See SessionService."""
         session_id = session.session_id
-        storage = self._supervisor.shared.storage
+        shared = self._supervisor.shared
+        entry = shared.auditor.entry(self.principal, "delete", session_id)
         try:
-            await self._supervisor.revive(session_id).mailbox.ask(Retire("delete"))
+            await self._supervisor.revive(session_id).mailbox.ask(Retire("delete", entry))
         except (SessionNotFoundError, StoreError):
             if self._supervisor.find(session_id) is not None:
                 raise  # its actor lives, and must not be robbed of its rows
             # Deleted before, which is fine, or damaged so that no actor can load it.
-            await erase(session_id, storage, self._supervisor.shared.memory)
+            await erase(session_id, shared.storage, shared.memory, entry)
             self._supervisor.watchers.gone(session_id, self.principal.tenant)
         self._supervisor.shared.limiter.tenancy.retired(self.principal.tenant)
 

@@ -6,6 +6,7 @@ from typing import Final, Literal
 import attrs
 import trio
 
+from warren.actors.audit import Auditor
 from warren.actors.counters import Counters
 from warren.actors.limiter import Limiter
 from warren.actors.memory import Memory
@@ -54,6 +55,7 @@ class Shared:
         providers: resolves the names of models.
         tools: the runtime's tools, by name.
         storage: the store of the sessions.
+        auditor: adds entries to the audit.
         memory: the memory of the sessions; `NoMemory` without the memory-store capability.
         dynamic_tools: returns the tools of MCP servers at this moment, by name: those for all sessions, and those of
             the session whose id it gets. It gets the names that are taken and returns none of them.
@@ -70,6 +72,7 @@ class Shared:
     providers: Providers
     tools: Mapping[str, Tool]
     storage: Storage
+    auditor: Auditor
     memory: Memory
     tool_threads: trio.CapacityLimiter
     dynamic_tools: DynamicTools | None = None

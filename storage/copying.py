@@ -14,6 +14,7 @@ import trio
 from warren import codec
 from warren.errors import StoreError
 from warren.memory import Progress
+from warren.storage import auditing
 from warren.storage.ledger import COLUMNS as COLUMNS_OF_LEDGER
 from warren.storage.ledger import KEY
 from warren.storage.rows import COLUMNS, COMPACTION
@@ -60,6 +61,7 @@ TABLES: Final = (
     _table("usage", f"{KEY}, {COLUMNS_OF_LEDGER}", "model"),
     _table("blobs", "key, tenant, sha256, body", "body"),
     _table("attachments", "session, blob, media_type, name", "media_type"),
+    _table("audit", f"number, {auditing.COLUMNS}", "details"),
 )
 
 # The texts of a memory; `terms` are hexadecimal. All else that searches need is made of them, the

@@ -12,6 +12,7 @@ from typing import Final, Generic, TypeVar
 import attrs
 
 from warren.attachments import Blob
+from warren.audit import AuditEntry
 from warren.creation import Creation
 from warren.inputs import Input, Numbered
 from warren.journal import LogItem
@@ -89,6 +90,7 @@ class Commit(Operation[None]):
         creation: the key under which the session is created; on its first commit only.
         charges: entries for the ledger that are stored with it, in the hour of the record's `updated_at`.
         hurried: whether the lock of another process is waited for a moment only: the caller has waited for it before.
+        audit: the entry of the audit for the creation of the session; on its first commit only.
     """
 
     record: SessionRecord
@@ -100,6 +102,7 @@ class Commit(Operation[None]):
     creation: Creation | None = None
     charges: tuple[Charge, ...] = ()
     hurried: bool = False
+    audit: AuditEntry | None = None
 
     @property
     def session_id(self) -> str:
@@ -157,9 +160,14 @@ class Archive(Operation[None]):
     """Retire a session. Idempotent; fails with SessionNotFoundError if there is none.
 
     Fails with StoreError(cause="leased") if another process has the session.
+
+    Attributes:
+        session_id: the session.
+        audit: the entry of the audit, which is added if the session was not retired before.
     """
 
     session_id: str
+    audit: AuditEntry | None = None
 
 
 @frozen
@@ -202,9 +210,14 @@ class Delete(Operation[None]):
     Copies kept elsewhere, as in the semantic memory, are due to be erased until `Erased` says that they were. Deleting
     a session again does nothing. Fails with SessionNotFoundError for an id that was never here, with
     StoreError(cause="leased") if another process has the session.
+
+    Attributes:
+        session_id: the session.
+        audit: the entry of the audit, which is added if the session was not deleted before.
     """
 
     session_id: str
+    audit: AuditEntry | None = None
 
 
 @frozen
@@ -225,12 +238,14 @@ class Fork(Operation[SessionRecord]):
         now: time of its creation (UTC).
         wanted: the original, and the fork's own values.
         owner: the name of the principal that makes it. The tenant is that of the original.
+        audit: the entry of the audit.
     """
 
     session_id: str
     now: datetime
     wanted: ForkRequest
     owner: str = LOCAL.name
+    audit: AuditEntry | None = None
 
 
 @frozen
@@ -287,3 +302,15 @@ class DeclineHandover(Operation[None]):
     """Refuse to hand a session over: it is at work."""
 
     session_id: str
+
+
+@frozen
+class Audit(Operation[None]):
+    """Add entries to the audit about something that is no change of the store."""
+
+    entries: tuple[AuditEntry, ...]
+
+    @property
+    def session_id(self) -> str:
+        """No session: the entries may be about several."""
+        return ""

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from warren.attachments import Attachment
+from warren.audit import AuditPage, AuditRequest
 from warren.creation import Created
 from warren.errors import WarrenError
 from warren.inputs import Numbered
@@ -187,6 +188,10 @@ class Store(Protocol):
         """Return whether a session that was asked for is free now; None as long as there is no answer."""
         ...
 
+    async def audit(self, wanted: AuditRequest) -> AuditPage:
+        """Return a part of the audit of all tenants, and of none; the tenant of the request does not matter here."""
+        ...
+
 
 class TenantReads(Protocol):
     """The reads of a store for the callers of one tenant: a session of another tenant is as one that is not here.
@@ -279,4 +284,8 @@ class TenantReads(Protocol):
 
         It reads a row for each hour, model and process, by the primary key.
         """
+        ...
+
+    async def audit(self, wanted: AuditRequest) -> AuditPage:
+        """Return a part of the audit of the tenant; that of the request does not matter here."""
         ...

@@ -618,16 +618,18 @@ class SessionActor:
 
     async def _retire(self) -> Result:
         """Archive or delete the session in the store, if the retirers ask for it."""
-        asked = {mail.message.how for mail in self._machine.retirers if isinstance(mail.message, Retire)}
+        retirers = [mail.message for mail in self._machine.retirers if isinstance(mail.message, Retire)]
+        # The first of several that ask for the same is the one that the audit names.
+        asked = {each.how: each.audit for each in reversed(retirers)}
         storage, session_id = self.shared.storage, self.session_id
-        if asked != {"stop"}:
+        if asked.keys() != {"stop"}:
             # If another process has the session, the store refuses.
             await self._load(Need.LEASE_ASKED_FOR)
             try:
                 if "delete" in asked:
-                    await storage.write(Delete(session_id))
+                    await storage.write(Delete(session_id, asked["delete"]))
                 else:
-                    await storage.write(Archive(session_id))
+                    await storage.write(Archive(session_id, asked["archive"]))
             except WarrenError as exc:
                 return partial(self._apply_retired, Signal.RETIRE_FAILED, asked, exc)
         await self.conversation.store_pending()

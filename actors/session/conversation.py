@@ -12,6 +12,7 @@ from warren.actors.session.ending import Ending
 from warren.actors.session.inbox import Inbox
 from warren.actors.storage import Storage
 from warren.actors.turn.compaction import prefix_of
+from warren.audit import AuditEntry
 from warren.creation import Creation
 from warren.errors import AgentError, LeasedError, StoreError, WarrenError
 from warren.events import Envelope, RunFailed
@@ -117,8 +118,14 @@ class Conversation:
 
     # -- loading
 
-    async def create(self, record: SessionRecord, system_prompt: str | None, creation: Creation | None) -> None:
-        """Store a new session, together with the key that it is created under, and hold its lease.
+    async def create(
+        self,
+        record: SessionRecord,
+        system_prompt: str | None,
+        creation: Creation | None,
+        audit: AuditEntry | None,
+    ) -> None:
+        """Store a new session with the key that it is created under and its entry in the audit; hold its lease.
 
         Raises:
             StoreError: if the store refuses; it names no session, as there is none.
@@ -128,7 +135,7 @@ class Conversation:
             self._context.append(SystemMessage(system_prompt))
         record = record.changed(message_count=self._context.end)
         try:
-            await self._write(record, 0, creation=creation)
+            await self._write(record, 0, creation=creation, audit=audit)
         except WarrenError as exc:
             exc.session_id = None
             raise
@@ -333,6 +340,7 @@ class Conversation:
         ending: Ending | None = None,
         creation: Creation | None = None,
         turns: tuple[Charge, ...] = (),
+        audit: AuditEntry | None = None,
     ) -> None:
         """Commit the record, the messages from position `first` on, the events with a last one, and a new head."""
         bodies = self.context.since(first)
@@ -340,7 +348,8 @@ class Conversation:
         inputs = self.inbox.outcome(ending)
         events = self.log.unstored(last)
         charges = (*self.charges, *turns)
-        await self.storage.write(Commit(record, rows, events, compaction, self._lease(), inputs, creation, charges))
+        commit = Commit(record, rows, events, compaction, self._lease(), inputs, creation, charges, audit=audit)
+        await self.storage.write(commit)
 
     def _lease(self) -> Lease:
         return self.lease or FIRST

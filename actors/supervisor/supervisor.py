@@ -19,6 +19,7 @@ from warren.actors.supervisor.registry import Handle, Registry
 from warren.actors.supervisor.scheduler import Action, Begin, Decline, Evict, Recover, Scheduler, shutting_down
 from warren.actors.tenancy import NOBODY, Accounts
 from warren.actors.watching import Watchers
+from warren.audit import AuditEntry
 from warren.creation import Creation
 from warren.errors import AgentError, SessionNotFoundError, WarrenError
 from warren.fields import encodable
@@ -107,6 +108,8 @@ class Supervisor:
         system_prompt: str | None,
         host_objects: HostObjects,
         creation: Creation | None = None,
+        audit: AuditEntry | None = None,
+        *,
         by: Accounts = NOBODY,
     ) -> SessionActor:
         """Start the actor of a new session; messages to it wait until the session is saved.
@@ -118,7 +121,7 @@ class Supervisor:
 
         async def create(actor: SessionActor) -> None:
             with tenancy.creating(by):
-                await actor.conversation.create(record, system_prompt, creation)
+                await actor.conversation.create(record, system_prompt, creation, audit)
 
         handle = self.registry.handle(record.session_id)
         handle.host_objects = host_objects

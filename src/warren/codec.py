@@ -21,6 +21,7 @@ import msgspec
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
 from warren import events, messages, views
+from warren.audit import AuditEntry
 from warren.errors import InvalidParamsError
 from warren.fields import LEFT_OUT, FieldValueError
 from warren.usage import Usage
@@ -55,7 +56,7 @@ ROLES: Final[Mapping[str, type]] = {
 }
 WHOLE: Final[Mapping[type, Collection[str]]] = {
     cls: {field.name for field in attrs.fields(cls) if field.metadata == LEFT_OUT}
-    for cls in (views.TurnResult, views.SessionState, views.HistoryPage, Usage)
+    for cls in (views.TurnResult, views.SessionState, views.HistoryPage, Usage, AuditEntry)
 }
 """Views whose fields callers always get, also at their defaults, except for the fields named here."""
 WIRE_NAMES: Final[Mapping[type, Mapping[str, str]]] = {views.TurnResult: {"steps": "turns"}}

@@ -154,7 +154,7 @@ class TurnOptions(ModelOptions):
 
     model: str | None = attrs.field(default=None, validator=optional(is_text, not_blank), metadata=CAN_CONFLICT)
     provider: str | None = attrs.field(default=None, validator=optional(is_text, not_blank), metadata=CAN_CONFLICT)
-    budget: Budget | None = attrs.field(default=None, validator=InstanceOf(Budget))
+    budget: Budget | None = attrs.field(default=None, validator=InstanceOf(Budget), metadata=CAN_CONFLICT)
     overrides: Switches | None = attrs.field(default=None, validator=InstanceOf(Switches), metadata=CAN_CONFLICT)
     approvals: Gates | None = attrs.field(default=None, validator=InstanceOf(Gates))
     output_schema: Mapping[str, Any] | None = attrs.field(default=None, validator=is_object)

@@ -14,9 +14,9 @@ Scope = Literal["session:read", "session:write", "session:admin", "memory:read",
 """A right of a principal. No scope includes another one.
 
 `session:read` reads sessions and follows their events. `session:write` creates, forks and labels sessions, runs turns,
-and decides about waiting tool calls. `session:admin` archives and deletes. `memory:read` searches the memory.
-`metrics:read` reads health in detail and figures. `tenant:admin` works in the tenants of others. `node` is another node
-of the cluster.
+and decides about waiting tool calls. `session:admin` archives and deletes, and reads the audit. `memory:read` searches
+the memory. `metrics:read` reads health in detail and figures. `tenant:admin` works in the tenants of others. `node` is
+another node of the cluster.
 """
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 OWN_SCOPES: Final[frozenset[Scope]] = frozenset(SCOPES) - {"tenant:admin", "node"}
@@ -85,6 +85,7 @@ SCOPE_OF: Final[Mapping[str, Scope | None]] = {
     "label": "session:write",
     "archive": "session:admin",
     "delete": "session:admin",
+    "audit": "session:admin",
     "capabilities": None,
     "health": METRICS,
     "metrics": METRICS,

@@ -2,7 +2,7 @@
 
 The keywords of `SessionService` and the parameters of JSON-RPC, REST and MCP are the fields of these classes, so that
 every way in refuses the same values by the same names. `SessionRequest` and `TurnRequest` are in `warren.options`,
-`PeerMessage` is in `warren.peers`.
+`PeerMessage` is in `warren.peers`, `AuditRequest` in `warren.audit`.
 """
 
 from collections.abc import Mapping

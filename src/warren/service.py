@@ -6,6 +6,7 @@ from typing import Any, Literal, Protocol, Self
 
 import attrs
 
+from warren.audit import AuditEntry, AuditPage, AuditRequest
 from warren.compaction.policy import Compactor, NewCompactor
 from warren.events import Envelope, Event
 from warren.fields import FieldValueError
@@ -501,6 +502,22 @@ class SessionService(Protocol):
         """
         ...
 
+    @keywords_of(AuditRequest)
+    async def audit(self, wanted: AuditRequest) -> AuditPage:
+        """Return entries of the audit, oldest first.
+
+        The entries are those of the principal's tenant. With the scope `tenant:admin` they may be those of all, and
+        that read is an entry itself. Without a store there are the newest 10,000 entries of this process.
+
+        Trap: the order is that of the times at which something was asked for. With several nodes an entry may come
+        seconds later between others: who follows the audit goes back some seconds each time, and knows entries by their
+        numbers, as `warren audit --follow` does.
+
+        Raises:
+            StoreError: if the store cannot be read.
+        """
+        ...
+
     def capabilities(self) -> Capabilities:
         """Return the optional capabilities that are on."""
         ...
@@ -537,6 +554,13 @@ class RuntimeService(SessionService, Protocol):
         later call. Subscriptions end. Leaving the runtime does the same: call `stop` before it if your own clients must
         read those errors. It takes at most the configured drain time, unless a provider or a tool shields itself from
         cancellation. Stopping again does nothing. Trap: stopping cannot be undone.
+        """
+        ...
+
+    def note(self, entry: AuditEntry) -> None:
+        """Add an entry to the audit, for a surface that has refused a client. Never waits.
+
+        Of many refusals within a minute the first ones are entries; the others are counted in one entry at its end.
         """
         ...
 

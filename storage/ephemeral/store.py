@@ -4,6 +4,7 @@ import math
 import os
 import secrets
 import sys
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Final, TypeVar
@@ -12,6 +13,7 @@ import attrs
 import trio
 
 from warren.attachments import Blob
+from warren.audit import AuditEntry, AuditPage, AuditRequest
 from warren.creation import Created
 from warren.errors import StoreError, WarrenError
 from warren.forking import forked, relabelled
@@ -21,12 +23,13 @@ from warren.messages import ContextMessage, UserMessage
 from warren.nodes import Announcement, Node
 from warren.records import MessageRow, SessionRecord
 from warren.storage.ephemeral.sessions import EphemeralSession
-from warren.storage.ephemeral.tenant import EphemeralTenant, rows_of, sums_by
+from warren.storage.ephemeral.tenant import EphemeralTenant, entries_of, rows_of, sums_by
 from warren.storage.ledger import Key, sums_of
 from warren.storage.membership import SECRET_BYTES, node_of, now, status_text
 from warren.storage.operations import (
     Archive,
     Attach,
+    Audit,
     Claim,
     Claimed,
     Commit,
@@ -52,6 +55,8 @@ R = TypeVar("R")
 ENDED: Final = 1_000
 """Sessions of which it is remembered that they have ended, with the keys that created them."""
 KEEP_EVENTS: Final = 10_000
+KEEP_ENTRIES: Final = 10_000
+"""Entries of the audit that are kept, the newest ones."""
 
 
 @define(eq=False)
@@ -74,6 +79,8 @@ class EphemeralStore:
     )  # for readers that are behind as the session ends
     _ended_rows: int = 0
     _ledger: dict[Key, Figures] = attrs.field(factory=dict)
+    _audit: deque[AuditEntry] = attrs.field(factory=lambda: deque(maxlen=KEEP_ENTRIES))
+    _entries: int = 0
     _last_input: int = 0
     _changes: int = 0
     _closed: bool = False
@@ -211,6 +218,7 @@ class EphemeralStore:
         if creation is not None:
             session.creation = creation.key
             self._created[record.tenant, creation.key] = Created(record.session_id, creation.params)
+        self._add(operation.audit)
         return session
 
     def claim(self, operation: Claim) -> Claimed | None:
@@ -247,6 +255,7 @@ class EphemeralStore:
         if peer is not None:
             self._names.pop((tenant, peer.name), None)
         self._ended[session_id] = tenant, session.creation
+        self._add(operation.audit)
         if isinstance(operation, Archive):
             self._keep_log(session)
         while len(self._ended) > ENDED:
@@ -292,6 +301,7 @@ class EphemeralStore:
         original = self._session(operation.wanted.session_id)
         record = forked(original, operation.wanted, operation.session_id, operation.now, operation.owner)
         self._sessions[record.session_id] = original.cut(record)
+        self._add(operation.audit)
         self._changes += 1
         return record
 
@@ -313,12 +323,22 @@ class EphemeralStore:
     def nothing(self, operation: DeclineHandover | Erased) -> None:
         """Do nothing: no other process asks, and no copy is due to be erased."""
 
+    def note(self, operation: Audit) -> None:
+        """Apply the operation."""
+        for entry in operation.entries:
+            self._add(entry)
+
+    def _add(self, entry: AuditEntry | None) -> None:
+        if entry is not None:
+            self._entries += 1
+            self._audit.append(attrs.evolve(entry, number=self._entries))
+
     # -- reading
 
     def of(self, tenant: str) -> EphemeralTenant:
         """See Store."""
         parts = (self._checkpoint, self._sessions, self._names, self._created, self._ended, self._node, self._ledger)
-        return EphemeralTenant(tenant, *parts)
+        return EphemeralTenant(tenant, *parts, self._audit)
 
     async def load(self, session_id: str) -> StoredSession | None:
         """See Store."""
@@ -398,6 +418,11 @@ class EphemeralStore:
         found = {each: self._sessions[each].record.last_seq for each in watched if each in self._sessions}
         return News((), (), self._last_input, {**found})
 
+    async def audit(self, wanted: AuditRequest) -> AuditPage:
+        """See Store."""
+        await self._checkpoint()
+        return entries_of(self._audit, wanted)
+
     async def handed_over(self, session_id: str) -> bool | None:  # noqa: ARG002 - every session is this process's
         """See Store."""
         await self._checkpoint()
@@ -429,6 +454,7 @@ _APPLIERS: Final[Mapping[type[Operation[Any]], Any]] = {
     Fork: EphemeralStore.fork,
     RequestHandover: EphemeralStore.request,
     DeclineHandover: EphemeralStore.nothing,
+    Audit: EphemeralStore.note,
 }
 
 

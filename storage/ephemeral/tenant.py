@@ -8,6 +8,7 @@ from typing import TypeVar
 import attrs
 
 from warren.attachments import Attachment, Blob
+from warren.audit import AuditEntry, AuditPage, AuditRequest, cursor_of
 from warren.creation import FIRST_PROMPT, Created
 from warren.inputs import Numbered
 from warren.ledger import OF_SESSIONS, By, Figures, figures_of, hour_of, keys_of
@@ -34,6 +35,7 @@ class EphemeralTenant:
     _ended: Mapping[str, tuple[str, str | None]]
     _node: Callable[[], Node]
     _ledger: Mapping[Key, Figures]
+    _audit: Iterable[AuditEntry]
 
     async def has(self, session_id: str) -> bool:
         """See TenantReads."""
@@ -145,6 +147,11 @@ class EphemeralTenant:
             each.tokens for (tenant, at, _), each in self._ledger.items() if tenant == self.tenant and at >= first
         )
 
+    async def audit(self, wanted: AuditRequest) -> AuditPage:
+        """See TenantReads."""
+        await self._checkpoint()
+        return entries_of((each for each in self._audit if each.tenant == self.tenant), wanted)
+
     def _session(self, session_id: str) -> EphemeralSession | None:
         session = self._sessions.get(session_id)
         return session if session is not None and session.record.tenant == self.tenant else None
@@ -178,6 +185,21 @@ def _of_sessions(by: By, records: Iterable[SessionRecord]) -> Iterator[tuple[str
     for record in records:
         figures = figures_of(record.usage, record.turns)
         yield from ((key, figures) for key in keys_of(by, record.session_id, record.labels))
+
+
+def entries_of(entries: Iterable[AuditEntry], wanted: AuditRequest) -> AuditPage:
+    """Return the wanted entries, in the order of their times."""
+    fitting = {
+        (microseconds(each.at), each.number): each
+        for each in entries
+        if (wanted.since is None or each.at >= wanted.since)
+        and (wanted.until is None or each.at < wanted.until)
+        and (wanted.action is None or each.action == wanted.action)
+        and (wanted.session_id is None or each.session_id == wanted.session_id)
+    }
+    behind = (place for place in fitting if wanted.after is None or place > wanted.after)
+    page = heapq.nsmallest(wanted.limit, behind)
+    return AuditPage(tuple(map(fitting.__getitem__, page)), cursor_of(*page[-1]) if page else wanted.cursor)
 
 
 def _newest_first(record: SessionRecord) -> tuple[float, str]:

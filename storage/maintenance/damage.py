@@ -3,6 +3,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +14,8 @@ from warren import codec, journal
 from warren.ids import new_session_id
 from warren.principals import TENANT
 from warren.records import EventRow
+from warren.storage.auditing import COLUMNS as ENTRY
+from warren.storage.auditing import entry_of
 from warren.storage.ledger import COLUMNS as LEDGER
 from warren.storage.ledger import KEY as LEDGER_KEY
 from warren.storage.ledger import figures_in
@@ -36,6 +39,7 @@ from warren.storage.rows import (
     text_in,
     time_in,
 )
+from warren.storage.sqlite.audit import removable
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.operations import NEXT_CHANGE
 from warren.storage.standins import NO_SUMMARY, stand_in
@@ -148,6 +152,7 @@ _TABLES: Final[Mapping[str, _Table]] = {
         raw("name, expires_at, key, status, leaves"), _check_holder, "FROM (SELECT *, NULL AS session FROM holders)"
     ),
     "usage": _Table(raw(f"{LEDGER_KEY}, {LEDGER}"), _check_usage, "FROM (SELECT rowid, *, NULL AS session FROM usage)"),
+    "audit": _Table(raw(f"number, {ENTRY}"), entry_of, "FROM (SELECT *, NULL AS session FROM audit)"),
     "sessions": _Table(
         raw(f"{COLUMNS}, {_OF_SESSION}"),
         _check_session,
@@ -155,7 +160,7 @@ _TABLES: Final[Mapping[str, _Table]] = {
     ),
 }
 """In the order in which they are set aside: a session's row is made anew from its other rows."""
-_ROWIDS: Final = {"inbox": "number", "holders": "key", "sessions": "key"}
+_ROWIDS: Final = {"inbox": "number", "holders": "key", "audit": "number", "sessions": "key"}
 
 
 def scan(db: apsw.Connection) -> Iterator[BadRow]:
@@ -189,8 +194,8 @@ def set_aside(db: apsw.Connection, folder: Path, row: BadRow) -> None:
     """Write a row to the file beside the store, and repair or remove the row; inside a transaction.
 
     A message has a stand-in, an event a marker, a summary a word that it is missing; a session's record is made of its
-    other rows, as far as they tell. An input, a row of the ledger and the entry of a dead process have nothing in their
-    place.
+    other rows, as far as they tell. An input, a row of the ledger, an entry of the audit and that of a dead process
+    have nothing in their place.
 
     Raises OSError and apsw.Error.
     """
@@ -206,7 +211,8 @@ def set_aside(db: apsw.Connection, folder: Path, row: BadRow) -> None:
     elif row.table == "sessions":
         _replace_session(db, row)
     else:
-        db.execute(f"DELETE FROM {row.table} WHERE {where}")
+        with removable(db) if row.table == "audit" else nullcontext():
+            db.execute(f"DELETE FROM {row.table} WHERE {where}")
 
 
 def keep(db: apsw.Connection, folder: Path, table: str, where: str, problem: str) -> int:

@@ -9,9 +9,11 @@ from warren.creation import FIRST_PROMPT
 from warren.errors import WarrenError
 from warren.journal import row_of
 from warren.ledger import COUNTS
+from warren.storage.auditing import COLUMNS as ENTRY
 from warren.storage.ledger import COLUMNS as COLUMNS_OF_LEDGER
 from warren.storage.ledger import KEY, sums_of, values_of
 from warren.storage.operations import MAX_OUTCOMES, Commit
+from warren.storage.postgres import audit
 from warren.storage.postgres.driver import Connection, Value, array, escaped, unescaped
 from warren.storage.postgres.lease import rival
 from warren.storage.refusals import key_used, name_taken, not_found, taken_over
@@ -37,13 +39,13 @@ _ADDED: Final = (*COUNTS, "priced")
 def _numbered() -> list[str]:
     """Return the arguments of `unnest` for each table of values; the first three parameters are the writer's."""
     number, arguments = 4, []
-    for table in _TABLES:
+    for table in (*_TABLES, audit.TYPES):
         arguments.append(", ".join(f"${number + at}::{kind}[]" for at, kind in enumerate(table)))
         number += len(table)
     return arguments
 
 
-_SESSIONS, _MESSAGES, _EVENTS, _MOVES, _CREATIONS, _SETTLEMENTS, _CHARGES = _numbered()
+_SESSIONS, _MESSAGES, _EVENTS, _MOVES, _CREATIONS, _SETTLEMENTS, _CHARGES, _ENTRIES = _numbered()
 # `gate` fences the connection: one that was replaced after a fault writes nothing any more. It keeps its row locked to
 # the end of the transaction, so that the next connection learns for good whether this group is committed.
 # The WHERE of `saved` fences the session: a tombstone, and a session under another lease, are left alone, and then its
@@ -103,6 +105,15 @@ WITH gate AS (
     ON CONFLICT ({KEY}) DO UPDATE SET {", ".join(f"{each} = u.{each} + excluded.{each}" for each in _ADDED)}
 ) SELECT (SELECT count(*) FROM gate), (SELECT array_to_json(array_agg(session_id)) FROM saved)
 """
+# Of a group that creates sessions. All others do without the parameters of it.
+CREATING: Final = STATEMENT.replace(
+    "\n) SELECT (SELECT count(*)",
+    f"""
+), audited AS (
+    INSERT INTO warren.audit ({ENTRY}) SELECT {", ".join(f"given.{each.strip()}" for each in ENTRY.split(","))}
+    FROM unnest({_ENTRIES}) AS given({ENTRY}) JOIN saved ON saved.session_id = given.session_id
+) SELECT (SELECT count(*)""",
+)
 _STATE: Final = f"""
     SELECT state, {rival("s.holder", "$2::int")}, holder IS NOT DISTINCT FROM $2::int AND epoch = $3::int8
     FROM warren.sessions s WHERE session_id = $1
@@ -132,7 +143,9 @@ async def commit_all(db: Connection, writer: tuple[int, int, int], commits: Sequ
 
     Raises SupersededError, and as `Connection.fetch`: then nothing is stored.
     """
-    ((gate, saved),) = await db.fetch(STATEMENT, *writer, *parameters(commits))
+    entries = [audit.values_of(each.audit) for each in commits if each.audit is not None]
+    statement, created = (CREATING, audit.columns(entries)) if entries else (STATEMENT, [])
+    ((gate, saved),) = await db.fetch(statement, *writer, *parameters(commits), *created)
     if not gate:
         raise SupersededError
     return {unescaped(session_id) for session_id in saved or ()}

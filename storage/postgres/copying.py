@@ -32,12 +32,13 @@ _ORDER: Final = {
     "usage": ("tenant", "hour", "model", "holder"),
     "blobs": ("key",),
     "attachments": ("session", "blob"),
+    "audit": ("number",),
     "memory_sessions": ("key",),
     "memory_entries": ("id",),
 }
 _TEXTS: Final = frozenset(
     "session_id model labels title details tenant owner peer body cuts summary outcome params content terms"  # noqa: SIM905 - legible
-    " sha256 media_type name".split()
+    " sha256 media_type name who action node source".split()
 )
 _TEXT_KEYS: Final = frozenset({("inbox", "id"), ("inbox", "key"), ("creations", "key"), ("usage", "priced")})
 # Columns that have another name or another type here, as they are read and as they are written.
@@ -81,6 +82,7 @@ _NUMBERED: Final = (
     ("blobs", "key"),
     ("memory_sessions", "key"),
     ("memory_entries", "id"),
+    ("audit", "number"),
 )
 # Of the connections of Warren, which say so, all but those that copy.
 _CONNECTED: Final = """
@@ -89,7 +91,7 @@ _CONNECTED: Final = """
 """
 _EMPTY: Final = """
     SELECT NOT EXISTS (SELECT FROM warren.sessions) AND NOT EXISTS (SELECT FROM warren.creations)
-        AND NOT EXISTS (SELECT FROM warren.memory_sessions)
+        AND NOT EXISTS (SELECT FROM warren.memory_sessions) AND NOT EXISTS (SELECT FROM warren.audit)
 """
 _MARK: Final = "SELECT copying FROM warren.meta FOR UPDATE"
 

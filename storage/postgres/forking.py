@@ -8,7 +8,7 @@ from warren.forking import forked
 from warren.messages import AssistantMessage, Message
 from warren.records import CompactionEntry, SessionRecord
 from warren.storage.operations import Fork
-from warren.storage.postgres import attachments
+from warren.storage.postgres import attachments, audit
 from warren.storage.postgres.commit import marks_of
 from warren.storage.postgres.driver import Connection, array, escaped
 from warren.storage.postgres.lease import Holder
@@ -75,6 +75,7 @@ async def fork(operation: Fork, db: Connection, _holder: Holder) -> SessionRecor
     await attachments.share(db, session, new)
     if original.newest_move is not None:
         await db.fetch(_COPY_COMPACTIONS, new, session, count, original.newest_move)
+    await audit.add(db, (operation.audit,))
     return record
 
 

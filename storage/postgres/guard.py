@@ -29,6 +29,7 @@ TABLES: Final = (
     "memory_sessions",
     "memory_entries",
     "usage",
+    "audit",
 )
 """Tables that callers read; each has a policy."""
 ABSENT: Final = """\

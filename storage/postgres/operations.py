@@ -15,6 +15,7 @@ from warren.records import SessionRecord
 from warren.storage.operations import (
     Archive,
     Attach,
+    Audit,
     Claim,
     Claimed,
     DeclineHandover,
@@ -31,7 +32,7 @@ from warren.storage.operations import (
     Release,
     RequestHandover,
 )
-from warren.storage.postgres import attachments, forking, inbox
+from warren.storage.postgres import attachments, audit, forking, inbox
 from warren.storage.postgres.commit import marks_of
 from warren.storage.postgres.driver import Connection, array, escaped
 from warren.storage.postgres.inbox import LAST, owner_of
@@ -129,6 +130,7 @@ async def archive(operation: Archive, db: Connection, holder: Holder) -> None:
         raise not_found(operation.session_id)
     if state != ARCHIVED:
         await db.fetch(_ARCHIVE, session, holder.key)
+        await audit.add(db, (operation.audit,))
 
 
 async def label(operation: Label, db: Connection, holder: Holder) -> Labelled:
@@ -152,6 +154,7 @@ async def delete(operation: Delete, db: Connection, holder: Holder) -> None:
     if state != DELETED:
         await attachments.drop(db, session)
         await db.fetch(_BURY, session, escaped(operation.session_id))
+        await audit.add(db, (operation.audit,))
 
 
 async def erased(operation: Erased, db: Connection, _holder: Holder) -> None:
@@ -196,6 +199,7 @@ APPLIERS: Final[dict[type[Operation[Any]], Applier]] = {
     Fork: forking.fork,
     RequestHandover: request,
     DeclineHandover: decline,
+    Audit: audit.audit,
 }
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final, Self, TypeVar
 
 from psycopg import errors
 
+from warren.audit import AuditPage, AuditRequest
 from warren.config import PostgresConfig
 from warren.errors import StoreError, WarrenError
 from warren.inputs import Numbered
@@ -15,7 +16,7 @@ from warren.ledger import By, Figures
 from warren.nodes import Announcement, Node
 from warren.records import MessageRow, SessionRecord
 from warren.storage.operations import Operation
-from warren.storage.postgres import ledger, queries
+from warren.storage.postgres import audit, ledger, queries
 from warren.storage.postgres.driver import Connection, LostError
 from warren.storage.postgres.faults import of_opening, translate
 from warren.storage.postgres.guard import Guard
@@ -201,6 +202,10 @@ class PostgresStore:
     async def handed_over(self, session_id: str) -> bool | None:
         """See Store."""
         return await self._read(partial(queries.handed_over, session_id=session_id, me=self.me.key))
+
+    async def audit(self, wanted: AuditRequest) -> AuditPage:
+        """See Store."""
+        return await self._read(partial(audit.page, wanted=wanted))
 
     async def _read(self, query: Callable[[Connection], Awaitable[R]]) -> R:
         if self._closed:

@@ -6,12 +6,13 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from warren.attachments import Attachment
+from warren.audit import AuditPage, AuditRequest
 from warren.creation import Created
 from warren.inputs import Numbered
 from warren.ledger import By, Figures
 from warren.nodes import Node
 from warren.records import SessionRecord
-from warren.storage.postgres import attachments, ledger, queries
+from warren.storage.postgres import attachments, audit, ledger, queries
 from warren.storage.postgres.driver import Connection
 from warren.storage.postgres.guard import Guard, Guarded
 from warren.storage.postgres.inbox import waiting
@@ -117,6 +118,10 @@ class PostgresTenant:
     async def tokens_since(self, hour: datetime) -> int:
         """See TenantReads."""
         return await self._guarded(partial(ledger.tokens_since, tenant=self.tenant, hour=hour))
+
+    async def audit(self, wanted: AuditRequest) -> AuditPage:
+        """See TenantReads."""
+        return await self._guarded(partial(audit.page, wanted=wanted, tenant=self.tenant))
 
     async def _guarded(self, query: Callable[[Connection | Guarded], Awaitable[R]]) -> R:
         """Run a query behind row-level security."""

@@ -9,6 +9,7 @@ import apsw
 from warren.storage.operations import (
     Archive,
     Attach,
+    Audit,
     Claim,
     Commit,
     DeclineHandover,
@@ -22,7 +23,7 @@ from warren.storage.operations import (
     Release,
     RequestHandover,
 )
-from warren.storage.sqlite import attachments, enqueue, forking, handover, operations
+from warren.storage.sqlite import attachments, audit, enqueue, forking, handover, operations
 from warren.storage.sqlite.lease import Holder
 
 R_co = TypeVar("R_co", covariant=True)
@@ -41,6 +42,7 @@ APPLIERS: Final[dict[type[Operation[Any]], Applier]] = {
     Fork: forking.fork,
     RequestHandover: handover.request,
     DeclineHandover: handover.decline,
+    Audit: audit.audit,
 }
 
 

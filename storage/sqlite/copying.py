@@ -34,6 +34,7 @@ _ORDER: Final = {
     "usage": ("rowid",),
     "blobs": ("key",),
     "attachments": ("session", "blob"),
+    "audit": ("number",),
 }
 # Columns that have another name here, as they are read and as they are written.
 _READ: Final = {
@@ -44,6 +45,7 @@ _READ: Final = {
 _WRITTEN: Final = {("sessions", "unreleased"): "holder", ("compactions", "key"): "rowid"}
 # No process ever has the number 0: a session that was not put back has a dead holder here too.
 _VALUE: Final = {("sessions", "unreleased"): "nullif(?{at}, 0) - 1", ("blobs", "body"): "unhex(?{at})"}
+_USED: Final = "SELECT " + " OR ".join(f"EXISTS (SELECT 1 FROM {each})" for each in ("sessions", "creations", "audit"))
 _MEMORY: Final = "memory"
 """The folder of the memory, in the folder of a store."""
 _KINDS: Final = frozenset({int, str, type(None)})
@@ -135,7 +137,7 @@ class WholeFile:
         db = self._db
         with transaction(db):
             if db.pragma("application_id") != _UNFINISHED.application_id:
-                if db.execute("SELECT EXISTS (SELECT 1 FROM sessions) OR EXISTS (SELECT 1 FROM creations)").get:
+                if db.execute(_USED).get:
                     raise not_empty(self.name)
                 if self._remembers():
                     raise StoreError(f"there is a memory in {self.name}", cause="exists", retryable=False)

@@ -22,7 +22,7 @@ from warren.storage.rows import (
     record_to_row,
     row_to_record,
 )
-from warren.storage.sqlite import attachments
+from warren.storage.sqlite import attachments, audit
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.lease import Holder
 from warren.storage.sqlite.operations import NEXT_CHANGE, PLACES
@@ -76,6 +76,7 @@ def fork(operation: Fork, db: apsw.Connection, _holder: Holder) -> SessionRecord
     db.execute(_COPY_MESSAGES, (new, key, count))
     db.execute(_COPY_COMPACTIONS, (new, key, count))
     attachments.share(db, key, new)
+    audit.add(db, (operation.audit,))
     return record
 
 

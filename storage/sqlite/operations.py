@@ -42,7 +42,7 @@ from warren.storage.rows import (
     record_to_row,
     row_to_record,
 )
-from warren.storage.sqlite import attachments
+from warren.storage.sqlite import attachments, audit
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.inbox import damaged, last_number, set_aside, store_outcome, waiting
 from warren.storage.sqlite.lease import Holder
@@ -122,6 +122,8 @@ def commit(operation: Commit, db: apsw.Connection, holder: Holder) -> None:
     if creation is not None:
         db.execute(_ADD_CREATION, (record.tenant, creation.key, key, codec.encode(creation.params).decode()))
     store_outcome(db, key, operation.inputs)
+    if operation.audit is not None:
+        audit.add(db, (operation.audit,))
 
 
 def _refused(session_id: str, db: apsw.Connection, holder: Holder) -> WarrenError:
@@ -173,6 +175,7 @@ def archive(operation: Archive, db: apsw.Connection, holder: Holder) -> None:
         db.execute(_END_LEASE, (key, holder.key))  # fences a holder that counts as dead and wakes up later
         db.execute(_ARCHIVE, (key,))
         db.execute("DELETE FROM inbox WHERE session = ?", (key,))
+        audit.add(db, (operation.audit,))
 
 
 def label(operation: Label, db: apsw.Connection, holder: Holder) -> Labelled:
@@ -199,6 +202,7 @@ def delete(operation: Delete, db: apsw.Connection, holder: Holder) -> None:
     db.execute("DELETE FROM compactions WHERE session = ?", (key,))
     attachments.drop(db, key)
     db.execute("INSERT OR IGNORE INTO erasures VALUES (?)", (operation.session_id,))
+    audit.add(db, (operation.audit,))
 
 
 def erased(operation: Erased, db: apsw.Connection, _holder: Holder) -> None:

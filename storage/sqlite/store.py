@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 import apsw
 import trio
 
+from warren.audit import AuditPage, AuditRequest
 from warren.config import StoreConfig
 from warren.errors import StoreError, WarrenError
 from warren.inputs import Numbered
@@ -20,7 +21,7 @@ from warren.storage.operations import Operation
 from warren.storage.results import Context, Held, News, Replay, Rows, StoredSession
 from warren.storage.rows import corrupt
 from warren.storage.runner import Runner, thread_runner
-from warren.storage.sqlite import ledger, queries
+from warren.storage.sqlite import audit, ledger, queries
 from warren.storage.sqlite.database import answer
 from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE, open_reader, open_writer
 from warren.storage.sqlite.handover import handed_over, news
@@ -190,6 +191,10 @@ class SqliteStore:
     async def handed_over(self, session_id: str) -> bool | None:
         """See Store."""
         return await self._read(partial(handed_over, session_id=session_id, me=self.me.key))
+
+    async def audit(self, wanted: AuditRequest) -> AuditPage:
+        """See Store."""
+        return await self._read(partial(audit.page, wanted=wanted))
 
     async def was_told(self, session_id: str, input_id: str, source: str, beginning: str) -> bool:
         """See Store."""

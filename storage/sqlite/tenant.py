@@ -8,13 +8,14 @@ from typing import Final, Protocol, TypeVar
 import apsw
 
 from warren.attachments import Attachment
+from warren.audit import AuditPage, AuditRequest
 from warren.creation import Created
 from warren.inputs import Numbered
 from warren.ledger import By, Figures
 from warren.nodes import Node
 from warren.records import SessionRecord
 from warren.storage.results import Lost, Rows, StoredPage
-from warren.storage.sqlite import attachments, ledger, queries
+from warren.storage.sqlite import attachments, audit, ledger, queries
 from warren.storage.sqlite.inbox import named, waiting
 from warren.storage.sqlite.lease import Holder
 from warren.values import frozen
@@ -109,6 +110,10 @@ class SqliteTenant:
     async def tokens_since(self, hour: datetime) -> int:
         """See TenantReads."""
         return await self._read(partial(ledger.tokens_since, tenant=self.tenant, hour=hour))
+
+    async def audit(self, wanted: AuditRequest) -> AuditPage:
+        """See TenantReads."""
+        return await self._read(partial(audit.page, wanted=wanted, tenant=self.tenant))
 
     async def _of(self, session_id: str, query: Callable[..., R]) -> R:
         """Run a query about a session, or about an id that nobody has if the session is not the tenant's."""

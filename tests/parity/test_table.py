@@ -55,6 +55,7 @@ def test_every_operation_is_used() -> None:
     assert SURFACES[1].can <= used | {
         OPTIONS,
         COMPACTION_OPTIONS,
+        "audit/list",
         "config/get",
         "health",
         "metrics/get",

@@ -86,12 +86,18 @@ FITS: Final[Mapping[str, frozenset[str]]] = {
         "call_id": "text",
         "decision": "",
         "reason": "text/none",
+        "since": "none",
+        "until": "none",
+        "action": "none",
+        "all_tenants": "flag",
+        "cursor": "none",
     }.items()
 }
 """Of which kinds an argument may be; what is wrong inside of one is wrong too."""
 NULLABLE: Final = {
     ("create_session", "prompt"),
     ("search_memory", "session_id"),
+    ("audit", "session_id"),
 }
 ARGUMENTS: Final = [
     (method, name)

@@ -47,6 +47,7 @@ NAMES: Final = {
     "peer/send": "send_message",
     "peer/list": "peers",
     "memory/search": "search_memory",
+    "audit/list": "audit",
 }
 GOOD: Final[Mapping[str, Any]] = {
     "prompt": "hi",

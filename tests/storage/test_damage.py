@@ -11,8 +11,9 @@ import pytest
 import trio
 
 from tests.storage.damaging import KINDS, STORAGE, columns, put, quick_folder
-from tests.storage.samples import entry, moved, opened, turn, updated, written
+from tests.storage.samples import NOW, entry, moved, opened, turn, updated, written
 from tests.support.runtime import open_runtime, replay
+from warren.audit import AuditEntry
 from warren.config import StoreConfig
 from warren.errors import StoreError, WarrenError
 from warren.events import StreamTruncated
@@ -22,7 +23,7 @@ from warren.storage import Delete, Enqueue, Lease, Release, RequestHandover
 from warren.storage.maintenance.backup import back_up, restore
 from warren.storage.maintenance.damage import FILE
 from warren.storage.maintenance.doctor import examine, fix
-from warren.storage.sqlite import SqliteStore
+from warren.storage.sqlite import SqliteStore, audit
 from warren.storage.sqlite.file import FILE_NAME, VERSION, open_writer
 
 NOT_MADE_UP: Final = {"transcript", "events", "head", "peers", "labels", "tenants"}
@@ -41,6 +42,7 @@ async def sample(path: Path) -> None:
     db = open_writer(StoreConfig(path / "store"))
     db.execute("INSERT INTO holders VALUES (77, 'dead', 1, '{}', 0); UPDATE inbox SET starts = 0")
     db.execute("INSERT INTO cluster VALUES (hex(zeroblob(32)))")
+    audit.add(db, [AuditEntry(at=NOW, action="login", who="", tenant=None, number=number) for number in range(3)])
     db.execute("INSERT INTO creations VALUES ('default', 'k', 1, '{}'); INSERT INTO requests VALUES (1, 77)")
     db.close()
 
@@ -58,7 +60,12 @@ SCHEMA: Final = [STORAGE / f"schema_{version}.sql" for version in range(1, VERSI
 
 def damage(folder: Path, table: str, column: str, value: str) -> bool:
     """Put a value into one row; return whether the file can hold it."""
-    where = {"sessions": "key = 1", "holders": "key = 77", "sqlite_sequence": "name = 'inbox'"}.get(table)
+    where = {
+        "sessions": "key = 1",
+        "holders": "key = 77",
+        "sqlite_sequence": "name = 'inbox'",
+        "audit": "number = 2",
+    }.get(table)
     where = where or ("true" if table in ("erasures", "cluster", "usage") else "session = 1")
     # One row: the middle one, so that there is something behind it.
     order = {
@@ -107,7 +114,9 @@ async def goes_on(folder: Path, shown: tuple[int, ...] = (2,)) -> set[str]:
                 named |= {f"event {seq}" for seq, _ in gaps}
             await outcome(service.start_turn(session_id, "go on"))
             await outcome(service.fork(session_id))
-        return named
+        entries = await service.audit(limit=1000)
+        assert "create" in {each.action for each in entries.entries}
+        return named | {f"entry {each.row}" for each in entries.damaged}
 
 
 COLUMNS: Final = columns(SCHEMA)

@@ -16,6 +16,7 @@ from tests.support.envelopes import NOW, envelope
 from warren.actors.eventlog import EventLog, LogPage
 from warren.actors.listening import Telling
 from warren.actors.watching import Watch, Watchers
+from warren.audit import AuditEntry, AuditPage, AuditRequest
 from warren.categories import Answer
 from warren.errors import (
     AgentError,
@@ -27,6 +28,7 @@ from warren.errors import (
 )
 from warren.events import Envelope, Event, FailureCause, RunCompleted, RunFailed, RunStarted, TextDelta
 from warren.inputs import Input
+from warren.keywords import made
 from warren.memory import MemoryHit
 from warren.metrics import History, Metric, Metrics, Series
 from warren.peers import PeerInfo
@@ -226,6 +228,7 @@ class FakeService(RuntimeService):
         can: the capabilities.
         calls: all calls so far: the method and its arguments.
         watchers: those who watch the list: a test tells them of changes.
+        entries: the entries of the audit that surfaces have made.
         principals: those that a service was asked for, each once a call of `as_`.
         sessions: all sessions, oldest first: s1 to s3 exist from the start, and `create_session` adds n1, n2 and so on.
     """
@@ -239,6 +242,7 @@ class FakeService(RuntimeService):
     compaction: CompactionEntry | Exception | None = ENTRY
     can: Capabilities = attrs.field(factory=lambda: Capabilities(False, False, False))
     calls: list[tuple[str, dict[str, Any]]] = attrs.field(factory=list)
+    entries: list[AuditEntry] = attrs.field(factory=list)
     principals: list[Principal] = attrs.field(factory=list)
     watchers: Watchers = attrs.field(factory=Watchers)
     sessions: dict[str, FakeSession] = attrs.field(factory=lambda: sessions_of("s1", "s2", "s3"))
@@ -471,6 +475,15 @@ class FakeService(RuntimeService):
         if self.hits is None:
             raise MemoryDisabledError("semantic memory is disabled")
         return tuple(self.hits)
+
+    async def audit(self, **wanted: Any) -> AuditPage:
+        made(AuditRequest, **wanted)
+        self.calls.append(("audit", wanted))
+        self._check_running()
+        return AuditPage(tuple(self.entries))
+
+    def note(self, entry: AuditEntry) -> None:
+        self.entries.append(entry)
 
     def capabilities(self) -> Capabilities:
         return self.can

@@ -13,6 +13,7 @@ import attrs
 import httpx
 
 from warren import codec
+from warren.audit import AuditPage, AuditRequest
 from warren.errors import AgentError, InvalidParamsError, WarrenError
 from warren.events import Envelope
 from warren.fields import FieldValueError
@@ -387,6 +388,11 @@ class RemoteService(SessionService):
     async def delete(self, session: SessionRef) -> None:
         """See SessionService."""
         await self._sent("session/delete", session, repeatable=False)
+
+    @keywords_of(AuditRequest)
+    async def audit(self, wanted: AuditRequest) -> AuditPage:
+        """See SessionService."""
+        return await self._ask(AuditPage, "audit/list", wanted, repeatable=True)
 
     def capabilities(self) -> Capabilities:
         """Return the optional capabilities that were on when the client connected."""

@@ -14,6 +14,11 @@ class NodeService(RuntimeService):
     def own(self) -> RuntimeService:
         """The sessions that this node has or may take. A call for a session of another node is refused."""
 
+    @property
+    @abstractmethod
+    def is_first(self) -> bool:
+        """Whether this process acts for all workers of its command; a node that serves alone acts for itself."""
+
     @abstractmethod
     def proof_for(self, token: str) -> str | None:
         """Return the proof that this is the node that a token of another node is meant for; None if it is not."""

@@ -20,6 +20,7 @@ from warren.actors.runtime import Runtime
 from warren.actors.service import Service
 from warren.actors.supervision import supervised_nursery
 from warren.actors.watching import Watch
+from warren.audit import AuditEntry, AuditPage, AuditRequest
 from warren.errors import AgentError, LeasedError, StoreError, WarrenError
 from warren.events import Envelope, SessionMoved
 from warren.inputs import Input
@@ -275,7 +276,20 @@ class _Sessions(RuntimeService):
         """See SessionService."""
         return await of_value(self._local.send_message)(message)
 
+    @keywords_of(AuditRequest)
+    async def audit(self, wanted: AuditRequest) -> AuditPage:
+        """See SessionService."""
+        return await of_value(self._local.audit)(wanted)
+
     # -- the runtime of this process
+
+    def note(self, entry: AuditEntry) -> None:
+        """See RuntimeService."""
+        self._local.note(entry)
+
+    def note_denied(self, method: str, value: Any) -> None:
+        """See Bound."""
+        self._local.note_denied(method, value)
 
     def capabilities(self) -> Capabilities:
         """See SessionService."""
@@ -428,6 +442,12 @@ class ClusterService(_Sessions, NodeService):
     def remote(self, node: Node) -> RemoteService:
         """Return the client of another node, on behalf of the principal."""
         return self._peers.service(node).as_(self.principal)
+
+    @property
+    def is_first(self) -> bool:
+        """See NodeService."""
+        node = self._supervisor.shared.config.node
+        return node is None or node.worker in (None, 1)
 
     def proof_for(self, token: str) -> str | None:
         """See NodeService."""

@@ -10,6 +10,7 @@ import trio
 from starlette.types import ASGIApp
 
 from warren.actors.access import check_scope
+from warren.audit import AuditEntry, calling_from
 from warren.extras import installed
 from warren.health import worst
 from warren.metrics import Metric, Metrics, Series
@@ -94,8 +95,9 @@ async def _serve(
         found = await with_clients(own)
         return found if node is None else await node.metrics_of_group(found)
 
+    proves, notes_tokens = (None, True) if node is None else (node.proof_for, node.is_first)
     async with (
-        open_access(config, None if node is None else node.proof_for) as access,
+        open_access(config, proves, service.note, service.note if notes_tokens else _silent) as access,
         trio.open_nursery() as nursery,
     ):
         host_of = _hosts(Host(service, settings, metrics=whole_metrics), access)
@@ -120,6 +122,10 @@ async def _serve(
         finally:
             server.shut_down()
             scraping.shut_down()
+
+
+def _silent(_entry: AuditEntry) -> None:
+    """Leave an entry to the first worker of the command: each of them reads the file of the tokens."""
 
 
 def _with_connections(metrics: Metrics, connections: Mapping[str, int]) -> Metrics:
@@ -200,6 +206,7 @@ class _WebSockets:
         answer = accept(head, policy, proof)
         if self.own is not None and proof is not None:
             host, login = self.own, None
+            calling_from.set(None)  # its callers are clients of the other node
         else:
             login = await policy.login(authorization, head.values("sec-websocket-protocol"), head.lines(TENANT_HEADER))
             host = self.host_of(login)

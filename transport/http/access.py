@@ -1,7 +1,9 @@
 """Access to one gateway: its tokens, kept up to date while it runs, and the connections that end with their tokens."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -9,10 +11,13 @@ import attrs
 import httpx
 import trio
 
+from warren.actors.eventlog import utc_now
+from warren.audit import Action, AuditEntry, Outcome
 from warren.config import PostgresConfig
 from warren.errors import InvalidParamsError
 from warren.extras import missing
 from warren.health import AccessHealth
+from warren.principals import Principal
 from warren.transport.http.auth import AccessPolicy
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.jwt_config import JwtConfig, is_url
@@ -24,6 +29,8 @@ from warren.transport.http.watched import Stays, WatchedFile
 from warren.values import define
 
 JWT: Final = "$.jwt"
+Note = Callable[[AuditEntry], None]
+"""Adds an entry to the audit; never waits."""
 
 
 @define(eq=False)
@@ -71,20 +78,30 @@ def check_access(config: GatewayConfig) -> None:
 
 @asynccontextmanager
 async def open_access(
-    config: GatewayConfig, proves_node: Callable[[str], str | None] | None = None
+    config: GatewayConfig,
+    proves_node: Callable[[str], str | None] | None = None,
+    note: Note = lambda _entry: None,
+    note_tokens: Note = lambda _entry: None,
 ) -> AsyncIterator[Access]:
     """Open the access rules of a gateway for a body: meanwhile files and keys are read again when they change.
+
+    Args:
+        config: the settings.
+        proves_node: see AccessPolicy.
+        note: gets the entries of the audit about clients that are not let in, and those of operators in other tenants.
+        note_tokens: gets those about tokens that come or go.
 
     Raises InvalidParamsError as `check_access`.
     """
     check_access(config)
     authenticator = Authenticator(None if config.token is None else single(config.token))
     paces = Paces({} if config.runtime is None else config.runtime.tenants)
-    access = Access(AccessPolicy(authenticator, config.origins, config.host, proves_node), Stays(authenticator), paces)
+    policy = AccessPolicy(authenticator, config.origins, config.host, proves_node, partial(_noted, note))
+    access = Access(policy, Stays(authenticator), paces)
     async with AsyncExitStack() as stack, trio.open_nursery() as nursery:
         if config.token_file is not None:
-            _follow_tokens(config.token_file, access, nursery)
-        if config.token_table:
+            _follow_tokens(config.token_file, access, note_tokens, nursery)
+        if config.token_table:  # the database notes its changes
             await _follow_table(_database_of(config), access, nursery)
         if config.jwt is not None:
             await _follow_keys(config.jwt, access, nursery, stack)
@@ -118,12 +135,42 @@ def _tokens_of(path: Path) -> WatchedFile[Mapping[bytes, Login]]:
     return WatchedFile(path, read_logins, ROOT)
 
 
-def _follow_tokens(path: Path, access: Access, nursery: trio.Nursery) -> None:
+def _noted(
+    note: Note, principal: Principal | None, action: Action, outcome: Outcome, details: Mapping[str, str]
+) -> None:
+    who, tenant = ("", None) if principal is None else (principal.name, principal.tenant)
+    note(AuditEntry(at=utc_now(), action=action, who=who, tenant=tenant, outcome=outcome, details=details))
+
+
+def token_changes(before: Mapping[bytes, Login], after: Mapping[bytes, Login]) -> Iterator[AuditEntry]:
+    """Yield the entries of the audit about a list of tokens that takes the place of another one."""
+    for key in {**before, **after}:
+        old, new = before.get(key), after.get(key)
+        action: Action = "token_added" if old is None else "token_removed" if new is None else "token_changed"
+        login = new or old
+        if login is not None and (old is None or new is None or _rights(old) != _rights(new)):
+            principal = login.principal
+            details = {"name": principal.name, "scopes": " ".join(sorted(principal.scopes))}
+            if login.expires is not None:
+                details["expires"] = datetime.fromtimestamp(login.expires, UTC).isoformat()
+            yield AuditEntry(at=utc_now(), action=action, who="", tenant=principal.tenant, details=details)
+
+
+def _rights(login: Login) -> tuple[Principal, float | None]:
+    return login.principal, login.expires
+
+
+def _follow_tokens(path: Path, access: Access, note: Note, nursery: trio.Nursery) -> None:
     authenticator, file = access.policy.authenticator, _tokens_of(path)
 
-    authenticator.use(file.load())
+    def use(tokens: Mapping[bytes, Login]) -> None:
+        for entry in () if authenticator.tokens is None else token_changes(authenticator.tokens, tokens):
+            note(entry)
+        authenticator.use(tokens)
+
+    use(file.load())
     access.problems.append(lambda: file.problem)
-    nursery.start_soon(file.follow, authenticator.use)
+    nursery.start_soon(file.follow, use)
 
 
 async def _follow_keys(config: JwtConfig, access: Access, nursery: trio.Nursery, stack: AsyncExitStack) -> None:

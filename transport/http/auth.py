@@ -1,13 +1,15 @@
 """Access to the gateway: bearer tokens, origins of web pages, addresses that only this machine reaches. No network."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final
 
+from warren.audit import Action, Outcome
 from warren.errors import PermissionDeniedError
 from warren.fields import FieldValueError
+from warren.principals import Principal
 from warren.transport.http.logins import HEADER, REALM, Authenticator, Login, unauthorized
 from warren.transport.http.refusals import RefusedError
 from warren.transport.rpc.behalf import TENANT_HEADER
@@ -22,6 +24,8 @@ NODE_PREFIX: Final = "node."
 """The beginning of the tokens by which nodes of a cluster know each other."""
 NODE_PROOF: Final = "Warren-Node"
 """The header by which a node proves that it is the one that a token is meant for."""
+MAX_SHOWN: Final = 64
+"""Characters of a tenant's name that the audit has if the client may not work there."""
 MAX_OFFERED: Final = 2
 """Tokens that one request may have: one for each way to send it."""
 ANY_PORT: Final = ":*"
@@ -64,6 +68,13 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
+Noted = Callable[[Principal | None, Action, Outcome, Mapping[str, str]], None]
+
+
+def _unheard(_principal: Principal | None, _action: Action, _outcome: Outcome, _details: Mapping[str, str]) -> None:
+    """Note nothing."""
+
+
 @frozen
 class AccessPolicy:
     """The clients that are let in, over WebSocket and over HTTP.
@@ -73,6 +84,8 @@ class AccessPolicy:
         origins: pages whose scripts may call, besides those of this machine. A request without an origin comes from
             no page.
         host: the gateway's own name, besides those of this machine.
+        noted: adds an entry to the audit: its principal, None for a client that is not known, its action, its outcome
+            and its details.
         proves_node: returns the proof for the owner of a token that is another node of the cluster, and None for any
             other token; None if the runtime is no node.
     """
@@ -81,6 +94,7 @@ class AccessPolicy:
     origins: tuple[str, ...]
     host: str
     proves_node: Callable[[str], str | None] | None = None
+    noted: Noted = _unheard
 
     def proof_for(self, authorization: Iterable[str]) -> str | None:
         """Return the proof for another node of the cluster, if one asks; else None.
@@ -92,6 +106,7 @@ class AccessPolicy:
             return None
         proof = self.proves_node(token)
         if proof is None:
+            self._refuse("node")
             raise RefusedError(401, "a valid token of a node is needed", REALM, field=HEADER)
         return proof
 
@@ -129,23 +144,37 @@ class AccessPolicy:
         if len(tenants) > 1:
             raise RefusedError(400, f"{path}: must be there once", field=path)
         try:
-            return login.within(tenants[0])
+            acting = login.within(tenants[0])
         except PermissionDeniedError as exc:
+            self.noted(login.principal, "read", "refused", {"tenant": tenants[0][:MAX_SHOWN]})
             raise RefusedError(403, exc.message, error=exc.copy()) from None
         except FieldValueError as exc:
             raise RefusedError(400, f"{path}: {exc.problem}", field=path) from None
+        if acting is not login:
+            self.noted(acting.principal, "read", "done", {})
+        return acting
 
     async def _login(self, authorization: Iterable[str], subprotocols: Iterable[str]) -> Login:
         offered = _offered(authorization)
         offered += [value.removeprefix(TOKEN_PREFIX) for value in subprotocols if value.startswith(TOKEN_PREFIX)]
         if len(offered) > MAX_OFFERED:  # each may cost a signature
+            self._refuse("many_tokens")
             raise unauthorized(offered[0])
         for token in offered[:-1]:
             try:
                 return await self.authenticator.authenticate(token)
             except RefusedError:
                 continue
-        return await self.authenticator.authenticate(offered[-1] if offered else None)
+        last = offered[-1] if offered else None
+        try:
+            return await self.authenticator.authenticate(last)
+        except RefusedError:
+            ended = None if last is None else self.authenticator.ended(last)
+            self._refuse("no_token" if last is None else "bad_token" if ended is None else "expired_token", ended)
+            raise
+
+    def _refuse(self, reason: str, principal: Principal | None = None) -> None:
+        self.noted(principal, "login", "refused", {"reason": reason})
 
     def _is_own(self, name: str) -> bool:
         return is_loopback(name) or (name != "" and name.lower() == self.host.lower())

@@ -135,6 +135,11 @@ class Authenticator:
         """Let the tokens of a new list in, in the place of the old one."""
         self.tokens = tokens
 
+    def ended(self, token: str) -> Principal | None:
+        """Return the principal of a token in the list that has ended; None for any other token."""
+        login = None if self.tokens is None else self.tokens.get(key_of(token))
+        return None if login is None or not self._has_ended(login) else login.principal
+
     def holds(self, login: Login) -> bool:
         """Return whether a client may stay: its token has not expired, was not revoked, and has the same rights."""
         if login.own is not None:

@@ -9,6 +9,7 @@ import trio
 from starlette.types import ASGIApp
 
 from warren.actors.streams import GONE
+from warren.audit import calling_from
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.connection import Address, HttpConnection
 from warren.transport.http.head import Head
@@ -75,9 +76,11 @@ class HttpServer:
         """Serve one TCP connection to its end."""
         wire = Wire(stream, self._config.stall_timeout)
         self._connected += 1
+        address = _address(stream)
+        calling_from.set(None if address is None else address[0])
         try:
             try:
-                await self._guard(HttpConnection(wire, self._config, self._shutdown, _address(stream)))
+                await self._guard(HttpConnection(wire, self._config, self._shutdown, address))
             finally:
                 self._connected -= 1
             await self._linger(wire)

@@ -6,6 +6,7 @@ from typing import Any, Final, Generic, Literal, ParamSpec, Protocol, TypeVar
 import attrs
 
 from warren import codec
+from warren.audit import AuditPage, AuditRequest
 from warren.errors import InvalidParamsError
 from warren.metrics import History, Metrics
 from warren.options import SessionRequest, TurnRequest, given
@@ -464,6 +465,14 @@ _TABLE: Final[tuple[Method[Any, Any], ...]] = (
         "Search the remembered texts of one session, or of all.",
         show=MemoryHits,
         capability="memory-store",
+        bulky=True,
+    ),
+    _row(
+        "audit/list",
+        AuditRequest,
+        AuditPage,
+        lambda service: service.audit,
+        "Show entries of the audit, oldest first.",
         bulky=True,
     ),
     Method(

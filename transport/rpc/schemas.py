@@ -10,6 +10,7 @@ import attrs
 
 from warren import codec, events, messages
 from warren.attachments import File
+from warren.audit import is_cursor
 from warren.described import attributes_of, summary_of
 from warren.fields import LARGEST, AtMost, Between, checks_of, fits, not_blank, not_negative, positive
 from warren.options import TurnRequest
@@ -36,6 +37,7 @@ _CHECKS: Final[Mapping[Any, Schema]] = {
     fits: {"maximum": LARGEST},
     not_blank: {"pattern": r"\S"},
     peer_name: {"pattern": _NAME},
+    is_cursor: {"pattern": r"^-?[0-9]{1,18}\.[0-9]{1,18}$"},
     peer_names: {"items": {"type": "string", "pattern": _NAME}, "maxItems": MAX_TRUSTED},
 }
 _NULL: Final[Schema] = {"type": "null"}

@@ -14,12 +14,13 @@ from tests.storage.conformance.homes import done, put
 from tests.storage.files import blob
 from tests.storage.memory.samples import entries
 from tests.storage.postgres.plans import BIG, MANY, Recorder
-from tests.storage.samples import turn
+from tests.storage.samples import NOW, turn
 from tests.storage.tenants import of_tenant, seen
 from tests.support.postgres import database, name_in, server
+from warren.audit import AuditEntry
 from warren.config import PostgresConfig
 from warren.memory import MemoryConfig
-from warren.storage import Attach
+from warren.storage import Attach, Audit
 from warren.storage.maintenance.postgres.doctor import examine
 from warren.storage.memory.postgres import PostgresMemory
 from warren.storage.postgres import queries
@@ -39,6 +40,7 @@ WHOSE = {
     "sessions": "session_id",
     "creations": "tenant",
     "usage": "tenant",
+    "audit": "tenant",
     "memory_sessions": "session_id",
     "memory_entries": "content",
     "messages": "(SELECT session_id FROM sessions_of WHERE key = t.session)",
@@ -57,6 +59,7 @@ async def fill(url: str) -> None:
             await every(store, of_tenant(f"of {tenant}", tenant, "scout"))
             await done(store, put("hi", session_id=f"of {tenant}"))
             await done(store, Attach(f"of {tenant}", (blob(),)))
+            await done(store, Audit((AuditEntry(at=NOW, action="interrupt", who="scout", tenant=tenant),)))
     memory = await PostgresMemory.open(MemoryConfig(url=url))
     for tenant in ("acme", "other"):
         await memory.index(entries([f"door of {tenant}"], session=f"of {tenant}"), tenant=tenant)

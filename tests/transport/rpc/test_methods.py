@@ -98,6 +98,7 @@ def test_the_table_has_the_contracts_methods() -> None:
         "peer/list",
         "tools/register",
         "memory/search",
+        "audit/list",
         "capabilities/get",
         "config/get",
         "health",
