@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from warren.attachments import File
     from warren.budget import Budget
     from warren.config import Config, Intensity, Limits, PostgresConfig, RetryPolicy, StoreConfig
     from warren.errors import ErrorCode, WarrenError
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from warren.messages import Message
     from warren.model import ModelReply, ModelRequest, Provider
     from warren.service import RuntimeService, SessionService
-    from warren.tools import Tool, ToolSpec, tool
+    from warren.tools import Tool, ToolOutput, ToolSpec, tool
     from warren.transport.embed import open_supervisor
     from warren.usage import Usage
     from warren.views import HistoryPage, SessionPage, SessionView, TurnResult
@@ -29,6 +30,7 @@ __all__ = [
     "Envelope",
     "ErrorCode",
     "Event",
+    "File",
     "HistoryPage",
     "Intensity",
     "Limits",
@@ -44,6 +46,7 @@ __all__ = [
     "SessionView",
     "StoreConfig",
     "Tool",
+    "ToolOutput",
     "ToolSpec",
     "TurnResult",
     "Usage",
@@ -58,6 +61,7 @@ _PLACES: Final = {
     "Envelope": "events",
     "ErrorCode": "errors",
     "Event": "events",
+    "File": "attachments",
     "HistoryPage": "views",
     "Intensity": "config",
     "Limits": "config",
@@ -73,6 +77,7 @@ _PLACES: Final = {
     "SessionView": "views",
     "StoreConfig": "config",
     "Tool": "tools",
+    "ToolOutput": "tools",
     "ToolSpec": "tools",
     "TurnResult": "views",
     "Usage": "usage",

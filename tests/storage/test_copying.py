@@ -13,6 +13,7 @@ import pytest
 from tests.storage.conformance.faults import every
 from tests.storage.conformance.homes import done, put
 from tests.storage.copies import Place, copied, source, target
+from tests.storage.files import blob
 from tests.storage.samples import NOW, TEXTS, entry, moved, of_text, turn, updated
 from tests.support.postgres import database, name_in, server
 from warren.config import PostgresConfig, StoreConfig
@@ -23,6 +24,7 @@ from warren.peers import Peer
 from warren.requests import ForkRequest
 from warren.storage import (
     Archive,
+    Attach,
     Claim,
     Claimed,
     Delete,
@@ -77,6 +79,7 @@ async def fill(store: Store) -> None:
     await every(store, moved(turn("a", 1), entry(1, 2, "so \0 far")))
     await every(store, moved(turn("a", 2), entry(2, 4)))
     await done(store, Label("a", {"k": "v", "l": "w"}, "the title"))
+    await done(store, Attach("a", (blob(), blob(b"\x00", None))))
     await done(store, Fork("fork", NOW, ForkRequest("a", labels={"of": "a"})))
     await every(store, Archive("archived"), Delete("gone"))
     await every(store, *(Release(each, Lease(1)) for each in ("peer", "begun")))
@@ -102,6 +105,10 @@ async def facts(store: Store) -> list[Any]:
     for each in IDS:
         found += [await store.load(each), await store.of("default").history(each), await store.messages(each)]
         found += [await store.replay(each), await store.inbox(each), await store.of("default").lost(each, 1)]
+        for of in (blob(), blob(b"\x00")):
+            hashed = str(of.attachment.sha256)
+            found.append(await store.of("default").attachment(each, hashed))
+            found.append(await store.of("default").blob(each, hashed, 1, 600))
         found.append(await store.context(each, 0, 2) if await store.record(each) else None)
     found.append(await store.context("a", 4, 6))
     found += [

@@ -15,7 +15,7 @@ from warren.memory import MAX_HITS
 from warren.service import SessionService
 from warren.tool_config import McpServer
 from warren.transport.acp import commands, modes, params
-from warren.transport.acp.content import prompt_of
+from warren.transport.acp.content import AcpPrompt, prompt_of
 from warren.transport.acp.permission import Ask, Permissions
 from warren.transport.acp.prompt import PendingPrompt, outcome_of, unwrap
 from warren.transport.acp.servers import Servers, read_servers
@@ -151,7 +151,7 @@ class Agent:
         sessions |= {"resume": {}, "delete": {}} if stored else {}
         capabilities = {
             "loadSession": stored,
-            "promptCapabilities": {"image": False, "audio": False, "embeddedContext": True},
+            "promptCapabilities": {"image": True, "audio": True, "embeddedContext": True},
             "mcpCapabilities": {"http": self.settings.tools is not None, "sse": False},
             "sessionCapabilities": sessions,
         }
@@ -221,11 +221,11 @@ class Agent:
 
     # -- prompts
 
-    async def _prompt(self, text: str, pending: PendingPrompt) -> MethodResult:
-        command = commands.parse(text)
+    async def _prompt(self, prompt: AcpPrompt, pending: PendingPrompt) -> MethodResult:
+        command = None if prompt.files else commands.parse(prompt.text)
         try:
             if command is None:
-                return await self._turn(text, pending)
+                return await self._turn(prompt, pending)
             await self._obey(command, pending)
         except WarrenError as exc:
             reason = stop_reason_of(exc)
@@ -237,7 +237,7 @@ class Agent:
             del self._pending[pending.session_id]
         return MethodResult({"stopReason": "end_turn"})
 
-    async def _turn(self, text: str, pending: PendingPrompt) -> MethodResult:
+    async def _turn(self, prompt: AcpPrompt, pending: PendingPrompt) -> MethodResult:
         view = await self.service.read(pending.session_id)
         narrator = Narrator(self.settings.size_of(view.state.model))
 
@@ -246,7 +246,7 @@ class Agent:
                 await self.say(pending.session_id, update)
 
         approve, gates = self._asker(pending.session_id).approve, modes.gates(self._mode(pending.session_id))
-        outcome = await outcome_of(pending.turn(text, tell, approve, gates))
+        outcome = await outcome_of(pending.turn(prompt, tell, approve, gates))
         await self._tell_info(pending.session_id)
         result = unwrap(outcome)
         return MethodResult({"stopReason": stop_reason(result.stop_reason), "usage": usage_of(result.usage)})

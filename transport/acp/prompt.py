@@ -20,6 +20,7 @@ from warren.events import (
 )
 from warren.records import CompactionEntry
 from warren.service import EventReader, SessionService
+from warren.transport.acp.content import AcpPrompt
 from warren.values import define
 from warren.views import TurnResult
 
@@ -58,7 +59,7 @@ class PendingPrompt:
         """End the prompt: at once if its turn has not begun, else when the interrupted turn has ended."""
         self._cancelled.set()
 
-    async def turn(self, prompt: str, tell: Tell, approve: Approve, approvals: Gates | None = None) -> TurnResult:
+    async def turn(self, prompt: AcpPrompt, tell: Tell, approve: Approve, approvals: Gates | None = None) -> TurnResult:
         """Run a turn, and return its result when `tell` has returned for its last event.
 
         The turn does not wait for `tell`, however slow it is, and `tell` gets every event that the log has.
@@ -82,7 +83,14 @@ class PendingPrompt:
                 self._begun.set()
                 nursery.start_soon(self._relay, events, partial(asking.tell, tell), relayed)
 
-            start = partial(self.service.start_turn, self.session_id, prompt, approvals=approvals, on_begin=begin)
+            start = partial(
+                self.service.start_turn,
+                self.session_id,
+                prompt.text,
+                attachments=prompt.files,
+                approvals=approvals,
+                on_begin=begin,
+            )
             outcome = await outcome_of(self._interruptible(start))
             if self._begun.is_set():
                 await relayed.wait()

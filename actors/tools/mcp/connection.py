@@ -17,10 +17,10 @@ from mcp.shared.exceptions import MCPError
 
 from warren.actors.supervision import first_error
 from warren.actors.tools.mcp.process import ServerGoneError, open_process
-from warren.actors.tools.mcp.results import bounded, text_of
+from warren.actors.tools.mcp.results import bounded, output_of
 from warren.actors.tools.mcp.server import ConnectBackoff, McpServer, McpStatus, State
 from warren.actors.tools.mcp.web import open_web
-from warren.tools import Asking, ToolError, ToolSpec, asking, calling
+from warren.tools import Asking, ToolError, ToolOutput, ToolSpec, asking, calling
 from warren.tracing import HEADER, here
 from warren.values import define
 from warren.version import VERSION
@@ -47,9 +47,9 @@ class _ToolCall:
     meta: types.RequestParamsMeta | None = None
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     done: trio.Event = attrs.field(factory=trio.Event)
-    outcome: str | ToolError | None = None
+    outcome: str | ToolOutput | ToolError | None = None
 
-    def resolve(self, outcome: str | ToolError) -> None:
+    def resolve(self, outcome: str | ToolOutput | ToolError) -> None:
         if self.outcome is None:
             self.outcome = outcome
             self.done.set()
@@ -111,7 +111,7 @@ class McpConnection:
         patience = 0.0 if self._life is None else self.server.stop_timeout
         self._scope.deadline = min(self._scope.deadline, trio.current_time() + patience)
 
-    async def call(self, name: str, /, **arguments: Any) -> str:
+    async def call(self, name: str, /, **arguments: Any) -> str | ToolOutput:
         """Run a tool by the server's own name for it, and return the text of the result. Raises ToolError.
 
         If the call is cancelled, the server gets a notification of it, and its reaction is not awaited.
@@ -127,7 +127,7 @@ class McpConnection:
             await call.done.wait()
         finally:
             call.scope.cancel()
-        if isinstance(call.outcome, str):
+        if isinstance(call.outcome, str | ToolOutput):
             return call.outcome
         raise call.outcome or ToolError(self._lost())
 
@@ -203,7 +203,7 @@ class McpConnection:
         request = types.CallToolRequest(params=params)
         try:
             with call.scope:
-                call.resolve(text_of(await life.session.send_request(request, types.CallToolResult)))
+                call.resolve(output_of(await life.session.send_request(request, types.CallToolResult)))
         except ToolError as exc:
             call.resolve(exc)
         except MCPError as exc:

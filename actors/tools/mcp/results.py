@@ -1,25 +1,51 @@
-"""The text of a server's result for the model."""
+"""A server's result for the model: its text, and its files."""
 
 import json
+from base64 import b64decode
 from typing import Final
 
 import mcp_types as types
 
-from warren.tools import ToolError
+from warren.attachments import MAX_ATTACHMENTS, MAX_NAME, File, reference_of
+from warren.tools import ToolError, ToolOutput
 
+MAX_FILE: Final = 20 * 1024 * 1024
+"""Bytes of a file that the model gets."""
 MAX_TEXT: Final = 100_000
 """Characters of a result that the model gets; the rest is left out."""
 
 
-def text_of(result: types.CallToolResult) -> str:
-    """Return the texts of a result, or its data as JSON if it has none. Raises ToolError if it is an error."""
-    parts = [_shown(block) for block in result.content]
+def output_of(result: types.CallToolResult) -> str | ToolOutput:
+    """Return a result for the model: its texts, or its data as JSON if it has none, and its images, sounds and PDFs.
+
+    Raises ToolError if it is an error.
+    """
+    found = [(block, file_of(block)) for block in result.content]
+    parts = [_shown(block) for block, file in found if file is None]
+    files = [file for _, file in found if file is not None][:MAX_ATTACHMENTS]
     if result.structured_content is not None and not any(map(_is_text, result.content)):
         parts.insert(0, json.dumps(result.structured_content, ensure_ascii=False))
     text = bounded("\n".join(parts))
     if result.is_error:
         raise ToolError(text or "the tool failed, and does not say why")
-    return text
+    return ToolOutput(text, files) if files else text
+
+
+def file_of(block: types.ContentBlock) -> File | None:
+    """Return the file of a block that can be attached to a result; None for any other block."""
+    match block:
+        case types.ImageContent(data=data, mime_type=kind) | types.AudioContent(data=data, mime_type=kind):
+            name = None
+        case types.EmbeddedResource(resource=types.BlobResourceContents(blob=data, mime_type=kind, uri=uri)):
+            name = str(uri).rpartition("/")[2][-MAX_NAME:] or None
+        case _:
+            return None
+    try:
+        file = File(b64decode(data, validate=True), media_type=kind or None, name=name)
+        reference_of(file, MAX_FILE)
+    except ValueError:  # of no kind that models take: a note says what it was
+        return None
+    return file
 
 
 def bounded(text: str, limit: int = MAX_TEXT) -> str:

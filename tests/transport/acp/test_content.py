@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from warren.attachments import File
 from warren.errors import InvalidParamsError
 from warren.memory import MemoryHit
 from warren.service import Capabilities
@@ -23,14 +24,33 @@ def text(words: str) -> dict[str, Any]:
 
 def test_a_link_stands_in_its_sentence() -> None:
     """Text and links follow each other as the user wrote them."""
-    assert prompt_of([text("what does "), LINK, text(" do?")]) == "what does [b.py](file:///a/b.py) do?"
+    assert prompt_of([text("what does "), LINK, text(" do?")]).text == "what does [b.py](file:///a/b.py) do?"
 
 
 def test_an_embedded_resource_is_on_lines_of_its_own() -> None:
     """Its text and its address reach the model, and neither runs into the words around it."""
-    prompt = prompt_of([text("explain"), EMBEDDED, text("briefly")])
+    prompt = prompt_of([text("explain"), EMBEDDED, text("briefly")]).text
     assert prompt == "explain\n<resource uri='file:///a\"b'>\nx = 1\n</resource>\nbriefly"
-    assert prompt_of([text("a\n"), EMBEDDED, EMBEDDED]).count("\n\n") == 0
+    assert prompt_of([text("a\n"), EMBEDDED, EMBEDDED]).text.count("\n\n") == 0
+
+
+def test_files_are_beside_the_text() -> None:
+    """Images, sounds and binary resources keep their order, and the words around them are one text."""
+    resource = {"uri": "file:///a/plan%20b.pdf?x=1", "blob": "JVBERi0=", "mimeType": "application/pdf"}
+    blocks = [
+        text("see "),
+        {"type": "image", "data": "iVBORw==", "mimeType": "image/png"},
+        {"type": "resource", "resource": resource},
+        text("and hear"),
+        {"type": "audio", "data": "UklGRg==", "mimeType": "audio/wav"},
+    ]
+    prompt = prompt_of(blocks)
+    assert prompt.text == "see and hear"
+    assert prompt.files == (
+        File(b"\x89PNG", media_type="image/png"),
+        File(b"%PDF-", media_type="application/pdf", name="plan b.pdf"),
+        File(b"RIFF", media_type="audio/wav"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -41,13 +61,16 @@ def test_an_embedded_resource_is_on_lines_of_its_own() -> None:
         ([text("a"), {"type": "text"}], "$.prompt[1].text"),
         ([{"type": "text", "text": 7}], "$.prompt[0].text"),
         ([{"type": "text", "text": "\ud800"}], "$.prompt[0].text"),
-        ([{"type": "image", "data": "aaaa", "mimeType": "image/png"}], "$.prompt[0].type"),
+        ([{"type": "image", "data": "aaaa", "mimeType": "image/png"}], "$.prompt"),
+        ([text("a"), {"type": "image", "data": "a!", "mimeType": "image/png"}], "$.prompt[1].data"),
+        ([text("a"), {"type": "audio", "data": "aaaa"}], "$.prompt[1].mimeType"),
+        ([{"type": "video", "data": "aaaa", "mimeType": "video/mp4"}], "$.prompt[0].type"),
         ([{"text": "a"}], "$.prompt[0].type"),
         ([{"type": ["text"]}], "$.prompt[0].type"),
         ([{"type": "resource_link", "uri": "file:///a"}], "$.prompt[0].name"),
         ([{"type": "resource"}], "$.prompt[0].resource"),
         ([{"type": "resource", "resource": {"uri": "file:///a"}}], "$.prompt[0].resource.text"),
-        ([{"type": "resource", "resource": {"uri": "file:///a", "blob": "aaaa"}}], "$.prompt[0].resource.blob"),
+        ([{"type": "resource", "resource": {"uri": "file:///a", "blob": 7}}], "$.prompt[0].resource.blob"),
     ],
 )
 def test_a_bad_prompt_names_its_field(blocks: list[dict[str, Any]], path: str) -> None:

@@ -26,6 +26,7 @@ from warren.retention import Retention
 from warren.storage.maintenance.retention import plan, prune
 from warren.tools import tool
 from warren.transport.acp import AgentSettings, serve_acp, server
+from warren.transport.acp.content import AcpPrompt
 from warren.transport.acp.prompt import PendingPrompt
 from warren.views import HistoryEntry, HistoryPage, TurnResult
 
@@ -78,7 +79,7 @@ async def test_a_slow_reader_whose_events_are_no_longer_kept(tmp_path: Path) -> 
     config = StoreConfig(tmp_path)
     async with open_runtime(FunctionModel(talkative), store=tmp_path) as service, trio.open_nursery() as nursery:
         session_id = await new_session(service)
-        prompt = ask(nursery, PendingPrompt(service, session_id).turn, "go", tell, nobody_asks)
+        prompt = ask(nursery, PendingPrompt(service, session_id).turn, AcpPrompt("go"), tell, nobody_asks)
         await wait_all_tasks_blocked()
         async with service.subscribe(session_id, after_seq=0) as events:
             end = [await anext(events) for _ in range(LOGGED)][-1].timestamp
@@ -106,7 +107,7 @@ async def test_the_turn_of_another_caller_is_not_relayed() -> None:
         told.append(event)
 
     with trio.fail_after(10):
-        result = await PendingPrompt(Late(), "s1").turn("a b c", tell, nobody_asks)
+        result = await PendingPrompt(Late(), "s1").turn(AcpPrompt("a b c"), tell, nobody_asks)
     assert isinstance(told[0], RunStarted)
     assert (told[0].prompt, [type(each) for each in told].count(RunCompleted)) == ("a b c", 1)
     assert "".join(each.delta for each in told if isinstance(each, TextDelta)) == "abc"
