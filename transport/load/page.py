@@ -1,24 +1,83 @@
-"""A result as one HTML file with figures, charts and violations; it loads nothing else. No I/O."""
+"""A result as one HTML file with figures, charts and violations; it loads nothing else, so the library is in it."""
 
+import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from importlib.resources import files
 from typing import Any, Final
 
 from warren.transport.load.result import Result, unit_of
-from warren.transport.load.svg import Chart, Points, draw
+from warren.values import frozen
 
 MARKS: Final = ((0.0, "0 %"), (1.0, "90 %"), (2.0, "99 %"), (3.0, "99.9 %"), (4.0, "99.99 %"))
+"""Positions on the axis of percentiles: each step is a tenth of what is left."""
+LIBRARY: Final = files("warren.transport.console") / "static" / "vendor"
+EXPORT: Final = "export{"
 STYLE: Final = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 800px; margin: 2rem auto; padding: 0 1rem; color: #222 }
 table { border-collapse: collapse; margin: 1rem 0 } td, th { padding: .15rem .8rem .15rem 0; text-align: left }
 td.n { text-align: right; font-variant-numeric: tabular-nums } th { border-bottom: 1px solid #999 }
-svg { width: 100%; font: 11px system-ui, sans-serif; fill: #555; margin: 1rem 0 } .title { font-size: 14px; fill: #222 }
-.grid { stroke: #ddd } .passed { color: #2b7a4b } .failed { color: #b3261e }
-.warning { background: #fff3cd; padding: .5rem }
-@media (prefers-color-scheme: dark) { body { background: #1b1b1b; color: #ddd } svg { fill: #aaa }
-.title { fill: #eee } .grid { stroke: #444 } .warning { background: #4a3f14 } }
+figure { margin: 1.5rem 0 } figcaption { font-weight: 600 } .u-legend { font-size: 12px }
+.passed { color: #2b7a4b } .failed { color: #b3261e } .warning { background: #fff3cd; padding: .5rem }
+@media (prefers-color-scheme: dark) { body { background: #1b1b1b; color: #ddd } .warning { background: #4a3f14 } }
 """
+DRAW: Final = """
+const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+const [text, line] = dark ? ["#aaa", "#444"] : ["#555", "#ddd"];
+const colours = ["#2f6db5", "#c8553d"];
+const charts = JSON.parse(document.getElementById("charts").textContent);
+document.querySelectorAll("figure").forEach((figure, index) => {
+  const { title, unit, lines, marks } = charts[index];
+  const xs = [...new Set(lines.flatMap(({ points }) => points.map(([x]) => x)))].sort((a, b) => a - b);
+  const values = lines.map(({ points }) => { const of = new Map(points); return xs.map((x) => of.get(x) ?? null); });
+  const last = marks.length ? marks.at(-1)[0] : Math.max(1, xs.at(-1) ?? 1);
+  const axis = { stroke: text, grid: { stroke: line, width: 1 }, ticks: { stroke: line }, font: "11px system-ui" };
+  const percentile = (x) => `${(100 - 100 / 10 ** x).toPrecision(4)} %`;
+  const across = marks.length ? { splits: () => marks.map(([at]) => at), values: () => marks.map(([, name]) => name) }
+    : { values: (_plot, seconds) => seconds.map((each) => `${each} s`) };
+  const plot = new uPlot({
+    width: figure.clientWidth,
+    height: 240,
+    scales: {
+      x: { time: false, range: () => (marks.length ? [0, last] : [-0.02 * last, 1.02 * last]) },
+      y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] },
+    },
+    axes: [{ ...axis, ...across }, { ...axis, size: 72, values: (_plot, ticks) => ticks.map((y) => `${y} ${unit}`) }],
+    series: [
+      marks.length ? { label: "percentile", value: (_plot, x) => x && percentile(x) } : { label: "second" },
+      ...lines.map(({ name }, at) => ({
+        label: name,
+        stroke: colours[at],
+        width: 2,
+        points: { show: xs.length < 60, size: 6, fill: colours[at] },
+      })),
+    ],
+  }, [xs, ...values], figure);
+  plot.root.setAttribute("role", "img");
+  plot.root.setAttribute("aria-label", title);
+  addEventListener("resize", () => plot.setSize({ width: figure.clientWidth, height: 240 }));
+});
+"""
+
+Points = Sequence[tuple[float, float]]
+
+
+@frozen
+class Chart:
+    """A chart.
+
+    Attributes:
+        title: the title.
+        unit: the unit of the vertical axis.
+        lines: the points of each line, by its name.
+        marks: positions on the horizontal axis with their labels; without any the axis has the seconds of the run.
+    """
+
+    title: str
+    unit: str
+    lines: Mapping[str, Points]
+    marks: Sequence[tuple[float, str]] = ()
 
 
 def render(result: Result) -> str:
@@ -29,14 +88,14 @@ def render(result: Result) -> str:
     parts = [
         "<!doctype html>",
         f'<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>',
-        f"<style>{STYLE}</style></head><body>",
+        f"<style>{LIBRARY.joinpath('uplot.css').read_text(encoding='utf-8')}{STYLE}</style></head><body>",
         f"<h1>{escape(title)}</h1>",
         f"<p>{escape(result.finished_at)}, {escape(_described(result.machine))}</p>",
         f'<p class="{verdict}"><b>{result.violation_count} violations: {word}.</b></p>',
         *(f'<p class="failed"><b>Not tried:</b> {escape(part)}</p>' for part in result.untried),
         *(f'<p class="warning">{escape(warning)}</p>' for warning in result.warnings),
         *_violations(result),
-        *(draw(chart) for chart in charts(result)),
+        *(f"<figure><figcaption>{escape(chart.title)}</figcaption></figure>" for chart in charts(result)),
         "<h2>Figures</h2><p>Latency counts from when a turn was meant to start.</p>",
         _table(
             ("figure", "value", "unit"),
@@ -45,9 +104,31 @@ def render(result: Result) -> str:
         *_errors(result.errors),
         "<h2>Plan</h2>",
         _table(("setting", "value"), _flat(result.plan)),
+        f'<script type="application/json" id="charts">{_data(result)}</script>',
+        f'<script type="module">{_library()}{DRAW}</script>',
         "</body></html>",
     ]
     return "\n".join(parts) + "\n"
+
+
+def _data(result: Result) -> str:
+    """Return the charts as JSON that no text in it can end."""
+    data = [
+        {
+            "title": chart.title,
+            "unit": chart.unit,
+            "lines": [{"name": name, "points": points} for name, points in chart.lines.items()],
+            "marks": chart.marks,
+        }
+        for chart in charts(result)
+    ]
+    return json.dumps(data).replace("<", "\\u003c")
+
+
+def _library() -> str:
+    """Return the code of the library, a module whose one export is a name in this page's module instead."""
+    code, _, exported = LIBRARY.joinpath("uplot.js").read_text(encoding="utf-8").rpartition(EXPORT)
+    return f"{code}const uPlot = {exported.split()[0]};"
 
 
 def charts(result: Result) -> list[Chart]:
