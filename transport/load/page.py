@@ -1,4 +1,4 @@
-"""A result as one HTML file with figures, charts and violations; it loads nothing else, so the library is in it."""
+"""A result as one HTML file with figures, charts and violations. The file loads nothing, so the library is in it."""
 
 import json
 import math
@@ -11,7 +11,7 @@ from warren.transport.load.result import Result, unit_of
 from warren.values import frozen
 
 MARKS: Final = ((0.0, "0 %"), (1.0, "90 %"), (2.0, "99 %"), (3.0, "99.9 %"), (4.0, "99.99 %"))
-"""Positions on the axis of percentiles: each step is a tenth of what is left."""
+"""Positions on the axis of percentiles: each step leaves a tenth of the turns before it."""
 LIBRARY: Final = files("warren.transport.console") / "static" / "vendor"
 EXPORT: Final = "export{"
 STYLE: Final = """
