@@ -1,5 +1,6 @@
 """The counts of the store that limits of tenants and tokens need: read when they are asked for and too old."""
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -10,6 +11,7 @@ import trio
 
 from warren.actors.storage import Storage
 from warren.actors.tenancy import DAY, NEVER, Account, Accounts, Figure, Stored, Tenancy
+from warren.errors import StoreError
 from warren.memory import Index
 from warren.messages import Message
 from warren.values import define
@@ -113,9 +115,10 @@ class Limiter:
         """Follow the number of living nodes among which limits are shared out, for ever."""
         while True:
             store = await self._storage.reader()
+            with contextlib.suppress(StoreError):  # it cannot be read just now: the number stays
+                serving = [node for node in await store.nodes() if node.address is not None]
+                self.tenancy.nodes = max(1, len(serving))
             await trio.sleep(store.renewal)
-            serving = [node for node in await store.nodes() if node.address is not None]
-            self.tenancy.nodes = max(1, len(serving))
 
 
 def _is_old(account: Account, figure: Figure) -> bool:

@@ -1,7 +1,7 @@
 """Runtimes as nodes on one store: they announce themselves, hear of a wish to drain, and never take from each other."""
 
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import attrs
 import pytest
@@ -13,10 +13,12 @@ from tests.support.models import GatedModel, says
 from tests.support.runtime import new_session, open_runtime, storage_of
 from warren.actors.node import LocalNode
 from warren.config import Config, Limits, NodeConfig
-from warren.errors import LeasedError
+from warren.errors import CapacityExceededError, LeasedError, StoreError
 from warren.fields import FieldValueError
 from warren.nodes import NodeLoad
+from warren.principals import Principal
 from warren.service import SessionService
+from warren.tenant_limits import TenantLimits
 
 pytestmark = pytest.mark.virtual_time
 NORTH: Final = Config(node=NodeConfig("north", "ws://10.0.0.1:4600"), limits=Limits(max_sessions=2))
@@ -116,3 +118,27 @@ async def test_a_node_needs_a_store() -> None:
     for bad in ("", " north"):
         with pytest.raises(FieldValueError, match="name must be a text"):
             NodeConfig(bad)
+
+
+async def test_limits_of_a_tenant_are_shared_out(tmp_path: Path) -> None:
+    """Each living node may use its part, rounded up; while the nodes cannot be counted their number stays."""
+    north, south = (attrs.evolve(each, tenants={"acme": TenantLimits(turns_per_minute=5)}) for each in (NORTH, SOUTH))
+    async with open_runtime(store=tmp_path, config=north) as one:
+        acme, store = one.as_(Principal("acme", "ann")), await storage_of(one).reader()
+        session_id = await new_session(acme)
+        async with open_runtime(store=tmp_path, config=south):
+            await trio.sleep(store.renewal + 0.1)
+            for _ in range(3):
+                await acme.start_turn(session_id, "hi")
+            with pytest.raises(CapacityExceededError):
+                await acme.start_turn(session_id, "hi")
+
+            async def unreachable() -> NoReturn:
+                raise StoreError("away", cause="unreachable")
+
+            store.nodes = unreachable  # type: ignore[method-assign] # the store of the test
+            await trio.sleep(2 * store.renewal)
+            del store.nodes
+        await trio.sleep(60)
+        for _ in range(5):
+            await acme.start_turn(session_id, "hi")
