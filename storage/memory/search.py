@@ -2,14 +2,17 @@
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any, Final
 
 import apsw
 import numpy as np
+from numpy.typing import NDArray
 
 from warren import codec
 from warren.memory import MemoryHit, Unsettled
 from warren.principals import DEFAULT_TENANT
+from warren.storage.memory.ranking import counted, ranked
 from warren.storage.memory.spaces import BLOB, Space, Vectors, cosines
 from warren.storage.memory.vectors import VectorIndex
 from warren.storage.memory.weighing import (
@@ -71,16 +74,18 @@ _COUNT_OF_TENANT: Final = """
 _ALL_OF_TENANT: Final = (
     "SELECT id FROM entries WHERE session IN (SELECT key FROM sessions WHERE tenant = ?) ORDER BY id"
 )
-_OF_TENANT: Final = """
-    SELECT id FROM entries JOIN sessions ON key = session
-    WHERE id IN (SELECT value FROM json_each(?)) AND tenant = ?
+_NEWEST: Final = "SELECT id FROM entries WHERE id > ?1 ORDER BY id DESC LIMIT ?2"
+_NEWEST_OF_TENANT: Final = """
+    SELECT id FROM entries WHERE id > ?1 AND session IN (SELECT key FROM sessions WHERE tenant = ?3)
+    ORDER BY id DESC LIMIT ?2
+"""
+_MATCHING: Final = f"""
+    SELECT id, {BLOB.format("terms")} FROM entries WHERE id IN (SELECT rowid FROM words WHERE words MATCH ?) ORDER BY id
 """
 _VECTORS: Final = f"""
     SELECT {BLOB.format("body")} FROM vectors
     WHERE space = ? AND entry IN (SELECT value FROM json_each(?)) ORDER BY entry
 """
-_STEPS: Final = 4
-"""Looks for near vectors of a tenant among those of all; each looks at four times as many."""
 TENANTS: Final = 100
 """Tenants whose counts of terms are remembered."""
 
@@ -232,28 +237,22 @@ class MemoryReader:
         return list(dict.fromkeys([*self._by_words(question, scope, None), *near]))
 
     def _near_of(self, scope: _Scope, vector: Vectors) -> list[int]:
-        """Return the entries of a tenant with near vectors, or all of its entries if they are few."""
+        """Return the entries of a tenant with near vectors, and its newest entries without a vector."""
         if scope.alone:
             return self._near(vector, BY_VECTORS)
-        if scope.texts <= SMALL_SESSION:
-            return _first(self._db.execute(_ALL_OF_TENANT, (scope.tenant,)))
-        mine: list[int] = []
-        for step in range(_STEPS):
-            near = self._near(vector, BY_VECTORS << (2 * step))
-            mine = _first(self._db.execute(_OF_TENANT, (_json(near), scope.tenant)))
-            if len(mine) >= BY_VECTORS:
-                break
-        order = {key: at for at, key in enumerate(near)}
-        return sorted(mine, key=lambda key: order[key])[: BY_VECTORS + WITHOUT_VECTOR]
+        mine = np.array(_first(self._db.execute(_ALL_OF_TENANT, (scope.tenant,))), dtype=np.int64)
+        return self._near(vector, BY_VECTORS, scope.tenant, mine)
 
-    def _near(self, vector: Vectors, count: int) -> list[int]:
-        """Return the entries with near vectors, and the newest entries without a vector."""
+    def _near(
+        self, vector: Vectors, count: int, tenant: str | None = None, among: NDArray[np.int64] | None = None
+    ) -> list[int]:
+        """Return the entries with near vectors, and the newest entries without a vector: all, or those of a tenant."""
         space = self._space_key()
         self._index.follow(self._db, space)
         last = self._db.execute("SELECT coalesce(max(id), 0) FROM entries").get
         while True:
             # Another reader may have followed further than this one sees.
-            near = [key for key in self._index.nearest(vector, count) if key <= last]
+            near = [key for key in self._index.nearest(vector, count, among) if key <= last]
             stored = _first(
                 self._db.execute("SELECT id FROM entries WHERE id IN (SELECT value FROM json_each(?))", (_json(near),))
             )
@@ -261,8 +260,9 @@ class MemoryReader:
             if not gone:
                 break
             self._index.discard(gone)
-        newest = "SELECT id FROM entries WHERE id > ? ORDER BY id DESC LIMIT ?"
-        return [*near, *_first(self._db.execute(newest, (self._index.read_to, WITHOUT_VECTOR)))]
+        newest = _NEWEST if tenant is None else _NEWEST_OF_TENANT
+        limits = (self._index.read_to, WITHOUT_VECTOR)
+        return [*near, *_first(self._db.execute(newest, limits if tenant is None else (*limits, tenant)))]
 
     def _space_key(self) -> int:
         return int(self._db.execute("SELECT key FROM spaces WHERE name = ?", (self._space.name,)).get)
@@ -283,8 +283,41 @@ class MemoryReader:
         match = " OR ".join(f'"{_spelt(term)}"' for term in terms)
         within = scope.matched if session is None else f"{session_mark(session)} AND ({{}})"
         match = within.format(match)
+        if not scope.alone:
+            return self._best_of_tenant(match, terms, scope, session)
         found = self._db.execute("SELECT rowid FROM words WHERE words MATCH ? ORDER BY rank LIMIT ?", (match, BY_WORDS))
         return _first(found)
+
+    def _best_of_tenant(self, match: str, terms: list[int], scope: _Scope, session: int | None) -> list[int]:
+        """Return the entries that the full-text table would rank first if the tenant had it for itself."""
+        ids, times, lengths = list[int](), list[Scores](), list[int]()
+        rows = self._db.execute(_MATCHING, (match,))
+        while page := list(islice(rows, AT_ONCE)):
+            some = [row for row in page if row[1] is not None and len(row[1]) % _TERM == 0]
+            texts = [np.frombuffer(row[1], dtype="<u4") for row in some]
+            ids += [row[0] for row in some]
+            times.append(counted(texts, terms))
+            lengths += [len(text) for text in texts]
+            release_gil()
+        if len(ids) <= BY_WORDS:
+            return ids
+        together = np.concatenate(times)
+        if session is None:
+            containing = np.count_nonzero(together, axis=0).astype(np.float64)
+        else:  # the rows are those of the session, and its mark is a term that all of them have
+            containing = np.array(
+                [*(self._count_now(scope, f'"{_spelt(term)}"') for term in terms), len(ids)], dtype=np.float64
+            )
+            containing[-1] = self._count_now(scope, session_mark(session))
+            together = np.hstack([together, np.ones((len(ids), 1))])
+        marks = 1 + len(tenant_marks(scope.tenant).split())
+        average = scope.terms / max(scope.texts, 1) + marks
+        places = ranked(together, np.array(lengths, dtype=np.float64) + marks, containing, scope.texts, average)
+        return [ids[at] for at in places[:BY_WORDS]]
+
+    def _count_now(self, scope: _Scope, matched: str) -> int:
+        found = self._db.execute("SELECT count(*) FROM words WHERE words MATCH ?", (scope.matched.format(matched),))
+        return int(found.get)
 
     def _fetch(self, ids: Sequence[int]) -> _Candidates:
         space = self._space_key()

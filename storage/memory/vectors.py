@@ -24,6 +24,8 @@ _MOST_BESIDE: Final = 2
 built."""
 _GONE: Final = 1_000
 """Removed entries from which on a graph is made without them: a search steps over each."""
+_STEPS: Final = 4
+"""Looks for some ids in a graph; each looks at four times as many."""
 AT_ONCE: Final = 500
 _AFTER: Final = f"""
     SELECT id, {BLOB.format("body")} FROM entries LEFT JOIN vectors ON space = ? AND entry = id
@@ -78,13 +80,23 @@ class VectorIndex:
                     return
                 release_gil()
 
-    def nearest(self, vector: Vectors, count: int) -> list[int]:
-        """Return the ids of about `count` of the nearest vectors in the graph, and of as many beside it."""
+    def nearest(self, vector: Vectors, count: int, among: NDArray[np.int64] | None = None) -> list[int]:
+        """Return the ids of about `count` of the nearest vectors in the graph, and of as many beside it.
+
+        Args:
+            vector: the vector.
+            count: how many.
+            among: the ids that count, ascending; None for all. Those in the graph are looked for among more and more
+                of its vectors, so there may be fewer of them.
+        """
         with self._lock:
             graph, gone = self._graph, self._gone
             ids, rows = self._ids[: self._count], self._rows[: self._count]
         wanted = count + len(gone)
-        found = [] if graph is None else graph.nearest(vector, wanted)
+        if among is not None:
+            beside = np.isin(ids, among)
+            ids, rows = ids[beside], rows[beside]
+        found = [] if graph is None else _in_graph(graph, vector, wanted, among)
         scores = rows @ normal(vector)
         best = np.argpartition(-scores, wanted)[:wanted] if len(scores) > wanted else np.arange(len(scores))
         return [key for key in (*found, *ids[best].tolist()) if key not in gone]
@@ -124,6 +136,19 @@ class VectorIndex:
         self._ids[self._count : end] = list(vectors)
         self._rows[self._count : end] = normal(unpacked(self._space, list(vectors.values())))
         self._count, self._read_to = end, max(vectors)
+
+
+def _in_graph(graph: Graph, vector: Vectors, count: int, among: NDArray[np.int64] | None) -> list[int]:
+    if among is None:
+        return graph.nearest(vector, count)
+    wanted = min(count, int(np.searchsorted(among, graph.watermark, side="right")))
+    mine: list[int] = []
+    for step in range(_STEPS):
+        near = np.array(graph.nearest(vector, count << (2 * step)), dtype=np.int64)
+        mine = near[np.isin(near, among)][:count].tolist()
+        if len(mine) >= wanted:
+            break
+    return mine
 
 
 def next_vectors(db: apsw.Connection, space_key: int, after: int) -> dict[int, bytes]:

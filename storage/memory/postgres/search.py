@@ -35,6 +35,8 @@ from warren.values import define, frozen
 
 ROWS_FOR_WORDS: Final = 8_000
 """Postings that are ranked: with more of them no better answers were found."""
+EXACT: Final = 20_000
+"""Texts of one of several tenants up to which the query is compared with all of them, and not by the graph of all."""
 AT_ONCE_ON_LOOP: Final = 64 * 1024
 """Bytes of terms that are weighed on the event loop: less than a millisecond. More are weighed in a thread."""
 _TOTALS: Final = "SELECT sum(entries)::int8, sum(terms)::int8 FROM warren.memory_totals"
@@ -242,7 +244,8 @@ class Searcher:
                 parts.append(_ALL_OF.format(f"${len(values)}"))
             else:
                 values.append(scope.tenant)
-                parts.append(self.table.near(f"${len(values) + 1}", tenant=f"${len(values)}"))
+                exact = scope.texts <= EXACT
+                parts.append(self.table.near(f"${len(values) + 1}", tenant=f"${len(values)}", exact=exact))
         return await self._fetched(db, parts, values, vector) if parts else []
 
     async def _fetched(self, db: Connection, parts: list[str], values: list[Any], vector: str | None) -> list[Row]:

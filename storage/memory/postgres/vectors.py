@@ -71,25 +71,31 @@ class Table:
         distance = f"(v.body::{self.kind} OPERATOR({self.home}.<=>) {parameter}::{self.kind})"
         return f"coalesce(1 - nullif({distance}, 'NaN'), 0)"
 
-    def near(self, parameter: str, tenant: str | None = None) -> str:
-        """Return SQL for the entries with the vectors nearest to a parameter, of a tenant if one is given."""
+    def near(self, parameter: str, tenant: str | None = None, *, exact: bool = False) -> str:
+        """Return SQL for the entries with the vectors nearest to a parameter, of a tenant if one is given.
+
+        The graph finds the nearest of all tenants, and leaves those of the tenant: there may be none. An `exact` search
+        compares with all vectors of the tenant instead.
+        """
         # The casts are those of the graph's definition, and the number is written out: else it is not used.
         distance = f"v.body::{self.kind} OPERATOR({self.home}.<=>) {parameter}::{self.kind}"
         where = f"FROM warren.memory_vectors v WHERE v.space = {self.space}"
         if tenant is not None:
             mine = "SELECT FROM warren.memory_entries e JOIN warren.memory_sessions s ON s.key = e.session"
             where += f" AND EXISTS ({mine} WHERE e.id = v.entry AND s.tenant = {tenant})"
-        return f"(SELECT v.entry {where} ORDER BY {distance} LIMIT {BY_VECTORS})"
+        order = f"({distance}) + 0, v.entry" if exact else distance  # a sum is in no index
+        return f"(SELECT v.entry {where} ORDER BY {order} LIMIT {BY_VECTORS})"
 
     def some_of(self, parameter: str, tenant: str) -> str:
         """Return SQL for the cosines of some entries of a tenant spread over all of them, each with its entry."""
+        spread = BACKGROUND - 1
         return f"""
             SELECT v.entry, {self.cosine(parameter)} FROM (
                 SELECT e.id, row_number() OVER (ORDER BY e.id) - 1 AS n, count(*) OVER () AS total
                 FROM warren.memory_entries e JOIN warren.memory_sessions s ON s.key = e.session
                 WHERE s.tenant = {tenant}
             ) AS mine JOIN warren.memory_vectors v ON v.entry = mine.id AND v.space = {self.space}
-            WHERE n % greatest(1, total / {BACKGROUND}) = 0
+            WHERE (n * {spread} + greatest(total - 2, 0)) / greatest(total - 1, 1) * (total - 1) / {spread} = n
         """
 
     def some(self, parameter: str) -> str:

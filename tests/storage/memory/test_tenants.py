@@ -1,5 +1,9 @@
 """The texts of several tenants in one memory: each finds its own, as if there were no others."""
 
+import random
+from zlib import crc32
+
+import numpy as np
 import pytest
 
 from tests.storage.memory.samples import Place, SubjectEmbedder, contents, entries, entry, opened
@@ -47,6 +51,58 @@ async def test_answers_are_those_of_a_memory_of_ones_own(place: Place, tenant: s
         assert await answers(memory, tenant) == wanted
     async with opened(place) as again:
         assert await answers(again, tenant) == wanted
+
+
+def texts_of(seed: int, count: int, rare: int) -> list[str]:
+    """Return texts of words of which some are in most of them; which ones depends on `rare`."""
+    source = random.Random(seed)  # noqa: S311 - texts
+    words = [
+        f"{word}{end}" for word in ("door", "key", "oven", "bread", "house", "cat") for end in ("", "way", "smith")
+    ]
+    words = words[rare:] + words[:rare]
+    weights = [1 / (at + 1) for at in range(len(words))]
+    return [" ".join(source.choices(words, weights, k=source.randint(2, 30))) for _ in range(count)]
+
+
+class WordEmbedder(SubjectEmbedder):
+    """A model that tells any two texts apart: where several are as near, a database takes any of them."""
+
+    def vector(self, text: str) -> list[float]:
+        """Return a text's vector."""
+        found = np.zeros(self.dimensions)
+        for word in text.split():
+            found += np.random.default_rng(crc32(word.encode())).normal(size=self.dimensions)
+        return [float(each) for each in found]
+
+
+async def check_more_answers_than_candidates(memory: MemoryStore, tenant: str, others: int) -> None:
+    """Check that the hits of a tenant with many texts stay the same when another tenant has some, and then more."""
+    queries = ("door", "doorway key", "cat", "oven bread house", "key keysmith keyway door doorway", "housesmith")
+
+    async def found() -> list[list[MemoryHit]]:
+        places = [(query, session) for query in queries for session in (None, "mine")]
+        return [await memory.search(query, tenant=tenant, session_id=session, limit=20) for query, session in places]
+
+    await memory.index(entries(texts_of(1, 1_100, 0), session="mine"), tenant=tenant)
+    await memory.index(entries(texts_of(3, others, 9), session="a few"), tenant="other")
+    wanted = await found()
+    assert all(len(hits) == 20 for hits in wanted)
+    await memory.index(entries(texts_of(2, 1_500, 9), session="theirs"), tenant="other")
+    assert await found() == wanted
+
+
+@pytest.mark.parametrize("tenant", ["acme", "default"])
+async def test_words_of_others_do_not_decide_which_texts_are_weighed(place: Place, tenant: str) -> None:
+    """More texts have words of the query than there are candidates."""
+    async with opened(place) as memory:
+        await check_more_answers_than_candidates(memory, tenant, others=0)
+
+
+@pytest.mark.parametrize("tenant", ["acme", "default"])
+async def test_vectors_of_others_do_not_decide_which_texts_are_weighed(vector_place: Place, tenant: str) -> None:
+    """More texts are near the query than there are candidates."""
+    async with opened(vector_place, WordEmbedder(dimensions=8)) as memory:
+        await check_more_answers_than_candidates(memory, tenant, others=1)
 
 
 async def test_vectors_of_other_tenants_lead_to_no_answer(vector_place: Place) -> None:
