@@ -47,6 +47,7 @@ SCRIPTS: Final = (
     "turn_walk",
     "instructions",
     "metrics",
+    "watching",
     "traces",
     "import_time",
     "start_time",

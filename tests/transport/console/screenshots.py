@@ -1,4 +1,7 @@
-"""Make screenshots of every screen at two widths in both themes: `make screenshots`, into build/screenshots."""
+"""Make screenshots of every screen at two widths in both themes: `make screenshots`, into build/screenshots.
+
+The picture of the README is made by the way, as docs/console.png.
+"""
 
 import sys
 import tempfile
@@ -12,6 +15,8 @@ from tests.transport.console.stage import Gateway, browser, gateway
 from warren.categories import Gates
 
 OUT: Final = Path("build/screenshots")
+PICTURE: Final = Path("docs/console.png")
+PICTURE_SIZE: Final = (1240, 640)
 WIDTHS: Final = {"wide": (1360, 850), "phone": (390, 800)}
 THEMES: Final[tuple[Literal["light", "dark"], ...]] = ("light", "dark")
 TITLES: Final = (
@@ -79,6 +84,12 @@ def main() -> int:
                     SCREENS[screen](page, served, found)
                     page.screenshot(path=out / f"{screen}-{width}-{theme}.png")
                 context.close()
+        if len(sys.argv) == 1:
+            context = opened.new_context(viewport={"width": PICTURE_SIZE[0], "height": PICTURE_SIZE[1]})
+            page = context.new_page()
+            _list(page, served, found)
+            page.screenshot(path=PICTURE)
+            context.close()
     sys.stdout.write(f"screenshots are in {out}\n")
     return 0
 

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import pytest
 import trio
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped] # it has no types
 from playwright.sync_api import Locator, Page, expect
@@ -17,6 +18,20 @@ from tests.transport.http.tokens import listed
 from warren.categories import Gates
 
 ROWS: Final = ".space .row"
+FIRST: Final = 2_000
+"""Events that the page asks for before it draws a session."""
+MANY: Final = 10_000
+SCROLL: Final = """async (box) => {
+    const began = performance.now();
+    let frames = 0;
+    while (performance.now() - began < 500) {
+        box.scrollTop += box.scrollTop > 4000 ? -40 : 40;
+        await new Promise(requestAnimationFrame);
+        frames += 1;
+    }
+    return frames * 2;
+}"""
+"""Scrolls a box for half a second; returns the frames a second."""
 STANDARD: Final = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 THEMES: Final[dict[Literal["light", "dark"], list[str]]] = {"light": STANDARD, "dark": ["color-contrast"]}
 """The rules for each theme: only the colours of the second one are others."""
@@ -227,13 +242,14 @@ def test_text_is_shown_as_text(served: Gateway, watched: Watched) -> None:
     expect(page.get_by_role("button", name="Show less")).to_be_visible()
 
 
-def test_a_long_session_opens_and_scrolls(served: Gateway, watched: Watched) -> None:
-    """A session of more than 10,000 events opens at its end, and goes back to its beginning."""
+@pytest.mark.parametrize("turns_before", [3, pytest.param(13, marks=pytest.mark.soak)])
+def test_a_long_session_opens_and_scrolls(served: Gateway, watched: Watched, turns_before: int) -> None:
+    """A session of thousands of events opens at its end, reads the rest then, and goes back to its beginning."""
     model = served.model("busy", BUSY)
 
     async def make(service: Any) -> str:
         session_id: str = (await service.create_session(None, model=model, title="long")).session_id
-        for number in range(13):
+        for number in range(turns_before):
             await service.start_turn(session_id, f"prompt {number}")
         return session_id
 
@@ -242,28 +258,82 @@ def test_a_long_session_opens_and_scrolls(served: Gateway, watched: Watched) -> 
     show(page, served)
     began = time.perf_counter()
     page.evaluate("id => { location.hash = `#/session/${id}`; }", session_id)
-    expect(page.get_by_text("prompt 12")).to_be_attached()
+    expect(page.get_by_text(f"prompt {turns_before - 1}")).to_be_attached()
     expect(page.get_by_role("log")).to_have_attribute("aria-busy", "false")
     opened = time.perf_counter() - began
     log = page.get_by_role("log")
-    frames = log.evaluate(
-        """async (box) => {
-            const began = performance.now();
-            let frames = 0;
-            while (performance.now() - began < 500) {
-                box.scrollTop -= 40;
-                await new Promise(requestAnimationFrame);
-                frames += 1;
-            }
-            return frames * 2;
-        }"""
-    )
+    expect(page.locator(".sentinel")).to_contain_text("earlier turn")  # the rest of the log is here
+    frames = log.evaluate(SCROLL)
     events = served.ask(lambda service: service.start_turn(session_id, "the end")).last_seq
     print(f"{events} events opened in {opened:.2f} s, and were scrolled with {frames} frames a second")  # noqa: T201
-    assert events > 10_000
+    assert events > 800 * turns_before > FIRST
     while page.get_by_text("prompt 0", exact=True).count() == 0:
         log.evaluate("box => { box.scrollTop = 0; }")
         page.wait_for_timeout(20)
+
+
+@pytest.mark.soak
+@pytest.mark.time_limit(120)
+def test_ten_thousand_sessions_are_listed_and_live(folder: Path, watched: Watched) -> None:
+    """The list has all of them, scrolls, and shows a turn in the oldest one as it runs."""
+    page = watched.page
+    watched.allowed.append("ERR_CONNECTION_REFUSED")  # the gateway ends before the pages are closed
+    with gateway(folder) as served:
+        model = served.model("slow", SLOW)
+
+        async def make(service: Any) -> str:
+            oldest: str = (await service.create_session(None, model=model, title="the oldest")).session_id
+            async with trio.open_nursery() as nursery:
+                for number in range(MANY // 10):
+                    nursery.start_soon(_make_ten, service, number)
+            return oldest
+
+        oldest = served.ask(make)
+        show(page, served)
+        expect(page.get_by_test_id("count")).to_have_text("10,001 of 10,001")
+        frames = page.get_by_role("grid").evaluate(SCROLL)
+        print(f"{MANY} rows were scrolled with {frames} frames a second")  # noqa: T201
+        page.get_by_label("Text").fill("the oldest")
+        expect(page.locator(ROWS)).to_contain_text("the oldest")
+        other = Watched(page.context.new_page())
+        show(other.page, served, "session", oldest)
+        say(other.page, "Go on")
+        expect(page.locator(ROWS)).to_contain_text("Running")
+        other.page.get_by_role("button", name="Interrupt").click()
+        expect(page.locator(ROWS)).to_contain_text("Idle")
+
+
+async def _make_ten(service: Any, number: int) -> None:
+    for index in range(10):
+        await service.create_session(None, model="echo", title=f"row {number} {index}")
+
+
+@pytest.mark.soak
+def test_two_hundred_events_a_second_are_shown_as_they_come(served: Gateway, watched: Watched) -> None:
+    """The text on the page is never far behind what has come over the wire."""
+    page, came = watched.page, [0]
+    pieces = 1_000
+    model = served.model(
+        "slow", {"steps": [{"chunks": [f"piece {number} " for number in range(pieces)], "chunk_delay": 0.005}]}
+    )
+
+    def note(payload: str | bytes) -> None:
+        found = re.findall(r"piece (\d+) ", str(payload))
+        came[0] = max(came[0], *map(int, found)) if found else came[0]
+
+    page.on("websocket", lambda socket: socket.on("framereceived", note))
+    session_id = served.create(None, model=model, title="fast")
+    show(page, served, "session", session_id)
+    say(page, "Go on")
+    lags = list[int]()
+    while not lags or came[0] < pieces - 1:
+        page.wait_for_timeout(100)
+        before = came[0]
+        shown = re.findall(r"piece (\d+)", turns(page).last.inner_text())
+        lags.append(before - int(shown[-1]) if shown else before)
+    print(f"pieces that the page was behind: {sorted(lags)}")  # noqa: T201
+    expect(turns(page).last).to_contain_text(f"piece {pieces - 1}")
+    assert sorted(lags)[len(lags) // 2] < 100
 
 
 def test_two_pages_show_the_same(served: Gateway, watched: Watched) -> None:

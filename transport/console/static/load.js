@@ -65,8 +65,8 @@ function Chart({ chart, plot, samples, seconds }) {
     const colour = (name) => resolved(own, style.getPropertyValue(name));
     const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") }, font: "11px system-ui" };
     const options = {
-      width: own.clientWidth, height: HEIGHT, legend: { show: false }, cursor: { show: false }, scales: { x: { range: (_plot, low, high) => [Math.min(low, high - SHORTEST), high] }, y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] } },
-      axes: [{ ...axis, values: (_plot, times) => times.map((time) => clock(time * 1000).replace(/:\d\d(?=$|\s)/, "")) }, { ...axis, size: 58, values: (_plot, values) => values.map(chart.form) }],
+      width: own.clientWidth, height: HEIGHT, legend: { show: false }, cursor: { show: false }, scales: { x: { range: ({ data: [times] }) => [Math.min(times[0], times.at(-1) - SHORTEST), times.at(-1)] }, y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+      axes: [{ ...axis, size: 28, space: 90, values: (_plot, times) => times.map((time) => clock(time * 1000).replace(/:\d\d(?=$|\s)/, "")) }, { ...axis, size: 58, values: (_plot, values) => values.map(chart.form) }],
       series: [{}, ...chart.lines.map(([label], index) => ({ label, stroke: colour(COLOURS[index]), width: 1.5, points: { show: samples.length < 30, size: 4 } }))],
     };
     drawn.current = new plot(options, data, own);
