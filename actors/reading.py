@@ -28,12 +28,21 @@ from warren.fields import FieldValueError
 from warren.health import Status, worst
 from warren.inputs import Input
 from warren.keywords import keywords_of, made
+from warren.ledger import UsageReport, report_of
 from warren.memory import MemoryHit
 from warren.metrics import History, Metrics
 from warren.peers import PeerInfo
 from warren.principals import LOCAL, Principal, Scope
 from warren.records import SessionRecord, within
-from warren.requests import HistoryRequest, ListRequest, SearchRequest, SessionRef, SubscribeRequest, WatchRequest
+from warren.requests import (
+    HistoryRequest,
+    ListRequest,
+    SearchRequest,
+    SessionRef,
+    SubscribeRequest,
+    UsageRequest,
+    WatchRequest,
+)
 from warren.service import Capabilities, EventReader, Health
 from warren.statistics import RuntimeStatistics, SessionStatistics
 from warren.storage import not_found
@@ -276,6 +285,16 @@ class Reads:
             yield watch
         finally:
             watchers.remove(watch)
+
+    @keywords_of(UsageRequest)
+    @scoped
+    async def usage(self, wanted: UsageRequest) -> UsageReport:
+        """See SessionService."""
+        self._supervisor.check_open()
+        everybody = wanted.by == "tenant" and "tenant:admin" in self.principal.scopes
+        store = await self._supervisor.shared.storage.reader() if everybody else await self._reader()
+        sums = await store.usage(wanted.by, wanted.since, wanted.until)
+        return report_of(wanted.by, sums, wanted.offset, wanted.limit)
 
     @keywords_of(SearchRequest)
     @scoped

@@ -1,6 +1,7 @@
 """The ledger as stores keep it: sums of groups of turns, and reports."""
 
 from collections.abc import Iterable
+from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
@@ -12,6 +13,9 @@ Key = tuple[str, int, str]
 """A tenant, the beginning of an hour in microseconds, and a model."""
 HOUR: Final = 3_600_000_000
 """Microseconds of an hour."""
+FIRST: Final = -(2**62)
+LAST: Final = 2**62
+"""Microseconds before and after all times."""
 KEY: Final = "tenant, hour, model, holder"
 COLUMNS: Final = ", ".join((*COUNTS, "priced"))
 
@@ -48,6 +52,12 @@ def figures_in(row: Iterable[Any]) -> Figures:
     *counts, priced = row
     numbers = [number_in(each, column) for each, column in zip(counts, COUNTS, strict=True)]
     return Figures(*numbers, priced=decimal_in(priced, "priced"))
+
+
+def bounds_of(since: datetime | None, until: datetime | None) -> tuple[int, int]:
+    """Return the first microsecond that counts, which begins the hour of `since`, and the first one that does not."""
+    first = FIRST if since is None else microseconds(since)
+    return first - first % HOUR, LAST if until is None else microseconds(until)
 
 
 def key_in(by: By, tenant: Any, hour: Any, model: Any) -> str:

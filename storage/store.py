@@ -269,13 +269,13 @@ class TenantReads(Protocol):
     ) -> Mapping[str, Figures]:
         """Return the figures of the ledger, summed by a group, by their keys.
 
-        By `session` and `label`, the figures are those of the sessions that are stored, whole: `since` and `until` do
-        not count then. The key of a label is its name and value, as in `team=red`.
+        By `session` and `label`, they are the whole figures of the sessions that are stored, and whose last turn ended
+        within the time. The key of a label is its name and value, as in `team=red`.
 
         Args:
             by: the group.
-            since: the beginning of the first hour that counts; None for all from the beginning on.
-            until: the beginning of the first hour that no longer counts; None for all up to now.
+            since: a time in the first hour that counts; None for all from the beginning on.
+            until: hours that begin then or later do not count; None for all up to now.
         """
         ...
 

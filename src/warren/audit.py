@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, get_args
 
 import attrs
 
-from warren.fields import LARGEST, Between, FieldValueError, OneOf, is_flag, is_text, is_whole, optional
+from warren.fields import LARGEST, Between, FieldValueError, OneOf, is_flag, is_moment, is_text, is_whole, optional
 from warren.values import frozen
 from warren.views import DamagedRow
 
@@ -87,11 +87,6 @@ class AuditPage:
     damaged: tuple[DamagedRow, ...] = ()
 
 
-def _is_moment(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
-    if not isinstance(value, datetime) or value.tzinfo is None:
-        raise FieldValueError(attribute.name, "must be a time with a time zone")
-
-
 def is_cursor(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
     """Refuse values that cannot be a cursor. Raises FieldValueError."""
     found = _CURSOR.fullmatch(value) if isinstance(value, str) else None
@@ -113,8 +108,8 @@ class AuditRequest:
         cursor: the place from which to go on, from an earlier answer; null begins at `since`.
     """
 
-    since: datetime | None = attrs.field(default=None, validator=optional(_is_moment))
-    until: datetime | None = attrs.field(default=None, validator=optional(_is_moment))
+    since: datetime | None = attrs.field(default=None, validator=optional(is_moment))
+    until: datetime | None = attrs.field(default=None, validator=optional(is_moment))
     action: Action | None = attrs.field(default=None, validator=optional(OneOf(ACTIONS)))
     session_id: str | None = attrs.field(default=None, validator=optional(is_text))
     all_tenants: bool = attrs.field(default=False, validator=is_flag)

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
@@ -135,6 +136,12 @@ def is_text(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) ->
     problem = text_problem(value)
     if problem is not None:
         raise FieldValueError(attribute.name, problem)
+
+
+def is_moment(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+    """Refuse values that are not a time with a zone."""
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise FieldValueError(attribute.name, "must be a time with a time zone")
 
 
 def text_problem(value: object) -> str | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 import attrs
 
@@ -112,3 +112,66 @@ def keys_of(by: By, session_id: str, labels: Mapping[str, str]) -> list[str]:
 def key_of(hour: datetime, by: By) -> str:
     """Return the key of an hour in a report by hour or by day."""
     return f"{hour:%Y-%m-%d}" if by == "day" else f"{hour:%Y-%m-%dT%H:00:00Z}"
+
+
+@frozen(kw_only=True)
+class UsageSums:
+    """Tokens and their cost.
+
+    Attributes:
+        turns: turns that have ended, failed ones included.
+        input_tokens: tokens sent to models, cached ones included.
+        output_tokens: tokens that models produced.
+        cache_read_tokens: input tokens that providers read from their prompt caches.
+        cache_creation_tokens: input tokens that providers wrote to their prompt caches.
+        cost: US dollars, without the tokens of an unknown price; null if the price of all of them is unknown.
+        unpriced_tokens: input and output tokens of an unknown price.
+    """
+
+    turns: int
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_creation_tokens: int
+    cost: Decimal | None
+    unpriced_tokens: int
+
+
+@frozen(kw_only=True)
+class UsageRow(UsageSums):
+    """One row of a report.
+
+    Attributes:
+        key: the hour, as `2026-03-01T12:00:00Z`, the day (UTC), the model, the tenant, the id of the session, or the
+            name and value of the label, as `team=red`.
+    """
+
+    key: str
+
+
+@frozen
+class UsageReport:
+    """The answer to `usage`.
+
+    Attributes:
+        by: the group of each row.
+        rows: the rows of the page: hours and days in order, of all others those with the most tokens first.
+        total: the sums of all rows, those of other pages included. By `label`, a session counts for each of its labels.
+        count: number of all rows.
+    """
+
+    by: By
+    rows: tuple[UsageRow, ...]
+    total: UsageSums
+    count: int
+
+
+def report_of(by: By, sums: Mapping[str, Figures], offset: int, limit: int) -> UsageReport:
+    """Return a page of a report."""
+    keys = sorted(sums) if by in ("hour", "day") else sorted(sums, key=lambda key: (-sums[key].tokens, key))
+    page = (UsageRow(key=key, **_sums_in(sums[key])) for key in keys[offset : offset + limit])
+    return UsageReport(by, tuple(page), UsageSums(**_sums_in(sum(sums.values(), NO_FIGURES))), len(keys))
+
+
+def _sums_in(figures: Figures) -> dict[str, Any]:
+    return {**{name: getattr(figures, name) for name in COUNTS}, "cost": figures.cost}

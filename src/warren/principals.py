@@ -80,6 +80,7 @@ SCOPE_OF: Final[Mapping[str, Scope | None]] = {
     "resume": "session:read",
     "subscribe": "session:read",
     "watch": "session:read",
+    "usage": "session:read",
     "search_memory": "memory:read",
     "fork": "session:write",
     "label": "session:write",

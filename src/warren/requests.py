@@ -6,6 +6,7 @@ every way in refuses the same values by the same names. `SessionRequest` and `Tu
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Final, Literal, get_args
 
 import attrs
@@ -20,12 +21,14 @@ from warren.fields import (
     OneOf,
     fits,
     is_flag,
+    is_moment,
     is_text,
     is_whole,
     not_blank,
     not_negative,
     optional,
 )
+from warren.ledger import GROUPS, By
 from warren.memory import MAX_HITS
 from warren.options import MAX_KEY, MAX_TITLE
 from warren.values import frozen
@@ -75,6 +78,26 @@ class WatchRequest:
 
     labels: Mapping[str, str] | None = attrs.field(default=None, validator=Labels())
     include_archived: bool = attrs.field(default=False, validator=is_flag)
+
+
+@frozen(kw_only=True)
+class UsageRequest:
+    """A report on the use of models.
+
+    Attributes:
+        by: the group of each row. `session` and `label` are of the sessions that are stored, and whose last turn ended
+            within the time; all others are of the ledger, which keeps the tokens of deleted sessions, too.
+        since: a time in the first hour that counts; null begins with the oldest one.
+        until: hours that begin then or later do not count; null ends with the newest one.
+        offset: number of rows to skip.
+        limit: the most rows to return.
+    """
+
+    by: By = attrs.field(default="day", validator=OneOf(GROUPS))
+    since: datetime | None = attrs.field(default=None, validator=optional(is_moment))
+    until: datetime | None = attrs.field(default=None, validator=optional(is_moment))
+    offset: int = attrs.field(default=0, validator=[is_whole, Between(0, MAX_OFFSET)])
+    limit: int = attrs.field(default=100, validator=[is_whole, Between(1, MAX_PAGE)])
 
 
 @frozen

@@ -13,6 +13,7 @@ from warren.fields import FieldValueError
 from warren.health import AccessHealth, LoopHealth, McpHealth, MemoryHealth, ProjectorHealth, Status, StoreHealth
 from warren.inputs import Input
 from warren.keywords import keywords_of
+from warren.ledger import UsageReport
 from warren.memory import MemoryHit
 from warren.metrics import History, Metrics
 from warren.options import SessionRequest, TurnRequest
@@ -29,6 +30,7 @@ from warren.requests import (
     ListRequest,
     SearchRequest,
     SessionRef,
+    UsageRequest,
     WithdrawRequest,
 )
 from warren.statistics import RuntimeStatistics
@@ -440,6 +442,19 @@ class SessionService(Protocol):
         With nodes the changes of all of them come. Changes by commands beside the runtime, as `warren prune`, do not.
 
         The arguments are the fields of `WatchRequest`.
+        """
+        ...
+
+    @keywords_of(UsageRequest)
+    async def usage(self, wanted: UsageRequest) -> UsageReport:
+        """Return the tokens and the cost of models, summed by hour, day, model, tenant, session or label.
+
+        They are those of the caller's tenant. By `tenant`, a caller with the scope `tenant:admin` gets those of all
+        tenants. A turn counts from its end on, in the hour in which it ended; what it used before a compaction counts
+        from then on. Without a store the report is that of this process.
+
+        Raises:
+            StoreError: if the store cannot be read, or a row of the ledger is damaged.
         """
         ...
 

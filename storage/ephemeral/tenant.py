@@ -15,7 +15,7 @@ from warren.ledger import OF_SESSIONS, By, Figures, figures_of, hour_of, keys_of
 from warren.nodes import Node
 from warren.records import SessionRecord
 from warren.storage.ephemeral.sessions import EphemeralSession
-from warren.storage.ledger import Key, added, key_in
+from warren.storage.ledger import Key, added, bounds_of, key_in
 from warren.storage.results import Lost, Rows, StoredPage
 from warren.storage.rows import microseconds
 from warren.values import frozen
@@ -171,18 +171,14 @@ def sums_by(
 ) -> dict[str, Figures]:
     """Return the sums of a ledger, or of sessions, by their keys; see `TenantReads.usage`."""
     if by in OF_SESSIONS:
-        return added(_of_sessions(by, records))
-    first = None if since is None else microseconds(since)
-    end = None if until is None else microseconds(until)
-    return added(
-        (key_in(by, *key), figures)
-        for key, figures in ledger.items()
-        if (first is None or key[1] >= first) and (end is None or key[1] < end)
-    )
+        return added(_of_sessions(by, records, bounds_of(since, until)))
+    first, end = bounds_of(since, until)
+    return added((key_in(by, *key), figures) for key, figures in ledger.items() if first <= key[1] < end)
 
 
-def _of_sessions(by: By, records: Iterable[SessionRecord]) -> Iterator[tuple[str, Figures]]:
-    for record in records:
+def _of_sessions(by: By, records: Iterable[SessionRecord], bounds: tuple[int, int]) -> Iterator[tuple[str, Figures]]:
+    first, end = bounds
+    for record in (each for each in records if first <= microseconds(each.updated_at) < end):
         figures = figures_of(record.usage, record.turns)
         yield from ((key, figures) for key in keys_of(by, record.session_id, record.labels))
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from warren import codec
 from warren.ledger import COUNTS, OF_SESSIONS, By, Figures, figures_of, hour_of, key_of, keys_of
-from warren.storage.ledger import HOUR, added, figures_in
+from warren.storage.ledger import HOUR, added, bounds_of, figures_in
 from warren.storage.postgres.driver import unescaped
 from warren.storage.postgres.queries import Readable
 from warren.storage.rows import DELETED, corrupt, microseconds, time_in
@@ -33,7 +33,7 @@ _KEYS: Final[Mapping[By, str]] = {
 }
 _READ: Final = f"""
     SELECT {{key}}, {_SUMS} FROM warren.usage
-    WHERE ($1::text IS NULL OR tenant = $1) AND ($2::int8 IS NULL OR hour >= $2) AND ($3::int8 IS NULL OR hour < $3)
+    WHERE ($1::text IS NULL OR tenant = $1) AND hour >= $2::int8 AND hour < $3::int8
     GROUP BY 1
 """
 _TOKENS: Final = """
@@ -42,7 +42,9 @@ _TOKENS: Final = """
 # The server takes no JSON with a NUL apart: such sessions are read here.
 _NUL: Final = "strpos(details, '\\u0000')"
 _STORED: Final = f"""
-    FROM warren.sessions WHERE ($1::text IS NULL OR tenant = $1) AND state <> {DELETED} AND {_NUL}
+    FROM warren.sessions
+    WHERE ($1::text IS NULL OR tenant = $1) AND updated_at >= $2::int8 AND updated_at < $3::int8
+        AND state <> {DELETED} AND {_NUL}
 """
 # If a part of a session's cost is unknown, all of its tokens are unpriced.
 _OF_SESSIONS: Final = f"""
@@ -71,12 +73,12 @@ async def usage(
     db: Readable, by: By, tenant: str | None, since: datetime | None, until: datetime | None
 ) -> dict[str, Figures]:
     """Return the sums of a tenant, or of all, by their keys. Raises StoreError for a row that cannot be read."""
+    values = tenant, *bounds_of(since, until)
     if by in OF_SESSIONS:
         sql = _BY_LABEL if by == "label" else _BY_SESSION
-        summed, others = await db.fetch_each((sql, tenant), (_WITH_NUL, tenant))
+        summed, others = await db.fetch_each((sql, *values), (_WITH_NUL, *values))
     else:
-        bounds = (None if each is None else microseconds(each) for each in (since, until))
-        summed, others = await db.fetch(_READ.format(key=_KEYS[by]), tenant, *bounds), []
+        summed, others = await db.fetch(_READ.format(key=_KEYS[by]), *values), []
     try:
         figures = ((_key_in(by, key), figures_in(values)) for key, *values in summed)
         return added(chain(figures, *(_of_session(by, *row) for row in others)))

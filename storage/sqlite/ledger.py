@@ -9,7 +9,7 @@ import apsw
 
 from warren import codec
 from warren.ledger import COUNTS, OF_SESSIONS, By, Figures, figures_of, hour_of
-from warren.storage.ledger import COLUMNS, added, decimal_in, figures_in, key_in, sums_of, text_of, values_of
+from warren.storage.ledger import COLUMNS, added, bounds_of, decimal_in, figures_in, key_in, sums_of, text_of, values_of
 from warren.storage.operations import Commit
 from warren.storage.rows import DELETED, MAX_NUMBER, corrupt, microseconds, number_in, shown, text_in
 from warren.storage.sqlite.columns import raw
@@ -33,14 +33,13 @@ _TOKENS: Final = """
 _USAGE: Final = "iif(json_valid(details), details -> '$.usage', NULL)"
 _OF_SESSIONS: Final = f"""
     SELECT {raw("session_id, session_id, turns")}, {_USAGE} FROM sessions
-    WHERE {{mine}} AND state <> {DELETED}
+    WHERE {{mine}} AND state <> {DELETED} AND updated_at >= ?2 AND updated_at < ?3
 """
 _OF_LABELS: Final = f"""
     SELECT {raw("session_id")}, CAST(name || '=' || value AS BLOB), {raw("turns")}, {_USAGE}
     FROM labels CROSS JOIN sessions ON sessions.key = labels.session
-    WHERE {{mine}} AND state <> {DELETED}
+    WHERE {{mine}} AND state <> {DELETED} AND updated_at >= ?2 AND updated_at < ?3
 """
-_ALWAYS: Final = (0, 2**63 - 1)
 
 
 def add(db: apsw.Connection, commits: Iterable[Commit]) -> None:
@@ -66,10 +65,8 @@ def usage(
 ) -> dict[str, Figures]:
     """Return the sums of a tenant, or of all, by their keys. Raises StoreError for a row that cannot be read."""
     if by in OF_SESSIONS:
-        return added(_of_sessions(db, _OF_LABELS if by == "label" else _OF_SESSIONS, tenant))
-    first, end = _ALWAYS
-    bounds = first if since is None else microseconds(since), end if until is None else microseconds(until)
-    return added(_of_hours(db, by, tenant, bounds))
+        return added(_of_sessions(db, _OF_LABELS if by == "label" else _OF_SESSIONS, tenant, bounds_of(since, until)))
+    return added(_of_hours(db, by, tenant, bounds_of(since, until)))
 
 
 def _of(sql: str, tenant: str | None) -> str:
@@ -87,8 +84,10 @@ def _of_hours(
             raise corrupt(f"the row of {shown(owner)} at {shown(hour)} in the table usage", exc) from exc
 
 
-def _of_sessions(db: apsw.Connection, sql: str, tenant: str | None) -> Iterator[tuple[str, Figures]]:
-    for session_id, key, turns, stored in db.execute(_of(sql, tenant), (tenant,)):
+def _of_sessions(
+    db: apsw.Connection, sql: str, tenant: str | None, bounds: tuple[int, int]
+) -> Iterator[tuple[str, Figures]]:
+    for session_id, key, turns, stored in db.execute(_of(sql, tenant), (tenant, *bounds)):
         try:
             tokens = Usage() if stored is None else codec.decode_stored(Usage, str(stored).encode())
             yield text_in(key, "the label"), figures_of(tokens, number_in(turns, "turns"))

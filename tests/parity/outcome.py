@@ -9,6 +9,7 @@ import attrs
 from warren import codec
 from warren.errors import ErrorCode, WarrenError
 from warren.events import DELTAS, Envelope, Event
+from warren.ledger import UsageReport
 from warren.messages import AssistantMessage, Message, UserMessage
 from warren.records import CompactionEntry
 from warren.service import Capabilities
@@ -59,6 +60,7 @@ RESULTS: Final[Mapping[str, type]] = {
     "session/fork": SessionView,
     "session/label": SessionView,
     "memory/search": MemoryHits,
+    "usage/get": UsageReport,
     "session/inject_context": Injected,
     "session/context": ContextView,
     "session/inputs": Inputs,

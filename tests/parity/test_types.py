@@ -62,6 +62,7 @@ FITS: Final[Mapping[str, frozenset[str]]] = {
         "on_event": "callable/none",
         "on_begin": "callable/none",
         "offset": "number",
+        "by": "",
         "limit": "number",
         "include_archived": "flag",
         "after_seq": "number/none",

@@ -48,6 +48,7 @@ NAMES: Final = {
     "peer/list": "peers",
     "memory/search": "search_memory",
     "audit/list": "audit",
+    "usage/get": "usage",
 }
 GOOD: Final[Mapping[str, Any]] = {
     "prompt": "hi",

@@ -25,6 +25,7 @@ from warren import codec
 from warren.messages import AssistantMessage, Message, UserMessage
 from warren.storage.sqlite.file import FILE_NAME
 
+OF_SESSIONS: Final = "SELECT turns, details FROM sessions WHERE state <> 2"
 SESSIONS: Final = 4
 GONE: Final = (ConnectionClosed, HandshakeError, OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 SCRIPT: Final = {"steps": [{"chunks": ["to ", "dig ", "is ", "to ", "live"], "chunk_delay": 0.001}], "loop": True}
@@ -165,6 +166,19 @@ class World:
             orphans = "SELECT session FROM {} WHERE session NOT IN (SELECT key FROM sessions WHERE state <> 2)"
             for table in ("messages", "events", "compactions", *(["labels"] if self.database is None else [])):
                 assert rows(orphans.format(table)) == [], f"orphans in {table}"
+            self._check_ledger(rows)
+
+    def _check_ledger(self, rows: Rows) -> None:
+        """The ledger has all that the sessions have used, once; of deleted ones only the ledger knows."""
+        stored = [(turns, json.loads(details).get("usage", {})) for turns, details in rows(OF_SESSIONS)]
+        names = ("input_tokens", "output_tokens")
+        used = [sum(turns for turns, _ in stored), *(sum(usage.get(name, 0) for _, usage in stored) for name in names)]
+        booked = list(rows("SELECT coalesce(sum(turns), 0), sum(input_tokens), sum(output_tokens) FROM usage")[0])
+        booked = [each or 0 for each in booked]
+        if rows("SELECT key FROM sessions WHERE state = 2"):
+            assert all(one >= other for one, other in zip(booked, used, strict=True)), (booked, used)
+        else:
+            assert booked == used
 
     def _check_session(self, rows: Rows, session_id: str, known: Known) -> None:
         found = rows("SELECT key, state, message_count, last_seq FROM sessions WHERE session_id = ?", session_id)

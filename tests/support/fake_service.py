@@ -29,6 +29,7 @@ from warren.errors import (
 from warren.events import Envelope, Event, FailureCause, RunCompleted, RunFailed, RunStarted, TextDelta
 from warren.inputs import Input
 from warren.keywords import made
+from warren.ledger import UsageReport, report_of
 from warren.memory import MemoryHit
 from warren.metrics import History, Metric, Metrics, Series
 from warren.peers import PeerInfo
@@ -468,6 +469,11 @@ class FakeService(RuntimeService):
             yield watch
         finally:
             self.watchers.remove(watch)
+
+    async def usage(self, **wanted: Any) -> UsageReport:
+        self.calls.append(("usage", wanted))
+        self._check_running()
+        return report_of("day", {}, 0, 1)
 
     async def search_memory(self, query: str, **options: Any) -> tuple[MemoryHit, ...]:
         self.calls.append(("search_memory", {"query": query, **options}))

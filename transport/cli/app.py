@@ -56,11 +56,12 @@ class _Group(click.Group):
 ELSEWHERE: Final = (
     *("sessions", "memory", "serve", "rpc", "mcp", "acp"),
     *("config", "completion", "doctor", "backup", "restore", "copy", "project", "load", "store", "nodes", "token"),
+    "usage",
 )
 """The commands that are in modules of their own."""
 
 
-def _imported(name: str) -> click.Command:  # noqa: C901, PLR0911 - one case for each module
+def _imported(name: str) -> click.Command:  # noqa: C901, PLR0911, PLR0912 - one case for each module
     """Import one of the commands that are elsewhere."""
     match name:
         case "sessions":
@@ -95,6 +96,10 @@ def _imported(name: str) -> click.Command:  # noqa: C901, PLR0911 - one case for
             from warren.transport.cli.token_app import token  # noqa: PLC0415
 
             return token
+        case "usage":
+            from warren.transport.cli.usage_app import usage  # noqa: PLC0415
+
+            return usage
         case "load":
             from warren.transport.cli.load_app import load  # noqa: PLC0415
 

@@ -1,6 +1,7 @@
 """The types of values that options have, and the configuration file."""
 
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -87,6 +88,21 @@ def duration_of(value: str) -> float:
     if seconds := delay_of(value):
         return seconds
     raise click.BadParameter(f"{value!r} is not a duration above 0, such as 30, 1.5s, 250ms or 1h30m.")
+
+
+def moment_of(value: str) -> datetime:
+    """Return a time: a duration before now, as 12h or 7d, or a day or a time, in UTC without another zone.
+
+    Raises click.BadParameter for other texts.
+    """
+    seconds = seconds_of(value)
+    try:
+        found = datetime.fromisoformat(text_of(value)) if seconds is None else None
+        if found is None:
+            return datetime.now(UTC) - timedelta(seconds=seconds or 0)
+        return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        raise click.BadParameter(f"{value!r} is no time, such as 7d, 2026-03-01 or 2026-03-01T12:00:00Z.") from None
 
 
 def delay_of(value: str) -> float:

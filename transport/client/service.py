@@ -19,6 +19,7 @@ from warren.events import Envelope
 from warren.fields import FieldValueError
 from warren.inputs import Input
 from warren.keywords import keywords_of, made
+from warren.ledger import UsageReport
 from warren.memory import MemoryHit
 from warren.metrics import History, Metrics
 from warren.options import SessionRequest, TurnRequest, given
@@ -36,6 +37,7 @@ from warren.requests import (
     SearchRequest,
     SessionRef,
     SubscribeRequest,
+    UsageRequest,
     WatchRequest,
     WithdrawRequest,
 )
@@ -363,6 +365,11 @@ class RemoteService(SessionService):
             yield watch
         finally:
             await watch.aclose()
+
+    @keywords_of(UsageRequest)
+    async def usage(self, wanted: UsageRequest) -> UsageReport:
+        """See SessionService."""
+        return await self._ask(UsageReport, "usage/get", wanted, repeatable=True)
 
     @keywords_of(SearchRequest)
     async def search_memory(self, wanted: SearchRequest) -> tuple[MemoryHit, ...]:

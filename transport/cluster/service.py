@@ -25,6 +25,7 @@ from warren.errors import AgentError, LeasedError, StoreError, WarrenError
 from warren.events import Envelope, SessionMoved
 from warren.inputs import Input
 from warren.keywords import keywords_of, made, of_value
+from warren.ledger import UsageReport
 from warren.memory import MemoryHit
 from warren.metrics import History, Metrics
 from warren.nodes import Node
@@ -42,6 +43,7 @@ from warren.requests import (
     SearchRequest,
     SessionRef,
     SubscribeRequest,
+    UsageRequest,
     WithdrawRequest,
 )
 from warren.service import Capabilities, EventReader, Health, OnBegin, RuntimeService, SessionCall, TurnCall
@@ -255,6 +257,11 @@ class _Sessions(RuntimeService):
     async def history(self, wanted: HistoryRequest) -> HistoryPage:
         """See SessionService."""
         return await of_value(self._local.history)(wanted)
+
+    @keywords_of(UsageRequest)
+    async def usage(self, wanted: UsageRequest) -> UsageReport:
+        """See SessionService."""
+        return await of_value(self._local.usage)(wanted)
 
     @keywords_of(SearchRequest)
     async def search_memory(self, wanted: SearchRequest) -> tuple[MemoryHit, ...]:

@@ -59,6 +59,7 @@ ROUTES: Final = (
     RestRoute("GET", "/changes", METHODS["session/watch"], streams=True),
     RestRoute("POST", "/memory/search", METHODS["memory/search"]),
     RestRoute("GET", "/audit", METHODS["audit/list"]),
+    RestRoute("GET", "/usage", METHODS["usage/get"]),
     RestRoute("GET", "/capabilities", METHODS["capabilities/get"]),
     RestRoute("GET", "/config", METHODS["config/get"]),
     RestRoute("GET", "/health", METHODS["health"], failed=503),

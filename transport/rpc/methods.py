@@ -8,6 +8,7 @@ import attrs
 from warren import codec
 from warren.audit import AuditPage, AuditRequest
 from warren.errors import InvalidParamsError
+from warren.ledger import UsageReport
 from warren.metrics import History, Metrics
 from warren.options import SessionRequest, TurnRequest, given
 from warren.peers import PeerMessage
@@ -24,6 +25,7 @@ from warren.requests import (
     SearchRequest,
     SessionRef,
     SubscribeRequest,
+    UsageRequest,
     WatchRequest,
     WithdrawRequest,
 )
@@ -473,6 +475,14 @@ _TABLE: Final[tuple[Method[Any, Any], ...]] = (
         AuditPage,
         lambda service: service.audit,
         "Show entries of the audit, oldest first.",
+        bulky=True,
+    ),
+    _row(
+        "usage/get",
+        UsageRequest,
+        UsageReport,
+        lambda service: service.usage,
+        "Show the tokens and the cost of models, summed by hour, day, model, tenant, session or label.",
         bulky=True,
     ),
     Method(

@@ -90,6 +90,18 @@ async def the_context(stage: Stage) -> None:
     assert seen.data["tokens"] == sum(each.tokens for each in seen.data["parts"]) > 0
 
 
+@scenario("usage/get", TURN, setting=TWO)
+async def the_usage(stage: Stage) -> None:
+    """Both turns are in the report, by model and in its total, and what their price is nobody knows."""
+    session_id = stage.well(await stage.one.first_turn("hi")).data["session_id"]
+    stage.well(await stage.one.call(TURN, session_id=session_id, prompt="and again"))
+    report = stage.well(await stage.one.call("usage/get", by="model"), "usage/get", count=1).data
+    total = report["total"]
+    assert (total["turns"], total["cost"]) == (2, None)
+    assert total["unpriced_tokens"] == total["input_tokens"] + total["output_tokens"] > 0
+    assert [{**row, "key": ""} for row in report["rows"]] == [{**total, "key": ""}]
+
+
 @scenario("session/delete", TURN, needs=["store"], codes=[ErrorCode.SESSION_NOT_FOUND])
 async def deleted(stage: Stage) -> None:
     """A deleted session is as one that never was."""

@@ -23,9 +23,12 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "session/fork": ("sessions", "fork"),
     "session/label": ("sessions", "label"),
     "memory/search": ("memory", "search"),
+    "usage/get": ("usage",),
 }
 NEEDED: Final[Mapping[str, set[str]]] = {
-    operation: {CREATE: {"prompt"}, "session/list": set(), "memory/search": {"query"}}.get(operation, {"session_id"})
+    operation: {CREATE: {"prompt"}, "session/list": set(), "usage/get": set(), "memory/search": {"query"}}.get(
+        operation, {"session_id"}
+    )
     for operation in COMMANDS
 } | {TURN: {"session_id", "prompt"}}
 RUN_A_MODEL: Final = (CREATE, TURN, "session/compact")
@@ -54,6 +57,7 @@ FLAGS: Final[Mapping[str, str]] = {
     "offset": "--offset",
     "limit": "--limit",
     "scope": "--scope",
+    "by": "--by",
     "title": "--title",
     "idempotency_key": "--key",
 }

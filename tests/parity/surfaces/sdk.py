@@ -67,6 +67,7 @@ METHODS: Final[Mapping[str, Callable[[SessionService], Callable[..., Awaitable[A
     "peer/send": lambda service: service.send_message,
     "peer/list": lambda service: service.peers,
     "memory/search": lambda service: service.search_memory,
+    "usage/get": lambda service: service.usage,
 }
 NOTHING: Final[Mapping[str, Any]] = {
     "turn/interrupt": Interrupted(interrupted=True),

@@ -203,7 +203,7 @@ async def test_each_route_calls_the_method_it_names() -> None:
             else:
                 assert problem(response)[1] == "SESSION_NOT_FOUND" if response.is_error else response.json(), row
         called = {name for name, _ in service.calls}
-        needing_nothing = {"fork", "label", "inputs", "withdraw", "peers", "context", "audit"}
+        needing_nothing = {"fork", "label", "inputs", "withdraw", "peers", "context", "audit", "usage"}
         reached = {"list", "read", "delete", "interrupt", "archive", "compact", "resume", "history"}
         assert called == reached | needing_nothing
 

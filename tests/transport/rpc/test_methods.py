@@ -99,6 +99,7 @@ def test_the_table_has_the_contracts_methods() -> None:
         "tools/register",
         "memory/search",
         "audit/list",
+        "usage/get",
         "capabilities/get",
         "config/get",
         "health",

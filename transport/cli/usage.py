@@ -1,0 +1,78 @@
+"""`warren usage`: the ledger of a store or a server."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from warren.keywords import made
+from warren.ledger import UsageReport, UsageSums, report_of
+from warren.requests import UsageRequest
+from warren.transport.cli.chosen_store import is_there, store_of
+from warren.transport.cli.listing import show_result
+from warren.transport.cli.options import Options
+from warren.transport.cli.runtime import execute, open_service
+from warren.transport.cli.streams import Streams
+from warren.transport.cli.tables import show_table
+from warren.transport.event_text import dollars
+from warren.transport.stores import store_opener
+
+UNKNOWN = "unknown"
+
+
+def show_usage(options: Options, given: Mapping[str, Any]) -> None:
+    """Run `warren usage`; a store that does not exist has no usage, and is not made."""
+    wanted = made(UsageRequest, **given)
+
+    async def of_server() -> UsageReport:
+        async with open_service(options) as service:
+            return await service.usage(**given)
+
+    report = execute(of_server, options) if options.server is not None else _of_store(options, wanted)
+    show_result(options, report, _show, report)
+
+
+def _of_store(options: Options, wanted: UsageRequest) -> UsageReport:
+    config = store_of(options, needed=True)
+    if config is None or not is_there(config):
+        return report_of(wanted.by, {}, wanted.offset, wanted.limit)
+    opened = store_opener(config)
+
+    async def work() -> UsageReport:
+        store = await opened()
+        try:
+            # Whoever has the store may read all of it.
+            everybody = wanted.by == "tenant" and options.tenant is None
+            reads = store if everybody else store.of(options.user.tenant)
+            sums = await reads.usage(wanted.by, wanted.since, wanted.until)
+        finally:
+            await store.aclose()
+        return report_of(wanted.by, sums, wanted.offset, wanted.limit)
+
+    return execute(work, options)
+
+
+def _show(streams: Streams, report: UsageReport) -> None:
+    if not report.rows:
+        streams.note("no usage")
+        return
+    rows = [(each.key, *_cells(each, streams)) for each in report.rows]
+    if streams.out_is_terminal:
+        rows.append(("total", *_cells(report.total, streams)))
+    titles = (report.by, "turns", "in", "out", "cached", "written", "cost", "unpriced")
+    show_table(streams, titles, rows)
+    left = report.count - len(report.rows)
+    if left:
+        streams.note(f"{left} more rows count in the total; --limit and --offset show them", "dim")
+
+
+def _cells(sums: UsageSums, streams: Streams) -> tuple[str, ...]:
+    """Return the numbers of a row. A cost is told to the millionth on a terminal, and exactly in a pipe."""
+    counts = sums.turns, sums.input_tokens, sums.output_tokens, sums.cache_read_tokens, sums.cache_creation_tokens
+    if not streams.out_is_terminal:
+        cost = UNKNOWN if sums.cost is None else f"{sums.cost:f}"
+        return (*map(str, counts), cost, str(sums.unpriced_tokens))
+    cost = UNKNOWN if sums.cost is None else dollars(sums.cost)
+    # A column without any number is left out.
+    cached, unpriced = (
+        tuple(f"{each:,}" if each else "" for each in some) for some in (counts[3:], [sums.unpriced_tokens])
+    )
+    return (*(f"{count:,}" for count in counts[:3]), *cached, cost, *unpriced)
