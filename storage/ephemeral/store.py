@@ -4,7 +4,7 @@ import math
 import os
 import secrets
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Final, TypeVar
@@ -381,8 +381,15 @@ class EphemeralStore:
     async def sessions_that_wait(self) -> Sequence[str]:
         """See Store."""
         await self._checkpoint()
-        every = self._sessions.items()
-        return [key for key, each in every if any(one.input.starts for one in each.inbox.waiting())]
+        rounds: list[list[str]] = []
+        before = Counter[str]()
+        for session_id, each in self._sessions.items():
+            if any(one.input.starts for one in each.inbox.waiting()):
+                at = before[each.record.tenant]
+                before[each.record.tenant] += 1
+                rounds += [[]] if at == len(rounds) else []
+                rounds[at].append(session_id)
+        return [session_id for found in rounds for session_id in found]
 
     async def was_told(self, session_id: str, input_id: str, source: str, beginning: str) -> bool:
         """See Store."""

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from tests.storage.conformance.homes import Home, done, put
-from tests.storage.samples import NOW
+from tests.storage.samples import NOW, turn, updated
 from tests.storage.tenants import of_tenant, seen
 from warren.requests import ForkRequest
-from warren.storage import Delete, Fork
+from warren.storage import FIRST, Archive, Delete, Fork, Release
 
 
 async def test_a_session_of_another_tenant_is_as_one_that_is_not_here(home: Home, tmp_path: Path) -> None:
@@ -49,3 +49,33 @@ async def test_a_fork_has_the_tenant_of_the_original_and_an_owner_of_its_own(hom
         record = await done(store, Fork("b", NOW, ForkRequest("a"), "bob"))
         assert (record.tenant, record.owner) == ("acme", "bob")
         assert await store.record("b") == record
+
+
+async def test_counts_of_a_tenant(home: Home, tmp_path: Path) -> None:
+    """Sessions that are archived or deleted do not count; bytes count until they are deleted."""
+    async with home(tmp_path) as store:
+        for session_id, owner in (("a", "ann"), ("b", "ann"), ("c", "bob")):
+            await done(store, updated(turn(session_id), tenant="acme", owner=owner))
+        await done(store, updated(turn("d"), tenant="other", owner="ann"))
+        acme, other = store.of("acme"), store.of("other")
+        assert [await acme.sessions(), await acme.sessions("ann"), await acme.sessions("eve")] == [3, 2, 0]
+        assert await store.of("nobody").sessions() == await store.of("nobody").stored_bytes() == 0
+        one = await other.stored_bytes()
+        assert one > 0
+        assert await acme.stored_bytes() == 3 * one
+        await done(store, Archive("a"))
+        await done(store, Delete("b"))
+        assert [await acme.sessions(), await acme.sessions("ann"), await other.sessions()] == [1, 0, 1]
+        assert await other.stored_bytes() == one
+        assert await acme.stored_bytes() in (one, 2 * one)  # without a store an archived session is gone
+
+
+async def test_tenants_take_turns_with_work_that_is_left(home: Home, tmp_path: Path) -> None:
+    """Sessions with work are listed in rounds, each of which has one of each tenant."""
+    async with home(tmp_path) as store:
+        for number, tenant in enumerate(("a", "a", "a", "b", "b", "c")):
+            session_id = f"{tenant}{number}"
+            await done(store, updated(turn(session_id), tenant=tenant))
+            await done(store, put("hi", session_id=session_id))
+            await done(store, Release(session_id, FIRST))
+        assert list(await store.sessions_that_wait()) == ["a0", "b3", "c5", "a1", "b4", "a2"]
