@@ -12,12 +12,13 @@ from warren.config import Config, PostgresConfig, StoreConfig, TraceConfig
 from warren.errors import InvalidParamsError
 from warren.extras import missing
 from warren.memory import Embedder
-from warren.model import Provider
+from warren.model import Provider, Providers
 from warren.service import RuntimeService
 from warren.tools import Tool
 from warren.tracing import Tracer
 from warren.transport.memories import memory_opener
 from warren.transport.providers import Bounds, open_providers
+from warren.transport.providers.recording import RecordedProviders, Recorder
 from warren.transport.providers.registry import scripts_of
 from warren.transport.stores import store_opener
 from warren.values import frozen
@@ -100,7 +101,9 @@ async def open_host(
         bounds = Bounds(limits.model_silence, limits.model_stall, limits.max_answer, limits.model_wait)
         servers, scripts = config.model_servers, scripts_of(config)
         opened = open_providers(environ, extra=providers, servers=servers, bounds=bounds, scripts=scripts)
-        registry = await stack.enter_async_context(opened)
+        registry: Providers = await stack.enter_async_context(opened)
+        if config.record is not None:
+            registry = RecordedProviders(registry, Recorder(config.record))
         own = await _tools_of(config, environ, stack)
         if tracer is None and config.traces is not None:
             tracer = await stack.enter_async_context(_traced(config.traces))

@@ -279,6 +279,8 @@ class Config(ModelOptions):
         models: facts about models by their exact names: windows, caps, prices and abilities that win over the catalog.
         any_script: whether sessions and turns may name any file as a script, `scripted:FILE`. If not, there are the
             scripts that `model` and `models` name, and no others: set it so if clients come over a network.
+        record: the file into which the answers of the models are recorded, as a script that `scripted:FILE` plays; None
+            records none. Further sessions get files of their own beside it.
         node: this process as one of several nodes on the store, which it needs; None if it serves its sessions alone.
         tenants: the limits of tenants, by name. A tenant that is not there has none.
         traces: the traces of turns; None makes none.
@@ -300,6 +302,7 @@ class Config(ModelOptions):
     intensity: Intensity = attrs.field(factory=Intensity)
     models: Models = NO_MODELS
     any_script: bool = True
+    record: Path | None = None
     node: NodeConfig | None = None
     tenants: Mapping[str, TenantLimits] = attrs.field(factory=dict, validator=_of_tenants)
     traces: TraceConfig | None = None

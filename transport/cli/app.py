@@ -1,6 +1,7 @@
 """The commands, their arguments and their help. A command's work is imported when it runs, so help is quick."""
 
 import os
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -229,6 +230,24 @@ def compact(session: str, instructions: str | None, **given: Any) -> None:
     from warren.transport.cli import turns  # noqa: PLC0415 - help does without it
 
     turns.compact(gather(given), session, instructions)
+
+
+@cli.command(
+    context_settings={"ignore_unknown_options": True},
+    epilog=examples("warren record talk.json -- run 'What is a burrow?'", "warren record talk.json -- serve"),
+)
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.pass_context
+def record(context: click.Context, /, *, file: Path, command: tuple[str, ...]) -> Any:
+    """Run a COMMAND of warren, and record the answers of its models in FILE.
+
+    FILE is a script: `--model scripted:FILE` plays the answers to a session of the same course, with their pieces and
+    calls of tools, and calls nobody. Further sessions get files of their own beside it. No keys and no requests are
+    written. It is the same as the option --record of the command.
+    """
+    os.environ["WARREN_RECORD"] = str(file.absolute())
+    return context.find_root().command.main(list(command), standalone_mode=False)
 
 
 @cli.command(epilog=examples("warren models", "OPENAI_BASE_URL=http://127.0.0.1:8000/v1 warren models --output json"))

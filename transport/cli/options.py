@@ -73,6 +73,7 @@ RUNTIME_OPTIONS: Final = (
     *STORAGE_OPTIONS,
     *LIMIT_OPTIONS,
     "base_url",
+    "record",
 )
 """Options of the process that runs the sessions, besides the place of its store."""
 _OPTION_OF_LIMIT: Final = {field: name for name, field in BUDGET.items()}
@@ -128,6 +129,7 @@ class Options(TurnOptions):
         stream: whether the answer is written as it comes; None streams if stdout is a terminal.
         compaction: the settings of compaction; None turns the capability off, as for commands that run no model.
         compactor: a strategy of the user's own, as MODULE:NAME.
+        record: the file into which the answers of the model are recorded.
         memory: whether messages that left the context can be searched.
         embedder: the embedder of the memory.
         drain: seconds that running turns have to finish after SIGTERM; None takes them from `limits`.
@@ -160,6 +162,7 @@ class Options(TurnOptions):
     attach: tuple[File, ...] = ()
     compaction: CompactionConfig | None = None
     compactor: str | None = None
+    record: Path | None = None
     memory: bool = False
     embedder: str = BM25
     drain: float | None = None
@@ -422,6 +425,12 @@ model_options: Final = group(
     ),
     *(of_field(TurnOptions, name) for name in MODEL_OPTIONS),
     of_field(Limits, "model_silence"),
+    option(
+        "--record",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help="Record the answers of the model as a script for --model scripted:FILE.",
+    ),
 )
 project_option: Final = of_field(
     PostgresConfig, "project", type=click.Path(path_type=Path, file_okay=False), metavar="DIR"

@@ -88,6 +88,7 @@ def config_of(options: Options, store: StoreConfig | PostgresConfig | None) -> C
         model=options.model or default_model(os.environ, options.model_servers, options.provider),
         provider=options.provider,
         model_servers=options.model_servers,
+        record=options.record,
         system_prompt=options.system,
         compaction=options.compaction,
         compactor=compactor_of(options),

@@ -1,0 +1,85 @@
+"""A recorder between a runtime and its models: its scripts play what it has heard."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.models import Emit, FunctionModel, reply
+from tests.support.runtime import Recorder as Events
+from tests.support.runtime import new_session
+from warren.config import Config, RetryPolicy
+from warren.errors import InvalidParamsError, ProviderError
+from warren.events import TextDelta, ToolCallRequested
+from warren.messages import ToolUseBlock
+from warren.model import ModelReply, ModelRequest, ReasoningPiece, TextPiece
+from warren.tools import tool
+from warren.transport.embed import open_supervisor
+from warren.usage import Usage
+
+SECRET = "sk-a-secret-of-the-provider"  # noqa: S105 - of nobody
+
+
+@tool
+async def weather(city: str) -> str:
+    """Tell the weather of a city."""
+    return f"sun in {city}"
+
+
+def model() -> FunctionModel:
+    """Return a model that fails once, calls a tool, and then answers in pieces."""
+    calls = 0
+
+    async def answer(request: ModelRequest, emit: Emit) -> ModelReply:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise ProviderError("busy", cause="overloaded", retryable=True)
+        if request.answer_schema is not None:
+            return reply('{"sky": "blue"}')
+        if request.messages[-1].__class__.__name__ == "ToolResultsMessage":
+            for piece in ("It ", "is ", "sunny."):
+                emit(TextPiece(piece))
+            return reply("It is sunny.", usage=Usage(20, 5))
+        emit(ReasoningPiece("hm"))
+        emit(TextPiece("Let me see."))
+        return reply("Let me see.", ToolUseBlock(f"c{calls}", "weather", {"city": "Rome"}), usage=Usage(10, 5))
+
+    return FunctionModel(answer)
+
+
+async def talk(config: Config, **options: Any) -> tuple[list[Any], Any]:
+    """Run a turn with a tool and an answer as data; return its pieces and calls, and its result."""
+    seen = Events()
+    async with open_supervisor(config, tools=[weather], environ={"OPENAI_API_KEY": SECRET}, **options) as service:
+        schema = {"type": "object", "properties": {"sky": {"type": "string"}}, "required": ["sky"]}
+        session = await new_session(service)
+        result = await service.start_turn(session, "the weather?", output_schema=schema, on_event=seen)
+    return [event for event in seen.events if isinstance(event, TextDelta | ToolCallRequested)], result
+
+
+async def test_a_script_plays_what_was_heard(tmp_path: Path) -> None:
+    """Pieces, calls of tools, their ids, failures that were retried, counts and data are those of the recording."""
+    file, calm = tmp_path / "talk.json", RetryPolicy(initial_delay=0, jitter=0)
+    said, result = await talk(Config(model="test", record=file, retry=calm), providers={"test": model()})
+    again, played = await talk(Config(model=f"scripted:{file}", retry=calm))
+    assert again == said
+    assert (played.text, played.structured_output) == (result.text, result.structured_output)
+    assert played.structured_output == {"sky": "blue"}
+    assert played.usage.output_tokens >= result.usage.output_tokens  # the script shows the text of a failed attempt too
+    assert SECRET.encode() not in file.read_bytes()
+
+
+async def test_each_session_has_a_file(tmp_path: Path) -> None:
+    """The second session goes beside the first; a file that is there is not replaced."""
+    file = tmp_path / "talk.json"
+    async with open_supervisor(Config(record=file)) as service:
+        for prompt in ("one", "two"):
+            await service.create_session(prompt)
+    for path, text in ((file, "one"), (tmp_path / "talk.2.json", "two")):
+        async with open_supervisor(Config(model=f"scripted:{path}")) as service:
+            assert (await service.create_session("?")).text == text
+    with pytest.raises(InvalidParamsError) as caught:
+        async with open_supervisor(Config(record=file)):
+            pass
+    assert caught.value.path == "$.record"
