@@ -5,9 +5,10 @@ from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
-from warren.ledger import COUNTS, NO_FIGURES, By, Figures, by_model, key_of
+from warren.ledger import COUNTS, NO_FIGURES, By, Charge, Figures, key_of
 from warren.storage.operations import Commit
 from warren.storage.rows import microseconds, number_in, text_in, time_in
+from warren.usage import NO_USAGE
 
 Key = tuple[str, int, str]
 """A tenant, the beginning of an hour in microseconds, and a model."""
@@ -22,16 +23,34 @@ COLUMNS: Final = ", ".join((*COUNTS, "priced"))
 
 def sums_of(commits: Iterable[Commit]) -> dict[Key, Figures]:
     """Return the sums of the charges of some turns."""
-    sums: dict[Key, Figures] = {}
+    # Lists, not `Figures`, of which each charge would make two: all turns of all sessions come through here.
+    sums: dict[Key, list[Any]] = {}
     for commit in commits:
         if commit.charges:
-            record = commit.record
-            at = microseconds(record.updated_at)
-            for model, figures in by_model(commit.charges).items():
-                key = record.tenant, at - at % HOUR, model
-                known = sums.get(key)
-                sums[key] = figures if known is None else known + figures
-    return sums
+            at = microseconds(commit.record.updated_at)
+            for charge in commit.charges:
+                key = commit.record.tenant, at - at % HOUR, charge.model
+                found = sums.get(key)
+                if found is None:
+                    found = sums[key] = [0] * len(COUNTS) + [Decimal()]
+                _add(found, charge)
+    return {key: Figures(*counts, priced=priced) for key, (*counts, priced) in sums.items()}
+
+
+def _add(sums: list[Any], charge: Charge) -> None:
+    """Add a charge to the values of `Figures`, in their order."""
+    sums[0] += charge.turns
+    usage = charge.usage
+    if usage is not NO_USAGE:
+        sums[1] += usage.input_tokens
+        sums[2] += usage.output_tokens
+        sums[3] += usage.cache_read_tokens
+        sums[4] += usage.cache_creation_tokens
+        cost = usage.known_cost
+        if cost is None:
+            sums[5] += usage.total_tokens
+        else:
+            sums[6] += cost
 
 
 def values_of(figures: Figures) -> tuple[Any, ...]:

@@ -1,6 +1,6 @@
 """The ledger of a store: the use of models by tenant, hour and model, kept longer than the sessions are."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final, Literal, get_args
@@ -87,16 +87,6 @@ def figures_of(usage: Usage, turns: int = 0) -> Figures:
         tokens if cost is None else 0,
         priced=cost or Decimal(),
     )
-
-
-def by_model(charges: Iterable[Charge]) -> dict[str, Figures]:
-    """Return the figures of each model."""
-    sums: dict[str, Figures] = {}
-    for each in charges:
-        figures = figures_of(each.usage, each.turns)
-        known = sums.get(each.model)
-        sums[each.model] = figures if known is None else known + figures
-    return sums
 
 
 def hour_of(moment: datetime) -> datetime:
