@@ -15,7 +15,6 @@ from warren.config import Config, ModelServer
 from warren.errors import InvalidParamsError
 from warren.model import ModelChoice, Provider
 from warren.transport.providers.echo import EchoProvider
-from warren.transport.providers.rate import RateLimit
 from warren.transport.providers.scripted import ScriptedProvider, load_script
 from warren.transport.providers.settings import ANTHROPIC, GEMINI, OPENAI, VENDORS, Bounds, ModelEndpoint, endpoints
 from warren.values import define, frozen
@@ -23,6 +22,7 @@ from warren.values import define, frozen
 if TYPE_CHECKING:
     import httpx
 
+    from warren.transport.providers.rate import RateLimit
     from warren.transport.providers.remote import HttpProvider
 
 SCRIPTED: Final = "scripted"
@@ -71,7 +71,7 @@ class ModelRegistry:
     connect: "Callable[[], httpx.AsyncClient]" = attrs.field(repr=False)
     scripts: Collection[str] | None = None
     _made: "dict[str, HttpProvider]" = attrs.field(factory=dict, repr=False)
-    _limits: dict[tuple[str, str], RateLimit] = attrs.field(factory=dict, repr=False)
+    _limits: "dict[tuple[str, str], RateLimit]" = attrs.field(factory=dict, repr=False)
     _echo: Provider = attrs.field(factory=EchoProvider, repr=False)
     _players: dict[str, tuple[int, Provider]] = attrs.field(factory=dict, repr=False)
 
@@ -126,8 +126,10 @@ class ModelRegistry:
             made = self._made[name] = remote.provider(target, self.connect, self.bounds, self._limit_of(target))
         return made
 
-    def _limit_of(self, target: ModelEndpoint) -> RateLimit:
+    def _limit_of(self, target: ModelEndpoint) -> "RateLimit":
         """Return the rate limit of a key at a server: servers with several names share it."""
+        from warren.transport.providers.rate import RateLimit  # noqa: PLC0415 - it is imported on first use, as httpx
+
         key = target.url, hashlib.sha256((target.key or "").encode()).hexdigest()
         return self._limits.setdefault(key, RateLimit(self.bounds.wait))
 
