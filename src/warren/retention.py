@@ -16,8 +16,10 @@ class Retention:
         superseded: age of messages that a summary stands for, since they were stored. `history` has them no longer.
         events: age of events of the log. A subscriber that begins below the kept events gets one gap.
         archived: age of archived sessions, since the end of their last turn. They are deleted as by `delete`.
+        audit: age of entries of the audit. An entry of its own says that they were removed.
     """
 
     superseded: float | None = attrs.field(default=None, validator=positive)
     events: float | None = attrs.field(default=None, validator=positive)
     archived: float | None = attrs.field(default=None, validator=positive)
+    audit: float | None = attrs.field(default=None, validator=positive)

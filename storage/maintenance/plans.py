@@ -3,9 +3,12 @@
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 
-from warren.storage.rows import microseconds
+from warren.audit import AuditEntry
+from warren.storage.rows import microseconds, moment
 from warren.values import define, frozen
 
+RETENTION: Final = "retention"
+"""The name in the audit for all that retention removes."""
 Table = Literal["messages", "events"]
 TARGET: Final = 0.01
 """Seconds that one transaction is to take."""
@@ -44,11 +47,21 @@ class Plan:
         shares: rows, session by session.
         sessions: archived sessions that go whole after their rows.
         damaged: sessions that are left alone because their rows cannot be read.
+        entries: how many entries of the audit go.
+        entries_before: the stored time of the first entry that stays.
     """
 
     shares: tuple[Share, ...] = ()
     sessions: tuple[str, ...] = ()
     damaged: tuple[str, ...] = ()
+    entries: int = 0
+    entries_before: int = EARLIEST
+
+    def prune_entry(self) -> AuditEntry:
+        """Return the entry of the audit that says that older entries were removed; it is newer than all of them."""
+        before = "" if self.entries_before == EARLIEST else moment(self.entries_before).isoformat()
+        details = {"before": before, "entries": str(self.entries)}
+        return AuditEntry(at=datetime.now(UTC), action="prune", who=RETENTION, tenant=None, details=details)
 
     def rows(self, table: Table) -> int:
         """Return how many rows of a table go."""
@@ -72,6 +85,7 @@ class Pruned:
         bytes_after: size after it. A file is larger than possible if a reader was in the way, until the next removal;
             tables in a database keep their size.
         damaged: sessions that were left alone because their rows cannot be read.
+        entries: entries of the audit that were removed.
     """
 
     messages: int
@@ -80,6 +94,7 @@ class Pruned:
     bytes_before: int
     bytes_after: int
     damaged: tuple[str, ...] = ()
+    entries: int = 0
 
 
 @define
@@ -97,6 +112,11 @@ class BatchSize:
         factor = min(2.0, max(0.25, TARGET / max(seconds, 1e-6)))
         self.amount = round(min(MOST, max(FEWEST, self.amount * factor)))
         return max(ROOM, min(seconds, 0.1))
+
+
+def deletion(session_id: str, tenant: str) -> AuditEntry:
+    """Return the entry of the audit for an archived session that retention deletes."""
+    return AuditEntry(at=datetime.now(UTC), action="delete", who=RETENTION, tenant=tenant, session_id=session_id)
 
 
 def stored_cut(age: float, now: datetime) -> int:

@@ -16,10 +16,12 @@ from warren.memory import Progress
 from warren.retention import Retention
 from warren.storage.maintenance.damage import readable_session
 from warren.storage.maintenance.files import reading, rivals
-from warren.storage.maintenance.plans import EARLIEST, ROOM, BatchSize, Plan, Pruned, Share, Table, stored_cut
-from warren.storage.operations import Delete
+from warren.storage.maintenance.plans import EARLIEST, ROOM, BatchSize, Plan, Pruned, Share, Table, deletion, stored_cut
+from warren.storage.operations import Audit, Delete
 from warren.storage.rows import ARCHIVED, DELETED, shown
+from warren.storage.sqlite import queries
 from warren.storage.sqlite.apply import SqliteOperation
+from warren.storage.sqlite.audit import removable
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE, open_writer
 from warren.storage.sqlite.lease import Holder
@@ -89,6 +91,10 @@ _MARK: Final = {
     "messages": "UPDATE sessions SET messages_from = max(messages_from, ?) WHERE key = ?",
     "events": "UPDATE sessions SET events_after = max(events_after, ?) WHERE key = ?",
 }
+_OLD_ENTRIES: Final = "SELECT count(*) FROM audit WHERE at < ?"
+_DROP_ENTRIES: Final = """
+    DELETE FROM audit WHERE number IN (SELECT number FROM audit WHERE at < ? ORDER BY at LIMIT ?) RETURNING 1
+"""
 _CHANGED: Final = f"UPDATE sessions SET change = {NEXT_CHANGE} WHERE key = ?"
 
 
@@ -124,6 +130,21 @@ class Drop(SqliteOperation[int]):
         return len(gone)
 
 
+@frozen
+class DropEntries(SqliteOperation[int]):
+    """Remove the oldest entries of the audit, those before a stored time; return how many went."""
+
+    before: int
+    limit: int
+    session_id: str = ""
+
+    def apply(self, db: apsw.Connection, holder: Holder) -> int:  # noqa: ARG002 - no lease is needed
+        """Remove the rows."""
+        with removable(db):
+            rows: list[Any] = db.execute(_DROP_ENTRIES, (self.before, self.limit)).fetchall()
+        return len(rows)
+
+
 def plan(config: StoreConfig, retention: Retention, now: datetime) -> Plan:
     """Return the plan for the time `now`; nothing is changed. Raises StoreError as `reading` does."""
     with reading(config) as db:
@@ -137,8 +158,12 @@ def plan(config: StoreConfig, retention: Retention, now: datetime) -> Plan:
         named = [
             shown(db.execute(f"SELECT {raw('session_id')} FROM sessions WHERE key = ?", (key,)).get) for key in damaged
         ]
+        before = EARLIEST if retention.audit is None else stored_cut(retention.audit, now)
+        # A file of an older version has none: the removal will migrate it.
+        entries: int = db.execute(_OLD_ENTRIES, (before,)).get if db.table_exists(None, "audit") else 0
     shares = [Share(known, each.table, each.edge, each.rows, each.size) for each in due if (known := ids[each.key])]
-    return Plan(tuple(shares), tuple(known for key in archived if (known := ids[key])), tuple(named))
+    sessions = tuple(known for key in archived if (known := ids[key]))
+    return Plan(tuple(shares), sessions, tuple(named), entries, before)
 
 
 def prune(config: StoreConfig, planned: Plan, progress: Progress | None = None, rest: Rest = time.sleep) -> Pruned:
@@ -155,12 +180,13 @@ def prune(config: StoreConfig, planned: Plan, progress: Progress | None = None, 
         try:
             pruning = Pruning(writer, deque(planned.shares), progress, rest)
             pruning.remove_rows()
-            deleted = tuple(session_id for session_id in planned.sessions if pruning.delete(session_id))
+            deleted = tuple(session_id for session_id in planned.sessions if pruning.delete(db, session_id))
+            entries = pruning.remove_entries(planned)
             _give_back(db, rest)
         finally:
             writer.close()
         gone = pruning.gone
-        return Pruned(gone["messages"], gone["events"], deleted, before, size_of(config), planned.damaged)
+        return Pruned(gone["messages"], gone["events"], deleted, before, size_of(config), planned.damaged, entries)
 
 
 @define
@@ -191,9 +217,25 @@ class Pruning:
                 self._progress(sum(self.gone.values()), total)
             self._rest(self._pace.took(time.monotonic() - began))
 
-    def delete(self, session_id: str) -> bool:
+    def remove_entries(self, planned: Plan) -> int:
+        """Remove the entries of the audit that are planned; return how many. Raises StoreError."""
+        removed = 0
+        if planned.entries:
+            self._writer.write([Audit((planned.prune_entry(),))])
+        while removed < planned.entries:
+            began = time.monotonic()
+            (outcome,) = self._writer.write([DropEntries(planned.entries_before, self._pace.amount)])
+            if not _value(outcome):
+                break
+            removed += _value(outcome)
+            self._rest(self._pace.took(time.monotonic() - began))
+        return removed
+
+    def delete(self, db: apsw.Connection, session_id: str) -> bool:
         """Delete an archived session, unless a process has taken it meanwhile; return whether it is gone."""
-        (outcome,) = self._writer.write([Delete(session_id)])
+        found = queries.record(db, session_id)
+        entry = None if found is None else deletion(session_id, found.tenant)
+        (outcome,) = self._writer.write([Delete(session_id, entry)])
         if isinstance(outcome, LeasedError):
             return False
         _value(outcome)

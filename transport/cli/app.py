@@ -57,7 +57,7 @@ class _Group(click.Group):
 ELSEWHERE: Final = (
     *("sessions", "memory", "serve", "rpc", "mcp", "acp"),
     *("config", "completion", "doctor", "backup", "restore", "copy", "project", "load", "store", "nodes", "token"),
-    "usage",
+    *("audit", "usage"),
 )
 """The commands that are in modules of their own."""
 
@@ -93,6 +93,10 @@ def _imported(name: str) -> click.Command:  # noqa: C901, PLR0911, PLR0912 - one
             from warren.transport.cli.nodes_app import nodes  # noqa: PLC0415
 
             return nodes
+        case "audit":
+            from warren.transport.cli.audit_app import audit  # noqa: PLC0415
+
+            return audit
         case "token":
             from warren.transport.cli.token_app import token  # noqa: PLC0415
 

@@ -222,10 +222,12 @@ def _show_plan(options: Options, plan: "Plan") -> None:
     streams = Streams()
     if options.mode.json:
         data = counts | {"sessions": plan.sessions, "bytes": plan.size, "damaged": plan.damaged}
+        data |= {"entries": plan.entries} if plan.entries else {}
         streams.write(codec.encode(data).decode() + "\n")
         return
     text = "would go: {messages} messages, {events} events".format_map(counts)
-    streams.write(f"{text}, {len(plan.sessions)} archived sessions; {size(plan.size)} of text\n")
+    sessions = f"{len(plan.sessions)} archived sessions{_entries(plan.entries)}"
+    streams.write(f"{text}, {sessions}; {size(plan.size)} of text\n")
     _note_damaged(streams, plan.damaged)
 
 
@@ -235,10 +237,15 @@ def _show_pruned(options: Options, done: "Pruned", noun: str) -> None:
         streams.write(codec.encode(done).decode() + "\n")
         return
     streams.write(
-        f"gone: {done.messages} messages, {done.events} events, {len(done.sessions)} archived sessions\n"
+        f"gone: {done.messages} messages, {done.events} events, {len(done.sessions)} archived sessions"
+        f"{_entries(done.entries)}\n"
         f"{noun}: {size(done.bytes_before)} before, {size(done.bytes_after)} after\n"
     )
     _note_damaged(streams, done.damaged)
+
+
+def _entries(count: int) -> str:
+    return f", {count} entries of the audit" if count else ""
 
 
 def _note_damaged(streams: Streams, sessions: Sequence[str]) -> None:

@@ -58,6 +58,7 @@ def _age(name: str, about: str) -> Callable[[F], F]:
 @_age("superseded", "Remove messages that a summary has replaced: 30d, 12h.")
 @_age("events", "Remove events from the event logs.")
 @_age("archived", "Delete archived sessions, by their last turn.")
+@_age("audit", "Remove entries of the audit.")
 @click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
 @click.option(
     "--rewrite", is_flag=True, help="Write the file anew in the end; nothing else may use the store meanwhile."
@@ -67,6 +68,7 @@ def prune(
     superseded: float | None,
     events: float | None,
     archived: float | None,
+    audit: float | None,
     *,
     dry_run: bool,
     rewrite: bool,
@@ -76,14 +78,14 @@ def prune(
 
     It works in small steps beside a running gateway. Sessions go on as before, because the removed data is in no
     model's context. Data without a retention is kept for ever; the configuration file sets it in the table [retention]
-    as superseded, events and archived. The remembered texts of a removed session are removed too.
+    as superseded, events, archived and audit. The remembered texts of a removed session are removed too.
     """
     from warren.retention import Retention  # noqa: PLC0415 - help does without it
     from warren.transport.cli import doctor as work  # noqa: PLC0415 - the same
 
-    ages = Retention(superseded, events, archived)
+    ages = Retention(superseded, events, archived, audit)
     if ages == Retention() and not rewrite:
-        raise click.UsageError("nothing is to go: give --superseded, --events or --archived.")
+        raise click.UsageError("nothing is to go: give --superseded, --events, --archived or --audit.")
     if dry_run and rewrite:
         raise click.UsageError("--dry-run and --rewrite exclude each other.")
     work.prune(gather(given), ages, dry_run=dry_run, rewrite=rewrite)

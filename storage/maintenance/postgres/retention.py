@@ -12,10 +12,10 @@ from warren.config import PostgresConfig
 from warren.errors import LeasedError, WarrenError
 from warren.memory import Progress
 from warren.retention import Retention
-from warren.storage.maintenance.plans import BatchSize, Plan, Pruned, Share, Table, stored_cut
+from warren.storage.maintenance.plans import EARLIEST, BatchSize, Plan, Pruned, Share, Table, deletion, stored_cut
 from warren.storage.maintenance.postgres.connecting import be_patient, connected, existing, looking
 from warren.storage.operations import Delete
-from warren.storage.postgres import PostgresStore
+from warren.storage.postgres import PostgresStore, audit
 from warren.storage.postgres.driver import Connection, escaped, unescaped
 from warren.storage.postgres.lease import rival
 from warren.storage.rows import ARCHIVED, DELETED
@@ -88,6 +88,12 @@ _DROP: Final[dict[Table, str]] = {
         FROM held, counted WHERE s.key = held.key AND counted.rows > 0 RETURNING counted.rows
     """,
 }
+_OLD_ENTRIES: Final = "SELECT count(*) FROM warren.audit WHERE at < $1::int8"
+_DROP_ENTRIES: Final = """
+    DELETE FROM warren.audit WHERE number IN (
+        SELECT number FROM warren.audit WHERE at < $1::int8 ORDER BY at LIMIT $2::int8
+    ) RETURNING 1
+"""
 SIZE: Final = """
     SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::int8 FROM pg_class c
     WHERE c.relnamespace = 'warren'::regnamespace AND c.relkind = 'r'
@@ -111,8 +117,12 @@ async def plan(config: PostgresConfig, retention: Retention, now: datetime) -> P
             parts += [("messages", row) for row in old if row[0] not in gone]
             old = await _due(db, _OLD_EVENTS, retention.events, now)
             parts += [("events", row) for row in old if row[0] not in gone]
+            before = EARLIEST if retention.audit is None else stored_cut(retention.audit, now)
+            there = (await db.fetch("SELECT to_regclass('warren.audit') IS NOT NULL"))[0][0]
+            entries = (await db.fetch(_OLD_ENTRIES, before))[0][0] if there else 0
     shares = (Share(unescaped(name), table, edge, rows, size) for table, (_, name, edge, rows, size) in parts)
-    return Plan(tuple(shares), tuple(unescaped(name) for _, name in archived))
+    sessions = tuple(unescaped(name) for _, name in archived)
+    return Plan(tuple(shares), sessions, entries=entries, entries_before=before)
 
 
 async def prune(
@@ -143,8 +153,29 @@ async def prune(
                     progress(sum(gone.values()), total)
                 await rest(batch.took(trio.current_time() - began))
         deleted = await _deleted(config, planned.sessions)
+        entries = await _drop_entries(db, planned, rest)
         ((after,),) = await db.fetch(SIZE)
-    return Pruned(gone["messages"], gone["events"], deleted, before, after)
+    return Pruned(gone["messages"], gone["events"], deleted, before, after, entries=entries)
+
+
+async def _drop_entries(db: Connection, planned: Plan, rest: Rest) -> int:
+    """Remove the entries of the audit that are planned; return how many."""
+    removed, batch = 0, BatchSize(200)
+    if planned.entries:
+        await audit.add(db, (planned.prune_entry(),))
+    while removed < planned.entries:
+        began = trio.current_time()
+        try:
+            await db.script("BEGIN; SET LOCAL warren.retention = 'audit'")
+            rows = await db.fetch(_DROP_ENTRIES, planned.entries_before, batch.amount)
+            await db.script("COMMIT")
+        finally:
+            await db.roll_back()
+        if not rows:
+            break
+        removed += len(rows)
+        await rest(batch.took(trio.current_time() - began))
+    return removed
 
 
 async def _deleted(config: PostgresConfig, sessions: tuple[str, ...]) -> tuple[str, ...]:
@@ -156,7 +187,9 @@ async def _deleted(config: PostgresConfig, sessions: tuple[str, ...]) -> tuple[s
     store = await PostgresStore.open(attrs.evolve(config, timeout=max(config.timeout, LONG)))
     try:
         for session_id in sessions:
-            (outcome,) = await store.write([Delete(session_id)])
+            found = await store.record(session_id)
+            entry = None if found is None else deletion(session_id, found.tenant)
+            (outcome,) = await store.write([Delete(session_id, entry)])
             if isinstance(outcome, WarrenError) and not isinstance(outcome, LeasedError):
                 raise outcome
             if not isinstance(outcome, LeasedError):

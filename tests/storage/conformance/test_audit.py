@@ -7,23 +7,13 @@ from typing import Any
 import attrs
 import pytest
 
+from tests.storage.audited import created, said
 from tests.storage.conformance.homes import Home, done
 from tests.storage.samples import NOW, turn, updated
-from warren.audit import Action, AuditEntry, AuditRequest
+from warren.audit import AuditRequest
 from warren.errors import SessionNotFoundError, StoreError
 from warren.requests import ForkRequest
-from warren.storage import Archive, Audit, Commit, Delete, Fork, Store
-
-
-def said(action: Action, session_id: str | None = None, *, after: int = 0, **more: Any) -> AuditEntry:
-    """Return an entry of the default tenant, so many seconds after the first ones."""
-    given = {"who": "ann", "tenant": "default", "session_id": session_id, **more}
-    return AuditEntry(at=NOW + timedelta(seconds=after), action=action, **given)
-
-
-def created(session_id: str) -> Commit:
-    """Return the first commit of a session."""
-    return attrs.evolve(turn(session_id), audit=said("create", session_id))
+from warren.storage import Archive, Audit, Delete, Fork, Store
 
 
 async def told(store: Store, **wanted: Any) -> list[tuple[str, str | None]]:

@@ -1,0 +1,125 @@
+"""The audit of a file and of a database: only added to, until its retention ends; the same after a kill and a copy."""
+
+import signal
+import subprocess
+import sys
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import apsw
+import psycopg
+import pytest
+
+from tests.storage.audited import created, said
+from tests.storage.conformance.homes import done
+from tests.storage.samples import NOW, opened, written
+from tests.support.postgres import database
+from warren.audit import AuditRequest
+from warren.config import PostgresConfig, StoreConfig
+from warren.retention import Retention
+from warren.storage import Archive, Audit, Lease, Release
+from warren.storage.maintenance import retention
+from warren.storage.maintenance.postgres import retention as of_database
+from warren.storage.postgres import PostgresStore
+from warren.storage.sqlite.file import FILE_NAME
+
+CHANGES = (
+    "UPDATE {0} SET who = 'nobody'",
+    "DELETE FROM {0}",
+    "REPLACE INTO {0} SELECT number, at, tenant, 'nobody', action, outcome, session_id, node, source, details FROM {0}",
+)
+VICTIM = """
+import sys
+from pathlib import Path
+import trio
+from warren.config import Config, StoreConfig
+from warren.transport.embed import open_supervisor
+
+async def main():
+    async with open_supervisor(Config(store=StoreConfig(Path(sys.argv[1])))) as service:
+        async with trio.open_nursery() as nursery:
+            async def work():
+                while True:
+                    one = (await service.create_session(None)).session_id
+                    two = (await service.fork(one)).state.session_id
+                    await service.archive(two)
+                    await service.delete(one)
+                    print("again", flush=True)
+            for _ in range(8):
+                nursery.start_soon(work)
+
+trio.run(main)
+"""
+
+
+async def test_rows_of_a_file_are_only_added(tmp_path: Path) -> None:
+    """Whatever program tries it: changes and removals are refused; retention removes old ones, and says so."""
+    async with opened(tmp_path) as store:
+        await written(store, created("a"), Audit((said("interrupt", "a", after=9 * 86_400),)), Release("a", Lease(1)))
+        await written(store, created("b"), Release("b", Lease(1)), Archive("b", said("archive", "b")))
+    db = apsw.Connection(str(tmp_path / "store" / FILE_NAME))
+    for change in CHANGES:
+        with pytest.raises(apsw.ConstraintError):
+            db.execute(change.format("audit"))
+    db.close()
+    config = StoreConfig(tmp_path / "store")
+    now = NOW + timedelta(days=10)
+    plan = retention.plan(config, Retention(audit=5 * 86_400, archived=86_400), now)
+    assert (plan.entries, plan.sessions) == (3, ("b",))
+    assert retention.prune(config, plan, rest=lambda _seconds: None).entries == 3
+    async with opened(tmp_path) as store:
+        left = (await store.audit(AuditRequest())).entries
+    assert [(each.action, each.who, each.session_id) for each in left] == [
+        ("interrupt", "ann", "a"),
+        ("delete", "retention", "b"),
+        ("prune", "retention", None),
+    ]
+    assert (left[1].tenant, left[2].details["entries"]) == ("default", "3")
+    db = apsw.Connection(str(tmp_path / "store" / FILE_NAME))
+    with pytest.raises(apsw.ConstraintError):
+        db.execute("DELETE FROM audit")
+    db.close()
+
+
+async def test_rows_of_a_database_are_only_added() -> None:
+    """The same, and for TRUNCATE."""
+    with database() as url:
+        store = await PostgresStore.open(PostgresConfig(url))
+        for operation in (created("a"), Audit((said("interrupt", "a", after=9 * 86_400),))):
+            await done(store, operation)
+        with psycopg.connect(url, autocommit=True) as db:
+            for change in (*CHANGES[:2], "TRUNCATE {0}"):
+                with pytest.raises(psycopg.errors.RaiseException):
+                    db.execute(change.format("warren.audit").encode())
+        config = PostgresConfig(url)
+        plan = await of_database.plan(config, Retention(audit=5 * 86_400), NOW + timedelta(days=10))
+        assert (await of_database.prune(config, plan)).entries == 1
+        left = (await store.audit(AuditRequest())).entries
+        assert [each.action for each in left] == ["interrupt", "prune"]
+        await store.aclose()
+
+
+def test_after_a_kill_each_change_has_its_entry(tmp_path: Path) -> None:
+    """Of each session that is there, archived or deleted the table says how it became so, once, and of no other."""
+    victim = subprocess.Popen([sys.executable, "-c", VICTIM, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert victim.stdout is not None
+    for _ in range(20):
+        assert victim.stdout.readline() == "again\n"
+    victim.send_signal(signal.SIGKILL)
+    victim.wait()
+    victim.stdout.close()
+    db = apsw.Connection(str(tmp_path / FILE_NAME))
+    entries = Counter(db.execute("SELECT session_id, action FROM audit").fetchall())
+    sessions = db.execute("SELECT session_id, state, json_extract(details, '$.parent') IS NOT NULL FROM sessions")
+    expected = Counter[tuple[object, str]]()
+    forks = {row[0] for row in entries if row[1] == "fork"}
+    rows: list[Any] = sessions.fetchall()
+    for session_id, state, is_fork in rows:
+        expected[session_id, "fork" if session_id in forks else "create"] += 1
+        assert not is_fork or session_id in forks
+        expected.update({1: [(session_id, "archive")], 2: [(session_id, "delete")]}.get(state, []))
+    db.close()
+    assert entries == expected
+    assert len(entries) > 60

@@ -1,0 +1,88 @@
+"""`warren audit`: the audit of a store, read from the store itself or from a server, once or as it grows."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import trio
+
+from warren import codec
+from warren.audit import MAX_ENTRIES, AuditEntry, AuditPage, AuditRequest
+from warren.keywords import made, of_value
+from warren.transport.cli.chosen_store import existing_store_of
+from warren.transport.cli.options import Options
+from warren.transport.cli.runtime import execute, open_service
+from warren.transport.cli.streams import Streams
+from warren.transport.stores import store_opener
+
+Read = Callable[[AuditRequest], Awaitable[AuditPage]]
+LOOK: Final = 1.0
+"""Seconds between two looks for new entries."""
+LATE: Final = timedelta(seconds=20)
+"""Time by which an entry may come later than another one of a later time: a node waits so long for its store."""
+
+
+def show_audit(options: Options, since: float, wanted: Mapping[str, Any], *, follow: bool) -> None:
+    """Run `warren audit`. Raises SessionNotFoundError without a store, StoreError, and the errors of the server."""
+    begin, streams = datetime.now(UTC) - timedelta(seconds=since), Streams()
+    made(AuditRequest, **wanted)  # before anything is opened
+    show = _as_json if options.mode.json else _as_line
+
+    async def work() -> None:
+        async with _opened(options) as read:
+            async for entry in _entries(read, begin, wanted, follow=follow):
+                streams.write(show(entry) + "\n")
+
+    execute(work, options)
+
+
+async def _entries(
+    read: Read, begin: datetime, wanted: Mapping[str, Any], *, follow: bool
+) -> AsyncIterator[AuditEntry]:
+    """Yield the entries from a time on, each once."""
+    shown: dict[int, datetime] = {}  # by number
+    while True:
+        cursor = None
+        while True:
+            page = await read(AuditRequest(since=begin, limit=MAX_ENTRIES, cursor=cursor, **wanted))
+            for entry in page.entries:
+                if entry.number not in shown:
+                    shown[entry.number] = entry.at
+                    yield entry
+            if len(page.entries) + len(page.damaged) < MAX_ENTRIES:
+                break
+            cursor = page.cursor
+        if not follow:
+            return
+        begin = max(begin, max(shown.values(), default=begin) - LATE)
+        shown = {number: at for number, at in shown.items() if at >= begin}
+        await trio.sleep(LOOK)
+
+
+@asynccontextmanager
+async def _opened(options: Options) -> AsyncIterator[Read]:
+    if options.server is not None:
+        async with open_service(options) as service:
+            yield of_value(service.audit)
+        return
+    store = await store_opener(existing_store_of(options))()
+    try:
+        mine = store.of(options.user.tenant)
+        yield lambda wanted: (store if wanted.all_tenants else mine).audit(wanted)
+    finally:
+        await store.aclose()
+
+
+def _as_json(entry: AuditEntry) -> str:
+    return codec.encode(entry).decode()
+
+
+def _as_line(entry: AuditEntry) -> str:
+    details = " ".join(f"{name}={value}" for name, value in entry.details.items())
+    fields = (
+        *(entry.at.isoformat(timespec="milliseconds"), entry.tenant or "-", entry.who or "-", entry.action),
+        *(entry.outcome, entry.session_id or "-", entry.source or "-", details),
+    )
+    # Whatever a field holds, it stays on its line and in its column.
+    return "\t".join(each.encode("unicode_escape").decode() if not each.isprintable() else each for each in fields)
