@@ -20,6 +20,7 @@ from warren.actors.session.comms import Comms
 from warren.actors.session.inboxes import Inboxes
 from warren.actors.supervisor.supervisor import Supervisor
 from warren.actors.watching import Watch
+from warren.attachments import AttachmentContent
 from warren.audit import Action, AuditEntry, AuditPage, AuditRequest
 from warren.categories import CATEGORIES, Answer
 from warren.errors import SessionNotFoundError
@@ -35,6 +36,7 @@ from warren.peers import PeerInfo
 from warren.principals import LOCAL, Principal, Scope
 from warren.records import SessionRecord, within
 from warren.requests import (
+    AttachmentRequest,
     HistoryRequest,
     ListRequest,
     SearchRequest,
@@ -188,6 +190,19 @@ class Reads:
         return HistoryPage(
             session_id, tuple(entries), offset, page.total, tuple(page.compactions), page.kept_from, damaged
         )
+
+    @keywords_of(AttachmentRequest)
+    @guarded
+    async def attachment(self, wanted: AttachmentRequest) -> AttachmentContent:
+        """See SessionService."""
+        self._supervisor.check_open()
+        reads = await self._reader()
+        found = await reads.attachment(wanted.session_id, wanted.sha256)
+        data = None if found is None else await reads.blob(wanted.session_id, wanted.sha256, 0, found.size)
+        if found is None or data is None:
+            await self._view(wanted.session_id)  # says it if the session is gone
+            raise FieldValueError("sha256", "is that of no attachment of the session").refusal()
+        return AttachmentContent(found, data)
 
     @keywords_of(SessionRef)
     @guarded

@@ -130,6 +130,19 @@ class File:
         return cls(Path(path).read_bytes(), name=Path(path).name[-MAX_NAME:])
 
 
+@frozen
+class AttachmentContent:
+    """An attachment of a session, with its bytes.
+
+    Attributes:
+        attachment: the reference.
+        data: the bytes; JSON has them in base64.
+    """
+
+    attachment: Attachment
+    data: bytes = attrs.field(repr=False)
+
+
 @value
 class Blob:
     """The bytes of an attachment, to be stored.

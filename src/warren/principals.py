@@ -77,6 +77,7 @@ SCOPE_OF: Final[Mapping[str, Scope | None]] = {
     "list": "session:read",
     "history": "session:read",
     "context": "session:read",
+    "attachment": "session:read",
     "resume": "session:read",
     "subscribe": "session:read",
     "watch": "session:read",

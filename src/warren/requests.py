@@ -114,6 +114,17 @@ class HistoryRequest(SessionRef):
 
 
 @frozen
+class AttachmentRequest(SessionRef):
+    """An attachment to read.
+
+    Attributes:
+        sha256: the SHA-256 of its bytes, as messages and events have it.
+    """
+
+    sha256: str = attrs.field(validator=is_text)
+
+
+@frozen
 class CompactRequest(SessionRef):
     """A compaction to run now.
 

@@ -6,6 +6,7 @@ from typing import Any, Literal, Protocol, Self
 
 import attrs
 
+from warren.attachments import AttachmentContent
 from warren.audit import AuditEntry, AuditPage, AuditRequest
 from warren.compaction.policy import Compactor, NewCompactor
 from warren.events import Envelope, Event
@@ -22,6 +23,7 @@ from warren.principals import Principal
 from warren.records import CompactionEntry
 from warren.requests import (
     ApproveRequest,
+    AttachmentRequest,
     CompactRequest,
     ContextRequest,
     ForkRequest,
@@ -399,6 +401,15 @@ class SessionService(Protocol):
         """Return messages of finished turns, oldest first: those at the `limit` positions from `offset` on.
 
         Messages that retention has removed are left out; all others keep their positions.
+        """
+        ...
+
+    @keywords_of(AttachmentRequest)
+    async def attachment(self, wanted: AttachmentRequest) -> AttachmentContent:
+        """Return the bytes of a file that a session's messages have.
+
+        Raises:
+            InvalidParamsError: if the session has no attachment with that hash, also if another session has one.
         """
         ...
 

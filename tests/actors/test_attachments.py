@@ -61,6 +61,10 @@ async def test_a_prompt_with_files(tmp_path: Path) -> None:
         prompt = (await transcript(service, session_id))[0]
         assert isinstance(prompt, UserMessage)
         assert [each.media_type for each in prompt.attachments] == ["image/png", "text/markdown"]
+        read = await service.attachment(session_id, str(prompt.attachments[0].sha256))
+        assert (read.attachment, read.data) == (prompt.attachments[0], PNG)
+        with pytest.raises(InvalidParamsError, match=r"\$\.sha256: is that of no attachment"):
+            await service.attachment(session_id, "0" * 64)
         again = File(sha256=prompt.attachments[0].sha256, name="b.png")
         fork = (await service.fork(session_id)).state.session_id
         await service.delete(session_id)

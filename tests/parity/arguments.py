@@ -15,6 +15,7 @@ GOOD: Final[Mapping[str, object]] = {
     "body": "hi",
     "call_id": "call-1",
     "decision": "allow",
+    "sha256": "0" * 64,
     "labels": {"team": "red"},
 }
 METHODS: Final = [

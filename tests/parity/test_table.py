@@ -56,6 +56,7 @@ def test_every_operation_is_used() -> None:
         OPTIONS,
         COMPACTION_OPTIONS,
         "audit/list",
+        "session/attachment",
         "config/get",
         "health",
         "metrics/get",

@@ -59,6 +59,7 @@ FITS: Final[Mapping[str, frozenset[str]]] = {
         "tools": "none",
         "extra_tools": "",
         "attachments": "",
+        "sha256": "text",
         "on_event": "callable/none",
         "on_begin": "callable/none",
         "offset": "number",

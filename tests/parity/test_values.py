@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final, get_args, get_origin
 
 import attrs
 import pytest
@@ -31,6 +31,7 @@ NAMES: Final = {
     "session/list": "list",
     "session/history": "history",
     "session/context": "context",
+    "session/attachment": "attachment",
     "session/archive": "archive",
     "session/delete": "delete",
     "session/compact": "compact",
@@ -60,12 +61,15 @@ GOOD: Final[Mapping[str, Any]] = {
     "call_id": "call-1",
     "decision": "allow",
     "query": "boat",
+    "sha256": "0" * 64,
 }
 MESSAGES: Final = ({"kind": "response", "request_id": "r", "status": "ok"}, {"kind": "message"}, {"kind": "request"})
 
 
 def value_class(hint: Any) -> type | None:
     """Return the class of values that a parameter takes, if it takes one of ours."""
+    if get_origin(hint) is tuple:
+        return None
     return next((each for each in (hint, *get_args(hint)) if isinstance(each, type) and attrs.has(each)), None)
 
 

@@ -16,6 +16,7 @@ from tests.support.envelopes import NOW, envelope
 from warren.actors.eventlog import EventLog, LogPage
 from warren.actors.listening import Telling
 from warren.actors.watching import Watch, Watchers
+from warren.attachments import Attachment, AttachmentContent
 from warren.audit import AuditEntry, AuditPage, AuditRequest
 from warren.categories import Answer
 from warren.errors import (
@@ -436,6 +437,11 @@ class FakeService(RuntimeService):
         self.calls.append(("history", {"session_id": session_id, "offset": offset, "limit": limit}))
         self._session(session_id)
         return HistoryPage(session_id, (), offset, 0)
+
+    async def attachment(self, session_id: str, sha256: str) -> AttachmentContent:
+        self.calls.append(("attachment", {"session_id": session_id, "sha256": sha256}))
+        self._session(session_id)
+        return AttachmentContent(Attachment("image/png", sha256, 2), b"hi")
 
     async def context(self, session_id: str) -> ContextView:
         self.calls.append(("context", {"session_id": session_id}))

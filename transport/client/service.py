@@ -13,6 +13,7 @@ import attrs
 import httpx
 
 from warren import codec
+from warren.attachments import AttachmentContent
 from warren.audit import AuditPage, AuditRequest
 from warren.errors import AgentError, InvalidParamsError, WarrenError
 from warren.events import Envelope
@@ -28,6 +29,7 @@ from warren.principals import LOCAL, Principal
 from warren.records import CompactionEntry
 from warren.requests import (
     ApproveRequest,
+    AttachmentRequest,
     CompactRequest,
     ContextRequest,
     ForkRequest,
@@ -322,6 +324,11 @@ class RemoteService(SessionService):
     async def history(self, wanted: HistoryRequest) -> HistoryPage:
         """See SessionService."""
         return await self._ask(HistoryPage, "session/history", wanted, repeatable=True)
+
+    @keywords_of(AttachmentRequest)
+    async def attachment(self, wanted: AttachmentRequest) -> AttachmentContent:
+        """See SessionService."""
+        return await self._ask(AttachmentContent, "session/attachment", wanted, repeatable=True)
 
     @keywords_of(SessionRef)
     async def context(self, session: SessionRef) -> ContextView:

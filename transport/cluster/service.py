@@ -20,6 +20,7 @@ from warren.actors.runtime import Runtime
 from warren.actors.service import Service
 from warren.actors.supervision import supervised_nursery
 from warren.actors.watching import Watch
+from warren.attachments import AttachmentContent
 from warren.audit import AuditEntry, AuditPage, AuditRequest
 from warren.errors import AgentError, LeasedError, StoreError, WarrenError
 from warren.events import Envelope, SessionMoved
@@ -34,6 +35,7 @@ from warren.principals import Principal
 from warren.records import CompactionEntry
 from warren.requests import (
     ApproveRequest,
+    AttachmentRequest,
     CompactRequest,
     ContextRequest,
     ForkRequest,
@@ -172,6 +174,11 @@ class _Sessions(RuntimeService):
     async def read(self, session: SessionRef) -> SessionView:
         """See SessionService."""
         return await self._at(session.session_id, lambda place: of_value(place.read)(session), stored=True)
+
+    @keywords_of(AttachmentRequest)
+    async def attachment(self, wanted: AttachmentRequest) -> AttachmentContent:
+        """See SessionService."""
+        return await of_value(self._local.attachment)(wanted)
 
     @keywords_of(SessionRef)
     @scoped

@@ -47,6 +47,7 @@ ROUTES: Final = (
     RestRoute("POST", f"{SESSION}/fork", METHODS["session/fork"], 201),
     RestRoute("POST", f"{SESSION}/context", METHODS["session/inject_context"]),
     RestRoute("GET", f"{SESSION}/context", METHODS["session/context"]),
+    RestRoute("GET", f"{SESSION}/attachments/{{sha256}}", METHODS["session/attachment"]),
     RestRoute("GET", f"{SESSION}/inputs", METHODS["session/inputs"]),
     RestRoute("DELETE", f"{SESSION}/inputs/{{input_id}}", METHODS["session/withdraw"]),
     RestRoute("POST", f"{SESSION}/approvals/{{call_id}}", METHODS["tool/approve"]),

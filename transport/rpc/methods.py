@@ -6,6 +6,7 @@ from typing import Any, Final, Generic, Literal, ParamSpec, Protocol, TypeVar
 import attrs
 
 from warren import codec
+from warren.attachments import AttachmentContent
 from warren.audit import AuditPage, AuditRequest
 from warren.errors import InvalidParamsError
 from warren.ledger import UsageReport
@@ -16,6 +17,7 @@ from warren.principals import Principal
 from warren.records import CompactionEntry
 from warren.requests import (
     ApproveRequest,
+    AttachmentRequest,
     CompactRequest,
     ContextRequest,
     ForkRequest,
@@ -327,6 +329,14 @@ _TABLE: Final[tuple[Method[Any, Any], ...]] = (
         HistoryPage,
         lambda service: service.history,
         "Show messages of finished turns, oldest first.",
+        bulky=True,
+    ),
+    _row(
+        "session/attachment",
+        AttachmentRequest,
+        AttachmentContent,
+        lambda service: service.attachment,
+        "Read a file that the messages of a session have, by its hash.",
         bulky=True,
     ),
     _row(

@@ -78,6 +78,7 @@ def test_the_table_has_the_contracts_methods() -> None:
         "session/read",
         "session/list",
         "session/history",
+        "session/attachment",
         "session/context",
         "session/archive",
         "session/delete",
@@ -276,6 +277,7 @@ async def test_a_result_is_of_the_class_that_the_table_names(name: str) -> None:
     given: dict[str, Any] = {
         "session/create": {"prompt": "x"},
         "turn/start": {"session_id": "s1", "prompt": "x"},
+        "session/attachment": {"session_id": "s1", "sha256": "0"},
         "session/label": {"session_id": "s1", "labels": {}},
         "session/inject_context": {"session_id": "s1", "text": "x"},
         "session/withdraw": {"session_id": "s1", "input_id": "i"},
