@@ -18,8 +18,8 @@ from tests.transport.cli.process import LIMIT
 from warren.actors.streams import LineReader
 
 BATCH: Final = 50
-ARCHIVE: Final = request("session/archive", {"session_id": SESSION})
-"""Ends what follows a session, as a client does that stays connected; those that have no subscriptions refuse it."""
+FAREWELL: Final = (request("session/archive", {"session_id": SESSION}), request("session/unwatch", {}))
+"""Ends what follows a session and the list, as a client does that stays connected; those that cannot refuse it."""
 STORED: Final = ("--store", "kept", "--model", "echo")
 
 
@@ -102,7 +102,7 @@ class Lines:
         for start in range(0, count, BATCH):
             session = (await self.session()).encode()
             odd = [noise.message(self.spoken.examples) for _ in range(min(BATCH, count - start))]
-            odd.append(json.dumps(ARCHIVE).encode())
+            odd += [json.dumps(each).encode() for each in FAREWELL]
             await self.request(*self.spoken.ping, before=[line.replace(SESSION.encode(), session) for line in odd])
 
     async def session(self) -> str:
