@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sysconfig
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ import trio
 from tests.support.fake_service import FakeService
 from tests.transport.clients import HOST, gateway
 from tests.transport.rest.clients import rest
+from warren.catalog import ModelEntry
 from warren.compaction.config import CompactionConfig
 from warren.config import Config, StoreConfig
 from warren.errors import NUMBERS, AgentError
@@ -24,6 +26,8 @@ from warren.transport.rpc.methods import METHODS
 
 ELSEWHERE: Final = {"initialize", "initialized", "session/unsubscribe", "session/unwatch", "tools/register"}
 """Methods that make sense on a connection that stays."""
+PRICED: Final = {"echo": ModelEntry(input=Decimal(1), output=Decimal(1))}
+"""With prices: without any a budget in money is refused, though it fits the document."""
 MANY_OPTIONS: Final = "^(/sessions|/sessions/[{]session_id[}]/messages)$"
 """The routes with the options of sessions and turns: two thirds of all borders, and each a turn."""
 BOUNDED: Final = f"""
@@ -129,7 +133,7 @@ async def schemathesis(port: int, folder: Path, *options: str) -> tuple[int, str
 
 async def check_the_gateway(folder: Path, logs: pytest.LogCaptureFixture, examples: int) -> None:
     """Try the borders of each parameter, and random requests: all answers fit, and the log has no warning."""
-    config = Config(store=StoreConfig(folder / "store"))
+    config = Config(store=StoreConfig(folder / "store"), models=PRICED)
     async with open_supervisor(config, environ={}) as service, gateway(service) as port:
         code, said = await schemathesis(port, folder, "--phases=coverage,fuzzing", f"-n{examples}", "--seed=1")
     assert code == 0, said
@@ -154,7 +158,7 @@ async def test_the_gateway_keeps_to_all_of_its_document(tmp_path: Path, caplog: 
 @pytest.mark.time_limit(3600)
 async def test_the_gateway_keeps_to_its_document_for_long(tmp_path: Path, soak_seconds: float) -> None:
     """The same with every phase, requests that follow from each other, and another seed each time."""
-    config = Config(store=StoreConfig(tmp_path / "store"), compaction=CompactionConfig())
+    config = Config(store=StoreConfig(tmp_path / "store"), compaction=CompactionConfig(), models=PRICED)
     async with open_supervisor(config, environ={}) as service, gateway(service) as port:
         code, said = await schemathesis(port, tmp_path, f"--max-time={soak_seconds:.0f}", "--workers=2")
     assert code == 0, said
