@@ -39,6 +39,7 @@ NUMBERS: Final[Mapping[ErrorCode, Mapping[str, int | None]]] = {
         "SESSION_STORE_ERROR": (-32006, 500, 1, -32603),
         "SESSION_MEMORY_DISABLED": (-32007, 501, 1, -32602),
         "CAPACITY_EXCEEDED": (-32008, 503, 1, -32603),
+        "PERMISSION_DENIED": (-32009, 403, 1, -32603),
         "PROVIDER_ERROR": (-32010, 502, 1, -32603),
         "BUDGET_EXHAUSTED": (-32011, 429, 2, None),
         "AGENT_ERROR": (-32000, 500, 1, -32603),

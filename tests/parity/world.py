@@ -23,6 +23,7 @@ from warren.events import Envelope, Event
 from warren.memory import MemoryConfig
 from warren.model import ModelReply, ModelRequest, Piece
 from warren.options import ModelOptions
+from warren.principals import LOCAL, Principal
 from warren.storage import inline_runner
 from warren.storage.memory.postgres import PostgresMemory
 from warren.tools import tool
@@ -71,6 +72,7 @@ class Setting:
             then but the exchange in flight.
         tool_timeout: seconds that a tool may take.
         approval_timeout: seconds that a call waits to be approved.
+        principal: the one whose service is behind the surface.
     """
 
     steps: tuple[Mapping[str, Any], ...] = ({"text": "hello there"},)
@@ -79,6 +81,7 @@ class Setting:
     threshold: int = 100_000
     tool_timeout: float = 600.0
     approval_timeout: float = 300.0
+    principal: Principal = LOCAL
 
     @property
     def script(self) -> Mapping[str, Any]:
@@ -192,7 +195,8 @@ class World:
         """Run it, where it is in this process."""
         async with AsyncExitStack() as stack:
             if self.inside:
-                self._service = await stack.enter_async_context(self.open())
+                service: Service = await stack.enter_async_context(self.open())
+                self._service = service.as_(self.setting.principal)
             yield
         self._service = None
 

@@ -266,6 +266,7 @@ MORE: Final[Mapping[str, Mapping[str, Any]]] = {
     "tool/approve": {"call_id": "c", "decision": "allow"},
     "peer/send": {"to": "b", "body": "t"},
     "session/label": {"labels": {"a": "b"}},
+    "session/attachment": {"sha256": "0" * 64},
 }
 
 

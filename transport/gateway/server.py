@@ -55,7 +55,7 @@ async def serve_gateway(
     waits, within twice `close_timeout` seconds. Turns that clients started go on: they are the service's.
 
     Args:
-        service: the sessions; the caller closes it after the gateway.
+        service: the sessions; the caller closes it after the gateway. Without tokens every client is its principal.
         config: the address, the access rules and the bounds of one client.
         listeners: the sockets to accept clients from; they are closed at the end. Without any the address of the
             settings is bound.
@@ -64,10 +64,10 @@ async def serve_gateway(
 
     Raises:
         InvalidParamsError: others than this machine reach the address, and there is no token, or the file of the tokens
-            is bad; nothing is bound then.
+            is bad, or there are tokens and the service is bound to a principal; nothing is bound then.
         OSError: the address cannot be bound.
     """
-    check_access(config)
+    check_access(config, service.principal)
     accepting = list(listeners) or await listen(config)
     scraped = list(metrics)
     try:
@@ -97,7 +97,9 @@ async def _serve(
 
     proves, notes_tokens = (None, True) if node is None else (node.proof_for, node.is_first)
     async with (
-        open_access(config, proves, service.note, service.note if notes_tokens else _silent) as access,
+        open_access(
+            config, service.principal, proves, service.note, service.note if notes_tokens else _silent
+        ) as access,
         trio.open_nursery() as nursery,
     ):
         host_of = _hosts(Host(service, settings, metrics=whole_metrics), access)
@@ -111,7 +113,7 @@ async def _serve(
         )
         own = None if node is None else Host(node.own, settings, metrics=with_clients, of_nodes=True)
         server = HttpServer(config, shutdown, app, _WebSockets(host_of, own, access, config, shutdown).serve)
-        scraping = HttpServer(config, shutdown, metrics_app(host_of), _no_websocket)
+        scraping = HttpServer(config, shutdown, metrics_app(host_of, service.principal), _no_websocket)
         try:
             connections = await nursery.start(server.hold_connections)
             if scraped:

@@ -17,7 +17,7 @@ from warren.config import PostgresConfig
 from warren.errors import InvalidParamsError
 from warren.extras import missing
 from warren.health import AccessHealth
-from warren.principals import Principal
+from warren.principals import LOCAL, Principal
 from warren.transport.http.auth import AccessPolicy
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.jwt_config import JwtConfig, is_url
@@ -58,9 +58,16 @@ class Access:
         return AccessHealth("ok" if problem is None else "degraded", problem)
 
 
-def check_access(config: GatewayConfig) -> None:
-    """Raise InvalidParamsError if others could connect without a token, or a file of tokens or keys is bad."""
+def check_access(config: GatewayConfig, principal: Principal = LOCAL) -> None:
+    """Raise InvalidParamsError if the access rules cannot be followed.
+
+    That is so if others could connect without a token, if a file of tokens or keys is bad, and if tokens would give
+    their clients other rights than those of the principal whose service is served.
+    """
     config.check_exposure()
+    if principal != LOCAL and (way := config.lets_in_by) is not None:
+        why = "tokens have principals of their own, and this service is bound to one: serve the one without `as_`"
+        raise InvalidParamsError(f"$.{way}: {why}", path=f"$.{way}")
     if config.token_table:
         _check_table(config)
     if config.token_file is not None:
@@ -79,6 +86,7 @@ def check_access(config: GatewayConfig) -> None:
 @asynccontextmanager
 async def open_access(
     config: GatewayConfig,
+    principal: Principal = LOCAL,
     proves_node: Callable[[str], str | None] | None = None,
     note: Note = lambda _entry: None,
     note_tokens: Note = lambda _entry: None,
@@ -87,14 +95,16 @@ async def open_access(
 
     Args:
         config: the settings.
+        principal: that of the service: every client without a token is it.
         proves_node: see AccessPolicy.
         note: gets the entries of the audit about clients that are not let in, and those of operators in other tenants.
         note_tokens: gets those about tokens that come or go.
 
     Raises InvalidParamsError as `check_access`.
     """
-    check_access(config)
-    authenticator = Authenticator(None if config.token is None else single(config.token))
+    check_access(config, principal)
+    tokens = None if config.token is None else single(config.token)
+    authenticator = Authenticator(tokens, unnamed=Login(principal))
     paces = Paces({} if config.runtime is None else config.runtime.tenants)
     policy = AccessPolicy(authenticator, config.origins, config.host, proves_node, partial(_noted, note))
     access = Access(policy, Stays(authenticator), paces)

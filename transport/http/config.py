@@ -55,7 +55,7 @@ class GatewayConfig:
         host: the address to bind; another than this machine's own needs a token.
         port: the port to bind; 0 picks a free one.
         token: the one secret that all clients have to know. With none of `token`, `token_file`, `token_table` and `jwt`
-            every client that can connect is let in, as the local user.
+            every client that can connect is let in, with the rights of the service that is served.
         token_file: the file of the tokens that are let in: one word, or TOML as `warren token` writes it.
         token_table: whether to let in the tokens of the store, which has to be in a database: all servers on it share
             them.
@@ -108,10 +108,15 @@ class GatewayConfig:
     metrics_port: int | None = attrs.field(default=None, validator=attrs.validators.optional(Between(0, MAX_PORT)))
     runtime: Config | None = None
 
+    @property
+    def lets_in_by(self) -> str | None:
+        """The first setting by which tokens are let in; None if every client is."""
+        given = {"token": self.token, "token_file": self.token_file, "token_table": self.token_table or None}
+        return next((name for name, value in {**given, "jwt": self.jwt}.items() if value is not None), None)
+
     def check_exposure(self) -> None:
         """Raise InvalidParamsError if other machines could connect without a token."""
-        has_tokens = self.token_table or (self.token, self.token_file, self.jwt) != (None, None, None)
-        if not has_tokens and not auth.is_loopback(self.host):
+        if self.lets_in_by is None and not auth.is_loopback(self.host):
             raise InvalidParamsError(
                 f"$.token: is required to bind {self.host}, which others can reach; without one, bind 127.0.0.1",
                 path="$.token",

@@ -86,6 +86,7 @@ def unauthorized(token: str | None) -> RefusedError:
 
 
 LOCAL_LOGIN: Final = Login(LOCAL)
+"""The login of the clients of an open server whose service names no other principal."""
 
 
 def single(token: str) -> Mapping[bytes, Login]:
@@ -102,23 +103,25 @@ class Authenticator:
         tokens: the login of each token in the list, by the hash of the token; None without a list. A new list may take
             its place at any time.
         verifier: verifies the tokens that are not in the list; None if no others are let in.
+        unnamed: the login of every client if none needs a token.
         clock: the time in seconds since 1970.
     """
 
     tokens: Mapping[bytes, Login] | None = attrs.field(default=None, repr=False)
     verifier: Verifier | None = None
+    unnamed: Login = LOCAL_LOGIN
     clock: Callable[[], float] = time.time
     _verified: dict[bytes, Login] = attrs.field(factory=dict, init=False)
 
     @property
     def is_open(self) -> bool:
-        """Whether clients need no token: each of them is the local user."""
+        """Whether clients need no token: each of them has the login `unnamed`."""
         return self.tokens is None and self.verifier is None
 
     async def authenticate(self, token: str | None) -> Login:
         """Return the login of a client by its token; None is no token. Raises RefusedError (401)."""
         if self.is_open:
-            return LOCAL_LOGIN
+            return self.unnamed
         if token is None:
             raise unauthorized(token)
         key = key_of(token)
@@ -144,7 +147,7 @@ class Authenticator:
         """Return whether a client may stay: its token has not expired, was not revoked, and has the same rights."""
         if login.own is not None:
             return self.holds(login.own)
-        if self.is_open or login is LOCAL_LOGIN:
+        if self.is_open or login is self.unnamed:
             return self.is_open
         if login.signer is not None:
             return self.verifier is not None and self.verifier.trusts(login.signer) and not self._has_ended(login)

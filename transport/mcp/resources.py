@@ -92,9 +92,9 @@ class Resources:
     service: RuntimeService
     nursery: trio.Nursery
 
-    def of(self, principal: Principal) -> "Resources":
-        """Return the resources of a client."""
-        return attrs.evolve(self, service=self.service.as_(principal))
+    def of(self, principal: Principal | None) -> "Resources":
+        """Return the resources of a client; None is the principal of the runtime as it was given."""
+        return self if principal is None else attrs.evolve(self, service=self.service.as_(principal))
 
     async def listed(self, cursor: str | None) -> types.ListResourcesResult:
         """Return a page of the sessions that are not archived, the most recently changed one first."""

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from warren import codec
 from warren.errors import AgentError, CapacityExceededError, WarrenError
 from warren.events import Envelope
-from warren.principals import LOCAL, Principal
+from warren.principals import Principal
 from warren.service import Capabilities, RuntimeService
 from warren.tracing import HEADER, context_of, here
 from warren.transport.http.logins import PRINCIPAL
@@ -100,7 +100,7 @@ class Tools:
         arguments: Mapping[str, Any],
         send: Send | None,
         client: Hashable = None,
-        principal: Principal = LOCAL,
+        principal: Principal | None = None,
     ) -> types.CallToolResult:
         """Call a tool for a client, and return its result or its error as a result.
 
@@ -111,7 +111,7 @@ class Tools:
             arguments: its arguments as plain data.
             send: sends an event of the turn to the client; None if the client wants no events.
             client: identifies the client, whose unanswered calls are bounded.
-            principal: the client.
+            principal: the client; None is the principal of the runtime as it was given.
 
         Raises:
             MCPError: if there is no such tool.
@@ -298,10 +298,11 @@ def _levels_of(context: Context) -> frozenset[types.LoggingLevel]:
     return allowed & frozenset(logs.LEVELS[own:])
 
 
-def _principal_of(context: Context) -> Principal:
-    """Return the client: over HTTP the one that the server in front has found, or else the local user."""
+def _principal_of(context: Context) -> Principal | None:
+    """Return the client that the server in front has found; None over stdio, and if there is no such server."""
     request = context.request
-    return LOCAL if request is None else request.scope.get(PRINCIPAL, LOCAL)
+    found: Principal | None = None if request is None else request.scope.get(PRINCIPAL)
+    return found
 
 
 def _client_of(context: Context) -> Hashable:

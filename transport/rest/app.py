@@ -18,12 +18,13 @@ from warren.errors import InvalidParamsError, WarrenError
 from warren.extras import installed
 from warren.fields import CAN_CONFLICT
 from warren.metrics import Metrics
+from warren.principals import Principal
 from warren.requests import WatchRequest
 from warren.service import Capabilities
 from warren.transport.http.access import Access
 from warren.transport.http.auth import AccessPolicy
 from warren.transport.http.config import GatewayConfig
-from warren.transport.http.logins import LOCAL_LOGIN, PRINCIPAL, Authenticator, Login, unauthorized
+from warren.transport.http.logins import PRINCIPAL, Authenticator, Login, unauthorized
 from warren.transport.http.pace import paced, requests_in, wait_for_all
 from warren.transport.http.refusals import JSON, RefusedError
 from warren.transport.http.shutdown import Shutdown
@@ -94,9 +95,12 @@ def rest_app(
     return Site(access.policy, config.origins, apps)
 
 
-def metrics_app(host_of: Callable[[Login], Host]) -> ASGIApp:
-    """Return the application for a port of this machine that has the metrics alone. It asks for no token."""
-    authenticator = Authenticator()
+def metrics_app(host_of: Callable[[Login], Host], principal: Principal) -> ASGIApp:
+    """Return the application for a port of this machine that has the metrics alone, as a principal may see them.
+
+    It asks for no token.
+    """
+    authenticator = Authenticator(unnamed=Login(principal))
     policy = AccessPolicy(authenticator, (), LOOPBACK)
     return Site(policy, (), {METRICS_PATH: _metrics(Access(policy, Stays(authenticator)), host_of)})
 
@@ -223,7 +227,7 @@ class _Rest:
         return answer(document(self._capabilities()))
 
     def _capabilities(self) -> Capabilities:
-        return self.host_of(LOCAL_LOGIN).service.capabilities()
+        return self.host_of(self.access.policy.authenticator.unnamed).service.capabilities()
 
     def resource(self, rows: Sequence[RestRoute]) -> _Resource:
         """Return the resource at a path; a method of a capability that is off is refused, and not in `Allow`."""

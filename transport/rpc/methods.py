@@ -145,9 +145,9 @@ class Host:
     metrics: Callable[[Metrics], Awaitable[Metrics]] | None = None
     of_nodes: bool = False
 
-    def of(self, principal: Principal) -> "Host":
-        """Return the host of a client: its service is that of the principal."""
-        return attrs.evolve(self, service=self.service.as_(principal))
+    def of(self, principal: Principal | None) -> "Host":
+        """Return the host of a client: its service is that of the principal; None leaves it as it is."""
+        return self if principal is None else attrs.evolve(self, service=self.service.as_(principal))
 
 
 @frozen

@@ -41,6 +41,10 @@ async def _decided(stage: Stage, decision: str, **more: str) -> tuple[Outcome, s
     async with trio.open_nursery() as nursery:
         turn = ask(nursery, _go, stage, session_id)
         await until_event(stage.world, session_id, ToolApprovalRequested)
+        if stage.has("session/read"):
+            truth = await stage.world.service.read(session_id)
+            assert [each.call_id for each in truth.state.pending_approvals] == ["call-1"]
+            stage.same(await stage.other.call("session/read", session_id=session_id), "session/read", truth)
         unknown = await stage.other.call("tool/approve", **{**said, "call_id": "call-2"})
         stage.refused(unknown, ErrorCode.INVALID_PARAMS, path="$.call_id")
         stage.well(await stage.other.call("tool/approve", **said), "tool/approve", decided=True)

@@ -9,6 +9,7 @@ from tests.parity.stage import Stage, scenario
 from tests.parity.surface import REPLAY, TURN
 from tests.parity.world import Setting
 from warren.errors import ErrorCode
+from warren.principals import Principal
 
 UNKNOWN: Final = "0198a000-0000-7000-8000-00000000beef"
 ABOUT_ONE: Final = (
@@ -100,6 +101,18 @@ async def the_usage(stage: Stage) -> None:
     assert (total["turns"], total["cost"]) == (2, None)
     assert total["unpriced_tokens"] == total["input_tokens"] + total["output_tokens"] > 0
     assert [{**row, "key": ""} for row in report["rows"]] == [{**total, "key": ""}]
+
+
+@scenario(
+    "session/list",
+    codes=[ErrorCode.PERMISSION_DENIED],
+    where="inside",
+    setting=Setting(principal=Principal("acme", "ann", frozenset({"session:read"}))),
+)
+async def a_right_that_is_missing(stage: Stage) -> None:
+    """A caller that may only read lists the sessions, and is refused what changes anything."""
+    stage.refused(await stage.one.first_turn("hi"), ErrorCode.PERMISSION_DENIED)
+    stage.well(await stage.one.call("session/list"), "session/list", ids=[])
 
 
 @scenario("session/delete", TURN, needs=["store"], codes=[ErrorCode.SESSION_NOT_FOUND])

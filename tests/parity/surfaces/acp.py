@@ -94,7 +94,8 @@ class _Editor(Client):
 
     async def first_turn(self, prompt: str, **options: Any) -> Outcome:
         made = await self.call(CREATE, prompt=None, **options)
-        assert made.code is None
+        if made.code is not None:
+            return made
         turn = await self.call(TURN, session_id=made.data["session_id"], prompt=prompt)
         return attrs.evolve(turn, data={**made.data, **turn.data})
 
