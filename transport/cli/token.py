@@ -10,12 +10,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+import attrs
 import click
 
 from warren import codec
 from warren.config import PostgresConfig
 from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError
+from warren.tenant_limits import TokenLimits
 from warren.transport.cli.chosen_store import existing_store_of
 from warren.transport.cli.options import Mode, Options
 from warren.transport.cli.runtime import execute
@@ -43,7 +45,7 @@ Choose = Callable[[Sequence[Token]], Sequence[Token]]
 SHOWN: Final = 12
 """Digits of a hash that a list shows."""
 DIGITS: Final = re.compile(r"[0-9a-f]{8,64}")
-TITLES: Final = ("hash", "tenant", "name", "scopes", "expires")
+TITLES: Final = ("hash", "tenant", "name", "scopes", "expires", "limits")
 
 
 class Home(Protocol):
@@ -149,11 +151,12 @@ def new(
     tenant: str,
     scopes: Sequence[str],
     lifetime: float | None,
+    limits: TokenLimits,
 ) -> None:
     """Run `warren token new`. Raises InvalidParamsError for a bad name or tenant, and as `Home`."""
     made = new_token()
     end = None if lifetime is None else datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=lifetime)
-    fields: dict[str, Any] = {"tenant": tenant, "name": name, "scopes": tuple(scopes), "expires": end}
+    fields: dict[str, Any] = {"tenant": tenant, "name": name, "scopes": tuple(scopes), "expires": end, "limits": limits}
     try:
         token = Token(hash=hash_of(made), **fields)
     except FieldValueError as exc:
@@ -243,9 +246,15 @@ def _row(token: Token) -> dict[str, Any]:
         "name": token.name,
         "scopes": list(token.scopes),
         "expires": token.expires,
+        "limits": _limits(token),
     }
 
 
 def _cells(token: Token) -> tuple[str, ...]:
     end = "never" if token.expires is None else moment(token.expires)
-    return _digits(token), token.tenant, token.name, " ".join(token.scopes), end
+    limits = " ".join(f"{name}={limit}" for name, limit in _limits(token).items())
+    return _digits(token), token.tenant, token.name, " ".join(token.scopes), end, limits
+
+
+def _limits(token: Token) -> dict[str, int]:
+    return attrs.asdict(token.limits, filter=attrs.filters.exclude(type(None)))

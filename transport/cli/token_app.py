@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from warren.principals import DEFAULT_TENANT, METRICS, OWN_SCOPES
+from warren.tenant_limits import TokenLimits
 from warren.transport.cli.help import examples
 from warren.transport.cli.option import group
 from warren.transport.cli.options import Options, gather, stored_options, token_file_option, token_table_option
-from warren.transport.cli.values import duration_of, text_of
+from warren.transport.cli.values import LIMITS, duration_of, limit_of, text_of
 from warren.transport.http.token_list import GRANTED
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def token() -> None:
     epilog=examples(
         "warren token new ci --token-file tokens.toml --expires 30d",
         "warren token new reader --token-file tokens.toml --tenant acme --scope session:read --scope memory:read",
+        "warren token new ci --token-file tokens.toml --limit running_turns=2 --limit turns_per_minute=30",
         "warren token new ci --token-table --store postgresql://db.example.com/app",
     ),
 )
@@ -44,12 +46,20 @@ def token() -> None:
     f" {DEFAULT_TENANT} alone.",
 )
 @click.option("--expires", type=duration_of, metavar="TIME", help="When it ends, as 12h or 30d; never by default.")
+@click.option(
+    "--limit",
+    type=limit_of,
+    multiple=True,
+    metavar="NAME=N",
+    help=f"A limit of its clients together, besides those of their tenant; repeatable. NAME: {', '.join(LIMITS)}.",
+)
 @token_options
 def new(
     name: str,
     tenant: str,
     scope: tuple[str, ...],
     expires: float | None,
+    limit: tuple[tuple[str, int], ...],
     **given: Any,
 ) -> None:
     """Make a token for the clients called NAME, and print it.
@@ -62,13 +72,15 @@ def new(
     own = OWN_SCOPES if tenant == DEFAULT_TENANT else OWN_SCOPES - {METRICS}  # the figures are those of all tenants
     scopes = scope or tuple(sorted(own))
     options, home = _chosen(given)
-    work.new(options.mode, home, name, tenant=tenant, scopes=scopes, lifetime=expires)
+    work.new(
+        options.mode, home, name, tenant=tenant, scopes=scopes, lifetime=expires, limits=TokenLimits(**dict(limit))
+    )
 
 
 @token.command("list", epilog=examples("warren token list --token-file tokens.toml --output json"))
 @token_options
 def list_tokens(**given: Any) -> None:
-    """List the tokens: the beginning of the hash, the tenant, the name, the scopes and the end of each."""
+    """List the tokens: the beginning of the hash, the tenant, the name, the scopes, the end and the limits of each."""
     from warren.transport.cli import token as work  # noqa: PLC0415 - help does without it
 
     options, home = _chosen(given)

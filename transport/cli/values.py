@@ -5,17 +5,22 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
 import click
 
 from warren.attachments import File
 from warren.database_url import DatabaseUrl, is_url_of_database
 from warren.fields import FieldValueError, url_problem
 from warren.principals import Principal
+from warren.tenant_limits import TokenLimits
 from warren.transport.embedders import BUILT_IN, OPENAI_PREFIX
 
 UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 DURATION: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?|(?:[0-9]+(?:\.[0-9]+)?(?:ms|[smhd]))+", re.ASCII)
 REALM: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", re.ASCII)
+WHOLE: Final = re.compile(r"-?[0-9]{1,30}", re.ASCII)
+LIMITS: Final = tuple(field.name for field in attrs.fields(TokenLimits))
+"""The limits that a token may have."""
 PART: Final = re.compile(r"([0-9.]+)(ms|[smhd]|)", re.ASCII)
 
 
@@ -143,6 +148,20 @@ def label_of(value: str) -> tuple[str, str]:
     if not key or not equals:
         raise click.BadParameter(f"{value!r} is not of the form K=V.")
     return key, content
+
+
+def limit_of(value: str) -> tuple[str, int]:
+    """Return the name and the number of a limit NAME=N. Raises click.BadParameter for another text."""
+    name, equals, number = text_of(value).partition("=")
+    if not equals or not WHOLE.fullmatch(number):
+        raise click.BadParameter(f"{value!r} is not of the form NAME=N, N a whole number.")
+    if name not in LIMITS:
+        raise click.BadParameter(f"{name!r} is none of {', '.join(LIMITS)}.")
+    try:
+        TokenLimits(**{name: int(number)})
+    except FieldValueError as exc:
+        raise click.BadParameter(f"{exc.field} {exc.problem}.") from None
+    return name, int(number)
 
 
 def seconds_of(text: str) -> float | None:

@@ -15,8 +15,9 @@ from tests.transport.cli.process import Cli
 from tests.transport.cli.serving import serve
 from tests.transport.clients import knock
 from tests.transport.http.tokens import config, signed
+from warren.tenant_limits import TokenLimits
 from warren.transport.cli.token import change
-from warren.transport.http.token_list import Token, hash_of, read_tokens, with_token
+from warren.transport.http.token_list import Token, hash_of, read_logins, read_tokens, with_token
 
 LIST = "tokens.toml"
 
@@ -59,6 +60,26 @@ def test_the_figures_of_all_tenants_are_no_right_of_one_by_default(cli: Cli) -> 
     made(cli, "operator", "--tenant", "acme", "--scope", "metrics:read")
     assert ["metrics:read" in row["scopes"] for row in rows(cli)] == [True, False, True]
     assert set(rows(cli)[0]["scopes"]) - set(rows(cli)[1]["scopes"]) == {"metrics:read"}
+
+
+def test_the_limits_of_a_token(cli: Cli) -> None:
+    """They are in the file, where a server reads them, and in the list; a bad one is named, and nothing is written."""
+    new = ("token", "new", "ci", "--token-file", LIST)
+    for bad, named in (
+        ("turns", "NAME=N"),
+        ("sessions=0", "sessions must be above 0"),
+        ("colours=3", "'colours' is none of sessions, running_turns"),
+    ):
+        refused = cli.run(*new, "--limit", bad)
+        assert (refused.code, named in refused.err) == (2, True), refused.err
+    assert not (cli.folder / LIST).exists()
+    limits = {"running_turns": 2, "turns_per_minute": 30}
+    row = made(cli, "ci", "--limit", "running_turns=2", "--limit", "turns_per_minute=30")
+    made(cli, "web")
+    assert (row["limits"], [each["limits"] for each in rows(cli)]) == (limits, [limits, {}])
+    assert "running_turns=2 turns_per_minute=30" in cli.run("token", "list", "--token-file", LIST).out
+    (login, _) = read_logins((cli.folder / LIST).read_bytes()).values()
+    assert login.principal.limits == TokenLimits(**limits)
 
 
 def test_what_is_revoked(cli: Cli) -> None:
