@@ -82,7 +82,8 @@ def test_a_session_is_begun_and_its_turn_streams(served: Gateway, watched: Watch
     expect(turns(page).last).to_contain_text("Carry it behind the hedge")
     expect(page.locator(".facts")).to_contain_text("team=begun")
     page.get_by_role("link", name="Context").click()
-    expect(page.get_by_text("tokens of 6 messages")).to_be_visible()
+    expect(page.get_by_text("the window of scripted:begun.json is not known")).to_be_visible()
+    expect(page.locator(".said").filter(has_text="And the earth?")).to_be_visible()
     page.get_by_role("link", name="Events").click()
     expect(page.locator(".events summary").first).to_contain_text("run_completed")
 

@@ -87,7 +87,7 @@ function SignIn() {
   };
   return html`<main class="screen narrow" id="main" tabindex="-1">
     <h1>Sign in</h1>
-    <p>${connection.ended ? "This token has expired or was revoked. Sign in with another one to go on here." : bad ? "The gateway refused the connection: this token is not valid, or the gateway has no room." : "The gateway lets in clients that know its token."}</p>
+    <p>${connection.tokenEnded ? "This token has expired or was revoked. Sign in with another one to go on here." : bad ? "The gateway refused the connection: this token is not valid, or the gateway has no room." : "The gateway lets in clients that know its token."}</p>
     <form class="card" onSubmit=${submit}>
       <label for="token">Token</label>
       <input id="token" type="password" autocomplete="off" autofocus value=${token} onInput=${(event) => setToken(event.target.value)} aria-invalid=${bad} />

@@ -23,7 +23,7 @@ const disconnected = () => new CallError({ code: "DISCONNECTED", message: "the c
  * The connection of a page.
  *
  * `state` is `connecting`, `open`, `lost` (it is tried again at `retryAt`) or `refused` (the server is there, and lets
- * nobody in without another token; `ended` if it did before). Listeners are called with each change.
+ * nobody in without another token; `tokenEnded` if it did before). Listeners are called with each change.
  */
 export class Connection {
   constructor(url = socketUrl()) {
@@ -31,7 +31,7 @@ export class Connection {
     this.state = "connecting";
     this.retryAt = 0;
     this.opened = 0;
-    this.ended = false;
+    this.tokenEnded = false;
     this.greeting = null;
     this.listeners = new Set();
     this.subscriptions = new Map();
@@ -52,7 +52,7 @@ export class Connection {
     if (token) sessionStorage.setItem(TOKEN, token);
     else sessionStorage.removeItem(TOKEN);
     this.tries = 0;
-    this.ended = false;
+    this.tokenEnded = false;
     this.greeting = null;
     this.drop();
     this.open();
@@ -117,7 +117,7 @@ export class Connection {
   async closed(greeted, code) {
     this.drop();
     if (code === UNAUTHORIZED) {
-      this.ended = true;
+      this.tokenEnded = true;
       this.change("refused");
       return;
     }
