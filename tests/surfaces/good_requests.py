@@ -31,6 +31,21 @@ BARE: Final = (
     "metrics/get",
     "metrics/history",
 )
+MORE: Final[Mapping[str, Mapping[str, Any]]] = {
+    "session/inject_context": {"text": "t"},
+    "session/withdraw": {"input_id": "i"},
+    "tool/approve": {"call_id": "c", "decision": "allow"},
+    "peer/send": {"to": "b", "body": "t"},
+    "session/label": {"labels": {"a": "b"}},
+    "session/attachment": {"sha256": "0" * 64},
+}
+"""More parameters of methods that have to be whole."""
+
+
+def params_of(method: str) -> dict[str, Any]:
+    """Return good parameters of a method."""
+    found = PARAMS.get(method, {} if method in BARE else {"session_id": SESSION})
+    return {name: "s" if value == SESSION else value for name, value in {**found, **MORE.get(method, {})}.items()}
 
 
 def request(method: str, params: Any, number: object = 7) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ import pytest
 import trio
 
 from tests.support.fake_service import FakeService, until_interrupted
-from tests.surfaces.good_requests import BARE, PARAMS, SESSION, request
+from tests.surfaces.good_requests import params_of, request
 from tests.surfaces.mcp_calls import INITIALIZE, MCP, open_mcp, over_mcp
 from tests.transport.clients import HOST, connect, gateway, knock
 from tests.transport.gateway.serving import runtime
@@ -260,20 +260,6 @@ UNSCOPED: Final = frozenset(
     }
 )
 """Methods that are about the connection or the server alone."""
-MORE: Final[Mapping[str, Mapping[str, Any]]] = {
-    "session/inject_context": {"text": "t"},
-    "session/withdraw": {"input_id": "i"},
-    "tool/approve": {"call_id": "c", "decision": "allow"},
-    "peer/send": {"to": "b", "body": "t"},
-    "session/label": {"labels": {"a": "b"}},
-    "session/attachment": {"sha256": "0" * 64},
-}
-
-
-def params_of(method: str) -> dict[str, Any]:
-    """Return good parameters of a method."""
-    found = PARAMS.get(method, {} if method in BARE else {"session_id": SESSION})
-    return {name: "s" if value == SESSION else value for name, value in {**found, **MORE.get(method, {})}.items()}
 
 
 async def _over_rest(http: httpx.AsyncClient, row: RestRoute) -> Any:
