@@ -50,6 +50,7 @@ _STATUS: Final = {
 }
 # Error types and codes that are more precise than the HTTP status beside them.
 _PRECISE: Final = {
+    "content_filter": Refusal("content_filter", retryable=False),
     "insufficient_quota": Refusal("quota", retryable=False),
     "billing_error": Refusal("quota", retryable=False),
     "context_length_exceeded": Refusal("context_length", retryable=False),

@@ -222,7 +222,9 @@ def known_models(
 
 
 def is_configured(target: ModelEndpoint) -> bool:
-    """Return whether a provider has a key, or an address of its own."""
+    """Return whether a provider has a key, or an address of its own. The clouds have no address until one is set."""
+    if target.vendor.cloud is not None:
+        return bool(target.url)
     return target.key is not None or not target.official
 
 

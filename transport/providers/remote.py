@@ -22,6 +22,7 @@ from warren.tracing import HEADER, here
 from warren.transcript import ATTACHED
 from warren.transport.providers import failures, wire
 from warren.transport.providers.anthropic import MessagesDialect
+from warren.transport.providers.authorizers import Authorizer, authorizer
 from warren.transport.providers.dialect import Answer, ModelDialect
 from warren.transport.providers.encoded import PIECE, Part, letters
 from warren.transport.providers.encoder import Encoder
@@ -77,7 +78,7 @@ def provider(
     endpoint: ModelEndpoint, connect: Callable[[], httpx.AsyncClient], bounds: Bounds, limit: RateLimit
 ) -> "HttpProvider":
     """Return the provider that calls an endpoint; `connect` returns the client, `limit` is that of the key."""
-    return HttpProvider(endpoint, DIALECTS[endpoint.dialect], connect, bounds, limit)
+    return HttpProvider(endpoint, DIALECTS[endpoint.dialect], connect, bounds, limit, authorizer(endpoint))
 
 
 @frozen
@@ -90,6 +91,7 @@ class HttpProvider:
         connect: returns the shared client.
         bounds: the time for which the server may be silent, and the bytes that it may send.
         limit: the rate limit of the key.
+        authorizer: adds the credentials of a cloud; None if the dialect sends the key.
     """
 
     endpoint: ModelEndpoint
@@ -97,6 +99,7 @@ class HttpProvider:
     connect: Callable[[], httpx.AsyncClient] = attrs.field(repr=False)
     bounds: Bounds
     limit: RateLimit = attrs.field(repr=False)
+    authorizer: Authorizer | None = attrs.field(default=None, repr=False)
     _pace: RequestPace = attrs.field(factory=RequestPace, init=False, repr=False)
     _encoder: Encoder = attrs.field(init=False, repr=False)
     _addresses: dict[str, tuple[httpx.URL, httpx.Headers]] = attrs.field(factory=dict, init=False, repr=False, eq=False)
@@ -146,12 +149,12 @@ class HttpProvider:
         silence = self.bounds.silence
         patience = {"connect": min(CONNECT_SECONDS, silence), "read": silence, "write": silence, "pool": silence}
         headers = {**self.connect().headers, "accept": "application/json", "accept-encoding": ENCODINGS}
-        headers |= self.dialect.headers(self.endpoint.key, "")
+        headers |= self.dialect.headers(self._key, "")
         answered = False
         try:
             url = self.dialect.listing(self.endpoint)
             request = httpx.Request("GET", url, headers=headers, extensions={"timeout": patience})
-            response = await self.connect().send(request, stream=True)
+            response = await self.connect().send(await self._authorized(request), stream=True)
             try:
                 answered = response.is_success
                 body, whole = await self._read(response, self.bounds.piece)
@@ -207,10 +210,20 @@ class HttpProvider:
                 "content-type": "application/json",
                 "accept": "text/event-stream",
                 "accept-encoding": ENCODINGS,
-                **self.dialect.headers(self.endpoint.key, model),
+                **self.dialect.headers(self._key, model),
             }
         )
         return url, headers
+
+    @property
+    def _key(self) -> str | None:
+        """The key that the dialect sends."""
+        return self.endpoint.key if self.authorizer is None else None
+
+    async def _authorized(self, request: httpx.Request) -> httpx.Request:
+        if self.authorizer is not None:
+            request.headers.update(await self.authorizer.headers(request))
+        return request
 
     def _request(self, model: str, body: "Pieces") -> httpx.Request:
         url, headers = self._unsized(model)
@@ -229,7 +242,8 @@ class HttpProvider:
         stall, answered = self.bounds.stall, False
         try:
             with trio.CancelScope(deadline=trio.current_time() + stall) as scope:
-                response = await self.connect().send(self._request(model, body), stream=True)
+                request = await self._authorized(self._request(model, body))
+                response = await self.connect().send(request, stream=True)
                 try:
                     answered = response.is_success
                     if not answered:

@@ -2,13 +2,16 @@
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Final
+from typing import Final, Literal
 from urllib.parse import urlsplit
 
 import attrs
 
 from warren.config import Dialect, ModelServer
 from warren.values import frozen
+
+Cloud = Literal["azure"]
+"""The clouds that sell the models of others, each with credentials of its own kind."""
 
 
 @frozen
@@ -47,6 +50,8 @@ class Vendor:
         dialect: the protocol of its servers.
         own_dialect: the protocol at the official URL.
         second_key_variable: the variable that has the key if the first one is not set.
+        cloud: the cloud, if its servers are not those of the maker of the models.
+        where: the place where a person finds the settings, behind the message on a missing one.
     """
 
     name: str
@@ -57,6 +62,8 @@ class Vendor:
     dialect: Dialect
     own_dialect: Dialect
     second_key_variable: str | None = None
+    cloud: Cloud | None = None
+    where: str = ""
 
 
 OPENAI: Final = Vendor(
@@ -88,6 +95,19 @@ GEMINI: Final = Vendor(
     "GOOGLE_API_KEY",
 )
 VENDORS: Final[Mapping[str, Vendor]] = {vendor.name: vendor for vendor in (ANTHROPIC, OPENAI, GEMINI)}
+AZURE: Final = Vendor(
+    "azure",
+    "AZURE_OPENAI_API_KEY",
+    "AZURE_OPENAI_ENDPOINT",
+    "",
+    "gpt-5-mini",
+    "openai-responses",
+    "openai-responses",
+    cloud="azure",
+    where="; Azure's portal shows it under Keys and Endpoint of the resource",
+)
+CLOUDS: Final[Mapping[str, Vendor]] = {vendor.name: vendor for vendor in (AZURE,)}
+"""Providers whose models are called by the prefix of their name alone: the names are those of other vendors' models."""
 _OF_DIALECT: Final[Mapping[Dialect, Vendor]] = {
     dialect: vendor for vendor in VENDORS.values() for dialect in (vendor.dialect, vendor.own_dialect)
 }
@@ -109,8 +129,8 @@ class ModelEndpoint:
 
     @cached_property
     def official(self) -> bool:
-        """Whether requests go to the vendor itself, not to another server with the same protocol."""
-        return self.host == urlsplit(self.vendor.official_url).hostname
+        """Whether requests go to the vendor itself or a cloud, not to another server with the same protocol."""
+        return self.vendor.cloud is not None or self.host == urlsplit(self.vendor.official_url).hostname
 
     @property
     def dialect(self) -> Dialect:
@@ -135,6 +155,8 @@ class ModelEndpoint:
     @property
     def url_problem(self) -> str | None:
         """The problem with the address, for a person; None if there is none."""
+        if not self.url:
+            return f"{self.vendor.url_variable} is not set{self.vendor.where}"
         if self.host and urlsplit(self.url).scheme in ("http", "https"):
             return None
         return f"{self.vendor.url_variable} is not an http:// or https:// address"
@@ -143,7 +165,7 @@ class ModelEndpoint:
     def key_problem(self) -> str | None:
         """The problem with the key, for a person; None if there is none. Only the vendor's own server must have one."""
         if self.key is None:
-            return f"{self.vendor.key_variable} is not set" if self.official else None
+            return f"{self.vendor.key_variable} is not set{self.vendor.where}" if self.official else None
         if not (self.key.isascii() and self.key.isprintable()):
             return f"{self.vendor.key_variable} holds characters that no key has"
         return None
@@ -152,17 +174,25 @@ class ModelEndpoint:
 def endpoint(vendor: Vendor, environ: Mapping[str, str]) -> ModelEndpoint:
     """Read the address and the key of a provider; blank variables count as unset."""
     url = environ.get(vendor.url_variable, "").strip() or vendor.official_url
-    return ModelEndpoint(vendor, url.rstrip("/"), _key(vendor, environ))
+    return ModelEndpoint(vendor, _base(vendor, url), _key(vendor, environ))
+
+
+def _base(vendor: Vendor, url: str) -> str:
+    """Return the base URL; that of a resource on Azure gets the path of the API."""
+    base = url.strip().rstrip("/")
+    if vendor.cloud == "azure" and base and not urlsplit(base).path:
+        return f"{base}/openai/v1"
+    return base
 
 
 def endpoints(environ: Mapping[str, str], servers: Iterable[ModelServer] = ()) -> dict[str, ModelEndpoint]:
-    """Return the address and the key of each provider: the vendors, and servers, which may replace a vendor."""
-    found = {name: endpoint(vendor, environ) for name, vendor in VENDORS.items()}
+    """Return the address and the key of each provider: vendors, clouds, and servers, which may replace one."""
+    found = {name: endpoint(vendor, environ) for name, vendor in {**VENDORS, **CLOUDS}.items()}
     return found | {server.name: _endpoint_of(server, environ) for server in servers}
 
 
 def _endpoint_of(server: ModelServer, environ: Mapping[str, str]) -> ModelEndpoint:
-    known = VENDORS.get(server.name)
+    known = VENDORS.get(server.name) or CLOUDS.get(server.name)
     dialect = server.dialect or (known.dialect if known is not None else "openai-chat")
     vendor = Vendor(
         server.name,
@@ -173,8 +203,10 @@ def _endpoint_of(server: ModelServer, environ: Mapping[str, str]) -> ModelEndpoi
         dialect,
         known.own_dialect if known is not None and server.dialect is None else dialect,
         known.second_key_variable if known is not None and server.key_env is None else None,
+        known.cloud if known is not None else None,
+        known.where if known is not None else "",
     )
-    return ModelEndpoint(vendor, server.base_url.strip().rstrip("/"), _key(vendor, environ))
+    return ModelEndpoint(vendor, _base(vendor, server.base_url), _key(vendor, environ))
 
 
 def _key(vendor: Vendor, environ: Mapping[str, str]) -> str | None:
