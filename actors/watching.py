@@ -116,6 +116,9 @@ class Watchers:
     def __iter__(self) -> Iterator[Watch]:
         return iter(self._watches)
 
+    def __len__(self) -> int:
+        return len(self._watches)
+
     def add(self, watch: Watch) -> None:
         """Tell a watcher of changes from now on."""
         self._watches.append(watch)

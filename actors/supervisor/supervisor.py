@@ -262,7 +262,8 @@ class Supervisor:
 
     def changed(self, session_id: str) -> None:
         """See SessionHost."""
-        actor = self.registry.find(session_id)
+        # Each turn comes through here twice: the look-up is for the watchers alone.
+        actor = self.registry.find(session_id) if self.watchers else None
         if actor is not None:
             self.watchers.changed(actor.record)
 

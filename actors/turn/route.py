@@ -119,17 +119,17 @@ class Route:
     Attributes:
         candidates: the models; at least one.
         outages: those of the runtime.
+        current: the model that is called.
     """
 
     candidates: Sequence[Candidate]
     outages: Outages
-    _place: int = 0
-    _probing: bool = False
+    current: Candidate = attrs.field(init=False)
+    _place: int = attrs.field(default=0, init=False)
+    _probing: bool = attrs.field(default=False, init=False)
 
-    @property
-    def current(self) -> Candidate:
-        """The model that is called."""
-        return self.candidates[self._place]
+    def __attrs_post_init__(self) -> None:
+        self.current = self.candidates[0]
 
     @property
     def stand_in(self) -> str | None:
@@ -155,7 +155,7 @@ class Route:
         if len(self.candidates) == 1:
             return False
         place = next(self._free(first), self._place)
-        moved, self._place = place != self._place, place
+        moved, self._place, self.current = place != self._place, place, self.candidates[place]
         self._probing = self.outages.is_free(self.current.choice) and self.outages.probe(self.current.choice)
         return moved
 
