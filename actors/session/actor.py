@@ -41,7 +41,7 @@ from warren.actors.session.host import SessionHost
 from warren.actors.session.inbox import Inbox
 from warren.actors.session.machine import Effect, Machine, Signal, State
 from warren.actors.session.planning import plan_of
-from warren.actors.session.trace import TurnTrace
+from warren.actors.session.trace import TurnTrace, begin
 from warren.actors.shared import HostObjects, Shared
 from warren.actors.turn.outcome import Outcome, cause_of, title_of
 from warren.actors.turn.turn import Turn, cancelled, shut_down
@@ -479,7 +479,7 @@ class SessionActor:
             else:
                 self._send(partial(self._drop, exc))
             return
-        self._begin_trace(message.caller)
+        self._place, self._trace = begin(self.shared.tracer, message.caller, self.log)
         storage, log = self.shared.storage, self.log
         guard = None if storage.fence is None else Guard(self.session_id, storage.fence, log.emit, storage.has_lease)
         self._turn = Turn(
@@ -494,13 +494,6 @@ class SessionActor:
         )
         machine.step(Signal.BEGUN)
         self.host.changed(self.session_id)
-
-    def _begin_trace(self, caller: TraceContext | None) -> None:
-        """Find the place of the turn that begins: without a tracer the place of its caller, if the caller has one."""
-        tracer = self.shared.tracer
-        self._place = caller if tracer is None else tracer.begin(caller)
-        if tracer is not None and self._place is not None and self._place.sampled:
-            self._trace = TurnTrace(tracer, self._place, caller, self.log)
 
     def _end_trace(self, turn: Turn, terminal: Envelope | None) -> None:
         if self._trace is not None:

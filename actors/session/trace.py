@@ -1,5 +1,6 @@
 """The trace of a running turn: its place, and the events that the spans are made of once it has ended."""
 
+import logging
 from datetime import datetime
 from typing import Final
 
@@ -14,6 +15,8 @@ from warren.values import define
 KEPT: Final = 10_000
 """Events of a turn that its trace may have; of a longer turn the later ones are left out."""
 
+logger: Final = logging.getLogger(__name__)
+
 
 @define(eq=False)
 class TurnTrace:
@@ -26,6 +29,7 @@ class TurnTrace:
         log: the session's events.
         began: the time at which the turn began.
         events: the events so far, each run of deltas by its first one.
+        cut: whether later events were left out.
     """
 
     tracer: Tracer
@@ -34,6 +38,7 @@ class TurnTrace:
     log: EventLog
     began: datetime = attrs.field(factory=utc_now)
     events: list[Envelope] = attrs.field(factory=list)
+    cut: bool = False
 
     def __attrs_post_init__(self) -> None:
         self.log.recorder = self._record
@@ -41,8 +46,12 @@ class TurnTrace:
     def _record(self, envelope: Envelope) -> None:
         events = self.events
         more = bool(events) and isinstance(envelope.event, DELTAS) and isinstance(events[-1].event, DELTAS)
-        if not more and len(events) < KEPT:
+        if more:
+            return
+        if len(events) < KEPT:
             events.append(envelope)
+        else:
+            self.cut = True
 
     def end(self, turn: Turn, terminal: Envelope | None) -> None:
         """Hand the turn over to the tracer.
@@ -54,19 +63,39 @@ class TurnTrace:
         self.log.recorder = None
         failed = terminal.event.cause if terminal is not None and isinstance(terminal.event, RunFailed) else None
         record, choice = turn.record, turn.plan.choice
-        self.tracer.ended(
-            TracedTurn(
-                self.place,
-                None if self.parent is None else self.parent.span_id,
-                record.session_id,
-                record.tenant,
-                None if terminal is None else record.turns + 1,
-                choice.name,
-                choice.model,
-                self.began,
-                utc_now(),
-                self.events,
-                failed,
-                turn.plan.meter.usage,
-            )
+        traced = TracedTurn(
+            self.place,
+            None if self.parent is None else self.parent.span_id,
+            record.session_id,
+            record.tenant,
+            None if terminal is None else record.turns + 1,
+            choice.name,
+            choice.model,
+            self.began,
+            utc_now(),
+            self.events,
+            failed,
+            turn.plan.meter.usage,
+            cut=self.cut,
         )
+        try:
+            self.tracer.ended(traced)
+        except Exception:  # the turn is stored: its session must not end over its trace
+            logger.exception("session %s: the tracer failed: the trace of a turn is lost", record.session_id)
+
+
+def begin(
+    tracer: Tracer | None, caller: TraceContext | None, log: EventLog
+) -> tuple[TraceContext | None, TurnTrace | None]:
+    """Return the place of a turn that begins, and its trace if it is sampled.
+
+    Without a tracer, or with one that fails, the place is that of its caller: a turn does not end over its trace.
+    """
+    if tracer is None:
+        return caller, None
+    try:
+        place = tracer.begin(caller)
+    except Exception:
+        logger.exception("the tracer failed: a turn runs without a trace")
+        return caller, None
+    return place, TurnTrace(tracer, place, caller, log) if place.sampled else None

@@ -102,6 +102,7 @@ class TracedTurn:
         events: its events in order, each run of deltas by its first one.
         failure: the cause if it failed.
         usage: the tokens of the turn.
+        cut: whether later events were left out, as there are too many.
     """
 
     place: TraceContext
@@ -116,10 +117,14 @@ class TracedTurn:
     events: Sequence[Envelope] = ()
     failure: FailureCause | None = None
     usage: Usage = attrs.field(default=NO_USAGE)
+    cut: bool = False
 
 
 class Tracer(Protocol):
-    """The port to the traces of a runtime. Its methods neither wait nor raise; they are called on the event loop."""
+    """The port to the traces of a runtime. Its methods do not wait; they are called on the event loop.
+
+    One that raises loses the trace of the turn, and nothing else.
+    """
 
     def begin(self, parent: TraceContext | None) -> TraceContext:
         """Return the place of a new turn, and decide whether it is sampled.

@@ -248,7 +248,7 @@ class Agent:
         approve, gates = self._asker(pending.session_id).approve, modes.gates(self._mode(pending.session_id))
         outcome = await outcome_of(pending.turn(prompt, tell, approve, gates))
         await self._tell_info(pending.session_id)
-        result = unwrap(outcome)
+        result = unwrap(prompt.located(outcome) if isinstance(outcome, InvalidParamsError) else outcome)
         return MethodResult({"stopReason": stop_reason(result.stop_reason), "usage": usage_of(result.usage)})
 
     async def _obey(self, command: commands.SlashCommand, pending: PendingPrompt) -> None:

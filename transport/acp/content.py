@@ -1,5 +1,6 @@
 """The content blocks of a prompt, made into the text that the model reads and the files beside it. No I/O."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -8,10 +9,12 @@ from xml.sax.saxutils import quoteattr
 
 from warren.attachments import MAX_NAME, File
 from warren.errors import InvalidParamsError
+from warren.fields import FieldValueError
 from warren.transport.acp.params import read
 from warren.values import frozen
 
 KINDS: Final = "text, resource_link, resource, image, audio"
+_ATTACHMENT: Final = re.compile(r"\$\.attachments(?:\[(\d+)\](?:\.(\w+))?)?")
 
 
 @frozen
@@ -51,10 +54,29 @@ class _Media:
 
 @frozen
 class AcpPrompt:
-    """A prompt: its text, and its files."""
+    """A prompt: its text, and its files.
+
+    Attributes:
+        text: the text.
+        files: the files.
+        places: for each file the places of its fields in the prompt; that of the file itself is under the empty name.
+    """
 
     text: str
     files: tuple[File, ...] = ()
+    places: tuple[Mapping[str, str], ...] = ()
+
+    def located(self, refusal: InvalidParamsError) -> InvalidParamsError:
+        """Return a refusal of the runtime that names the block of the prompt in place of the file."""
+        found = _ATTACHMENT.fullmatch(refusal.path)
+        if found is None:
+            return refusal
+        path = "$.prompt"
+        if found[1] is not None:
+            place = self.places[int(found[1])]
+            path = place.get(found[2] or "", place[""])
+        problem = refusal.message.removeprefix(refusal.path).removeprefix(": ")
+        return InvalidParamsError(f"{path}: {problem}", path=path, session_id=refusal.session_id)
 
 
 @frozen
@@ -74,32 +96,60 @@ def prompt_of(blocks: Sequence[Mapping[str, Any]]) -> AcpPrompt:
     Raises:
         InvalidParamsError: if a block is bad, with the path of the block, or if the prompt has no text.
     """
-    pieces, files = list[_Piece](), list[File]()
+    pieces, files, places = list[_Piece](), list[File](), list[Mapping[str, str]]()
     for index, block in enumerate(blocks):
         root = f"$.prompt[{index}]"
         found = _file(block, root)
         if found is None:
             pieces.append(_piece(block, root))
         else:
-            files.append(found)
+            file, place = found
+            files.append(file)
+            places.append(place)
     text = "".join(_joined(pieces))
     if not text.strip():
         problem = "has files alone, and needs a text" if files else "must not be empty"
         raise InvalidParamsError(f"$.prompt: {problem}", path="$.prompt")
-    return AcpPrompt(text, tuple(files))
+    return AcpPrompt(text, tuple(files), tuple(places))
 
 
-def _file(block: Mapping[str, Any], root: str) -> File | None:
-    """Return the file of a block; None for a block that is text."""
+def _file(block: Mapping[str, Any], root: str) -> tuple[File, Mapping[str, str]] | None:
+    """Return the file of a block, and the places of its fields; None for a block that is text."""
     kind, resource = block.get("type"), block.get("resource")
     if kind in ("image", "audio"):
         media = read(_Media, block, root)
-        return File(media.data, media_type=media.mimeType)
+        place = {"": root, "data": f"{root}.data", "media_type": f"{root}.mimeType"}
+        return _made(media.data, media.mimeType, None, place)
     if kind == "resource" and isinstance(resource, Mapping) and "blob" in resource:
-        binary = read(_Binary, resource, f"{root}.resource")
-        name = PurePosixPath(unquote(urlsplit(binary.uri).path)).name[-MAX_NAME:]
-        return File(binary.blob, media_type=binary.mimeType, name=name or None)
+        root = f"{root}.resource"
+        binary = read(_Binary, resource, root)
+        fields = {"data": "blob", "media_type": "mimeType", "name": "uri"}
+        place = {"": root} | {field: f"{root}.{name}" for field, name in fields.items()}
+        return _made(binary.blob, binary.mimeType, _name_of(binary.uri), place)
     return None
+
+
+def _made(
+    data: bytes, media_type: str | None, name: str | None, place: Mapping[str, str]
+) -> tuple[File, Mapping[str, str]]:
+    """Return a file and its places; a blank type or name counts as none. Raises InvalidParamsError."""
+    try:
+        return File(data, media_type=_said(media_type), name=_said(name)), place
+    except FieldValueError as exc:
+        path = place.get(exc.field, place[""])
+        raise InvalidParamsError(f"{path}: {exc.problem}", path=path) from exc
+
+
+def _said(text: str | None) -> str | None:
+    return text if text and text.strip() else None
+
+
+def _name_of(uri: str) -> str | None:
+    """Return the last part of an address; None if it has none, or is no address at all."""
+    try:
+        return PurePosixPath(unquote(urlsplit(uri).path)).name[-MAX_NAME:]
+    except ValueError:
+        return None
 
 
 def _joined(pieces: Sequence[_Piece]) -> Sequence[str]:

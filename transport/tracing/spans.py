@@ -128,7 +128,8 @@ class _Spans:
         for left in (self._call, *self._tools.values(), *self._approvals.values(), self._compaction):
             if left is not None:
                 left.ended = self._last
-                left.fail(turn.failure or names.OTHER_ERROR)
+                if turn.failure is not None or not turn.cut:  # else its end is among the events that are left out
+                    left.fail(turn.failure or names.OTHER_ERROR)
                 self.spans.append(left)
         own.attributes |= _tokens(turn.usage)
         if turn.usage.cost is not None:

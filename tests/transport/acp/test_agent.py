@@ -85,6 +85,28 @@ async def test_the_client_learns_what_there_is(tmp_path: Path) -> None:
     assert stored["agentInfo"]["name"] == "warren"
 
 
+@pytest.mark.parametrize(
+    ("file", "path"),
+    [
+        ({"type": "image", "data": "JVBERi0=", "mimeType": "image/png"}, "$.prompt[1].mimeType"),
+        ({"type": "audio", "data": "", "mimeType": "audio/wav"}, "$.prompt[1].data"),
+        ({"type": "resource", "resource": {"uri": "file:///%20", "blob": ""}}, "$.prompt[1].resource.blob"),
+        ({"type": "resource", "resource": {"uri": "file:///a.pdf", "blob": "JVBERi0="}}, "$.prompt[1].resource"),
+    ],
+)
+async def test_a_bad_file_is_refused_at_its_place_in_the_prompt(file: dict[str, Any], path: str) -> None:
+    """Neither the client's mistake nor a kind that the model does not take ends the agent."""
+
+    async def never(_request: ModelRequest, _emit: Any) -> ModelReply:
+        raise AssertionError("the model is not called")
+
+    async with open_runtime(FunctionModel(never)) as service, connect(service) as client:
+        session_id = await client.new()
+        refused = await client.call("session/prompt", sessionId=session_id, prompt=[*said("see"), file])
+        assert (refused.data["code"], refused.data["data"]["details"]["path"]) == (-32602, path)
+        assert refused.data["message"].startswith(f"{path}: ")
+
+
 async def test_a_new_session_has_its_folder_and_no_turn() -> None:
     """The folder is a label, the model is not called, and the commands come after the id is known."""
     async with open_runtime() as service, connect(service) as client:

@@ -53,6 +53,19 @@ def test_files_are_beside_the_text() -> None:
     )
 
 
+def test_a_blank_name_or_type_is_none() -> None:
+    """A client that says nothing about a file does not end the agent: the type is that of the bytes."""
+    blocks = [
+        text("see"),
+        {"type": "image", "data": "iVBORw==", "mimeType": " "},
+        *(
+            {"type": "resource", "resource": {"uri": uri, "blob": "AAAA", "mimeType": ""}}
+            for uri in ("file:///%20", "file:///", "http://[half")
+        ),
+    ]
+    assert prompt_of(blocks).files == (File(b"\x89PNG"), *(3 * (File(bytes(3)),)))
+
+
 @pytest.mark.parametrize(
     ("blocks", "path"),
     [

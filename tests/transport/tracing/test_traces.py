@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any, Final, cast
 
+import attrs
 import pytest
 import trio
 from mcp_types import RequestParamsMeta
@@ -21,6 +22,7 @@ from tests.transport.rest.clients import port_of, rest
 from tests.transport.tracing.receiver import Receiver, Span, receiving
 from warren.config import Config, ModelServer, RetryPolicy, StoreConfig, TraceConfig
 from warren.errors import ProviderError, WarrenError
+from warren.events import RunStarted, TurnStarted
 from warren.messages import ToolUseBlock
 from warren.model import Provider
 from warren.service import RuntimeService
@@ -28,6 +30,7 @@ from warren.tools import tool
 from warren.tracing import TraceContext, TracedTurn, Tracer, context_of, here
 from warren.transport.embed import open_supervisor
 from warren.transport.tracing import conventions
+from warren.transport.tracing.spans import spans_of
 
 TRACE: Final = "0af7651916cd43dd8448eb211c80319c"
 CALLER: Final = f"00-{TRACE}-b7ad6b7169203331-01"
@@ -187,6 +190,42 @@ async def test_the_spans_of_a_program_are_parents() -> None:
         await service.create_session("hello")
     place = span.get_span_context()
     assert tracer.parents == [(place.trace_id, place.span_id)]
+
+
+@pytest.mark.parametrize("place", [None, TraceContext(1, 2, sampled=True)])
+async def test_a_turn_outlives_a_tracer_that_fails(place: TraceContext | None) -> None:
+    """Whether it fails at the beginning or the end of a turn: the answer comes, and the session goes on."""
+
+    class Failing(Tracer):
+        def begin(self, parent: TraceContext | None) -> TraceContext:  # noqa: ARG002 - the port's
+            if place is None:
+                raise RuntimeError("no spans today")
+            return place
+
+        def ended(self, turn: TracedTurn) -> None:  # noqa: ARG002 - the port's
+            raise RuntimeError("the buffer is full")
+
+    tracer = Failing()
+    async with open_supervisor(Config(), tracer=tracer, environ={}) as service:
+        with trio.fail_after(5):
+            first = await service.create_session("hello")
+            assert (first.text, (await service.start_turn(first.session_id, "again")).text) == ("hello", "again")
+
+
+async def test_the_trace_of_a_long_turn_has_no_failures_that_were_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call whose end is beyond the events of a trace has not failed, unless the turn has."""
+    tracer = Noting()
+    monkeypatch.setattr("warren.actors.session.trace.KEPT", 2)
+    async with open_supervisor(Config(), tracer=tracer, environ={}) as service:
+        here.set(context_of(CALLER))
+        await service.create_session("hello")
+        here.set(None)
+    (turn,) = tracer.turns
+    assert [type(each.event) for each in turn.events] == [RunStarted, TurnStarted]
+    (call,) = spans_of(turn)[1:]
+    assert call.error is None
+    (call,) = spans_of(attrs.evolve(turn, failure="crash"))[1:]
+    assert call.error == "crash"
 
 
 async def test_tools_that_start_turns() -> None:
