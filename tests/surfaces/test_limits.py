@@ -43,6 +43,13 @@ class Place:
     socket: Client
     other: httpx.AsyncClient
 
+    def head(self, length: int) -> bytes:
+        """Return the head of a request of the tenant with limits, with a body of a length in bytes."""
+        return (
+            f"POST /sessions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: {self.http.headers['authorization']}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+        ).encode()
+
     async def refused(self, path: str, method: str, **params: Any) -> Any:
         """Return the body of the refusal of a request over REST, which is the same over a WebSocket."""
         body = {name: value for name, value in params.items() if name != "session_id"}
@@ -150,6 +157,23 @@ async def test_requests_a_second(tmp_path: Path) -> None:
         assert ended == []
         assert (await there.http.get("/sessions")).status_code == 200
     assert ended == ["acme"]
+
+
+async def test_a_body_that_is_announced_alone(tmp_path: Path) -> None:
+    """It holds nobody up: one that is too long is refused, and that of a client that leaves has not come."""
+    async with place(tmp_path, requests_per_second=20) as there:
+        for length, answer in ((1_000_000_000_000, b"HTTP/1.1 413 "), (1_000_000, b"")):
+            with trio.fail_after(SOON):
+                async with await trio.open_tcp_stream("127.0.0.1", there.port) as stream:
+                    await stream.send_all(there.head(length))
+                    if answer:
+                        assert (await stream.receive_some()).startswith(answer)
+                    else:
+                        await stream.send_eof()
+                        async for _ in stream:
+                            pass
+                assert (await there.http.get("/sessions")).status_code == 200
+                await there.socket.call("capabilities/get")
 
 
 async def test_limits_of_a_token_that_change(tmp_path: Path) -> None:

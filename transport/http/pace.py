@@ -5,8 +5,7 @@ from typing import Final
 
 import attrs
 import trio
-from starlette.requests import Request
-from starlette.types import Message, Send
+from starlette.types import Message, Receive, Send
 
 from warren.principals import Principal
 from warren.tenant_limits import TenantLimits
@@ -81,9 +80,20 @@ async def wait_for_all(paces: Paced, requests: float = 0.0) -> None:
         await pace.wait(requests)
 
 
-def requests_in(request: Request) -> float:
-    """Return for how many requests one counts, by the length that it announces."""
-    return 1 + int(request.headers.get("content-length", 0)) / REQUEST_BYTES
+def paced_body(receive: Receive, paces: Paced) -> Receive:
+    """Return the `receive` of an application whose request keeps to some paces.
+
+    The bytes of a body count as they come: a length that is only announced holds nobody up.
+    """
+
+    async def wait_and_receive() -> Message:
+        await wait_for_all(paces)
+        message = await receive()
+        for pace in paces:
+            pace.charge(len(message.get("body", b"")))
+        return message
+
+    return wait_and_receive
 
 
 def paced(send: Send, paces: Paced) -> Send:

@@ -25,7 +25,7 @@ from warren.transport.http.access import Access
 from warren.transport.http.auth import AccessPolicy
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.logins import PRINCIPAL, Authenticator, Login, unauthorized
-from warren.transport.http.pace import paced, requests_in, wait_for_all
+from warren.transport.http.pace import paced, paced_body, wait_for_all
 from warren.transport.http.refusals import JSON, RefusedError
 from warren.transport.http.shutdown import Shutdown
 from warren.transport.http.watched import Stays
@@ -156,8 +156,9 @@ class _Guarded:
         except RefusedError as exc:
             raise with_metadata(exc, self.metadata.url(request)) from None
         if paces := self.access.paces.of(login.principal):
-            await wait_for_all(paces, requests_in(request))
-            send = paced(send, paces)
+            await wait_for_all(paces, 1)
+            receive, send = paced_body(receive, paces), paced(send, paces)
+            request = Request(scope, receive)
         body = await whole_body(request)
         scope[PRINCIPAL] = login.principal
         answering = trio.CancelScope()
@@ -206,8 +207,9 @@ class _Resource:
             raise RefusedError(405, f"{request.method} is not for this path", ("Allow", allow), field="$.method")
         login = await _login(self.access, request)
         if paces := self.access.paces.of(login.principal):
-            await wait_for_all(paces, requests_in(request))
-            send = paced(send, paces)
+            await wait_for_all(paces, 1)
+            receive, send = paced_body(receive, paces), paced(send, paces)
+            request = Request(scope, receive)
         response = await endpoint(request, login)
         await response(scope, receive, send)
 
