@@ -16,7 +16,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from wsproto.events import CloseConnection, Event, Ping, TextMessage
 
 from warren import codec
-from warren.errors import WarrenError, of_body
+from warren.errors import InvalidParamsError, WarrenError, of_body
 from warren.events import Envelope
 from warren.transport.client.socket import FAILURES, ClosedError, Socket, UpgradeRefusedError, open_socket
 from warren.transport.rpc import jsonrpc
@@ -100,8 +100,9 @@ RunTool = Callable[[Any], Awaitable[Mapping[str, Any]]]
 
 @define(eq=False)
 class _Request:
-    """A request. `response` stays None if the connection is lost before it comes."""
+    """A request of a size in bytes. `response` stays None if the connection is lost before it comes."""
 
+    size: int
     answered: Callable[[], None]
     sent: bool = False
     response: jsonrpc.Response | None = None
@@ -146,6 +147,7 @@ class Connection:
         on_changes: gets the changes of the list of sessions that this connection watches, and None if it is lost.
         lost: whether the connection has ended.
         run_tool: runs the tools that this client has registered.
+        most: bytes that a message may have, as the server has said; None if it has not.
     """
 
     run_tool: RunTool | None = None
@@ -154,6 +156,7 @@ class Connection:
     starting: Feed | None = None
     unheard: Counter[str] = attrs.field(factory=Counter)
     lost: bool = False
+    most: int | None = None
     _requests: dict[jsonrpc.Id, _Request] = attrs.field(factory=dict)
     _numbers: "itertools.count[int]" = attrs.field(factory=lambda: itertools.count(1))
     _closing: anyio.CancelScope = attrs.field(factory=anyio.CancelScope)
@@ -197,14 +200,19 @@ class Connection:
 
         Raises:
             LostError: if the connection is lost before the answer.
+            InvalidParamsError: if the server takes no message of that size.
             WarrenError: the error that the server answers with.
         """
         if self.lost:
             answered()
             raise LostError(sent=False)
         number = next(self._numbers)
-        request = self._requests[number] = _Request(answered)
-        self._send(jsonrpc.request(number, method, with_meta(params)), request)
+        message = jsonrpc.request(number, method, with_meta(params))
+        if self.most is not None and len(message) > self.most:
+            answered()
+            raise _too_large(len(message), self.most)
+        request = self._requests[number] = _Request(len(message), answered)
+        self._send(message, request)
         await request.done.wait()
         response = request.response
         if response is None:
@@ -285,7 +293,13 @@ class Connection:
             logger.warning("the server sent a message that cannot be read: %s", message.error)
 
     def _answer(self, response: jsonrpc.Response) -> None:
-        request = self._requests.pop(response.id, None)
+        number = response.id
+        if number is None and response.error is not None:
+            # The server could not read a message, so it cannot say which. What it reads not is what is too large.
+            logger.warning("the server did not read a message: %s", response.error)
+            sent = [each for each, request in self._requests.items() if request.sent]
+            number = max(sent, key=lambda each: self._requests[each].size, default=None)
+        request = self._requests.pop(number, None)
         if request is not None:
             request.response = response
             request.answered()
@@ -316,8 +330,10 @@ class Connection:
         if message.method != EXECUTE or self.run_tool is None:
             self._send(jsonrpc.unknown_method(message.id, message.method))
             return
-        answer = await self.run_tool(message.params)
-        self._send(jsonrpc.result(message.id, answer))
+        answer = jsonrpc.result(message.id, await self.run_tool(message.params))
+        if self.most is not None and len(answer) > self.most:
+            answer = jsonrpc.error(message.id, _too_large(len(answer), self.most))
+        self._send(answer)
 
     def _hang_up(self) -> None:
         self.lost = True
@@ -338,11 +354,18 @@ class Connection:
             request.done.set()
 
 
+def _too_large(size: int, most: int) -> InvalidParamsError:
+    problem = f"the message would have {size} bytes, and the server takes {most} (max_message_bytes)"
+    return InvalidParamsError(f"$: {problem}", path="$")
+
+
 def _error_of(error: Any) -> WarrenError:
     """Return the error of an answer: its body is in `data`."""
     body = error.get("data") if isinstance(error, dict) else None
     if not isinstance(body, dict) or "code" not in body:
         body = {"code": "AGENT_ERROR", "message": f"the server answered {error!r}", "details": {"cause": "internal"}}
+    if body["code"] == jsonrpc.NAMES[jsonrpc.INVALID_REQUEST]:  # such as of a message that is too large
+        body = {**body, "code": InvalidParamsError.code.value}
     return of_body(body)
 
 

@@ -38,12 +38,14 @@ class Links:
         tasks: serves them.
         patience: seconds for which a call waits for a server that cannot be reached.
         closed: whether the client has ended: no connection is opened any more.
+        most: bytes that a message may have, as the server has said; None if it was not asked.
     """
 
     dial: Dial
     tasks: TaskGroup
     patience: float
     closed: bool = False
+    most: int | None = None
     _open: list[Connection] = attrs.field(factory=list)
     _own: set[Connection] = attrs.field(factory=set)  # those of calls with tools of their own, and of watches
     _opening: anyio.Lock = attrs.field(factory=anyio.Lock)
@@ -138,6 +140,12 @@ class Links:
         except RefusedError as exc:
             raise unreachable(exc) from None
 
+    def bound(self, most: int | None) -> None:
+        """Send no message of more bytes from now on."""
+        self.most = most
+        for each in (*self._open, *self._own):
+            each.most = most
+
     def close(self) -> None:
         """Close all connections; calls that wait for an answer fail. A later call opens one again."""
         for each in (*self._open, *self._own):
@@ -203,6 +211,7 @@ class Links:
             connection = Connection(connection.run_tool, connection.on_changes)
 
     async def _dial(self, connection: Connection) -> Connection:
+        connection.most = self.most
         await self.tasks.start(connection.run, self.dial)
         if connection.run_tool is None and connection.on_changes is None:
             self._open.append(connection)

@@ -114,7 +114,9 @@ async def open_links(dial: Dial, patience: float) -> AsyncIterator[tuple[Links, 
         links = Links(dial, tasks, patience)
         try:
             await links.open()
-            yield links, (await _greeting(links)).capabilities
+            greeting = await _greeting(links)
+            links.bound(greeting.max_message_bytes)
+            yield links, greeting.capabilities
         except BaseException as exc:  # noqa: BLE001 - raised below: a task group would wrap it in an exception group
             failure = exc
         links.closed = True

@@ -102,7 +102,9 @@ async def _serve(
         ) as access,
         trio.open_nursery() as nursery,
     ):
-        host_of = _hosts(Host(service, settings, metrics=whole_metrics), access)
+        host_of = _hosts(
+            Host(service, settings, metrics=whole_metrics, max_message_bytes=config.max_message_bytes), access
+        )
         mounts: dict[str, ASGIApp] = {}
         if installed("mcp"):  # it has an extra of its own
             mounts[MCP_PATH] = mcp = LateMcp()

@@ -137,6 +137,7 @@ class Host:
         metrics: adds the metrics of the surface, and those of all processes that serve together, to the runtime's own;
             None adds nothing.
         of_nodes: whether its callers are other nodes, which say on whose behalf they call.
+        max_message_bytes: bytes that a message of a client may have; None for no bound.
     """
 
     service: RuntimeService
@@ -144,6 +145,7 @@ class Host:
     health: Callable[[], Awaitable[Health]] | None = None
     metrics: Callable[[Metrics], Awaitable[Metrics]] | None = None
     of_nodes: bool = False
+    max_message_bytes: int | None = None
 
     def of(self, principal: Principal | None) -> "Host":
         """Return the host of a client: its service is that of the principal; None leaves it as it is."""
@@ -191,7 +193,7 @@ class Method(Generic[P, R]):
 async def _initialize(host: Host, _caller: Caller, _params: Initialize) -> Greeting:
     server, principal = ServerInfo("warren", VERSION), host.service.principal
     caller = CallerInfo(principal.tenant, principal.name, tuple(sorted(principal.scopes)))
-    return Greeting(server, PROTOCOL, tuple(METHODS), host.service.capabilities(), caller)
+    return Greeting(server, PROTOCOL, tuple(METHODS), host.service.capabilities(), caller, host.max_message_bytes)
 
 
 async def _initialized(_host: Host, _caller: Caller, _params: NoParams) -> Nothing:

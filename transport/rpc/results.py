@@ -40,6 +40,7 @@ class Greeting:
         methods: the names of all methods.
         capabilities: the optional capabilities that are on.
         caller: the caller, with its rights.
+        max_message_bytes: bytes that a message of the client may have; None if it has no bound.
     """
 
     server_info: ServerInfo
@@ -47,6 +48,7 @@ class Greeting:
     methods: tuple[str, ...]
     capabilities: Capabilities
     caller: CallerInfo | None = None
+    max_message_bytes: int | None = None
 
 
 @frozen

@@ -70,4 +70,5 @@ async def serve_stdio(
     )
     channel = LineChannel(*streams, config.max_message_bytes)
     endpoint = Endpoint(channel, bounds, stop, end_turns=end_turns)
-    await serve_client(endpoint, Host(service, config.public()), dialect or Native(), config.max_subscriptions)
+    host = Host(service, config.public(), max_message_bytes=config.max_message_bytes)
+    await serve_client(endpoint, host, dialect or Native(), config.max_subscriptions)

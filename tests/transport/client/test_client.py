@@ -26,7 +26,7 @@ from tests.transport.gateway.serving import runtime
 from warren.client import RemoteService, connect
 from warren.errors import AgentError, InvalidParamsError, SessionBusyError
 from warren.events import Envelope, RunCompleted, TextDelta
-from warren.messages import ToolUseBlock
+from warren.messages import ToolResultsMessage, ToolUseBlock
 from warren.model import ModelReply, ModelRequest, TextPiece
 from warren.service import RuntimeService
 from warren.tools import ToolError, tool
@@ -104,6 +104,53 @@ async def test_a_busy_turn_is_not_sent_twice(tmp_path: Path) -> None:
         gate.go.set()
         assert len(await events_of(remote, session_id, 7)) > 3
         assert (gate.calls, (await remote.read(session_id)).state.message_count) == (1, 2)
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_a_request_that_is_too_large_is_refused(tmp_path: Path, *, told: bool) -> None:
+    """The client refuses it as soon as the server has told its bound; else the server does. Others are answered."""
+    gate = Gate()
+    async with (
+        runtime(tmp_path, test=gate) as service,
+        gateway(service, max_message_bytes=10_000) as port,
+        connect(f"ws://{HOST}:{port}") as remote,
+        trio.open_nursery() as tasks,
+    ):
+        assert remote.links.most == 10_000
+        if not told:
+            remote.links.bound(None)
+        session_id = (await remote.create_session(None, model="test")).session_id
+        tasks.start_soon(remote.start_turn, session_id, "hi")
+        await gate.began.wait()
+        with trio.fail_after(5), pytest.raises(InvalidParamsError) as caught:
+            await remote.create_session("x" * 20_000, model="test")
+        assert "10000" in str(caught.value)
+        assert caught.value.path == "$"
+        gate.go.set()
+    assert gate.calls == 1
+
+
+async def test_a_result_of_a_tool_that_is_too_large_is_an_error(tmp_path: Path) -> None:
+    """The server reads no such message: the model hears of it, and the turn goes on."""
+
+    @tool
+    async def look() -> str:
+        """Return a long text."""
+        return "x" * 20_000
+
+    async def looks(request: ModelRequest, _emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        last = request.messages[-1]
+        return reply(last.results[0].content if isinstance(last, ToolResultsMessage) else "", *calls.pop())
+
+    calls: list[tuple[ToolUseBlock, ...]] = [(), (ToolUseBlock("c1", "look", {}),)]
+    async with (
+        runtime(tmp_path, test=FunctionModel(looks)) as service,
+        gateway(service, max_message_bytes=10_000) as port,
+        connect(f"ws://{HOST}:{port}") as remote,
+    ):
+        with trio.fail_after(5):
+            assert "10000" in (await remote.create_session("hi", model="test", extra_tools=[look])).text
 
 
 async def _cut_when_begun(gate: Gate, wire: Cable) -> None:
