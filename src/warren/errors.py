@@ -72,6 +72,7 @@ CapacityCause = Literal[
     "max_tools",
     "memory",
     "page",
+    "tenant_connections",
     "tenant_running_turns",
     "tenant_sessions",
     "tenant_stored_bytes",

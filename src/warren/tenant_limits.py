@@ -39,11 +39,13 @@ class TenantLimits(TokenLimits):
         tokens_per_day: input and output tokens of model calls from one midnight (UTC) to the next. A turn that has
             begun goes on beyond it.
         stored_bytes: bytes of the messages and events in the store. A turn that has begun goes on beyond it.
+        connections: connections to a process that serves, of all its clients; one more is refused.
         memory_texts: texts in the memory. Beyond it compactions go on and remember nothing.
     """
 
     tokens_per_day: int | None = attrs.field(default=None, validator=[positive, fits])
     stored_bytes: int | None = attrs.field(default=None, validator=[positive, fits])
+    connections: int | None = attrs.field(default=None, validator=[positive, fits])
     memory_texts: int | None = attrs.field(default=None, validator=[positive, fits])
 
 

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from tests.support.models import FunctionModel, stuck
-from tests.transport.clients import Client, connect, gateway
+from tests.transport.clients import Client, connect, gateway, knock
 from tests.transport.http.tokens import listed
 from tests.transport.rest.clients import client, create
 from warren.config import Config, StoreConfig
@@ -94,6 +94,42 @@ async def test_sessions(tmp_path: Path) -> None:
         await there.refused(f"/sessions/{session_id}/fork", "session/fork", session_id=session_id)
         assert (await there.http.delete(f"/sessions/{session_id}")).is_success
         await create(there.http)
+
+
+async def test_connections(tmp_path: Path) -> None:
+    """All surfaces count together; a connection that ends makes room, and another tenant's are not refused."""
+    async with place(tmp_path, connections=3) as there:
+        bearer = there.http.headers["Authorization"]
+        for _ in range(5):
+            assert (await there.http.get("/sessions")).status_code == 200
+        async with connect(there.port, extra_headers=[(b"Authorization", bearer.encode())]) as third:
+            assert await third.call("session/list")
+            async with client(there.port, Authorization=bearer) as late:
+                for path in ("/sessions", "/openapi.json", "/mcp"):
+                    refused = await late.get(path)
+                    assert (refused.status_code, refused.headers["connection"]) == (429, "close")
+                    assert (refused.json()["code"], refused.headers["retry-after"]) == ("CAPACITY_EXCEEDED", "1")
+                    assert refused.json()["details"] == {"cause": "tenant_connections", "retry_after": 1.0}
+                    assert refused.json()["message"] == "the tenant 'acme' has 3 connections, as many as it may"
+            assert await knock(there.port, Authorization=bearer) == 429
+            assert (await there.http.get("/sessions")).status_code == 200
+            for _ in range(5):
+                async with client(there.port, Authorization=there.other.headers["Authorization"]) as other:
+                    assert (await other.get("/sessions")).status_code == 200
+        with trio.fail_after(SOON):
+            while await knock(there.port, Authorization=bearer) != 101:
+                pass
+
+
+async def test_a_connection_counts_for_the_tenant_that_uses_it(tmp_path: Path) -> None:
+    """A proxy may send the requests of several tenants over one connection."""
+    async with place(tmp_path, connections=2) as there, client(there.port) as proxy:
+        ours, theirs = ({"Authorization": each.headers["Authorization"]} for each in (there.http, there.other))
+        assert (await proxy.get("/sessions", headers=ours)).status_code == 200
+        assert (await there.http.get("/sessions")).status_code == 429
+        assert (await proxy.get("/sessions", headers=theirs)).status_code == 200
+        assert (await there.http.get("/sessions")).status_code == 200
+        assert (await proxy.get("/sessions", headers=ours)).status_code == 429
 
 
 async def test_turns_a_minute(tmp_path: Path) -> None:

@@ -213,6 +213,7 @@ class _WebSockets:
             calling_from.set(None)  # its callers are clients of the other node
         else:
             login = await policy.login(authorization, head.values("sec-websocket-protocol"), head.lines(TENANT_HEADER))
+            self.access.places.take(http.place, login.principal)
             host = self.host_of(login)
         wire = http.unread()
         if login is not None:

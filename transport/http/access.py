@@ -23,6 +23,7 @@ from warren.transport.http.config import GatewayConfig
 from warren.transport.http.jwt_config import JwtConfig, is_url
 from warren.transport.http.logins import Authenticator, Login, single
 from warren.transport.http.pace import Paces
+from warren.transport.http.places import Places
 from warren.transport.http.token_list import ROOT, read_logins
 from warren.transport.http.token_table import FIELD, IN_FILES, WatchedTable
 from warren.transport.http.watched import Stays, WatchedFile
@@ -41,12 +42,14 @@ class Access:
         policy: the clients that are let in.
         stays: the open connections and answers, which end with their tokens.
         paces: the paces of tenants and tokens.
+        places: the connections of tenants.
         problems: each says why tokens or keys are not up to date; None if they are.
     """
 
     policy: AccessPolicy
     stays: Stays
     paces: Paces = attrs.field(factory=Paces)
+    places: Places = attrs.field(factory=Places)
     problems: list[Callable[[], str | None]] = attrs.field(factory=list)
 
     @property
@@ -105,9 +108,9 @@ async def open_access(
     check_access(config, principal)
     tokens = None if config.token is None else single(config.token)
     authenticator = Authenticator(tokens, unnamed=Login(principal))
-    paces = Paces({} if config.runtime is None else config.runtime.tenants)
+    limits = {} if config.runtime is None else config.runtime.tenants
     policy = AccessPolicy(authenticator, config.origins, config.host, proves_node, partial(_noted, note))
-    access = Access(policy, Stays(authenticator), paces)
+    access = Access(policy, Stays(authenticator), Paces(limits), Places(limits))
     async with AsyncExitStack() as stack, trio.open_nursery() as nursery:
         if config.token_file is not None:
             _follow_tokens(config.token_file, access, note_tokens, nursery)

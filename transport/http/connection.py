@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Scope
 from warren.actors.streams import GONE
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.head import MAX_HEAD, Head, head_of
+from warren.transport.http.places import PLACE, Place
 from warren.transport.http.refusals import RefusedError
 from warren.transport.http.shutdown import Shutdown
 from warren.transport.http.wire import Wire
@@ -60,12 +61,14 @@ class HttpConnection:
         config: the bounds of a request.
         shutdown: the shutdown of the server; answers that are sent after its begin close their connections.
         client: the address that applications see.
+        place: its place among those of a tenant.
     """
 
     wire: Wire
     config: GatewayConfig
     shutdown: Shutdown
     client: Address
+    place: Place = attrs.field(factory=Place, init=False)
     _protocol: h11.Connection = attrs.field(
         factory=lambda: h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD), init=False
     )
@@ -199,6 +202,7 @@ class _Exchange:
             "client": self.connection.client,
             "server": None,
             "extensions": {},
+            PLACE: self.connection.place,
         }
 
     async def receive(self) -> Message:

@@ -53,6 +53,6 @@ class RefusedError(Exception):
     def answer(self) -> bytes:
         """Return the whole HTTP response; the connection is to be closed after it."""
         body = codec.encode(self.error.body())
-        fields = [("Content-Type", JSON), ("Content-Length", str(len(body)))]
-        lines = [f"{name}: {value}" for name, value in (*fields, *self.headers, ("Connection", "close"))]
+        fields = {"Content-Type": JSON, "Content-Length": str(len(body)), **dict(self.headers), "Connection": "close"}
+        lines = [f"{name}: {value}" for name, value in fields.items()]
         return "\r\n".join([f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}", *lines, "", ""]).encode() + body

@@ -78,10 +78,12 @@ class HttpServer:
         self._connected += 1
         address = _address(stream)
         calling_from.set(None if address is None else address[0])
+        connection = HttpConnection(wire, self._config, self._shutdown, address)
         try:
             try:
-                await self._guard(HttpConnection(wire, self._config, self._shutdown, address))
+                await self._guard(connection)
             finally:
+                connection.place.leave()
                 self._connected -= 1
             await self._linger(wire)
         finally:

@@ -26,6 +26,7 @@ from warren.transport.http.auth import AccessPolicy
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.logins import PRINCIPAL, Authenticator, Login, unauthorized
 from warren.transport.http.pace import paced, paced_body, wait_for_all
+from warren.transport.http.places import PLACE
 from warren.transport.http.refusals import JSON, RefusedError
 from warren.transport.http.shutdown import Shutdown
 from warren.transport.http.watched import Stays
@@ -167,9 +168,11 @@ class _Guarded:
 
 
 async def _login(access: Access, request: Request) -> Login:
-    """Return the login of the client of a request. Raises RefusedError (400, 401 or 403)."""
+    """Return the login of the client of a request. Raises RefusedError (400, 401, 403 or 429)."""
     headers = request.headers
-    return await access.policy.login(headers.getlist("authorization"), tenants=headers.getlist(TENANT_HEADER))
+    login = await access.policy.login(headers.getlist("authorization"), tenants=headers.getlist(TENANT_HEADER))
+    access.places.take(request.scope[PLACE], login.principal)
+    return login
 
 
 def _begun_with(body: bytes, receive: Receive) -> Receive:
