@@ -66,6 +66,7 @@ SANS_IO: Final[tuple[str, ...]] = (
     "transport/providers/responses.py",
     "transport/providers/settings.py",
     "transport/providers/sse.py",
+    "transport/providers/vertex.py",
     "transport/providers/wire.py",
     "transport/event_text.py",
     "transport/rpc/behalf.py",

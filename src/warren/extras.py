@@ -18,6 +18,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "skills": ("yaml",),
     "tools": ("re2",),
     "traces": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
+    "vertex": ("google.auth", "requests"),
 }
 """Modules by which an extra is known to be installed."""
 

@@ -78,7 +78,7 @@ class MessagesDialect:
         """Return the address for requests; the base URL may or may not end with the version."""
         return f"{endpoint.url.removesuffix('/v1')}/v1/messages"
 
-    def listing(self, endpoint: ModelEndpoint) -> str:
+    def listing(self, endpoint: ModelEndpoint) -> str | None:
         """Return the address of the list of the server's models."""
         return f"{endpoint.url.removesuffix('/v1')}/v1/models?limit=1000"
 
@@ -93,6 +93,10 @@ class MessagesDialect:
     def context(self, endpoint: ModelEndpoint, model: str) -> "MessagesContext":
         """Return an empty context for a model of a provider, to which messages are added."""
         return MessagesContext(endpoint.vendor.name, model)
+
+    def head(self, model: str) -> dict[str, Any]:
+        """Return the members with which the body of a request begins."""
+        return {"model": model, "stream": True}
 
     def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[Part]:  # noqa: ARG002 - of the protocol
         """Return the body of a request, in pieces; see `dialect.ModelDialect`. The server requires a cap."""
@@ -112,7 +116,7 @@ class MessagesDialect:
             tail["tool_choice"] = {"type": "tool", "name": OUTPUT} if forced else {"type": "none"}
             if not forced and (form := claude.output_format(schema)):
                 tail["output_config"] = tail.get("output_config", {}) | form
-        head = b"{" + members({"model": request.model, "stream": True})
+        head = b"{" + members(self.head(request.model))
         mark = MARKS[request.options.prompt_cache or DEFAULT_CACHE]
         return context.marked(head, tools, b"," + members(tail) + b"}", mark)
 

@@ -17,7 +17,7 @@ from warren.transport.providers.http.client import new_client
 from warren.transport.providers.rate import RateLimit
 from warren.transport.providers.registry import is_configured
 from warren.transport.providers.remote import HttpProvider, provider
-from warren.transport.providers.settings import Bounds, ModelEndpoint, endpoints
+from warren.transport.providers.settings import CLOUDS, Bounds, ModelEndpoint, endpoints
 from warren.values import frozen
 
 Problem = Literal["key", "address", "quota", "model", "certificate", "answer"]
@@ -165,6 +165,8 @@ def _failed(name: str, model: str | None, error: ProviderError) -> Checked:
 def _with_names(checked: Checked, listed: tuple[str, ...]) -> Checked:
     """Return a result that names similar models if the server does not know the model."""
     if checked.problem != "model" or checked.model is None:
+        return checked
+    if checked.provider in CLOUDS and not listed:
         return checked
     if not listed:
         return attrs.evolve(checked, problem="address")

@@ -62,8 +62,8 @@ class ModelDialect(Protocol):
         """Return the address for requests to a model."""
         ...
 
-    def listing(self, endpoint: ModelEndpoint) -> str:
-        """Return the address of the list of the server's models."""
+    def listing(self, endpoint: ModelEndpoint) -> str | None:
+        """Return the address of the list of the server's models; None if it has no such list."""
         ...
 
     def headers(self, key: str | None, model: str) -> dict[str, str]:

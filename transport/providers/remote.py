@@ -33,6 +33,7 @@ from warren.transport.providers.rate import Entry, RateLimit
 from warren.transport.providers.responses import ResponsesDialect
 from warren.transport.providers.settings import Bounds, ModelEndpoint
 from warren.transport.providers.sse import Splitter
+from warren.transport.providers.vertex import VertexDialect
 from warren.values import define, frozen
 
 T = TypeVar("T")
@@ -42,6 +43,8 @@ DIALECTS: Final[dict[Dialect, ModelDialect]] = {
     "openai-chat": ChatDialect(),
     "openai-responses": ResponsesDialect(),
 }
+IN_CLOUDS: Final[dict[str, ModelDialect]] = {"vertex": VertexDialect()}
+"""The protocols of clouds that differ from those of the makers of the models."""
 CONNECT_SECONDS: Final = 30.0
 USAGE_SECONDS: Final = 5.0
 """Seconds to wait for the token counts of a finished answer."""
@@ -78,7 +81,8 @@ def provider(
     endpoint: ModelEndpoint, connect: Callable[[], httpx.AsyncClient], bounds: Bounds, limit: RateLimit
 ) -> "HttpProvider":
     """Return the provider that calls an endpoint; `connect` returns the client, `limit` is that of the key."""
-    return HttpProvider(endpoint, DIALECTS[endpoint.dialect], connect, bounds, limit, authorizer(endpoint))
+    dialect = IN_CLOUDS.get(endpoint.vendor.cloud or "") or DIALECTS[endpoint.dialect]
+    return HttpProvider(endpoint, dialect, connect, bounds, limit, authorizer(endpoint))
 
 
 @frozen
@@ -144,16 +148,17 @@ class HttpProvider:
         return answer.reply(body.weight)
 
     async def listed(self) -> tuple[str, ...]:
-        """Return the names of the models that the server lists. Raises ProviderError."""
+        """Return the names of the models that the server lists, none if it has no list. Raises ProviderError."""
         self._check()
+        if (address := self.dialect.listing(self.endpoint)) is None:
+            return ()
         silence = self.bounds.silence
         patience = {"connect": min(CONNECT_SECONDS, silence), "read": silence, "write": silence, "pool": silence}
         headers = {**self.connect().headers, "accept": "application/json", "accept-encoding": ENCODINGS}
         headers |= self.dialect.headers(self._key, "")
         answered = False
         try:
-            url = self.dialect.listing(self.endpoint)
-            request = httpx.Request("GET", url, headers=headers, extensions={"timeout": patience})
+            request = httpx.Request("GET", address, headers=headers, extensions={"timeout": patience})
             response = await self.connect().send(await self._authorized(request), stream=True)
             try:
                 answered = response.is_success

@@ -7,10 +7,11 @@ from urllib.parse import urlsplit
 
 import attrs
 
+from warren import extras
 from warren.config import Dialect, ModelServer
 from warren.values import frozen
 
-Cloud = Literal["azure"]
+Cloud = Literal["azure", "vertex"]
 """The clouds that sell the models of others, each with credentials of its own kind."""
 
 
@@ -106,7 +107,18 @@ AZURE: Final = Vendor(
     cloud="azure",
     where="; Azure's portal shows it under Keys and Endpoint of the resource",
 )
-CLOUDS: Final[Mapping[str, Vendor]] = {vendor.name: vendor for vendor in (AZURE,)}
+VERTEX: Final = Vendor(
+    "vertex",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "ANTHROPIC_VERTEX_BASE_URL",
+    "",
+    "claude-sonnet-5",
+    "anthropic",
+    "anthropic",
+    cloud="vertex",
+    where="; the project and the region are those of Google Cloud in which Claude is enabled",
+)
+CLOUDS: Final[Mapping[str, Vendor]] = {vendor.name: vendor for vendor in (AZURE, VERTEX)}
 """Providers whose models are called by the prefix of their name alone: the names are those of other vendors' models."""
 _OF_DIALECT: Final[Mapping[Dialect, Vendor]] = {
     dialect: vendor for vendor in VENDORS.values() for dialect in (vendor.dialect, vendor.own_dialect)
@@ -121,11 +133,13 @@ class ModelEndpoint:
         vendor: the provider.
         url: the base URL, without a slash at the end.
         key: the key; None if the environment has none.
+        lacking: the variable without which a cloud has no address; None if it is set.
     """
 
     vendor: Vendor
     url: str = attrs.field(repr=False)  # a URL may contain a password
     key: str | None = attrs.field(default=None, repr=False)
+    lacking: str | None = None
 
     @cached_property
     def official(self) -> bool:
@@ -155,8 +169,8 @@ class ModelEndpoint:
     @property
     def url_problem(self) -> str | None:
         """The problem with the address, for a person; None if there is none."""
-        if not self.url:
-            return f"{self.vendor.url_variable} is not set{self.vendor.where}"
+        if self.lacking is not None:
+            return f"{self.lacking} is not set{self.vendor.where}"
         if self.host and urlsplit(self.url).scheme in ("http", "https"):
             return None
         return f"{self.vendor.url_variable} is not an http:// or https:// address"
@@ -164,6 +178,8 @@ class ModelEndpoint:
     @property
     def key_problem(self) -> str | None:
         """The problem with the key, for a person; None if there is none. Only the vendor's own server must have one."""
+        if self.vendor.cloud not in (None, "azure"):
+            return extras.missing(self.vendor.name, "it needs")
         if self.key is None:
             return f"{self.vendor.key_variable} is not set{self.vendor.where}" if self.official else None
         if not (self.key.isascii() and self.key.isprintable()):
@@ -174,15 +190,36 @@ class ModelEndpoint:
 def endpoint(vendor: Vendor, environ: Mapping[str, str]) -> ModelEndpoint:
     """Read the address and the key of a provider; blank variables count as unset."""
     url = environ.get(vendor.url_variable, "").strip() or vendor.official_url
-    return ModelEndpoint(vendor, _base(vendor, url), _key(vendor, environ))
+    return _at(vendor, url, environ)
 
 
-def _base(vendor: Vendor, url: str) -> str:
-    """Return the base URL; that of a resource on Azure gets the path of the API."""
+def _at(vendor: Vendor, url: str, environ: Mapping[str, str]) -> ModelEndpoint:
+    """Return the endpoint at a URL; the clouds complete it by the place of the models within them."""
     base = url.strip().rstrip("/")
-    if vendor.cloud == "azure" and base and not urlsplit(base).path:
-        return f"{base}/openai/v1"
-    return base
+    match vendor.cloud:
+        case "azure":
+            lacking = None if base else vendor.url_variable
+            path = "" if lacking or urlsplit(base).path else "/openai/v1"
+            return ModelEndpoint(vendor, base + path, _key(vendor, environ), lacking)
+        case "vertex":
+            region = environ.get("CLOUD_ML_REGION", "").strip()
+            project = _first(environ, "ANTHROPIC_VERTEX_PROJECT_ID", "GOOGLE_CLOUD_PROJECT")
+            if not region or project is None:
+                lacking = "ANTHROPIC_VERTEX_PROJECT_ID" if project is None else "CLOUD_ML_REGION"
+                return ModelEndpoint(vendor, "", lacking=lacking)
+            place = f"projects/{project}/locations/{region}/publishers/anthropic"
+            return ModelEndpoint(vendor, f"{base or _vertex(region)}/{place}")
+        case None:
+            return ModelEndpoint(vendor, base, _key(vendor, environ))
+
+
+def _vertex(region: str) -> str:
+    """Return the base URL of a region, of several (`us`, `eu`), or of all (`global`)."""
+    if region == "global":
+        return "https://aiplatform.googleapis.com/v1"
+    if region in ("us", "eu"):
+        return f"https://aiplatform.{region}.rep.googleapis.com/v1"
+    return f"https://{region}-aiplatform.googleapis.com/v1"
 
 
 def endpoints(environ: Mapping[str, str], servers: Iterable[ModelServer] = ()) -> dict[str, ModelEndpoint]:
@@ -206,10 +243,14 @@ def _endpoint_of(server: ModelServer, environ: Mapping[str, str]) -> ModelEndpoi
         known.cloud if known is not None else None,
         known.where if known is not None else "",
     )
-    return ModelEndpoint(vendor, _base(vendor, server.base_url), _key(vendor, environ))
+    return _at(vendor, server.base_url, environ)
 
 
 def _key(vendor: Vendor, environ: Mapping[str, str]) -> str | None:
-    names = (vendor.key_variable, vendor.second_key_variable)
-    keys = (environ.get(name, "").strip() for name in names if name is not None)
-    return next((key for key in keys if key), None)
+    return _first(environ, vendor.key_variable, vendor.second_key_variable)
+
+
+def _first(environ: Mapping[str, str], *names: str | None) -> str | None:
+    """Return the first variable that is not blank."""
+    found = (environ.get(name, "").strip() for name in names if name is not None)
+    return next((value for value in found if value), None)

@@ -1,17 +1,26 @@
 """Models of others that a cloud sells: addresses and credentials by each one's documentation, on strict servers."""
 
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
 from typing import Any, Final
+from urllib.parse import parse_qs
 
 import httpx
+import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from tests.transport.providers.calls import request
-from warren import codec
+from warren import codec, extras
 from warren.errors import ProviderError
 from warren.model import ModelReply
 from warren.transport.providers import open_providers
 from warren.transport.providers.checking import check_live, list_live
 from warren.transport.providers.registry import default_model, known_models
+from warren.transport.providers.settings import endpoints
 
 AZURE: Final = {"AZURE_OPENAI_ENDPOINT": "https://mine.openai.azure.com/", "AZURE_OPENAI_API_KEY": "azure-not-a-key"}
 RESPONSE: Final = {
@@ -94,3 +103,110 @@ async def test_clouds_are_asked_only_if_they_are_set_up() -> None:
     """Without an address a cloud is not asked for its models, and with one alone it is no session's default."""
     assert await list_live({}) == ()
     assert default_model(AZURE) == "echo"
+
+
+MESSAGE: Final = {
+    "type": "message",
+    "role": "assistant",
+    "content": [{"type": "text", "text": "yes"}],
+    "stop_reason": "end_turn",
+    "usage": {"input_tokens": 3, "cache_read_input_tokens": 4, "output_tokens": 1},
+}
+AUDIENCE: Final = "https://oauth2.googleapis.com/token"
+VERTEX: Final = {"CLOUD_ML_REGION": "us-east5", "ANTHROPIC_VERTEX_PROJECT_ID": "p1"}
+
+
+@pytest.fixture
+def google(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
+    """Set the key of a service account, whose tokens a server of ours gives; return the claims that it has checked."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    claims: list[dict[str, Any]] = []
+
+    class Tokens(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            form = parse_qs(self.rfile.read(int(self.headers["content-length"])).decode())
+            assert form["grant_type"] == ["urn:ietf:params:oauth:grant-type:jwt-bearer"]
+            claims.append(jwt.decode(form["assertion"][0], key.public_key(), ["RS256"], audience=AUDIENCE))
+            # The second token is kept; the first one is too close to its end.
+            answer = {
+                "access_token": f"t{len(claims)}",
+                "expires_in": [60, 3600][len(claims) - 1],
+                "token_type": "Bearer",
+            }
+            body = codec.encode(answer)
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - of the base class
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Tokens)
+    uri = f"http://127.0.0.1:{server.server_port}/token"
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    account = {"type": "service_account", "client_email": "w@p1.example", "private_key": pem, "token_uri": uri}
+    (tmp_path / "key.json").write_bytes(codec.encode(account))
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "key.json"))
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield claims
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+async def test_vertex(google: list[dict[str, Any]]) -> None:
+    """The model is in the address and the version in the body; a token is kept until it is about to expire."""
+    tokens: list[str] = []
+
+    def vertex(asked: httpx.Request) -> httpx.Response:
+        base = "https://us-east5-aiplatform.googleapis.com/v1/projects/p1/locations/us-east5"
+        assert str(asked.url) == f"{base}/publishers/anthropic/models/claude-haiku-4-5@20251001:streamRawPredict"
+        assert not {"x-api-key", "anthropic-version"} & set(asked.headers)
+        body = codec.parse(asked.content)
+        assert (body["anthropic_version"], body["stream"]) == ("vertex-2023-10-16", True)
+        assert "model" not in body
+        assert body["messages"][0]["content"][-1]["cache_control"] == {"type": "ephemeral"}
+        tokens.append(asked.headers["authorization"])
+        return httpx.Response(200, json=MESSAGE)
+
+    async with (
+        httpx.AsyncClient(transport=httpx.MockTransport(vertex)) as client,
+        open_providers(VERTEX, client=client) as providers,
+    ):
+        choice = providers.resolve("vertex:claude-haiku-4-5@20251001", None)
+        for _ in range(3):
+            reply = await choice.provider.complete(request(choice.model), lambda _piece: None)
+            assert (reply.message.text, reply.usage.cache_read_tokens) == ("yes", 4)
+    assert tokens == ["Bearer t1", "Bearer t2", "Bearer t2"]
+    assert [(claim["iss"], claim["scope"]) for claim in google] == [
+        ("w@p1.example", "https://www.googleapis.com/auth/cloud-platform")
+    ] * 2
+
+
+async def test_vertex_without_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each missing setting is named, with the way to get it; nothing is sent."""
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
+    nothing = httpx.Response(500)
+    for environ, said in (
+        ({"CLOUD_ML_REGION": "eu"}, "vertex: ANTHROPIC_VERTEX_PROJECT_ID is not set; the project"),
+        ({"GOOGLE_CLOUD_PROJECT": "p"}, "vertex: CLOUD_ML_REGION is not set; the project"),
+        (VERTEX, "vertex: there are no default credentials of Google: run `gcloud auth"),
+    ):
+        with pytest.raises(ProviderError, match=said) as failed:
+            await call(lambda _: nothing, "vertex:claude-x", environ)
+        assert not failed.value.retryable
+    monkeypatch.setattr(extras, "MODULES", {"vertex": ("no_such_module",)})
+    with pytest.raises(ProviderError, match="vertex: it needs the extra `vertex`; from a clone: pip install"):
+        await call(lambda _: nothing, "vertex:claude-x", VERTEX)
+
+
+@pytest.mark.parametrize(
+    ("region", "host"),
+    [("global", "aiplatform.googleapis.com"), ("eu", "aiplatform.eu.rep.googleapis.com")],
+)
+def test_vertex_regions(region: str, host: str) -> None:
+    """Groups of regions have addresses of their own."""
+    assert endpoints(VERTEX | {"CLOUD_ML_REGION": region})["vertex"].host == host
