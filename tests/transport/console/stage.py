@@ -40,7 +40,7 @@ SCRIPTS: Final = (
         "seen",
         "slow",
     ),
-    "two",
+    *("two", "priced"),
 )
 """The scripts that clients may name: the settings of the gateway list them."""
 LIMIT: Final = 15_000
@@ -104,6 +104,7 @@ class Gateway:
     def start(self) -> None:
         """Start the server and wait until it listens."""
         listed = "".join(f'[models."{self.script(name)}"]\n' for name in SCRIPTS)
+        listed += "input = 1_000\noutput = 2_000\n"  # dollars for a million tokens of the last one, `priced`
         (self.folder / "config.toml").write_text(listed, encoding="utf-8")
         flags = ["--config", str(self.folder / "config.toml")]
         flags += [*("--port", str(self.port), "--store", str(self.folder / "store"), "--drain", "100ms"), *self.flags]

@@ -36,7 +36,7 @@ function App() {
     <${Banner} />
     ${connection.state === "refused" ? html`<${SignIn} />`
       : connection.opened === 0 ? html`<main class="screen" id="main"><p class="quiet" role="status">${connection.state === "lost" ? "The gateway cannot be reached. It is tried again." : "Connecting…"}</p></main>`
-      : parts[0] === "session" && parts[1] ? html`<${Session} connection=${connection} rows=${rows} id=${parts[1]} part=${parts[2]} />`
+      : parts[0] === "session" && parts[1] ? html`<${Session} connection=${connection} rows=${rows} id=${parts[1]} part=${parts[2]} turn=${Number(query.get("turn")) || 0} />`
       : parts[0] === "memory" ? html`<${Memory} connection=${connection} query=${query} />`
       : parts[0] === "load" ? html`<${Load} connection=${connection} />`
       : parts[0] === "health" ? html`<${Health} connection=${connection} />`

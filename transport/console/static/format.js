@@ -16,6 +16,13 @@ export function compact(number) {
   return `${(number / 1e6).toFixed(1)}M`;
 }
 
+/** Return a cost as dollars, with the digits that a person can use; fractions of a cent keep two. */
+export function dollars(cost) {
+  const number = Number(cost);
+  const digits = number > 0 && number < 0.01 ? { maximumSignificantDigits: 2 } : { minimumFractionDigits: 2, maximumFractionDigits: 2 };
+  return `$${number.toLocaleString("en", digits)}`;
+}
+
 export function duration(ms) {
   if (ms < 1000) return `${Math.max(0, Math.round(ms))} ms`;
   const seconds = ms / 1000;

@@ -25,7 +25,7 @@ export function Memory({ connection, query }) {
     ${error && !off && html`<${Failure} error=${error} again=${again} />`}
     ${asked && value === undefined && !error && html`<p class="quiet" role="status">Searching…</p>`}
     ${value && html`<p class="quiet" role="status">${plural(value.hits.length, "hit")}</p>`}
-    <ol class="hits">${(value?.hits ?? []).map((hit) => html`<li class="card"><p class="who"><a href=${linkTo("session", hit.session_id)}>Session ${shortId(hit.session_id)}</a>${hit.turn > 0 ? `, turn ${hit.turn}` : ""}
+    <ol class="hits">${(value?.hits ?? []).map((hit) => html`<li class="card"><p class="who"><a href=${`${linkTo("session", hit.session_id)}${hit.turn > 0 ? `?turn=${hit.turn}` : ""}`}>Session ${shortId(hit.session_id)}${hit.turn > 0 ? `, turn ${hit.turn}` : ""}</a>
       <span class="score"><meter min="0.5" max="1" value=${hit.score} aria-label="Score">${hit.score}</meter> ${hit.score.toFixed(3)}</span></p><${LongText} text=${hit.content} /></li>`)}</ol>
   </main>`;
 }

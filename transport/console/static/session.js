@@ -4,7 +4,7 @@ import { Composer } from "./composer.js";
 import { Context } from "./context.js";
 import { Conversation, WINDOW, earlier, positions } from "./conversation.js";
 import { save, asMarkdown, transcript } from "./export.js";
-import { compact, count, labelsOf, labelsText, plural, shortId, when } from "./format.js";
+import { compact, count, dollars, labelsOf, labelsText, plural, shortId, when } from "./format.js";
 import { modelName } from "./list.js";
 import { Ask, Failure, Loading, State, useChanges, useKeys, useNow, useTitle } from "./parts.js";
 import { go, linkTo } from "./route.js";
@@ -157,7 +157,7 @@ class Followed {
 
 const ENDS = new Set(["run_completed", "run_failed", "compaction_completed", "run_started", "stream_truncated"]);
 
-export function Session({ connection, rows, id, part }) {
+export function Session({ connection, rows, id, part, turn }) {
   const [followed, setFollowed] = useState(null);
   const [, draw] = useState(0);
   useEffect(() => {
@@ -178,10 +178,10 @@ export function Session({ connection, rows, id, part }) {
     };
   }, [id]);
   if (!followed || followed.session_id !== id) return html`<main class="screen" id="main"><${Loading} what="the session" /></main>`;
-  return html`<${Opened} key=${id} connection=${connection} rows=${rows} followed=${followed} part=${part} />`;
+  return html`<${Opened} key=${id} connection=${connection} rows=${rows} followed=${followed} part=${part} turn=${turn} />`;
 }
 
-function Opened({ connection, rows, followed, part }) {
+function Opened({ connection, rows, followed, part, turn: sought }) {
   const { session_id, view, conversation, error } = followed;
   const [asked, setAsked] = useState(null);
   const [report, setReport] = useState(null);
@@ -224,6 +224,24 @@ function Opened({ connection, rows, followed, part }) {
       left = true;
     };
   }, [missing]);
+
+  const [target, setTarget] = useState(null);
+  const ready = view && !followed.loading && !followed.partial;
+  useEffect(() => {
+    if (!sought || !ready) return undefined;
+    let left = false;
+    history().then(({ messages }) => {
+      if (left) return;
+      const users = messages.filter(({ message }) => message.role === "user");
+      const place = users[sought - 1]?.position;
+      const index = place === undefined ? -1 : positions(conversation.turns, messages).indexOf(place);
+      if (place === undefined) setReport({ text: `Turn ${sought} is not stored any more.` });
+      else setTarget(index < 0 ? { element: `message-${place}` } : { element: `turn-${conversation.turns[index].seq}`, index });
+    }, (problem) => left || setReport({ error: problem }));
+    return () => {
+      left = true;
+    };
+  }, [sought, Boolean(ready)]);
 
   const interrupt = () => attempt("turn/interrupt", {}, "The turn was interrupted.");
   const forkAt = (turn) => setAsked({
@@ -288,7 +306,7 @@ function Opened({ connection, rows, followed, part }) {
     ${part === "context" ? html`<${Context} connection=${connection} id=${session_id} view=${view} version=${view?.state.updated_at} />`
       : part === "events" ? html`<${Events} conversation=${conversation} />`
       : html`${!followed.loading && html`<${Timeline} turns=${conversation.turns} now=${now} />`}
-        <${Stream} followed=${followed} before=${places} now=${now} fork=${writes ? forkAt : null} decide=${writes && ((id, decision, reason) => attempt("tool/approve", { call_id: id, decision, ...(reason ? { reason } : {}) }))} connection=${connection} />
+        <${Stream} followed=${followed} target=${target} before=${places} now=${now} fork=${writes ? forkAt : null} decide=${writes && ((id, decision, reason) => attempt("tool/approve", { call_id: id, decision, ...(reason ? { reason } : {}) }))} connection=${connection} />
         ${archived ? html`<p class="notice">An archived session can be read, not continued.</p>`
           : !writes ? html`<p class="notice">Your token may read this session, and not write to it.</p>`
           : html`<${Composer} at=${composer} running=${running} inputs=${followed.inputs ?? []} say=${call} withdraw=${(input_id) => attempt("session/withdraw", { input_id }, "The input was withdrawn.")} connection=${connection} />`}`}
@@ -301,6 +319,7 @@ function Facts({ view, id, conversation }) {
   const facts = [
     ["Model", modelName(state.model)],
     ["Tokens", `${compact(billing.usage.input_tokens)} in, ${compact(billing.usage.output_tokens)} out`],
+    billing.usage.cost !== undefined && ["Cost", dollars(billing.usage.cost)],
     ["Messages", count(state.message_count)],
     state.compactions > 0 && ["Compactions", count(state.compactions)],
     Object.keys(state.labels).length > 0 && ["Labels", labelsText(state.labels)],
@@ -312,7 +331,7 @@ function Facts({ view, id, conversation }) {
 }
 
 /** The turns, the newest in sight; it stays at the end while somebody looks at the end. */
-function Stream({ followed, before, now, fork, decide, connection }) {
+function Stream({ followed, target, before, now, fork, decide, connection }) {
   const { conversation } = followed;
   const { gaps } = conversation;
   const turns = followed.loading ? [] : conversation.turns; // drawing them while they come would take longer than they do
@@ -328,6 +347,25 @@ function Stream({ followed, before, now, fork, decide, connection }) {
     observer.observe(top.current);
     return () => observer.disconnect();
   }, [first, shown]);
+  const reached = useRef(null);
+  // The turn that was sought is drawn first if it is an early one, and then looked at once: nobody is held there.
+  useEffect(() => {
+    if (!target || reached.current === target) return;
+    const entries = turns.slice(target.index ?? 0).reduce((sum, turn) => sum + turn.entries.length + 1, 0);
+    if (entries > shown) {
+      setShown(entries);
+      return;
+    }
+    const element = document.getElementById(target.element);
+    if (!element) return;
+    reached.current = target;
+    atEnd.current = false;
+    setAway(true);
+    element.classList.add("sought");
+    element.tabIndex = -1;
+    element.focus({ preventScroll: true });
+    element.scrollIntoView({ block: "start" });
+  });
   useLayoutEffect(() => {
     if (atEnd.current) box.current.scrollTop = box.current.scrollHeight;
   });

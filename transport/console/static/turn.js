@@ -1,6 +1,6 @@
 // One turn of a conversation: the prompt, and what the model and its tools did.
 import { Component, html, useState } from "./vendor/preact.js";
-import { clock, compact, count, duration, plural, when } from "./format.js";
+import { clock, compact, count, dollars, duration, plural, when } from "./format.js";
 import { LongText, Markdown } from "./markdown.js";
 import { Ask, Failure, useLoaded } from "./parts.js";
 
@@ -25,6 +25,7 @@ export class Turn extends Component {
         ${turn.state === "running" ? html`<span class="working">Working for ${duration(Math.max(0, time))}</span>` : duration(time)}
         ${turn.steps.length > 0 && ` · ${plural(turn.steps.length, "step")}`}
         ${turn.usage && ` · ${compact(turn.usage.input_tokens)} in, ${compact(turn.usage.output_tokens)} out`}
+        ${turn.usage?.cost !== undefined && ` · ${dollars(turn.usage.cost)}`}
         ${fork && turn.state !== "running" && turn.prompt !== null && html` · <button class="link" onClick=${() => fork(turn)}>Fork here</button>`}
       </p>
     </article>`;
@@ -108,7 +109,7 @@ function Summary({ entry, connection, id }) {
 
 /** A message of the history, where no event tells of it. */
 export function Message({ each }) {
-  const { message, time } = each;
+  const { message, time, position } = each;
   const who = { system: "System", user: "User", context: "Context", assistant: "Model", tool_results: "Tool" }[message.role] ?? message.role;
   const head = html`<p class="who">${who} ${time && html`<time title=${when(time)}>${clock(time)}</time>`}</p>`;
   if (message.role === "assistant") {
@@ -120,7 +121,7 @@ export function Message({ each }) {
   }
   if (message.role === "tool_results") return message.results.map((result) => html`<details class="reasoning"><summary>Result${result.is_error ? " (error)" : ""}</summary><${LongText} text=${result.content} /></details>`);
   if (message.role === "system") return html`<details class="reasoning"><summary>System prompt</summary><${LongText} text=${message.content} /></details>`;
-  return html`<div class=${`said ${message.role === "user" ? "user" : "input"}`}>${head}<${LongText} text=${message.content} /></div>`;
+  return html`<div class=${`said ${message.role === "user" ? "user" : "input"}`} id=${`message-${position}`}>${head}<${LongText} text=${message.content} /></div>`;
 }
 
 const shorten = (text) => (text.length > 20_000 ? `${text.slice(0, 20_000)}…` : text);
