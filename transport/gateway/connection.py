@@ -4,6 +4,7 @@ import contextlib
 import struct
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import trio
@@ -55,7 +56,7 @@ class WebSocketConnection:
         self._host = host
         self._config = config
         self._frames = Frames(wire, config.max_message_bytes)
-        self._endpoint = Endpoint(self._frames, bounds)
+        self._endpoint = Endpoint(self._frames, bounds, admit=partial(wait_for_each, wire))
         self.serving = self._endpoint.serving
         self._ended_with = RESTART
 
@@ -72,6 +73,11 @@ class WebSocketConnection:
         await serve_client(self._endpoint, self._host, Native(), self._config.max_subscriptions)
         with trio.move_on_after(self._config.close_timeout):
             await self._frames.close(self._ended_with if self.serving.cancelled_caught else NORMAL)
+
+
+async def wait_for_each(wire: Wire, requests: int) -> None:
+    """Wait until the paces of a client let some more requests through, which have come in one message."""
+    await wait_for_all(wire.paces, requests)
 
 
 class Frames:

@@ -170,6 +170,7 @@ class Endpoint:
         serving: trio.CancelScope | None = None,
         *,
         end_turns: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
+        admit: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
         """Prepare an endpoint.
 
@@ -178,6 +179,7 @@ class Endpoint:
             bounds: the limits.
             serving: the scope to cancel for a shutdown; None makes one.
             end_turns: awaited if requests still run `linger` seconds after the last message of the peer.
+            admit: awaited with the number of messages of a batch besides the first before any of them is handled.
         """
         self.serving: trio.CancelScope = serving or trio.CancelScope()
         self.moved: trio.lowlevel.ParkingLot = trio.lowlevel.ParkingLot()
@@ -186,6 +188,7 @@ class Endpoint:
         self._channel = channel
         self._bounds = bounds
         self._end_turns = end_turns
+        self._admit = admit
         self._bulky = trio.CapacityLimiter(BULKY)
         self._running = 0
         self._ended = trio.lowlevel.ParkingLot()
@@ -317,6 +320,8 @@ class Endpoint:
                 continue
             message = jsonrpc.read_batch(raw, self._bounds.max_batch)
             if isinstance(message, list):
+                if self._admit is not None:
+                    await self._admit(len(message) - 1)
                 batch = _Batch(sum(isinstance(each, jsonrpc.Request | jsonrpc.Malformed) for each in message))
                 for each in message:
                     self._handle(each, batch, dispatcher, tasks)

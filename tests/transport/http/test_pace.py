@@ -1,14 +1,24 @@
 """The pace of a tenant's clients: all of its connections together keep to it, and nobody else waits."""
 
+import json
+import math
 from collections import Counter
+from typing import cast
 
 import attrs
 import pytest
 import trio
+from wsproto.connection import Connection, ConnectionType
+from wsproto.events import TextMessage
 
+from tests.support.fake_service import FakeService
 from warren.principals import Principal
 from warren.tenant_limits import TenantLimits, TokenLimits
+from warren.transport.gateway.connection import WebSocketConnection
+from warren.transport.http.config import GatewayConfig
 from warren.transport.http.pace import REQUEST_BYTES, Paced, Paces, wait_for_all
+from warren.transport.http.wire import Wire
+from warren.transport.rpc.methods import Host
 
 pytestmark = pytest.mark.virtual_time
 
@@ -52,3 +62,37 @@ async def test_bytes_count() -> None:
     assert trio.current_time() == pytest.approx(63, abs=0.1)
     assert paces.of(attrs.evolve(ci, limits=TokenLimits(requests_per_second=50))) == [tenant, token]
     assert token.per_second == 50
+
+
+@attrs.define(eq=False)
+class Bytes:
+    """A wire whose client has sent some bytes, and leaves when it is answered."""
+
+    paces: Paced
+    received: bytes
+    answered: trio.Event = attrs.field(factory=trio.Event)
+
+    async def receive_some(self, _most: int) -> bytes:
+        if not self.received:
+            await self.answered.wait()
+        data, self.received = self.received, b""
+        return data
+
+    async def send_all(self, data: bytes) -> None:
+        await trio.lowlevel.checkpoint()
+        if data:
+            self.answered.set()
+
+
+@pytest.mark.parametrize("size", [1, 10])
+async def test_each_call_of_a_batch_counts(size: int) -> None:
+    """A batch of ten waits as ten requests would."""
+    client = Connection(ConnectionType.CLIENT)
+    calls = [{"jsonrpc": "2.0", "id": number, "method": "none"} for number in range(size)]
+    paces = Paces({"acme": TenantLimits(requests_per_second=1)}).of(ACME)
+    wire = Bytes(paces, client.send(TextMessage(json.dumps(calls))))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(WebSocketConnection(cast("Wire", wire), Host(FakeService()), GatewayConfig()).run)
+        await wire.answered.wait()
+        assert math.ceil(trio.current_time()) == size
+        nursery.cancel_scope.cancel()
