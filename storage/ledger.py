@@ -5,10 +5,10 @@ from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
-from warren.ledger import COUNTS, NO_FIGURES, By, Charge, Figures, key_of
+from warren.ledger import COUNTS, NO_FIGURES, By, Figures, key_of
 from warren.storage.operations import Commit
 from warren.storage.rows import microseconds, number_in, text_in, time_in
-from warren.usage import NO_USAGE
+from warren.usage import NO_USAGE, Usage
 
 Key = tuple[str, int, str]
 """A tenant, the beginning of an hour in microseconds, and a model."""
@@ -33,24 +33,22 @@ def sums_of(commits: Iterable[Commit]) -> dict[Key, Figures]:
                 found = sums.get(key)
                 if found is None:
                     found = sums[key] = [0] * len(COUNTS) + [Decimal()]
-                _add(found, charge)
+                found[0] += charge.turns
+                if charge.usage is not NO_USAGE:
+                    _add(found, charge.usage)
     return {key: Figures(*counts, priced=priced) for key, (*counts, priced) in sums.items()}
 
 
-def _add(sums: list[Any], charge: Charge) -> None:
-    """Add a charge to the values of `Figures`, in their order."""
-    sums[0] += charge.turns
-    usage = charge.usage
-    if usage is not NO_USAGE:
-        sums[1] += usage.input_tokens
-        sums[2] += usage.output_tokens
-        sums[3] += usage.cache_read_tokens
-        sums[4] += usage.cache_creation_tokens
-        cost = usage.known_cost
-        if cost is None:
-            sums[5] += usage.total_tokens
-        else:
-            sums[6] += cost
+def _add(sums: list[Any], usage: Usage) -> None:
+    """Add the tokens of a charge to the values of `Figures`, in their order."""
+    sums[1] += usage.input_tokens
+    sums[2] += usage.output_tokens
+    sums[3] += usage.cache_read_tokens
+    sums[4] += usage.cache_creation_tokens
+    if usage.cost is None:
+        sums[5] += usage.total_tokens
+    else:
+        sums[6] += usage.cost
 
 
 def values_of(figures: Figures) -> tuple[Any, ...]:

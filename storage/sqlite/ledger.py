@@ -20,9 +20,9 @@ _HOLDER: Final = 0
 _PRICED: Final = f"SELECT {raw('priced')} FROM usage WHERE tenant = ? AND hour = ? AND model = ? AND holder = {_HOLDER}"
 _ADD: Final = f"""
     INSERT INTO usage (tenant, hour, model, holder, {COLUMNS}) VALUES (?,?,?,{_HOLDER},?,?,?,?,?,?,?)
-    ON CONFLICT DO UPDATE SET {", ".join(f"{name} = min({name}, {MAX_NUMBER}) + excluded.{name}" for name in COUNTS)},
-        priced = excluded.priced
+    ON CONFLICT DO UPDATE SET {", ".join(f"{name} = min({name}, {MAX_NUMBER}) + excluded.{name}" for name in COUNTS)}
 """
+_ADD_PRICED: Final = f"{_ADD}, priced = excluded.priced"
 _READ: Final = f"""
     SELECT {raw("tenant, hour, model")}, {raw(COLUMNS)} FROM usage
     WHERE {{mine}} AND hour >= ?2 AND hour < ?3
@@ -46,13 +46,16 @@ def add(db: apsw.Connection, commits: Iterable[Commit]) -> None:
     """Add the charges of stored turns, inside their transaction: a row for each tenant, hour and model."""
     for key, figures in sums_of(commits).items():
         *counts, priced = values_of(figures)
+        if not figures.priced:  # what is stored need not be read
+            db.execute(_ADD, (*key, *counts, priced))
+            continue
         stored = db.execute(_PRICED, key).get
         if stored is not None:
             try:
                 priced = text_of(decimal_in(stored, "priced") + figures.priced)
             except ValueError:  # a turn does not fail for it: `warren doctor` names the row, and reports refuse it
                 priced = bytes(stored).decode(errors="replace") if isinstance(stored, bytes) else ""
-        db.execute(_ADD, (*key, *counts, priced))
+        db.execute(_ADD_PRICED, (*key, *counts, priced))
 
 
 def tokens_since(db: apsw.Connection, tenant: str, hour: datetime) -> int:
