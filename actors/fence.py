@@ -115,7 +115,8 @@ class Guard:
                 problem = "another process has taken the session over: nothing of this was stored"
                 raise StoreError(problem, session_id=self.session_id, cause="lease_lost")
             self._lapses = lapses
-        self._flush()
+        if self._held:
+            self._flush()
 
     def _flush(self) -> None:
         held, self._held = self._held, []

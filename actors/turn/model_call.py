@@ -109,7 +109,8 @@ class ModelCall:
                     raise
                 self._switched(before, route.current, encodable(exc.message))
             else:
-                return attrs.evolve(reply, usage=before.priced(reply.usage))
+                usage = before.priced(reply.usage)
+                return reply if usage is reply.usage else attrs.evolve(reply, usage=usage)
             finally:
                 if route.current is before:
                     route.end(answered=answered)

@@ -141,7 +141,7 @@ class Route:
 
         If all of them did, the call goes to the current one nevertheless.
         """
-        return self._to_first_free(self._place)
+        return len(self.candidates) > 1 and self._to_first_free(self._place)
 
     def leave(self, retry_after: float | None) -> bool:
         """Leave a model that is overloaded or away. Return whether another one takes over."""
@@ -152,8 +152,6 @@ class Route:
         return self._to_first_free(self._place + 1)
 
     def _to_first_free(self, first: int) -> bool:
-        if len(self.candidates) == 1:
-            return False
         place = next(self._free(first), self._place)
         moved, self._place, self.current = place != self._place, place, self.candidates[place]
         self._probing = self.outages.is_free(self.current.choice) and self.outages.probe(self.current.choice)

@@ -152,7 +152,7 @@ class ClientConnection:
             headers, target = [*headers, *self.forward], url.raw_scheme + b"://" + url.netloc + url.raw_path
         return writer.head(request.method.encode("ascii"), target, headers)
 
-    async def _write(self, data: memoryview, seconds: float) -> None:
+    async def _write(self, data: bytes | memoryview, seconds: float) -> None:
         with trio.CancelScope(deadline=trio.current_time() + seconds) as scope:
             try:
                 await self.stream.send_all(data)
@@ -161,13 +161,23 @@ class ClientConnection:
         if scope.cancelled_caught:
             raise httpx.WriteTimeout(f"nothing was taken for {seconds:g} s")
 
-    def _left_by_kernel(self, parts: Sequence[bytes]) -> memoryview:
+    def _left_by_kernel(self, parts: Sequence[bytes]) -> bytes | memoryview:
         """Send as much as the kernel takes now and return the rest; errors are left to a send that waits."""
         sent = 0
         if self.stream is self.socket:  # else TLS has to see the bytes first
             with suppress(OSError):
                 sent = os.writev(self.socket.socket.fileno(), parts)
-        return memoryview(b"" if sent == sum(map(len, parts)) else b"".join(parts))[sent:]
+        return unsent(parts, sent)
+
+
+def unsent(parts: Sequence[bytes], sent: int) -> bytes | memoryview:
+    """Return the rest of some parts after their first `sent` bytes. The bytes before are not copied."""
+    for place, part in enumerate(parts, 1):
+        if sent < len(part):
+            rest, more = memoryview(part)[sent:], parts[place:]
+            return b"".join((rest, *more)) if more else rest
+        sent -= len(part)
+    return b""
 
 
 def reason(exc: BaseException) -> str:

@@ -429,19 +429,20 @@ async def test_a_body_of_unknown_length() -> None:
     assert arrived.endswith(b"\r\n\r\n3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n")
 
 
-async def test_a_body_in_pieces() -> None:
-    """The pieces of a request arrive in their order, small ones together."""
+@pytest.mark.parametrize("size", [4_000, 160_000])
+async def test_a_body_in_pieces(size: int) -> None:
+    """The pieces of a request arrive in their order: small ones together, and those that the kernel takes in parts."""
 
     async def pieces() -> AsyncIterator[bytes]:
         for number in range(50):
             await trio.lowlevel.checkpoint()
-            yield b"%04d" % number * 1000
+            yield b"%04d" % number * (size // 4)
 
     async with serving() as server, new_client() as client:
-        headers = {"content-length": str(50 * 4000)}
+        headers = {"content-length": str(50 * size)}
         async with client.stream("POST", server.url, content=pieces(), headers=headers) as response:
             await response.aread()
-    assert server.arrived[0].body == b"".join(b"%04d" % number * 1000 for number in range(50))
+    assert server.arrived[0].body == b"".join(b"%04d" % number * (size // 4) for number in range(50))
 
 
 async def test_a_body_that_fails() -> None:
