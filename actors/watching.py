@@ -42,14 +42,16 @@ class Watch:
 
     def changed(self, session_id: str, now: SessionRecord | SessionSummary | None, *, leaves: bool) -> None:
         """Take note of a session; None is one that is deleted. Its end as archived or deleted is its last change."""
-        before = self._changed.get(session_id, now)
-        if before is None or (isinstance(before, SessionRecord) and before.archived):
-            now = before
-        elif len(self._changed) >= MOST and session_id not in self._changed:
-            self._changed.clear()
-            self._leaving.clear()
-            self.miss()
-            return
+        if session_id not in self._changed:
+            if len(self._changed) >= MOST:
+                self._changed.clear()
+                self._leaving.clear()
+                self.miss()
+                return
+        else:
+            before = self._changed[session_id]
+            if before is None or (isinstance(before, SessionRecord) and before.archived):
+                now = before
         self._changed[session_id] = now
         if leaves:
             self._leaving.add(session_id)

@@ -25,7 +25,7 @@ MAX_TEXT: Final = 1024 * 1024
 MAX_URL: Final = 2_000
 MAX_NAME: Final = 200
 TOKENS: Final = 1_500
-"""Tokens for which an attachment counts in estimates; providers count by pixels, pages and seconds."""
+"""Tokens for which an attachment counts in estimates that is no text; providers count by pixels, pages and seconds."""
 PDF: Final = "application/pdf"
 _MAGIC: Final[Sequence[tuple[re.Pattern[bytes], str]]] = tuple(
     (re.compile(pattern, re.DOTALL), media_type)

@@ -1,5 +1,6 @@
 """A session's conversation in memory: encoded messages, which are decoded on access."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Final, overload
@@ -10,12 +11,21 @@ from warren.messages import Message
 from warren.records import Span, within
 
 ATTACHED: Final = 4 * TOKENS
-"""Bytes of text that have about as many tokens as an attachment counts for."""
+"""Bytes of text that have about as many tokens as an attachment counts for that is no text."""
+_MARK: Final = b'"media_type":"'
+_TEXT: Final = re.compile(rb'"media_type":"(?:text/|application/(?!pdf"))[^"]*","sha256":"[0-9a-f]{64}","size":(\d+)')
 
 
 def weight_of(body: bytes) -> int:
-    """Return the bytes of a message's JSON, with those that its attachments count for in estimates of tokens."""
-    return len(body) + ATTACHED * body.count(b'"media_type":"')
+    """Return the bytes of a message's JSON, with those that its attachments count for in estimates of tokens.
+
+    A text counts by its bytes, because the model gets it as words; each other file as `ATTACHED`.
+    """
+    count = body.count(_MARK)
+    if not count:
+        return len(body)
+    texts = _TEXT.findall(body)
+    return len(body) + ATTACHED * (count - len(texts)) + sum(map(int, texts))
 
 
 class Transcript(Sequence[Message]):

@@ -132,3 +132,9 @@ async def test_changes_of_a_slow_watcher_are_merged_and_bounded(
         assert (await anext(reader)).missed
         await service.start_turn(session_id, "again")
         assert not (await anext(reader)).missed
+        others = [await new_session(service) for _ in range(4)]
+        assert (await anext(reader)).missed
+        for each in others:
+            await service.delete(each)
+        changes = await anext(reader)
+        assert (changes.gone, changes.missed) == ((), True)

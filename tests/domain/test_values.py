@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.domain import strategies
 from warren import codec, values
+from warren.attachments import File, reference_of
 from warren.budget import Spent
 from warren.config import Config, Intensity, Limits, RetryPolicy, StoreConfig
 from warren.events import Envelope
@@ -26,7 +27,7 @@ from warren.messages import (
     with_unique_calls,
 )
 from warren.records import SessionRecord, Span
-from warren.transcript import Continued, Transcript, weight_of
+from warren.transcript import ATTACHED, Continued, Transcript, weight_of
 from warren.usage import Usage
 from warren.values import frozen
 from warren.views import PendingApproval, lifecycle_of, summary_of, view_of
@@ -180,6 +181,21 @@ def test_a_transcript_grows(told: list[Message]) -> None:
     assert (transcript.end, transcript.size) == (len(told), sum(map(weight_of, transcript.rows)))
     with pytest.raises(IndexError):
         transcript[len(told)]
+
+
+@pytest.mark.parametrize(
+    ("file", "weight"),
+    [
+        (File(b"word " * 10_000, name="notes.md"), 50_000),
+        (File(b'{"a": "' + b"b" * 9_000 + b'"}', media_type="application/json"), 9_009),
+        (File(b"%PDF-" + b"0" * 90_000, name="plan.pdf"), ATTACHED),
+        (File(url="https://example.com/a.png", media_type="image/png"), ATTACHED),
+    ],
+)
+def test_what_a_file_adds_to_a_context(file: File, weight: int) -> None:
+    """A text counts by its bytes, since the model gets all of it as words; other files as if they were a short text."""
+    body = codec.encode(UserMessage("see", attachments=2 * (reference_of(file, 10**6),)))
+    assert weight_of(body) == len(body) + 2 * weight
 
 
 @given(messages, messages, st.data())

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from typing import Final
 
 import anyio
 
@@ -11,6 +12,9 @@ from warren.transport.client.links import Links
 from warren.transport.rpc.behalf import carrying
 from warren.values import define
 from warren.views import SessionChanges, SessionSummary
+
+MOST: Final = 10_000
+"""Changed sessions that wait for a reader; beyond it the reader is told to list them."""
 
 
 @define(eq=False)
@@ -67,6 +71,9 @@ class RemoteWatch(AsyncIterator[SessionChanges]):
                 self._sessions.clear()
                 self._missed = True
             self._sessions |= {row.session_id: row for row in changes.sessions} | dict.fromkeys(changes.gone)
+            if len(self._sessions) > MOST:
+                self._sessions.clear()
+                self._missed = True
         self._news.set()
 
     def __aiter__(self) -> "RemoteWatch":

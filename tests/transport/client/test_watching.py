@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import trio
 
 from tests.transport.client.cable import linked
@@ -10,6 +11,7 @@ from tests.transport.clients import connect as raw
 from tests.transport.gateway.serving import runtime
 from tests.transport.rest.clients import Events, client
 from warren.service import ChangeReader
+from warren.transport.client import watching
 from warren.views import SessionSummary
 
 
@@ -31,6 +33,15 @@ async def test_a_watch_survives_its_connection(tmp_path: Path) -> None:
         assert (await anext(reader)).missed
         second = (await remote.create_session("two", model="echo")).session_id
         assert (await row(reader, second, 2)).title == "two"
+
+
+async def test_what_waits_for_a_reader_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that stays away while too many sessions change is told to list them."""
+    monkeypatch.setattr(watching, "MOST", 0)
+    async with runtime(tmp_path) as service, linked(service) as (remote, _wire), remote.watch() as reader:
+        await service.create_session(None)
+        changes = await anext(reader)
+        assert (changes.sessions, changes.missed) == ((), True)
 
 
 async def test_one_connection_has_one_watch(tmp_path: Path) -> None:

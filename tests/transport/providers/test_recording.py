@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import Recorder as Events
@@ -11,7 +12,7 @@ from tests.support.runtime import new_session
 from warren.config import Config, RetryPolicy
 from warren.errors import InvalidParamsError, ProviderError
 from warren.events import TextDelta, ToolCallRequested
-from warren.messages import ToolUseBlock
+from warren.messages import ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest, ReasoningPiece, TextPiece
 from warren.tools import tool
 from warren.transport.embed import open_supervisor
@@ -68,6 +69,49 @@ async def test_a_script_plays_what_was_heard(tmp_path: Path) -> None:
     assert played.structured_output == {"sky": "blue"}
     assert played.usage.output_tokens >= result.usage.output_tokens  # the script shows the text of a failed attempt too
     assert SECRET.encode() not in file.read_bytes()
+
+
+async def test_sessions_keep_their_files_if_their_first_calls_fail(tmp_path: Path) -> None:
+    """Two fail before either is answered: each goes on in the file that it has begun."""
+    calls, calm = list[str](), RetryPolicy(initial_delay=0, jitter=0)
+    failed, go = trio.Event(), trio.Event()
+
+    async def answer(request: ModelRequest, _emit: Emit) -> ModelReply:
+        last = request.messages[-1]
+        assert isinstance(last, UserMessage)
+        text = last.content
+        calls.append(text)
+        if calls.count(text) == 1:
+            if text == "later":
+                await failed.wait()
+            raise ProviderError("busy", cause="overloaded", retryable=True)
+        if text == "first":
+            failed.set()
+            await go.wait()
+        return reply(text)
+
+    config = Config(model="test", record=tmp_path / "talk.json", retry=calm)
+    async with (
+        open_supervisor(config, providers={"test": FunctionModel(answer)}) as service,
+        trio.open_nursery() as turns,
+    ):
+        turns.start_soon(service.create_session, "first")
+        await service.create_session("later")
+        go.set()
+    for name, text in (("talk.json", "first"), ("talk.2.json", "later")):
+        async with open_supervisor(Config(model=f"scripted:{tmp_path / name}", retry=calm)) as service:
+            assert (await service.create_session("?")).text == text
+
+
+async def test_a_turn_outlives_its_recording(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A folder that is gone ends the recording, which the log tells once; the turns are answered."""
+    folder = tmp_path / "scripts"
+    folder.mkdir()
+    async with open_supervisor(Config(record=folder / "talk.json")) as service:
+        folder.rmdir()
+        session_id = (await service.create_session("one")).session_id
+        assert (await service.start_turn(session_id, "two")).text == "two"
+    assert caplog.text.count("the recording ends") == 1
 
 
 async def test_each_session_has_a_file(tmp_path: Path) -> None:
