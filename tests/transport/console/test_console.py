@@ -406,6 +406,19 @@ def test_a_gateway_that_dies_is_found_again(folder: Path, watched: Watched) -> N
         assert history.total == 6
 
 
+def test_a_gateway_that_does_not_answer_is_tried_again(served: Gateway, watched: Watched) -> None:
+    """A handshake without an end is given up: the page says so, and connects as soon as it is answered."""
+    page = watched.page
+    page.clock.install()
+    page.add_init_script(
+        "const Real = WebSocket; window.WebSocket = class { constructor() { window.WebSocket = Real; } close() {} };"
+    )
+    page.goto(served.url)
+    expect(page.get_by_text("Connecting…").first).to_be_visible()
+    page.clock.fast_forward(10_000)
+    expect(page.get_by_test_id("status")).to_have_text("Connected")
+
+
 def test_a_wrong_token_is_refused_and_a_right_one_stays_in_the_tab(folder: Path, watched: Watched) -> None:
     """Without the token there is a form; the token is in no address, and another tab does not have it."""
     page = watched.page
@@ -465,6 +478,7 @@ def test_a_token_that_may_only_read_sees_no_actions_until_it_is_revoked(folder: 
         page.get_by_label("Token").fill(writer)
         page.keyboard.press("Enter")
         expect(page.get_by_role("button", name="Fork here")).to_have_count(2)
+        page.goto("about:blank")  # before its gateway ends
 
 
 def test_everything_is_done_with_keys(served: Gateway, watched: Watched) -> None:

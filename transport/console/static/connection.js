@@ -4,6 +4,8 @@ const TOKEN = "warren.token";
 const CALL_LIMIT = 30_000;
 const PING_EVERY = 15_000;
 const PING_LIMIT = 10_000;
+/** Milliseconds for the handshake: a gateway that stands still takes connections, and answers none. */
+const HANDSHAKE_LIMIT = 10_000;
 const LONGEST_PAUSE = 8_000;
 /** The close code for a client whose token has expired or was revoked. */
 const UNAUTHORIZED = 4401;
@@ -98,6 +100,11 @@ export class Connection {
     };
     socket.onmessage = ({ data }) => socket === this.socket && this.take(JSON.parse(data));
     socket.onclose = ({ code }) => socket === this.socket && this.closed(greeted, code);
+    setTimeout(() => {
+      if (greeted || socket !== this.socket) return;
+      this.drop();
+      this.lose();
+    }, HANDSHAKE_LIMIT);
   }
 
   retry() {
@@ -126,6 +133,11 @@ export class Connection {
       if (this.socket === null) this.change("refused");
       return;
     }
+    this.lose();
+  }
+
+  /** Try again after a pause. */
+  lose() {
     const pause = Math.min(LONGEST_PAUSE, 250 * 2 ** this.tries++) * (0.75 + Math.random() / 2);
     this.retryAt = Date.now() + pause;
     this.timer = setTimeout(() => this.open(), pause);
