@@ -54,6 +54,7 @@ SANS_IO: Final[tuple[str, ...]] = (
     "transport/load/verify.py",
     "transport/providers/accumulate.py",
     "transport/providers/anthropic.py",
+    "transport/providers/bedrock.py",
     "transport/providers/claude.py",
     "transport/providers/dialect.py",
     "transport/providers/encoded.py",

@@ -1,6 +1,7 @@
 """The credentials of clouds, as headers of each request."""
 
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any, Final, Protocol
 
 import attrs
@@ -40,6 +41,21 @@ class KeyHeader:
     async def headers(self, request: httpx.Request) -> Mapping[str, str]:  # noqa: ARG002 - of the protocol
         """Return the key; see `Authorizer`."""
         return {self.header: self.endpoint.key} if self.endpoint.key else {}
+
+
+@frozen
+class BearerKey:
+    """A key that is sent as a bearer token.
+
+    Attributes:
+        endpoint: the address and the key.
+    """
+
+    endpoint: ModelEndpoint
+
+    async def headers(self, request: httpx.Request) -> Mapping[str, str]:  # noqa: ARG002 - of the protocol
+        """Return the key; see `Authorizer`."""
+        return {"authorization": f"Bearer {self.endpoint.key}"}
 
 
 @define(eq=False)
@@ -85,9 +101,65 @@ def _google_credentials(before: Any) -> Any:
     return credentials
 
 
-def _refused(problem: str, cause: ProviderCause) -> ProviderError:
-    details = {"provider": "vertex"}
-    return ProviderError(f"vertex: {problem}", cause=cause, retryable=cause == "connection", details=details)
+def _refused(problem: str, cause: ProviderCause, provider: str = "vertex") -> ProviderError:
+    details = {"provider": provider}
+    return ProviderError(f"{provider}: {problem}", cause=cause, retryable=cause == "connection", details=details)
+
+
+@define(eq=False)
+class AwsSignature:
+    """A signature of each request with the credentials that AWS's library finds in the environment of the process.
+
+    The body is read once more for its hash. Threads find the credentials, renew them and sign.
+
+    Attributes:
+        region: the region for which requests are signed.
+    """
+
+    region: str
+    _session: Any = attrs.field(default=None, init=False, repr=False)
+    _lock: trio.Lock = attrs.field(factory=trio.Lock, init=False, repr=False)
+
+    async def headers(self, request: httpx.Request) -> Mapping[str, str]:
+        """Return the signature; see `Authorizer`."""
+        digest = sha256()
+        assert isinstance(request.stream, httpx.AsyncByteStream)  # noqa: S101 - for the type checker
+        async for piece in request.stream:
+            digest.update(piece)
+        async with self._lock:
+            if self._session is None:
+                self._session = await trio.to_thread.run_sync(_aws_session, abandon_on_cancel=True)
+        return await trio.to_thread.run_sync(self._signed, request, digest.hexdigest(), abandon_on_cancel=True)
+
+    def _signed(self, request: httpx.Request, digest: str) -> Mapping[str, str]:
+        # AWS's library is imported on first use: it is an extra.
+        from botocore.auth import SigV4Auth  # type: ignore[import-untyped]  # noqa: PLC0415
+        from botocore.awsrequest import AWSRequest  # type: ignore[import-untyped]  # noqa: PLC0415
+        from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]  # noqa: PLC0415
+
+        try:
+            credentials = self._session.get_credentials()
+            frozen_ones = credentials.get_frozen_credentials() if credentials is not None else None
+        except BotoCoreError as exc:
+            raise _refused(f"AWS gives no credentials: {exc}", "unauthorized", "bedrock") from exc
+        if frozen_ones is None:
+            raise _refused(
+                "there are no credentials of AWS: run `aws configure` or `aws sso login`, or set AWS_PROFILE,"
+                " AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_BEARER_TOKEN_BEDROCK",
+                "unauthorized",
+                "bedrock",
+            )
+        url = f"{request.url.scheme}://{request.headers['host']}{request.url.raw_path.decode('ascii')}"
+        own = {"host": request.headers["host"], "x-amz-content-sha256": digest}
+        signed = AWSRequest(method=request.method, url=url, headers=own)
+        SigV4Auth(frozen_ones, "bedrock", self.region).add_auth(signed)
+        return {name.lower(): value for name, value in signed.headers.items()}
+
+
+def _aws_session() -> Any:
+    from botocore.session import Session  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra
+
+    return Session()
 
 
 def authorizer(endpoint: ModelEndpoint) -> Authorizer | None:
@@ -95,6 +167,8 @@ def authorizer(endpoint: ModelEndpoint) -> Authorizer | None:
     match endpoint.vendor.cloud:
         case "azure":
             return KeyHeader(endpoint, "api-key")
+        case "bedrock":
+            return BearerKey(endpoint) if endpoint.key else AwsSignature(endpoint.region)
         case "vertex":
             return GoogleToken()
         case None:

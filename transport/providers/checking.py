@@ -144,7 +144,7 @@ async def _check(asked: HttpProvider, model: str | None) -> Checked:
     except ProviderError as exc:
         if exc.cause not in _ELSEWHERE:  # a server without a list may still answer calls
             return _failed(name, model, exc)
-    called = model or (target.vendor.default_model if target.official else next(iter(listed), None))
+    called = model or (target.vendor.default_model or None if target.official else next(iter(listed), None))
     if called is None:
         return Checked(name, None, "model", "the server lists no models; name one with --model")
     request = ModelRequest(called, [UserMessage("Say yes.")], options=ModelOptions(max_tokens=ANSWER_TOKENS))

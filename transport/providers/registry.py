@@ -222,9 +222,9 @@ def known_models(
 
 
 def is_configured(target: ModelEndpoint) -> bool:
-    """Return whether a provider has a key, or an address of its own. The clouds have no address until one is set."""
+    """Return whether a provider has a key, or an address of its own. A cloud needs a place and a model."""
     if target.vendor.cloud is not None:
-        return bool(target.url)
+        return bool(target.url and target.vendor.default_model)
     return target.key is not None or not target.official
 
 

@@ -23,6 +23,7 @@ from warren.transcript import ATTACHED
 from warren.transport.providers import failures, wire
 from warren.transport.providers.anthropic import MessagesDialect
 from warren.transport.providers.authorizers import Authorizer, authorizer
+from warren.transport.providers.bedrock import FRAMES, BedrockDialect, FrameSplitter
 from warren.transport.providers.dialect import Answer, ModelDialect
 from warren.transport.providers.encoded import PIECE, Part, letters
 from warren.transport.providers.encoder import Encoder
@@ -43,7 +44,7 @@ DIALECTS: Final[dict[Dialect, ModelDialect]] = {
     "openai-chat": ChatDialect(),
     "openai-responses": ResponsesDialect(),
 }
-IN_CLOUDS: Final[dict[str, ModelDialect]] = {"vertex": VertexDialect()}
+IN_CLOUDS: Final[dict[str, ModelDialect]] = {"bedrock": BedrockDialect(), "vertex": VertexDialect()}
 """The protocols of clouds that differ from those of the makers of the models."""
 CONNECT_SECONDS: Final = 30.0
 USAGE_SECONDS: Final = 5.0
@@ -278,9 +279,10 @@ class HttpProvider:
         self, response: httpx.Response, answer: Answer, emit: Callable[[Piece], None], scope: trio.CancelScope
     ) -> None:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        streamed = kind == "text/event-stream"
-        if streamed:
-            await self._stream(response, answer, emit, scope)
+        if kind == "text/event-stream":
+            await self._stream(response, answer, emit, scope, Splitter(self.bounds.piece))
+        elif kind == FRAMES:
+            await self._stream(response, answer, emit, scope, FrameSplitter(self.bounds.piece))
         elif kind.endswith("json"):
             body, whole = await self._read(response, self.bounds.piece)
             if not whole:
@@ -303,10 +305,15 @@ class HttpProvider:
             raise self._failure(body.problem, "bad_response")
 
     async def _stream(
-        self, response: httpx.Response, answer: Answer, emit: Callable[[Piece], None], stall: trio.CancelScope
+        self,
+        response: httpx.Response,
+        answer: Answer,
+        emit: Callable[[Piece], None],
+        stall: trio.CancelScope,
+        splitter: Splitter | FrameSplitter,
     ) -> None:
         """Feed the events of a stream to the answer until the stream ends or the answer is closed."""
-        body, splitter = DecodedBody(response, self.bounds.size), Splitter(self.bounds.piece)
+        body = DecodedBody(response, self.bounds.size)
         with trio.CancelScope() as scope:
             body.scope = scope
             feeder = _Feeder(answer, emit, scope, stall, self.bounds.stall)

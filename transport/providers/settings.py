@@ -11,7 +11,7 @@ from warren import extras
 from warren.config import Dialect, ModelServer
 from warren.values import frozen
 
-Cloud = Literal["azure", "vertex"]
+Cloud = Literal["azure", "bedrock", "vertex"]
 """The clouds that sell the models of others, each with credentials of its own kind."""
 
 
@@ -118,7 +118,18 @@ VERTEX: Final = Vendor(
     cloud="vertex",
     where="; the project and the region are those of Google Cloud in which Claude is enabled",
 )
-CLOUDS: Final[Mapping[str, Vendor]] = {vendor.name: vendor for vendor in (AZURE, VERTEX)}
+BEDROCK: Final = Vendor(
+    "bedrock",
+    "AWS_BEARER_TOKEN_BEDROCK",
+    "ANTHROPIC_BEDROCK_BASE_URL",
+    "",
+    "",
+    "anthropic",
+    "anthropic",
+    cloud="bedrock",
+    where="; it is a region of AWS in which Claude is enabled, such as us-east-1",
+)
+CLOUDS: Final[Mapping[str, Vendor]] = {vendor.name: vendor for vendor in (AZURE, BEDROCK, VERTEX)}
 """Providers whose models are called by the prefix of their name alone: the names are those of other vendors' models."""
 _OF_DIALECT: Final[Mapping[Dialect, Vendor]] = {
     dialect: vendor for vendor in VENDORS.values() for dialect in (vendor.dialect, vendor.own_dialect)
@@ -134,12 +145,14 @@ class ModelEndpoint:
         url: the base URL, without a slash at the end.
         key: the key; None if the environment has none.
         lacking: the variable without which a cloud has no address; None if it is set.
+        region: the region of AWS.
     """
 
     vendor: Vendor
     url: str = attrs.field(repr=False)  # a URL may contain a password
     key: str | None = attrs.field(default=None, repr=False)
     lacking: str | None = None
+    region: str = ""
 
     @cached_property
     def official(self) -> bool:
@@ -179,7 +192,9 @@ class ModelEndpoint:
     def key_problem(self) -> str | None:
         """The problem with the key, for a person; None if there is none. Only the vendor's own server must have one."""
         if self.vendor.cloud not in (None, "azure"):
-            return extras.missing(self.vendor.name, "it needs")
+            problem = extras.missing(self.vendor.name, "it needs")
+            if problem is not None or self.key is None:
+                return problem
         if self.key is None:
             return f"{self.vendor.key_variable} is not set{self.vendor.where}" if self.official else None
         if not (self.key.isascii() and self.key.isprintable()):
@@ -209,6 +224,11 @@ def _at(vendor: Vendor, url: str, environ: Mapping[str, str]) -> ModelEndpoint:
                 return ModelEndpoint(vendor, "", lacking=lacking)
             place = f"projects/{project}/locations/{region}/publishers/anthropic"
             return ModelEndpoint(vendor, f"{base or _vertex(region)}/{place}")
+        case "bedrock":
+            if (found := _first(environ, "AWS_REGION", "AWS_DEFAULT_REGION")) is None:
+                return ModelEndpoint(vendor, "", lacking="AWS_REGION")
+            place = base or f"https://bedrock-runtime.{found}.amazonaws.com"
+            return ModelEndpoint(vendor, place, _key(vendor, environ), region=found)
         case None:
             return ModelEndpoint(vendor, base, _key(vendor, environ))
 

@@ -1,11 +1,16 @@
 """Models of others that a cloud sells: addresses and credentials by each one's documentation, on strict servers."""
 
-from collections.abc import Iterator
+import base64
+import hashlib
+import hmac
+import struct
+import zlib
+from collections.abc import AsyncIterator, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any, Final
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 import httpx
 import jwt
@@ -210,3 +215,143 @@ async def test_vertex_without_credentials(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_vertex_regions(region: str, host: str) -> None:
     """Groups of regions have addresses of their own."""
     assert endpoints(VERTEX | {"CLOUD_ML_REGION": region})["vertex"].host == host
+
+
+AWS: Final = {"AWS_REGION": "us-west-2"}
+MODEL: Final = "us.anthropic.claude-haiku-4-5-20251001-v1:0"
+EVENTS: Final[tuple[dict[str, Any], ...]] = (
+    {"type": "message_start", "message": MESSAGE | {"content": [], "stop_reason": None}},
+    {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "yes"}},
+    {"type": "content_block_stop", "index": 0},
+    {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}},
+    {"type": "message_stop", "amazon-bedrock-invocationMetrics": {"inputTokenCount": 3}},
+)
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    """Hide the credentials of the machine."""
+    for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    return monkeypatch
+
+
+def frame(payload: bytes, **headers: str) -> bytes:
+    """Return a frame, by AWS's description of the event stream encoding; all headers are texts (type 7)."""
+    named = b"".join(
+        struct.pack("!B", len(name) + 1)
+        + f":{name}".replace("_", "-").encode()
+        + struct.pack("!BH", 7, len(value))
+        + value.encode()
+        for name, value in headers.items()
+    )
+    prelude = struct.pack("!II", 16 + len(named) + len(payload), len(named))
+    prelude += struct.pack("!I", zlib.crc32(prelude))
+    return (whole := prelude + named + payload) + struct.pack("!I", zlib.crc32(whole))
+
+
+def chunk(event: dict[str, Any]) -> bytes:
+    """Return the frame of an event, padded as Bedrock does."""
+    payload = {"bytes": base64.b64encode(codec.encode(event)).decode(), "p": "abcdefg"}
+    return frame(codec.encode(payload), event_type="chunk", message_type="event")
+
+
+def framed(*frames: bytes) -> httpx.Response:
+    """Return a stream of frames that is cut within them."""
+    whole = b"".join(frames)
+
+    async def parts() -> AsyncIterator[bytes]:
+        for at in range(0, len(whole), 7):
+            yield whole[at : at + 7]
+
+    return httpx.Response(200, headers={"content-type": "application/vnd.amazon.eventstream"}, content=parts())
+
+
+def signature(asked: httpx.Request, secret: str) -> str:
+    """Return the signature of a request by AWS's description of Signature Version 4."""
+    algorithm, rest = asked.headers["authorization"].split(" ", 1)
+    fields = dict(each.split("=", 1) for each in rest.split(", "))
+    _, *scope = fields["Credential"].split("/")
+    assert scope[1:] == ["us-west-2", "bedrock", "aws4_request"]
+    names = fields["SignedHeaders"].split(";")
+    assert {"host", "x-amz-date"} <= set(names)
+    assert names == sorted(names)
+    lines = [asked.method, quote(asked.url.raw_path.decode(), safe="/-_.~"), ""]
+    lines += [f"{name}:{asked.headers[name].strip()}" for name in names]
+    lines += ["", ";".join(names), hashlib.sha256(asked.content).hexdigest()]
+    canonical = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    text = "\n".join([algorithm, asked.headers["x-amz-date"], "/".join(scope), canonical])
+    key = f"AWS4{secret}".encode()
+    for part in (*scope, text):
+        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+    return key.hex()
+
+
+async def test_bedrock(aws: pytest.MonkeyPatch) -> None:
+    """A request is signed as AWS describes it, with the token of the session; the answer comes in frames."""
+    aws.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    aws.setenv("AWS_SECRET_ACCESS_KEY", "not+a/secret")
+    aws.setenv("AWS_SESSION_TOKEN", "session")
+
+    async def bedrock(asked: httpx.Request) -> httpx.Response:
+        await asked.aread()
+        path = f"/model/{quote(MODEL, safe='')}/invoke-with-response-stream"
+        assert asked.url.raw_path.decode() == path
+        assert asked.url.host == "bedrock-runtime.us-west-2.amazonaws.com"
+        body = codec.parse(asked.content)
+        assert body["anthropic_version"] == "bedrock-2023-05-31"
+        assert not {"model", "stream"} & set(body)
+        assert asked.headers["x-amz-security-token"] == "session"
+        assert asked.headers["authorization"].endswith(f"Signature={signature(asked, 'not+a/secret')}")
+        return framed(*map(chunk, EVENTS))
+
+    reply = await call(bedrock, f"bedrock:{MODEL}", AWS)
+    assert (reply.message.text, reply.usage.cache_read_tokens, reply.usage.output_tokens) == ("yes", 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("last", "cause", "retryable"),
+    [
+        (
+            frame(b'{"message":"slow"}', exception_type="throttlingException", message_type="exception"),
+            "rate_limited",
+            True,
+        ),
+        (
+            frame(b'{"message":"no"}', exception_type="validationException", message_type="exception"),
+            "bad_request",
+            False,
+        ),
+        (frame(b"", error_code="internal", error_message="oh", message_type="error"), "server_error", True),
+        (frame(b"damaged")[:-1] + b"?", "server_error", True),
+    ],
+)
+async def test_bedrock_breaks_off(last: bytes, cause: str, *, retryable: bool) -> None:
+    """An exception within the stream has its cause; the key of Bedrock is a bearer token."""
+
+    def bedrock(asked: httpx.Request) -> httpx.Response:
+        assert asked.headers["authorization"] == "Bearer aws-not-a-key"
+        return framed(*map(chunk, EVENTS[:3]), last)
+
+    with pytest.raises(ProviderError) as failed:
+        await call(bedrock, f"bedrock:{MODEL}", AWS | {"AWS_BEARER_TOKEN_BEDROCK": "aws-not-a-key"})
+    assert (failed.value.cause, failed.value.retryable) == (cause, retryable)
+
+
+async def test_bedrock_without_credentials(aws: pytest.MonkeyPatch) -> None:
+    """Each missing setting is named, with the way to get it; nothing is sent."""
+    nothing = httpx.Response(500)
+    for environ, said in (
+        ({}, "bedrock: AWS_REGION is not set; it is a region"),
+        (AWS, "bedrock: there are no credentials of AWS: run `aws configure`"),
+    ):
+        with pytest.raises(ProviderError, match=said):
+            await call(lambda _: nothing, f"bedrock:{MODEL}", environ)
+    aws.setattr(extras, "MODULES", {"bedrock": ("no_such_module",)})
+    with pytest.raises(ProviderError, match="bedrock: it needs the extra `bedrock`; from a clone: pip install"):
+        await call(lambda _: nothing, f"bedrock:{MODEL}", AWS)
+    assert await list_live(AWS) == ()

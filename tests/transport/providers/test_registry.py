@@ -181,7 +181,7 @@ trio.run(main)
 def test_offline_sessions_load_no_http() -> None:
     """A session on an offline model never imports httpx."""
     done = subprocess.run([sys.executable, "-c", OFFLINE], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["hello", "7", "False"]
+    assert done.stdout.split() == ["hello", "8", "False"]
 
 
 async def test_request_is_decoded_once() -> None:
