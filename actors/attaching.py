@@ -10,11 +10,12 @@ import trio
 from warren.actors.storage import Storage
 from warren.actors.turn.route import Candidate
 from warren.attachments import Attachment, Blob, File, reference_of
-from warren.errors import StoreError
+from warren.errors import StoreError, WarrenError
 from warren.fields import FieldValueError
 from warren.storage import Attach
 
 FIELD: Final = "attachments"
+_OF_RESULT: Final = "file"
 OFF_THE_LOOP: Final = 256 * 1024
 """Bytes from which on a thread finds the type and the hash of a file."""
 Find = Callable[[str], Awaitable[Attachment | None]]
@@ -81,7 +82,20 @@ async def find_in(storage: Storage, tenant: str, session_id: str, sha256: str) -
 
 async def keep(
     storage: Storage, tenant: str, session_id: str, most: int, files: Sequence[File]
-) -> tuple[Attachment, ...]:
-    """Store the files of a tool's result; return the references. Raises InvalidParamsError and StoreError."""
-    blobs = await prepared(files, most, partial(find_in, storage, tenant, session_id))
-    return await store(storage, session_id, blobs)
+) -> tuple[tuple[Attachment, ...], Sequence[str]]:
+    """Store the files of a tool's result; return the references, and a note for each file that cannot be kept."""
+    find, blobs, notes = partial(find_in, storage, tenant, session_id), list[Blob](), list[str]()
+    for file in files:
+        try:
+            blobs.append(await _prepared(_OF_RESULT, file, most, find))
+        except WarrenError as exc:
+            notes.append(_note(file, exc))
+    try:
+        return await store(storage, session_id, blobs), notes
+    except WarrenError as exc:  # such as over a limit of the tenant: the text of the result is worth telling
+        return (), [*notes, *(_note(each.attachment, exc) for each in blobs)]
+
+
+def _note(file: File | Attachment, problem: WarrenError) -> str:
+    reason = problem.message.removeprefix(f"$.{_OF_RESULT}.").replace(": ", " ", 1)
+    return f"[{file.name or file.media_type or 'a file'}: not kept: {reason}]"

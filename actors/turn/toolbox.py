@@ -33,13 +33,13 @@ from warren.values import define
 logger: Final = logging.getLogger("warren.tools")
 
 
-KeepFiles = Callable[[Sequence[File]], Awaitable[tuple[Attachment, ...]]]
-"""Stores the files of a result, and returns the references."""
+KeepFiles = Callable[[Sequence[File]], Awaitable[tuple[tuple[Attachment, ...], Sequence[str]]]]
+"""Stores the files of a result; returns the references, and for each file that is not kept a note for the model."""
 
 
-async def keep_nothing(_files: Sequence[File]) -> tuple[Attachment, ...]:
+async def keep_nothing(_files: Sequence[File]) -> tuple[tuple[Attachment, ...], Sequence[str]]:
     """Store nothing: there is no store for files."""
-    return ()
+    return (), ()
 
 
 @define
@@ -163,7 +163,10 @@ class ToolRun:
         """Return the text of a result, and its files, which are stored now."""
         if not isinstance(result, ToolOutput):
             return codec.text_of(result), ()
-        return result.text, await self.keep(result.files) if result.files else ()
+        if not result.files:
+            return result.text, ()
+        files, notes = await self.keep(result.files)
+        return "\n".join((*([result.text] if result.text else ()), *notes)), files
 
     async def _question(
         self, call: ToolUseBlock, tool: Tool, numbers: Iterator[int], question: Mapping[str, Any]

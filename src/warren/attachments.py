@@ -178,21 +178,26 @@ def reference_of(file: File, most: int) -> Attachment:
 
     Raises FieldValueError that names a bad field of it.
     """
-    claimed = None if file.media_type is None else _plain(file.media_type)
     if file.data is None:
+        claimed = None if file.media_type is None else _plain(file.media_type)
         media_type = claimed or _UNTYPED
         _check_known(media_type, claimed)
         if _BINARY.get(media_type) is None:
             raise FieldValueError("url", "can be that of an image or a PDF alone: attach the text itself")
         return Attachment(media_type, None, 0, file.name, file.url)
-    if not file.data:
-        raise FieldValueError("data", "must not be empty")
     if len(file.data) > most:
         raise FieldValueError("data", f"has {len(file.data)} bytes, and may have {most} (limits.max_attachment)")
-    media_type = _found(file.data, file.name, claimed)
+    media_type = media_type_of(file.data, file)
     from hashlib import sha256  # noqa: PLC0415 - it loads OpenSSL, and few sessions have files
 
     return Attachment(media_type, sha256(file.data).hexdigest(), len(file.data), file.name)
+
+
+def media_type_of(data: bytes, file: File) -> str:
+    """Return the type of a file's bytes, of any number. Raises FieldValueError that names a bad field of it."""
+    if not data:
+        raise FieldValueError("data", "must not be empty")
+    return _found(data, file.name, None if file.media_type is None else _plain(file.media_type))
 
 
 def _plain(media_type: str) -> str:

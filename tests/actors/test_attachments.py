@@ -94,6 +94,30 @@ async def test_results_of_tools_have_files() -> None:
         assert [each.label for each in results.results[0].attachments] == ["image chart.jpg"]
 
 
+async def test_a_bad_file_does_not_cost_the_result_of_a_tool() -> None:
+    """Its text and its good files reach the model, with a note in place of each other one."""
+
+    @tool(name="draw")
+    def draws() -> ToolOutput:
+        """Draw."""
+        large, wrong = File(PNG + bytes(60), name="large.png"), File(PNG, media_type="image/gif")
+        return ToolOutput("charts", [large, File(JPEG, name="chart.jpg"), wrong])
+
+    limits = Config(limits=Limits(max_attachment=100))
+    async with open_runtime(Seeing(), tools=[draws], config=limits) as service:
+        result = await service.create_session("draw")
+        assert result.text == f"chart.jpg {JPEG[:4]!r}"
+        results = (await transcript(service, result.session_id))[2]
+        assert isinstance(results, ToolResultsMessage)
+        (told,) = results.results
+        assert not told.is_error
+        assert told.content.splitlines() == [
+            "charts",
+            "[large.png: not kept: data has 108 bytes, and may have 100 (limits.max_attachment)]",
+            "[image/gif: not kept: media_type is image/gif, but the data is image/png]",
+        ]
+
+
 @pytest.mark.parametrize(
     ("file", "path", "problem"),
     [

@@ -17,7 +17,7 @@ from mcp.shared.exceptions import MCPError
 
 from warren.actors.supervision import first_error
 from warren.actors.tools.mcp.process import ServerGoneError, open_process
-from warren.actors.tools.mcp.results import bounded, output_of
+from warren.actors.tools.mcp.results import LARGE, bounded, output_of, size_of
 from warren.actors.tools.mcp.server import ConnectBackoff, McpServer, McpStatus, State
 from warren.actors.tools.mcp.web import open_web
 from warren.tools import Asking, ToolError, ToolOutput, ToolSpec, asking, calling
@@ -203,7 +203,11 @@ class McpConnection:
         request = types.CallToolRequest(params=params)
         try:
             with call.scope:
-                call.resolve(output_of(await life.session.send_request(request, types.CallToolResult)))
+                result = await life.session.send_request(request, types.CallToolResult)
+                if size_of(result) < LARGE:
+                    call.resolve(output_of(result))
+                else:
+                    call.resolve(await trio.to_thread.run_sync(output_of, result))
         except ToolError as exc:
             call.resolve(exc)
         except MCPError as exc:

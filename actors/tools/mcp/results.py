@@ -6,11 +6,11 @@ from typing import Final
 
 import mcp_types as types
 
-from warren.attachments import MAX_ATTACHMENTS, MAX_NAME, File, reference_of
+from warren.attachments import MAX_ATTACHMENTS, MAX_NAME, File, media_type_of
 from warren.tools import ToolError, ToolOutput
 
-MAX_FILE: Final = 20 * 1024 * 1024
-"""Bytes of a file that the model gets."""
+LARGE: Final = 256 * 1024
+"""Characters of files from which on a thread makes the output of a result."""
 MAX_TEXT: Final = 100_000
 """Characters of a result that the model gets; the rest is left out."""
 
@@ -20,9 +20,15 @@ def output_of(result: types.CallToolResult) -> str | ToolOutput:
 
     Raises ToolError if it is an error.
     """
-    found = [(block, file_of(block)) for block in result.content]
-    parts = [_shown(block) for block, file in found if file is None]
-    files = [file for _, file in found if file is not None][:MAX_ATTACHMENTS]
+    parts, files = list[str](), list[File]()
+    for block in result.content:
+        file = None if result.is_error else file_of(block)
+        if file is None:
+            parts.append(_shown(block))
+        elif len(files) < MAX_ATTACHMENTS:
+            files.append(file)
+        else:
+            parts.append(f"{_shown(block)[:-1]}: left out, as a result has at most {MAX_ATTACHMENTS} files]")
     if result.structured_content is not None and not any(map(_is_text, result.content)):
         parts.insert(0, json.dumps(result.structured_content, ensure_ascii=False))
     text = bounded("\n".join(parts))
@@ -32,7 +38,7 @@ def output_of(result: types.CallToolResult) -> str | ToolOutput:
 
 
 def file_of(block: types.ContentBlock) -> File | None:
-    """Return the file of a block that can be attached to a result; None for any other block."""
+    """Return the file of a block that can be attached to a result; None for any other. Its size is not checked."""
     match block:
         case types.ImageContent(data=data, mime_type=kind) | types.AudioContent(data=data, mime_type=kind):
             name = None
@@ -41,11 +47,24 @@ def file_of(block: types.ContentBlock) -> File | None:
         case _:
             return None
     try:
-        file = File(b64decode(data, validate=True), media_type=kind or None, name=name)
-        reference_of(file, MAX_FILE)
+        found = b64decode(data, validate=True)
+        file = File(found, media_type=kind or None, name=name)
+        media_type_of(found, file)
     except ValueError:  # of no kind that models take: a note says what it was
         return None
     return file
+
+
+def size_of(result: types.CallToolResult) -> int:
+    """Return the characters of a result's files."""
+    size = 0
+    for block in result.content:
+        match block:
+            case types.ImageContent(data=data) | types.AudioContent(data=data):
+                size += len(data)
+            case types.EmbeddedResource(resource=types.BlobResourceContents(blob=data)):
+                size += len(data)
+    return size
 
 
 def bounded(text: str, limit: int = MAX_TEXT) -> str:
