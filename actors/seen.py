@@ -13,7 +13,7 @@ from warren.compaction.layout import estimate, summary_text
 from warren.messages import AssistantMessage, ContextMessage, Message, SystemMessage, ToolResultsMessage
 from warren.options import NO_OPTIONS
 from warren.records import SessionRecord
-from warren.transcript import Transcript
+from warren.transcript import Transcript, weight_of
 from warren.views import ContextPart, ContextTool, ContextView, PartName, SeenMessage
 
 PARTS: Final[tuple[PartName, ...]] = ("system", "tools", "summary", "prompts", "answers", "tool_results", "context")
@@ -79,11 +79,11 @@ def _messages(transcript: Transcript) -> Iterator[SeenMessage]:
     for body in transcript.prefix:
         message = codec.decode_message(body)
         if isinstance(message, SystemMessage):
-            yield SeenMessage(0, estimate(len(body)), message)
+            yield SeenMessage(0, estimate(weight_of(body)), message)
     positions = transcript.positions
     rows = transcript.rows if not transcript.left_out else [transcript.rows[at - transcript.head] for at in positions]
     for position, body in zip(positions, rows, strict=True):
-        yield SeenMessage(position, estimate(len(body)), codec.decode_message(body))
+        yield SeenMessage(position, estimate(weight_of(body)), codec.decode_message(body))
 
 
 def _part_of(message: Message) -> PartName:

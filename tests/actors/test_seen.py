@@ -7,6 +7,7 @@ import trio
 
 from tests.support.models import Puppet
 from tests.support.runtime import new_session, open_runtime
+from warren.attachments import File
 from warren.compaction import CompactionConfig
 from warren.config import Config
 from warren.messages import AssistantMessage, SystemMessage, UserMessage
@@ -58,3 +59,12 @@ async def test_a_summary_takes_the_place_of_messages(tmp_path: Path) -> None:
         assert [part.name for part in seen.parts] == ["system", "summary", "prompts", "answers"]
         assert [each.position for each in seen.messages] == [0, *range(entry.head, 9)]
         assert len(seen.messages) < len(before.messages)
+
+
+async def test_an_attached_text_counts_by_its_size() -> None:
+    """As in what the limits and the compaction go by: its message has but a reference to it."""
+    text = File(b"word " * 20_000, media_type="text/plain", name="words.txt")
+    async with open_runtime() as service:
+        session_id = (await service.create_session("read", attachments=[text])).session_id
+        context = await service.context(session_id)
+    assert 20_000 < context.messages[0].tokens == context.parts[0].tokens < 50_000
