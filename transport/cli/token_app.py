@@ -80,7 +80,7 @@ def new(
 @token.command("list", epilog=examples("warren token list --token-file tokens.toml --output json"))
 @token_options
 def list_tokens(**given: Any) -> None:
-    """List the tokens: the beginning of the hash, the tenant, the name, the scopes, the end and the limits of each."""
+    """List the tokens, by the beginnings of their hashes, with their tenants, scopes, ends and limits."""
     from warren.transport.cli import token as work  # noqa: PLC0415 - help does without it
 
     options, home = _chosen(given)

@@ -13,7 +13,7 @@ from tests.transport.cli.process import LIMIT, Cli, Running
 
 CTRL_C: Final = "\x03"
 CTRL_D: Final = "\x04"
-ASLEEP: Final = 5
+ASLEEP: Final = 10
 """Looks at a process, one after the other, that have to find it asleep."""
 ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
