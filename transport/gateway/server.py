@@ -217,7 +217,7 @@ class _WebSockets:
             host = self.host_of(login)
         wire = http.unread()
         if login is not None:
-            wire.paces = self.access.paces.of(login.principal)
+            wire.paces = self.access.paces.of(login)
         await wire.send_all(answer)
         connection = WebSocketConnection(wire, host, self.config)
         stays = nullcontext() if login is None else self.access.stays.ends(login, connection.end_login)

@@ -2,17 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from typing import Final
+from weakref import WeakValueDictionary
 
 import attrs
 import trio
 from starlette.types import Message, Receive, Send
 
-from warren.principals import Principal
 from warren.tenant_limits import TenantLimits
+from warren.transport.http.logins import Login
 from warren.values import define
 
 REQUEST_BYTES: Final = 4096
 """Bytes to or from a client that count as one more request."""
+MOST_KEPT: Final = 1_000
+"""Paces without a connection that are kept before those that hold nobody up are dropped."""
 BURST: Final = 0.02
 """Seconds of the pace that may be made up for after a pause: more would hold the event loop up in one go."""
 
@@ -27,6 +30,10 @@ class Pace:
 
     per_second: int
     _due: float = 0.0  # the time at which all that has been let through would have been, one by one
+
+    def is_due(self) -> bool:
+        """Return whether it still holds somebody up."""
+        return self._due > trio.current_time()
 
     def charge(self, size: int) -> None:
         """Count bytes that have come: the next ones wait for as long as these take."""
@@ -53,23 +60,33 @@ class Paces:
     """
 
     tenants: Mapping[str, TenantLimits] = attrs.field(factory=dict)
-    _known: dict[tuple[str, str | None], Pace] = attrs.field(factory=dict)
+    # A pace that a connection has is found again; one that still holds somebody up is kept without a connection.
+    _known: WeakValueDictionary[tuple[str, str | None], Pace] = attrs.field(factory=WeakValueDictionary)
+    _kept: dict[tuple[str, str | None], Pace] = attrs.field(factory=dict)
+    _most: int = MOST_KEPT
 
-    def of(self, principal: Principal) -> Paced:
-        """Return the paces that a client has to keep to."""
-        own = self.tenants.get(principal.tenant)
+    def of(self, login: Login) -> Paced:
+        """Return the paces that a client has to keep to: a token has one, in whatever tenants its clients work."""
+        own, token = self.tenants.get(login.principal.tenant), (login.own or login).principal
         found = [
-            self._pace(principal.tenant, name, limit)
-            for name, limit in (
-                (None, None if own is None else own.requests_per_second),
-                (principal.name, principal.limits.requests_per_second),
+            self._pace(tenant, name, limit)
+            for tenant, name, limit in (
+                (login.principal.tenant, None, None if own is None else own.requests_per_second),
+                (token.tenant, token.name, token.limits.requests_per_second),
             )
             if limit is not None
         ]
         return found or NO_PACE
 
     def _pace(self, tenant: str, name: str | None, per_second: int) -> Pace:
-        pace = self._known.setdefault((tenant, name), Pace(per_second))
+        key = tenant, name
+        pace = self._known.get(key)
+        if pace is None:
+            pace = self._known[key] = Pace(per_second)
+        self._kept[key] = pace
+        if len(self._kept) > self._most:
+            self._kept = {each: kept for each, kept in self._kept.items() if kept.is_due()}
+            self._most = max(MOST_KEPT, 2 * len(self._kept))
         pace.per_second = per_second
         return pace
 

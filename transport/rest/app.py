@@ -156,7 +156,7 @@ class _Guarded:
             login = await _login(self.access, request)
         except RefusedError as exc:
             raise with_metadata(exc, self.metadata.url(request)) from None
-        if paces := self.access.paces.of(login.principal):
+        if paces := self.access.paces.of(login):
             await wait_for_all(paces, 1)
             receive, send = paced_body(receive, paces), paced(send, paces)
             request = Request(scope, receive)
@@ -209,7 +209,7 @@ class _Resource:
             allow = ", ".join(self.allowed)
             raise RefusedError(405, f"{request.method} is not for this path", ("Allow", allow), field="$.method")
         login = await _login(self.access, request)
-        if paces := self.access.paces.of(login.principal):
+        if paces := self.access.paces.of(login):
             await wait_for_all(paces, 1)
             receive, send = paced_body(receive, paces), paced(send, paces)
             request = Request(scope, receive)

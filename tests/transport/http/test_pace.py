@@ -1,7 +1,9 @@
 """The pace of a tenant's clients: all of its connections together keep to it, and nobody else waits."""
 
+import gc
 import json
 import math
+import weakref
 from collections import Counter
 from typing import cast
 
@@ -12,17 +14,24 @@ from wsproto.connection import Connection, ConnectionType
 from wsproto.events import TextMessage
 
 from tests.support.fake_service import FakeService
-from warren.principals import Principal
+from warren.principals import SCOPES, Principal
 from warren.tenant_limits import TenantLimits, TokenLimits
 from warren.transport.gateway.connection import WebSocketConnection
 from warren.transport.http.config import GatewayConfig
-from warren.transport.http.pace import REQUEST_BYTES, Paced, Paces, wait_for_all
+from warren.transport.http.logins import Login
+from warren.transport.http.pace import MOST_KEPT, REQUEST_BYTES, Paced, Paces, wait_for_all
 from warren.transport.http.wire import Wire
 from warren.transport.rpc.methods import Host
 
 pytestmark = pytest.mark.virtual_time
 
-ACME, OTHER = Principal("acme", "ann"), Principal("other", "bob")
+ACME, OTHER = Login(Principal("acme", "ann")), Login(Principal("other", "bob"))
+
+
+def token_of(name: str, *, requests_per_second: int) -> Login:
+    """Return the login of a token with a limit, which may work in other tenants."""
+    limits = TokenLimits(requests_per_second=requests_per_second)
+    return Login(Principal("acme", name, frozenset(SCOPES), limits))
 
 
 async def flood(paces: Paced, let_through: Counter[str], name: str) -> None:
@@ -49,7 +58,7 @@ async def test_all_connections_keep_one_pace() -> None:
 async def test_bytes_count() -> None:
     """Bytes that have come are paid for by the next request; a token has a pace of its own besides, as it is now."""
     paces = Paces({"acme": TenantLimits(requests_per_second=100)})
-    ci = attrs.evolve(ACME, name="ci", limits=TokenLimits(requests_per_second=1))
+    ci = token_of("ci", requests_per_second=1)
     tenant, token = paces.of(ci)
     assert paces.of(ACME) == [tenant]
     assert paces.of(OTHER) == ()
@@ -60,8 +69,28 @@ async def test_bytes_count() -> None:
     await wait_for_all([tenant, token], 1)
     await token.wait(1)
     assert trio.current_time() == pytest.approx(63, abs=0.1)
-    assert paces.of(attrs.evolve(ci, limits=TokenLimits(requests_per_second=50))) == [tenant, token]
+    assert paces.of(token_of("ci", requests_per_second=50)) == [tenant, token]
     assert token.per_second == 50
+
+
+async def test_a_token_has_one_pace_in_all_tenants() -> None:
+    """One that names many tenants gets no more by it; the paces of tokens that came and went are dropped."""
+    paces, ci = Paces({"acme": TenantLimits(requests_per_second=100)}), token_of("ci", requests_per_second=1)
+    (_, own), (other,), (third,) = map(paces.of, (ci, ci.within("other"), ci.within("third")))
+    assert own is other is third
+    own.charge(5_000 * REQUEST_BYTES)
+    for number in range(3 * MOST_KEPT):
+        paces.of(token_of(f"t{number}", requests_per_second=1))
+    assert paces.of(ci)[1] is own
+    kept = weakref.ref(own)
+    del own, other, third
+    gc.collect()
+    assert kept() is not None  # it holds others up yet
+    passed = [
+        weakref.ref(paces.of(token_of(f"u{number}", requests_per_second=1))[1]) for number in range(3 * MOST_KEPT)
+    ]
+    assert sum(each() is not None for each in passed) <= MOST_KEPT
+    assert kept() is not None
 
 
 @attrs.define(eq=False)
