@@ -1,6 +1,7 @@
 """The methods of `SessionService` that change sessions: each finds the session's actor, and asks it."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -23,6 +24,7 @@ from warren.actors.session.planning import candidates_for, instructions_of
 from warren.actors.shared import HostObjects
 from warren.actors.tenancy import Accounts
 from warren.attachments import Attachment, Blob
+from warren.audit import Action
 from warren.categories import Decision
 from warren.compaction.config import CompactionConfig
 from warren.compaction.policy import Compactor, NewCompactor, compactor_of
@@ -248,9 +250,9 @@ class Service(Reads):
     @guarded
     async def approve_tool(self, request: ApproveRequest) -> None:
         """See SessionService."""
-        actor = await self._running(request.session_id)
-        await actor.mailbox.ask(Decide(request.call_id, Decision(request.decision == "allow", request.reason)))
-        self._note(action_of(request.decision), request.session_id, call=request.call_id)
+        actor, decision = await self._running(request.session_id), Decision(request.decision == "allow", request.reason)
+        with self._noted(action_of(request.decision), request.session_id, call=request.call_id):
+            await actor.mailbox.ask(Decide(request.call_id, decision))
 
     @keywords_of(SessionRef)
     @guarded
@@ -258,15 +260,26 @@ class Service(Reads):
         """See SessionService."""
         actor = await self._running(session.session_id)
         grace = self._supervisor.shared.config.limits.interrupt_grace
-        with trio.move_on_after(grace):
-            await actor.mailbox.ask(Interrupt())
-            return self._note("interrupt", session.session_id)
-        self._note("interrupt", session.session_id)  # the turn will end by it
+        with self._noted("interrupt", session.session_id), trio.move_on_after(grace):
+            return await actor.mailbox.ask(Interrupt())
         raise AgentError(
             f"the turn has not ended within {grace:g} s; it will",
             session_id=session.session_id,
             cause="interrupt_timeout",
         )
+
+    @contextmanager
+    def _noted(self, action: Action, session_id: str, **details: str) -> Iterator[None]:
+        """Note the request of the body to an actor, unless the actor refuses it; the caller may leave early."""
+        refused = False
+        try:
+            yield
+        except WarrenError:
+            refused = True
+            raise
+        finally:
+            if not refused:
+                self._note(action, session_id, **details)
 
     async def _running(self, session_id: str) -> SessionActor:
         """Return the actor of a session. Raises SessionNotRunningError or SessionNotFoundError if there is none."""

@@ -144,3 +144,28 @@ async def test_a_turn_that_outlives_the_grace_period() -> None:
         assert interrupt.took == pytest.approx(5)
         assert (await turn.failure(AgentError)).cause == "cancelled"
         assert_valid_stream(recorder.envelopes)
+
+
+async def test_an_interrupt_whose_caller_leaves_is_in_the_audit() -> None:
+    """It ends the turn all the same; one that is refused is not there."""
+
+    async def slow_to_end(request: ModelRequest, emit: Emit) -> ModelReply:
+        try:
+            return await stuck(request, emit)
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(2)
+
+    async with open_runtime(FunctionModel(slow_to_end)) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        with pytest.raises(SessionNotRunningError):
+            await service.interrupt(session_id)
+        turn = ask(nursery, service.start_turn, session_id, "hello")
+        await trio.testing.wait_all_tasks_blocked()
+        with trio.move_on_after(1) as leaving:
+            await service.interrupt(session_id)
+        assert leaving.cancelled_caught
+        assert (await turn.failure(AgentError)).cause == "cancelled"
+        with pytest.raises(SessionNotRunningError):
+            await service.interrupt(session_id)
+        assert [each.action for each in (await service.audit(session_id=session_id)).entries] == ["create", "interrupt"]

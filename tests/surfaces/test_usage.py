@@ -43,6 +43,9 @@ async def test_each_tenant_has_a_report_of_its_own(tmp_path: Path) -> None:
         assert [row["key"] for row in (await report(bob, "?by=tenant"))["rows"]] == ["other"]  # type: ignore[attr-defined]
         everybody = (await report(operator, "?by=tenant"))["rows"]
         assert [row["key"] for row in everybody] == ["acme", "other"]  # type: ignore[attr-defined]
+        async with client(port, Authorization=f"Bearer {operator}") as http:
+            (entry,) = (await http.get("/audit?action=read")).json()["entries"]
+            assert (entry["outcome"], entry["details"]) == ("done", {"tenant": "*"})
         assert (await report(lame))["code"] == "PERMISSION_DENIED"
         for query, field in (("?by=week", "by"), ("?since=yesterday", "since"), ("?until=2026-01-01", "until")):
             bad = await report(ann, query)
