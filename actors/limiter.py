@@ -10,7 +10,7 @@ import attrs
 import trio
 
 from warren.actors.storage import Storage
-from warren.actors.tenancy import DAY, NEVER, Account, Accounts, Figure, Stored, Tenancy
+from warren.actors.tenancy import DAY, NEVER, Account, Accounts, Stored, Tenancy
 from warren.errors import StoreError
 from warren.memory import Index
 from warren.messages import Message
@@ -51,12 +51,13 @@ class Limiter:
 
     async def _refresh(self, account: Account, name: Stored) -> None:
         figure = account.figure(name)
-        if not _is_old(account, figure):
+        if not self._is_old(account, name):
             return
         async with self._locks.setdefault(account, trio.Lock()):
-            if not _is_old(account, figure):  # another caller has waited for it
+            if not self._is_old(account, name):  # another caller has waited for it
                 return
             began, figure.moved = trio.current_time(), False
+            figure.day = self.tenancy.day()
             figure.value = await self._count(account, name)
             figure.took = trio.current_time() - began
             figure.read_at = NEVER if figure.moved else began
@@ -67,11 +68,22 @@ class Limiter:
             case "sessions":
                 return await store.sessions(account.name)
             case "tokens_per_day":
-                return await store.tokens_since(datetime.fromtimestamp(self.tenancy.clock() // DAY * DAY, UTC))
+                return await store.tokens_since(datetime.fromtimestamp(account.figure(name).day * DAY, UTC))
             case "stored_bytes":
                 return await store.stored_bytes()
             case "memory_texts":
                 return await self._memory.texts(account.tenant)
+
+    def _is_old(self, account: Account, name: Stored) -> bool:
+        """Return whether a count has to be read before it is used again."""
+        figure = account.figure(name)
+        if figure.read_at == NEVER:
+            return True
+        if name == "tokens_per_day" and figure.day != self.tenancy.day():
+            return True
+        if account.creating:  # a session whose creation is on its way would count twice, or not at all
+            return False
+        return trio.current_time() - figure.read_at > max(FRESH, SHARE * figure.took)
 
     # -- sessions, turns and texts
 
@@ -119,12 +131,3 @@ class Limiter:
                 serving = [node for node in await store.nodes() if node.address is not None]
                 self.tenancy.nodes = max(1, len(serving))
             await trio.sleep(store.renewal)
-
-
-def _is_old(account: Account, figure: Figure) -> bool:
-    """Return whether a count has to be read before it is used again."""
-    if figure.read_at == NEVER:
-        return True
-    if account.creating:  # a session whose creation is on its way would count twice, or not at all
-        return False
-    return trio.current_time() - figure.read_at > max(FRESH, SHARE * figure.took)

@@ -156,7 +156,7 @@ class Service(Reads):
             return TurnResult(record.session_id)
         if blobs:
             await actor.mailbox.ask(Loaded())
-            turn = attrs.evolve(turn, attachments=await attaching.store(shared.storage, record.session_id, blobs))
+            turn = attrs.evolve(turn, attachments=await self._stored(record.session_id, blobs))
         return await self._turn(record.session_id, turn, _on_begin(call))
 
     async def _create_once(
@@ -182,7 +182,7 @@ class Service(Reads):
             return TurnResult(session_id)
         if found.outcome:
             return result_of(found.outcome, session_id)
-        files = await attaching.store(self._supervisor.shared.storage, session_id, blobs)
+        files = await self._stored(session_id, blobs)
         input_ = Input(new_session_id(), "queue", turn.prompt, utc_now(), FIRST_PROMPT, attachments=files)
         return await self._enqueue(session_id, input_, turn.tools, on_begin)
 
@@ -209,6 +209,17 @@ class Service(Reads):
         find = partial(attaching.find_in, shared.storage, record.tenant, session_id)
         blobs = await attaching.prepared(call.attachments, shared.config.limits.max_attachment, find)
         attaching.check_kinds([each.attachment for each in blobs], candidates_for(options, record, shared))
+        return await self._stored(session_id, blobs)
+
+    async def _stored(self, session_id: str, blobs: Sequence[Blob]) -> tuple[Attachment, ...]:
+        """Store files for a session of the caller's tenant. Raises CapacityExceededError if the tenant is full."""
+        shared, by = self._supervisor.shared, self._by
+        if by:
+            await shared.limiter.look(by, ("stored_bytes",))
+            size = sum(len(each.data) for each in blobs)
+            shared.limiter.tenancy.check_growth(by, size)
+            for account in by:
+                account.figure("stored_bytes").add(size)
         return await attaching.store(shared.storage, session_id, blobs)
 
     async def _enqueue(

@@ -34,12 +34,14 @@ class Figure:
         read_at: the time at which it was read; `NEVER` if it has to be read before it is used again.
         took: seconds that the reading took.
         moved: whether the count has changed since the newest reading began.
+        day: the day (UTC) on which that reading began, in days since 1970.
     """
 
     value: int = 0
     read_at: float = NEVER
     took: float = 0.0
     moved: bool = False
+    day: int = 0
 
     def add(self, count: int) -> None:
         """Note that this process has stored more."""
@@ -167,6 +169,10 @@ class Tenancy:
             account.limits = principal.limits
         return account
 
+    def day(self) -> int:
+        """Return today (UTC), in days since 1970."""
+        return int(self.clock() // DAY)
+
     def share(self, limit: int) -> int:
         """Return the part of a limit that this process may use."""
         return -(-limit // self.nodes)
@@ -215,11 +221,11 @@ class Tenancy:
         if limit is not None and session_id not in account.busy and len(account.busy) >= self.share(limit):
             raise self.refusal(account, "running_turns", f"runs {limit} turns, as many as it may", SOON)
 
-    def check_growth(self, by: Accounts) -> None:
-        """Check that a session may grow. Raises CapacityExceededError."""
+    def check_growth(self, by: Accounts, files: int = 0) -> None:
+        """Check that a session may grow, by files of so many bytes at once. Raises CapacityExceededError."""
         for account in by:
             limit = account.limit("stored_bytes")
-            if limit is not None and account.figure("stored_bytes").value >= limit:
+            if limit is not None and account.figure("stored_bytes").value + files >= limit:
                 problem = f"has {limit} bytes stored, as many as it may: delete sessions"
                 raise self.refusal(account, "stored_bytes", problem, None)
 

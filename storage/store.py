@@ -261,7 +261,7 @@ class TenantReads(Protocol):
         ...
 
     async def stored_bytes(self) -> int:
-        """Return the bytes of all messages and events. Trap: it takes the longer the more there are."""
+        """Return the bytes of all messages, inputs, events and files. Trap: it takes the longer the more there are."""
         ...
 
     async def usage(

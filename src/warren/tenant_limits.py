@@ -38,7 +38,8 @@ class TenantLimits(TokenLimits):
             more. Further ones are not refused: the connections wait.
         tokens_per_day: input and output tokens of model calls from one midnight (UTC) to the next. A turn that has
             begun goes on beyond it.
-        stored_bytes: bytes of the messages and events in the store. A turn that has begun goes on beyond it.
+        stored_bytes: bytes of the messages, inputs, events and files in the store. A turn that has begun goes on
+            beyond it.
         connections: connections to a process that serves, of all its clients; one more is refused.
         memory_texts: texts in the memory. Beyond it compactions go on and remember nothing.
     """

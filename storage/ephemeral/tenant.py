@@ -130,7 +130,9 @@ class EphemeralTenant:
     async def stored_bytes(self) -> int:
         """See TenantReads."""
         await self._checkpoint()
-        return sum(each.bytes for each in self._sessions.values() if each.record.tenant == self.tenant)
+        own = [each for each in self._sessions.values() if each.record.tenant == self.tenant]
+        files = {hashed: len(blob.data) for each in own for hashed, blob in each.files.items()}
+        return sum(each.bytes for each in own) + sum(files.values())
 
     async def usage(self, by: By, since: datetime | None = None, until: datetime | None = None) -> dict[str, Figures]:
         """See TenantReads."""

@@ -103,9 +103,10 @@ _SESSIONS_OF: Final = f"""
     SELECT count(*) FROM warren.sessions WHERE tenant = $1 AND state = {OPEN} AND ($2::text IS NULL OR owner = $2)
 """
 _BYTES_OF: Final = """
-    SELECT coalesce(sum(octet_length(body)), 0)::int8 FROM warren.sessions JOIN warren.{table} ON session = key
+    SELECT coalesce(sum(octet_length(body)), 0)::int8 FROM warren.sessions s JOIN warren.{table} ON session = s.key
     WHERE tenant = $1
 """
+_BYTES_OF_FILES: Final = "SELECT coalesce(sum(octet_length(body)), 0)::int8 FROM warren.blobs WHERE tenant = $1"
 _ERASURES: Final = "SELECT session_id FROM warren.erasures ORDER BY session_id"
 # With the number of processes so far: of one that came, wrote and left between two looks no row tells.
 _WROTE: Final = """
@@ -189,8 +190,9 @@ async def sessions(db: Readable, tenant: str, owner: str | None) -> int:
 
 
 async def stored_bytes(db: Readable, tenant: str) -> int:
-    """Return the bytes of the messages and events of a tenant."""
-    found = [await db.fetch(_BYTES_OF.format(table=table), tenant) for table in ("messages", "events")]
+    """Return the bytes of the messages, inputs, events and files of a tenant."""
+    queries = [_BYTES_OF.format(table=table) for table in ("messages", "events", "inbox")]
+    found = [await db.fetch(query, tenant) for query in (*queries, _BYTES_OF_FILES)]
     return sum(int(count) for ((count,),) in found)
 
 

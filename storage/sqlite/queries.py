@@ -53,8 +53,10 @@ _IS_OF: Final = """
 """
 _SESSIONS_OF: Final = f"SELECT count(*) FROM sessions WHERE tenant = ? AND state = {OPEN}"
 _BYTES_OF: Final = """
-    SELECT coalesce(sum(octet_length(body)), 0) FROM sessions CROSS JOIN {table} ON session = key WHERE tenant = ?
+    SELECT coalesce(sum(octet_length(body)), 0) FROM sessions CROSS JOIN {table} ON session = sessions.key
+    WHERE tenant = ?
 """
+_BYTES_OF_FILES: Final = "SELECT coalesce(sum(octet_length(body)), 0) FROM blobs WHERE tenant = ?"
 _HELD: Final = f"SELECT {raw(COLUMNS)}, {raw('holder')} FROM sessions WHERE session_id = ? AND state <> {DELETED}"
 _HELD_BY: Final = f"""
     SELECT session_id, {raw("holder, last_seq")} FROM sessions
@@ -132,8 +134,9 @@ def sessions(db: apsw.Connection, tenant: str, owner: str | None) -> int:
 
 
 def stored_bytes(db: apsw.Connection, tenant: str) -> int:
-    """Return the bytes of the messages and events of a tenant."""
-    return sum(int(db.execute(_BYTES_OF.format(table=table), (tenant,)).get) for table in ("messages", "events"))
+    """Return the bytes of the messages, inputs, events and files of a tenant."""
+    queries = [_BYTES_OF.format(table=table) for table in ("messages", "events", "inbox")]
+    return sum(int(db.execute(query, (tenant,)).get) for query in (*queries, _BYTES_OF_FILES))
 
 
 def record(db: apsw.Connection, session_id: str) -> SessionRecord | None:

@@ -14,6 +14,7 @@ from tests.support.memories import memory_in, recalling_model
 from tests.support.models import USAGE, Emit, FunctionModel, reply, says
 from tests.support.runtime import memory_of, open_runtime, supervisor_of
 from warren.actors.service import Service
+from warren.attachments import File
 from warren.config import Config, Limits
 from warren.errors import CapacityExceededError, WarrenError
 from warren.messages import ToolUseBlock, UserMessage
@@ -202,6 +203,33 @@ async def test_sessions(tmp_path: Path, *, stored: bool) -> None:
         assert (await refusal(acme.create_session(None)))[0] == "tenant_sessions"
 
 
+@pytest.mark.parametrize("stored", [True, False])
+async def test_files_are_stored_bytes(tmp_path: Path, *, stored: bool) -> None:
+    """A file counts at once, and a prompt that is refused at the limit stores none of its own."""
+    config = limited(stored_bytes=20_000)
+    async with open_runtime(store=tmp_path if stored else None, config=config) as runtime:
+        acme = runtime.as_(ACME)
+        (own,) = await sessions(acme, 1)
+        big, more = (File(letter * 15_000, media_type="text/plain") for letter in (b"a", b"b"))
+        await acme.start_turn(own, "hi", attachments=[big])
+        for mode in ("busy", "queue"):
+            assert (await refusal(acme.start_turn(own, "hi", mode=mode, attachments=[more])))[
+                0
+            ] == "tenant_stored_bytes"
+        store = (await supervisor_of(runtime).shared.storage.reader()).of("acme")
+        assert 15_000 < await store.stored_bytes() < 20_000
+
+
+async def test_inputs_are_stored_bytes(tmp_path: Path) -> None:
+    """Also while they wait, which may be for ever."""
+    async with open_runtime(store=tmp_path, config=limited(stored_bytes=20_000)) as runtime:
+        acme = runtime.as_(ACME)
+        (own,) = await sessions(acme, 1)
+        await acme.inject_context(own, "x" * 20_000)
+        await trio.sleep(3)
+        assert (await refusal(acme.inject_context(own, "x")))[0] == "tenant_stored_bytes"
+
+
 async def test_stored_bytes(tmp_path: Path) -> None:
     """At the limit nothing begins that would store more, and all goes on when sessions are deleted."""
     config = limited(stored_bytes=20_000)
@@ -227,7 +255,7 @@ async def test_stored_bytes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stored", [True, False])
 async def test_tokens_of_a_day(tmp_path: Path, *, stored: bool) -> None:
-    """They count at once, and after a restart and a deletion, until midnight; a turn that has begun is not cut off."""
+    """They count at once, after a restart and a deletion, until midnight and no later; a turn that runs goes on."""
     config, store = limited(tokens_per_day=2 * USAGE.total_tokens + 1), tmp_path if stored else None
     model = says(*[reply("done")] * 5)
 
@@ -250,7 +278,6 @@ async def test_tokens_of_a_day(tmp_path: Path, *, stored: bool) -> None:
         acme = runtime.as_(ACME)
         assert (await refusal(acme.create_session("hi")))[0] == "tenant_tokens_per_day"
         supervisor_of(runtime).shared.limiter.tenancy.clock = lambda: time.time() + 86_400
-        await trio.sleep(3)
         await acme.start_turn(own, "hi")
 
 
