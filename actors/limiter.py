@@ -97,9 +97,13 @@ class Limiter:
         self.tenancy.began_turn(by)
         for account in by:
             account.hold(session_id)
+        if by:
+            self.tenancy.senders[session_id] = by
         try:
             yield
         finally:
+            if by and self.tenancy.senders.get(session_id) is by:
+                del self.tenancy.senders[session_id]
             for account in by:
                 account.let_go(session_id)
 

@@ -135,12 +135,14 @@ class Tenancy:
         nodes: living nodes among which the limits of this moment, running turns and turns a minute, are shared out.
         clock: the time in seconds since 1970, for the end of the day.
         refused: the requests that were refused so far, and the compactions that remembered nothing, by the cause.
+        senders: the accounts of the newest caller that waits for a turn of a session, by the session.
     """
 
     tenants: Mapping[str, TenantLimits] = attrs.field(factory=dict)
     nodes: int = 1
     clock: Callable[[], float] = time.time
     refused: Counter[str] = attrs.field(factory=Counter)
+    senders: dict[str, Accounts] = attrs.field(factory=dict)
     _of_tenants: dict[str, Account] = attrs.field(factory=dict)
     _of_tokens: dict[tuple[str, str], Account] = attrs.field(factory=dict)
 

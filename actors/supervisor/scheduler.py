@@ -267,8 +267,12 @@ class Scheduler:
         self.idle.pop(session_id, None)
         if session_id not in self.running:
             self.waiting.add(session_id, tenant)
+            # Its sender may leave before it ends: it counts for the sender's token until then.
+            by = self.tenancy.senders.get(session_id)
             account = self.tenancy.of_tenant(tenant)
-            if account is not None:
+            if by is not None:
+                self._counts(session_id, by)
+            elif account is not None:
                 self._counts(session_id, (account,))
 
     def turn_ended(self, session_id: str, now: float) -> None:

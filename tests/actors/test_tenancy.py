@@ -11,7 +11,7 @@ import trio
 
 from tests.support.compacting import settings, talk
 from tests.support.memories import memory_in, recalling_model
-from tests.support.models import USAGE, Emit, FunctionModel, reply, says
+from tests.support.models import USAGE, Emit, FunctionModel, GatedModel, reply, says
 from tests.support.runtime import memory_of, open_runtime, supervisor_of
 from warren.actors.service import Service
 from warren.attachments import File
@@ -310,6 +310,21 @@ async def test_peers(tmp_path: Path) -> None:
         await acme.start_turn(sender, "tell b")
         told = [each.message for each in (await acme.history(sender)).messages]
         assert "'acme' has begun 1 turns within a minute" in repr(told)
+
+
+async def test_a_turn_counts_for_its_token_when_its_client_has_left(tmp_path: Path) -> None:
+    """Until the turn ends: else a client could begin any number of them, one connection after the other."""
+    ci, gated = attrs.evolve(ACME, name="ci", limits=TokenLimits(running_turns=1)), GatedModel()
+    async with open_runtime(gated, store=tmp_path) as runtime:
+        token = runtime.as_(ci)
+        first, second = await sessions(token, 2)
+        with trio.move_on_after(1):
+            await token.start_turn(first, "hi", mode="queue")
+        assert gated.entered == 1
+        assert (await refusal(token.start_turn(second, "hi", mode="queue")))[0] == "token_running_turns"
+        gated.gate.set()
+        await trio.sleep(1)
+        assert (await token.start_turn(second, "hi", mode="queue")).text == "done"
 
 
 async def test_a_token(tmp_path: Path) -> None:
