@@ -101,7 +101,7 @@ class Auditor:
         if entry.action == "read" and entry.outcome == "done" and not self._is_new(entry):
             return
         if entry.outcome == "done" or self._refused(entry):
-            self._add(entry)
+            self.add(entry)
 
     def _is_new(self, entry: AuditEntry) -> bool:
         """Return whether nobody has noted the same read within a window: an operator may look every second."""
@@ -122,7 +122,8 @@ class Auditor:
             self._work.set()  # the end of the window has to be waited for
         return admits
 
-    def _add(self, entry: AuditEntry) -> None:
+    def add(self, entry: AuditEntry) -> None:
+        """Add an entry of `entry` soon, as it is. Never waits."""
         if len(self._waiting) >= MOST_WAITING:
             logger.error("an entry of the audit cannot be stored: %s", codec.encode(entry).decode())
             return
@@ -152,7 +153,7 @@ class Auditor:
                 del self._refusals[tenant]
                 summary = refusals.summary()
                 if summary is not None:
-                    self._add(summary)
+                    self.add(summary)
 
     async def store(self) -> bool:
         """Store the entries that wait; return whether the store has taken them."""

@@ -88,15 +88,28 @@ class BeginNext(ClaimsTurn[None]):
 
 @frozen
 class Decide(Message[None]):
-    """Allow or deny a tool call of the running turn that waits for a decision."""
+    """Allow or deny a tool call of the running turn that waits for a decision.
+
+    Attributes:
+        call_id: the call.
+        decision: the decision.
+        audit: the entry of the audit, which is added if the decision counts.
+    """
 
     call_id: str
     decision: Decision
+    audit: AuditEntry | None = None
 
 
 @frozen
 class Interrupt(Message[None]):
-    """End the running turn early. The reply comes when it has ended."""
+    """End the running turn early. The reply comes when it has ended.
+
+    Attributes:
+        audit: the entry of the audit, which is added then, with the ending of the turn.
+    """
+
+    audit: AuditEntry | None = None
 
 
 @frozen

@@ -365,11 +365,14 @@ class Reads:
         if action is not None:
             session_id: str | None = getattr(value, "session_id", None)
             shown = None if session_id is None else session_id[:SHOWN]  # as the caller has written it
-            entry = self._supervisor.shared.auditor.entry(self.principal, action, shown)
-            self.note(attrs.evolve(entry, outcome="refused"))
+            self.note(attrs.evolve(self._entry(action, shown), outcome="refused"))
 
     def _note(self, action: Action, session_id: str | None = None, **details: str) -> None:
-        self.note(self._supervisor.shared.auditor.entry(self.principal, action, session_id, **details))
+        self.note(self._entry(action, session_id, **details))
+
+    def _entry(self, action: Action, session_id: str | None = None, **details: str) -> AuditEntry:
+        """Return the entry of an action of the caller, which is done now."""
+        return self._supervisor.shared.auditor.entry(self.principal, action, session_id, **details)
 
     def capabilities(self) -> Capabilities:
         """See SessionService."""

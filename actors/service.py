@@ -1,7 +1,6 @@
 """The methods of `SessionService` that change sessions: each finds the session's actor, and asks it."""
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -24,7 +23,6 @@ from warren.actors.session.planning import candidates_for, instructions_of
 from warren.actors.shared import HostObjects
 from warren.actors.tenancy import Accounts
 from warren.attachments import Attachment, Blob
-from warren.audit import Action
 from warren.categories import Decision
 from warren.compaction.config import CompactionConfig
 from warren.compaction.policy import Compactor, NewCompactor, compactor_of
@@ -122,7 +120,7 @@ class Service(Reads):
         turn = None if call.prompt is None else StartTurn(call.prompt, tools=turn_tools, caller=caller())
         blobs = await attaching.prepared(call.attachments, config.limits.max_attachment, _has_none)
         instructions = call.system_prompt or config.system_prompt
-        entry = shared.auditor.entry(self.principal, "create", session_id)
+        entry = self._entry("create", session_id)
 
         async def create(creation: Creation | None = None) -> SessionActor:
             candidates = candidates_for(NO_OPTIONS, record, shared)
@@ -262,8 +260,8 @@ class Service(Reads):
     async def approve_tool(self, request: ApproveRequest) -> None:
         """See SessionService."""
         actor, decision = await self._running(request.session_id), Decision(request.decision == "allow", request.reason)
-        with self._noted(action_of(request.decision), request.session_id, call=request.call_id):
-            await actor.mailbox.ask(Decide(request.call_id, decision))
+        entry = self._entry(action_of(request.decision), request.session_id, call=request.call_id)
+        await actor.mailbox.ask(Decide(request.call_id, decision, entry))
 
     @keywords_of(SessionRef)
     @guarded
@@ -271,26 +269,13 @@ class Service(Reads):
         """See SessionService."""
         actor = await self._running(session.session_id)
         grace = self._supervisor.shared.config.limits.interrupt_grace
-        with self._noted("interrupt", session.session_id), trio.move_on_after(grace):
-            return await actor.mailbox.ask(Interrupt())
+        with trio.move_on_after(grace):
+            return await actor.mailbox.ask(Interrupt(self._entry("interrupt", session.session_id)))
         raise AgentError(
             f"the turn has not ended within {grace:g} s; it will",
             session_id=session.session_id,
             cause="interrupt_timeout",
         )
-
-    @contextmanager
-    def _noted(self, action: Action, session_id: str, **details: str) -> Iterator[None]:
-        """Note the request of the body to an actor, unless the actor refuses it; the caller may leave early."""
-        refused = False
-        try:
-            yield
-        except WarrenError:
-            refused = True
-            raise
-        finally:
-            if not refused:
-                self._note(action, session_id, **details)
 
     async def _running(self, session_id: str) -> SessionActor:
         """Return the actor of a session. Raises SessionNotRunningError or SessionNotFoundError if there is none."""
@@ -350,7 +335,7 @@ class Service(Reads):
     @guarded
     async def archive(self, session: SessionRef) -> None:
         """See SessionService."""
-        entry = self._supervisor.shared.auditor.entry(self.principal, "archive", session.session_id)
+        entry = self._entry("archive", session.session_id)
         await self._supervisor.revive(session.session_id).mailbox.ask(Retire("archive", entry))
         self._supervisor.shared.limiter.tenancy.retired(self.principal.tenant)
 
@@ -360,7 +345,7 @@ class Service(Reads):
         """See SessionService."""
         session_id = session.session_id
         shared = self._supervisor.shared
-        entry = shared.auditor.entry(self.principal, "delete", session_id)
+        entry = self._entry("delete", session_id)
         try:
             await self._supervisor.revive(session_id).mailbox.ask(Retire("delete", entry))
         except (SessionNotFoundError, StoreError):

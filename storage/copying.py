@@ -2,13 +2,15 @@
 
 Each home of sessions can be read as a whole (`Source`) and filled as a whole (`Target`), as rows of the tables below.
 They have the same columns and values in every home: keys and numbers stay as they are, a text is that of its caller. Of
-a lease only the fact is left that its holder has not put it back.
+a lease only the fact is left that its holder has not put it back. A place that is filled may have an audit of its own,
+about clients that were refused and tokens that were made: copied entries follow it, with numbers above.
 """
 
 import hashlib
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
+import attrs
 import trio
 
 from warren import codec
@@ -61,7 +63,7 @@ TABLES: Final = (
     _table("usage", f"{KEY}, {COLUMNS_OF_LEDGER}", "model"),
     _table("blobs", "key, tenant, sha256, body", "body"),
     _table("attachments", "session, blob, media_type, name", "media_type"),
-    _table("audit", f"number, {auditing.COLUMNS}", "details"),
+    AUDIT := _table("audit", f"number, {auditing.COLUMNS}", "details"),
 )
 
 # The texts of a memory; `terms` are hexadecimal. All else that searches need is made of them, the
@@ -89,22 +91,31 @@ class Mark:
         table: the number of the table that is being copied, among those of the copy.
         after: the position in it; None at its beginning.
         rows: all rows so far.
+        entries: the number of the newest entry that the place had in its audit before.
     """
 
     source: str
     table: int = 0
     after: Position | None = None
     rows: int = 0
+    entries: int = 0
 
     def encoded(self) -> str:
         """Return it as a text."""
-        return codec.encode([self.source, self.table, self.after, self.rows]).decode()
+        return codec.encode([self.source, self.table, self.after, self.rows, self.entries]).decode()
 
     @classmethod
     def decoded(cls, text: str) -> "Mark":
         """Return the mark of a text that `encoded` has made. Raises ValueError."""
-        source, table, after, rows = codec.parse(text)
-        return cls(source, table, None if after is None else tuple(after), rows)
+        source, table, after, rows, entries = codec.parse(text)
+        return cls(source, table, None if after is None else tuple(after), rows, entries)
+
+
+def renumbered(table: Table, rows: Sequence[Row], by: int) -> Sequence[Row]:
+    """Return rows with numbers that are higher by a number if they are entries of the audit, and others as they are."""
+    if table is not AUDIT or not by:
+        return rows
+    return [(int(number or 0) + by, *rest) for number, *rest in rows]
 
 
 class Whole(Protocol):
@@ -272,7 +283,7 @@ async def copy(
         after = mark.after if number == mark.table else None
         while rows := (page := await source.page(tables[number], after)).rows:
             after = page.after
-            before, mark = mark, Mark(mark.source, number, after, mark.rows + len(rows))
+            before, mark = mark, attrs.evolve(mark, table=number, after=after, rows=mark.rows + len(rows))
             await target.add(tables[number], rows, before, mark)
             report.add(len(rows))
     return await _compared(source, target, tables, report)

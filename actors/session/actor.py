@@ -285,10 +285,8 @@ class SessionActor:
                     self._perform(machine.step(Signal.RETIRE if how == "archive" else Signal.RETIRE_NOW, mail), mail)
                 case LeaveMemory():
                     self._perform(machine.step(Signal.EVICT, mail))
-                case Decide(call_id=call_id, decision=decision):
-                    if self._turn is None:
-                        raise SessionNotRunningError("the session runs no turn", session_id=self.session_id)
-                    self._turn.decide(call_id, decision)
+                case Decide():
+                    self._decide(message)
                     mail.answer(None)
                 case _ if self._turn is not None or (machine.state is State.IDLE and self.conversation.current):
                     self._serve(mail)
@@ -296,6 +294,13 @@ class SessionActor:
                     self._perform(machine.step(Signal.NEED, mail))
         except WarrenError as exc:
             mail.refuse(exc)
+
+    def _decide(self, message: Decide) -> None:
+        if self._turn is None:
+            raise SessionNotRunningError("the session runs no turn", session_id=self.session_id)
+        self._turn.decide(message.call_id, message.decision)
+        if message.audit is not None:
+            self.shared.auditor.add(message.audit)
 
     def _perform(  # noqa: C901, PLR0912 - one branch for each effect
         self,
@@ -321,7 +326,7 @@ class SessionActor:
                     self._reply(ending)
                 case Effect.ANSWER:
                     for each in self._machine.take_interrupters():
-                        each.answer(None)
+                        self._interrupted(each, ending)
                 case Effect.PREPARE:
                     self._prepare()
                 case Effect.BEGIN:
@@ -346,6 +351,14 @@ class SessionActor:
                     self._leave()
                 case Effect.STAY:
                     self.host.stays(self.session_id)
+
+    def _interrupted(self, mail: Mail[Any], ending: Ending | CompactionEntry | None) -> None:
+        """Answer an interrupter, and add its entry to the audit: it may have come too late to change the ending."""
+        entry = mail.message.audit if isinstance(mail.message, Interrupt) else None
+        if entry is not None:
+            turn = ending.cause or "failed" if isinstance(ending, WarrenError) else "completed"
+            self.shared.auditor.add(attrs.evolve(entry, details={"turn": turn}))
+        mail.answer(None)
 
     def _reply(self, ending: Ending | CompactionEntry | None) -> None:
         starter = self._machine.take_starter()

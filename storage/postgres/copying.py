@@ -10,7 +10,7 @@ from psycopg import errors
 
 from warren import codec
 from warren.config import PostgresConfig
-from warren.storage.copying import PAGE_BYTES, PAGE_ROWS, Mark, Page, Position, Row, Table
+from warren.storage.copying import AUDIT, PAGE_BYTES, PAGE_ROWS, Mark, Page, Position, Row, Table, renumbered
 from warren.storage.postgres.commit import marks_of
 from warren.storage.postgres.driver import Connection, LostError, array, escaped, unescaped
 from warren.storage.postgres.faults import of_opening, translate
@@ -91,8 +91,9 @@ _CONNECTED: Final = """
 """
 _EMPTY: Final = """
     SELECT NOT EXISTS (SELECT FROM warren.sessions) AND NOT EXISTS (SELECT FROM warren.creations)
-        AND NOT EXISTS (SELECT FROM warren.memory_sessions) AND NOT EXISTS (SELECT FROM warren.audit)
+        AND NOT EXISTS (SELECT FROM warren.memory_sessions)
 """
+_ENTRIES: Final = "SELECT coalesce(max(number), 0) FROM warren.audit"
 _MARK: Final = "SELECT copying FROM warren.meta FOR UPDATE"
 
 
@@ -108,6 +109,7 @@ class WholeDatabase:
         self._db = db
         self.name: str = config.shown
         self.identity: str = identity
+        self._entries = 0  # of its own, which the copied ones of the audit follow
 
     async def count(self, table: Table) -> int:
         """See Whole."""
@@ -116,6 +118,8 @@ class WholeDatabase:
 
     async def page(self, table: Table, after: Position | None) -> Page:
         """See Whole."""
+        if table is AUDIT:
+            after = after or (self._entries,)
         order = ", ".join(f"t.{each}" for each in _ORDER[table.name])
         types = ("" if _is_text(table.name, each) else "::int8" for each in _ORDER[table.name])
         places = ", ".join(f"${at}{kind}" for at, kind in enumerate(types, start=1))
@@ -132,7 +136,8 @@ class WholeDatabase:
         found = await self._fetch(sql, *(after or ()))
         width = len(table.columns)
         texts = [at for at, each in enumerate(table.columns) if _is_text(table.name, each)]
-        return Page([_plain(row[:width], texts) for row in found], found[-1][width:] if found else after or ())
+        rows = renumbered(table, [_plain(row[:width], texts) for row in found], -self._entries)
+        return Page(rows, found[-1][width:] if found else after or ())
 
     async def last_input(self) -> int:
         """See Source."""
@@ -152,11 +157,13 @@ class WholeDatabase:
             if found is None:
                 if not (await self._fetch(_EMPTY))[0][0]:
                     raise not_empty(self.name)
-                await self._fetch("UPDATE warren.meta SET copying = $1", Mark(source).encoded())
-                return Mark(source)
-        mark = Mark.decoded(found)
+                mark = Mark(source, entries=(await self._fetch(_ENTRIES))[0][0])
+                await self._fetch("UPDATE warren.meta SET copying = $1", mark.encoded())
+            else:
+                mark = Mark.decoded(found)
         if mark.source != source:
             raise another_copy(self.name, mark.source)
+        self._entries = mark.entries
         return mark
 
     async def add(self, table: Table, rows: Sequence[Row], before: Mark, after: Mark) -> None:
@@ -166,7 +173,7 @@ class WholeDatabase:
         types = ["text[]" if _is_text(table.name, each) else "int8[]" for each in table.columns]
         columns = [
             [escaped(value) if isinstance(value, str) else value for value in column]
-            for column in zip(*rows, strict=True)
+            for column in zip(*renumbered(table, rows, after.entries), strict=True)
         ]
         given = list(table.columns)
         if table.name == "sessions":

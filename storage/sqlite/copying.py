@@ -12,7 +12,7 @@ import trio
 
 from warren.config import StoreConfig
 from warren.errors import StoreError
-from warren.storage.copying import PAGE_BYTES, PAGE_ROWS, Mark, Page, Position, Row, Table
+from warren.storage.copying import AUDIT, PAGE_BYTES, PAGE_ROWS, Mark, Page, Position, Row, Table, renumbered
 from warren.storage.refusals import another_copy, in_use, not_empty, two_copies
 from warren.storage.runner import thread_runner
 from warren.storage.sqlite import database
@@ -45,7 +45,8 @@ _READ: Final = {
 _WRITTEN: Final = {("sessions", "unreleased"): "holder", ("compactions", "key"): "rowid"}
 # No process ever has the number 0: a session that was not put back has a dead holder here too.
 _VALUE: Final = {("sessions", "unreleased"): "nullif(?{at}, 0) - 1", ("blobs", "body"): "unhex(?{at})"}
-_USED: Final = "SELECT " + " OR ".join(f"EXISTS (SELECT 1 FROM {each})" for each in ("sessions", "creations", "audit"))
+_USED: Final = "SELECT " + " OR ".join(f"EXISTS (SELECT 1 FROM {each})" for each in ("sessions", "creations"))
+_ENTRIES: Final = "SELECT coalesce(max(number), 0) FROM audit"
 _MEMORY: Final = "memory"
 """The folder of the memory, in the folder of a store."""
 _KINDS: Final = frozenset({int, str, type(None)})
@@ -65,6 +66,7 @@ class WholeFile:
         self._path = config.path / FILE_NAME
         self.name: str = str(config.path)
         self.identity: str = str(config.path.resolve())
+        self._entries = 0  # of its own, which the copied ones of the audit follow
 
     async def count(self, table: Table) -> int:
         """See Whole."""
@@ -106,6 +108,8 @@ class WholeFile:
 
     def _page(self, table: Table, after: Position | None) -> Page:
         order = _ORDER[table.name]
+        if table is AUDIT:
+            after = after or (self._entries,)
         names = [_READ.get((table.name, each), each) for each in table.columns]
         where = "" if after is None else f"WHERE ({', '.join(order)}) > ({', '.join('?' for _ in order)})"
         sql = f"SELECT {', '.join(names)}, {', '.join(order)} FROM {table.name} {where} ORDER BY {', '.join(order)}"
@@ -122,7 +126,7 @@ class WholeFile:
                     break
         except (UnicodeDecodeError, TypeError):
             raise self._damaged(table, rows) from None
-        return Page(rows, position)
+        return Page(renumbered(table, rows, -self._entries), position)
 
     def _damaged(self, table: Table, rows: Sequence[Row]) -> StoreError:
         after = f" after {rows[-1][:2]}" if rows else ""
@@ -145,11 +149,13 @@ class WholeFile:
             db.execute("CREATE TABLE IF NOT EXISTS copying (mark TEXT NOT NULL) STRICT")
             found = db.execute("SELECT mark FROM copying").get
             if found is None:
-                db.execute("INSERT INTO copying VALUES (?)", (Mark(source).encoded(),))
-                return Mark(source)
-        mark = Mark.decoded(str(found))
+                mark = Mark(source, entries=db.execute(_ENTRIES).get)
+                db.execute("INSERT INTO copying VALUES (?)", (mark.encoded(),))
+            else:
+                mark = Mark.decoded(str(found))
         if mark.source != source:
             raise another_copy(self.name, mark.source)
+        self._entries = mark.entries
         return mark
 
     def _add(self, table: Table, rows: Sequence[Row], before: Mark, after: Mark) -> None:
@@ -164,7 +170,7 @@ class WholeFile:
             if self._db.changes() != 1:
                 raise two_copies(self.name)
             sql = f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({', '.join(values)})"
-            self._db.executemany(sql, rows)
+            self._db.executemany(sql, renumbered(table, rows, after.entries))
 
     def _finish(self, last_input: int) -> None:
         with transaction(self._db):

@@ -1,7 +1,9 @@
 """Interrupts: whenever they come, they end their own turn and no other."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
+import apsw
 import pytest
 import trio
 import trio.testing
@@ -15,9 +17,12 @@ from warren.config import Config, Limits
 from warren.errors import (
     AgentError,
     SessionNotRunningError,
+    StoreError,
 )
 from warren.events import RunFailed
 from warren.model import ModelReply, ModelRequest
+from warren.service import RuntimeService
+from warren.storage import Claim
 
 pytestmark = pytest.mark.virtual_time
 
@@ -168,4 +173,33 @@ async def test_an_interrupt_whose_caller_leaves_is_in_the_audit() -> None:
         assert (await turn.failure(AgentError)).cause == "cancelled"
         with pytest.raises(SessionNotRunningError):
             await service.interrupt(session_id)
-        assert [each.action for each in (await service.audit(session_id=session_id)).entries] == ["create", "interrupt"]
+        assert await noted(service, session_id) == [("create", {}), ("interrupt", {"turn": "cancelled"})]
+
+
+async def test_the_audit_tells_the_outcome_of_an_interrupt(tmp_path: Path) -> None:
+    """Of one whose caller has left before its session was there, too: one that finds no turn then is not in it."""
+    faults = Faults()
+    async with open_runtime(says(["hi"]), store=tmp_path) as service:
+        one, two = await new_session(service), await new_session(service)
+    async with (
+        open_runtime(says(["late"]), store=tmp_path, faults=faults) as service,
+        trio.open_nursery() as nursery,
+    ):
+        faults.delay, faults.refuse, faults.refuse_kinds = 2, apsw.FullError("the disk is full"), (Claim,)
+        turn = ask(nursery, service.start_turn, one, "hello")
+        await trio.sleep(1)
+        with trio.move_on_after(0.5):
+            await service.interrupt(one)
+        await turn.failure(StoreError)
+        faults.refuse = None
+        turn = ask(nursery, service.start_turn, two, "hello")
+        await trio.sleep(3)  # the lease is there, and the turn is being stored
+        await service.interrupt(two)
+        assert (await turn.value()).text == "late"
+        assert await noted(service, one) == [("create", {})]
+        assert await noted(service, two) == [("create", {}), ("interrupt", {"turn": "completed"})]
+
+
+async def noted(service: RuntimeService, session_id: str) -> list[tuple[str, Mapping[str, str]]]:
+    """Return the actions and the details of the entries about a session."""
+    return [(each.action, each.details) for each in (await service.audit(session_id=session_id)).entries]

@@ -10,12 +10,14 @@ import apsw
 import attrs
 import pytest
 
+from tests.storage.audited import created, said
 from tests.storage.conformance.faults import every
 from tests.storage.conformance.homes import done, put
 from tests.storage.copies import Place, copied, source, target
 from tests.storage.files import blob
 from tests.storage.samples import NOW, TEXTS, entry, moved, of_text, turn, updated
 from tests.support.postgres import database, name_in, server
+from warren.audit import AuditEntry, AuditPage, AuditRequest
 from warren.config import PostgresConfig, StoreConfig
 from warren.creation import FIRST_PROMPT, Creation
 from warren.errors import StoreError
@@ -25,6 +27,7 @@ from warren.requests import ForkRequest
 from warren.storage import (
     Archive,
     Attach,
+    Audit,
     Claim,
     Claimed,
     Delete,
@@ -44,6 +47,8 @@ from warren.storage.postgres import copying as database_copying
 from warren.storage.sqlite import SqliteStore
 from warren.storage.sqlite import copying as file_copying
 from warren.storage.sqlite.file import FILE_NAME
+from warren.transport.http.token_list import Token, hash_of
+from warren.transport.http.token_table import open_table, row_of
 
 Kind = Literal["sqlite", "postgres"]
 PAIRS = [(one, other) for one in ("sqlite", "postgres") for other in ("sqlite", "postgres")]
@@ -193,6 +198,52 @@ async def test_an_interrupted_copy_is_no_store_and_goes_on(
         assert [each.rows for each in marks] == sorted({each.rows for each in marks})
         async with store_at(there) as store:
             assert await store.of("default").list() == expected
+
+
+@pytest.mark.parametrize(("kind", "other"), [("sqlite", "postgres"), ("postgres", "sqlite")])
+async def test_a_place_with_an_audit_of_its_own_can_be_filled(
+    kind: Kind, other: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The logins refused and the tokens made there stay first, and all entries of the source follow, also in steps."""
+    monkeypatch.setattr(file_copying, "PAGE_ROWS", 2)
+    monkeypatch.setattr(database_copying, "PAGE_ROWS", 2)
+    with place(kind, tmp_path / "here") as here, place(other, tmp_path / "there") as there:
+        async with store_at(here) as store:
+            await every(store, created("a"), Audit(tuple(said("interrupt", "a", after=each) for each in range(1, 6))))
+            expected = plain(await store.audit(AuditRequest()))
+        async with store_at(there) as store:
+            refused = said("login", tenant=None, who="", outcome="refused", after=-9)
+            await every(store, Audit((refused, refused)))
+        if isinstance(there, PostgresConfig):
+            async with open_table(there) as table:
+                await table.add(row_of(Token(hash=hash_of("t"), tenant="default", name="t", scopes=("session:read",))))
+        async with store_at(there) as store:
+            before = await store.audit(AuditRequest())
+        steps = 0
+        while True:
+            async with source(here) as one, target(there) as aim:
+                try:
+                    result = await copy(one, Failing(aim, at=2))
+                except Interrupted:
+                    steps += 1
+                else:
+                    await aim.finish(await one.last_input())
+                    break
+        assert (result.rows["audit"], steps > 4) == (len(expected), True)
+        with pytest.raises(StoreError, match="there are sessions in the store"):
+            await copied(here, there)
+        async with store_at(there) as store:
+            last = said("approve", "a", after=9)
+            await every(store, Audit((last,)))
+            page = await store.audit(AuditRequest())
+        by_number = sorted(page.entries, key=lambda each: each.number)
+        assert by_number[: len(before.entries)] == sorted(before.entries, key=lambda each: each.number)
+        assert plain(attrs.evolve(page, entries=tuple(by_number[len(before.entries) :]))) == [*expected, last]
+
+
+def plain(page: AuditPage) -> list[AuditEntry]:
+    """Return the entries of a page without their numbers."""
+    return [attrs.evolve(each, number=0) for each in page.entries]
 
 
 class Interrupted(Exception):  # noqa: N818 - it is no error
