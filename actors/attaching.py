@@ -56,12 +56,14 @@ def check_kinds(files: Sequence[Attachment], candidates: Sequence[Candidate]) ->
                 raise FieldValueError(f"{FIELD}[{index}]", problem).refusal()
 
 
-async def store(storage: Storage, session_id: str, blobs: Sequence[Blob]) -> tuple[Attachment, ...]:
-    """Store the bytes of files beside a session; return the references. Raises StoreError, SessionNotFoundError."""
-    new = tuple(each for each in blobs if each.data)
-    if new:
-        await storage.write(Attach(session_id, new))
+def references(blobs: Sequence[Blob]) -> tuple[Attachment, ...]:
+    """Return the references of files."""
     return tuple(each.attachment for each in blobs)
+
+
+def new_of(blobs: Sequence[Blob]) -> tuple[Blob, ...]:
+    """Return the files that are to be stored."""
+    return tuple(each for each in blobs if each.data)
 
 
 async def read(  # noqa: PLR0917 - the place and the part
@@ -91,7 +93,9 @@ async def keep(
         except WarrenError as exc:
             notes.append(_note(file, exc))
     try:
-        return await store(storage, session_id, blobs), notes
+        if new := new_of(blobs):
+            await storage.write(Attach(session_id, new))
+        return references(blobs), notes
     except WarrenError as exc:  # such as over a limit of the tenant: the text of the result is worth telling
         return (), [*notes, *(_note(each.attachment, exc) for each in blobs)]
 

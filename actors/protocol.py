@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import attrs
 
-from warren.attachments import Attachment
+from warren.attachments import Attachment, Blob
 from warren.audit import AuditEntry
 from warren.categories import Decision
 from warren.inputs import Numbered
@@ -31,13 +31,23 @@ class ClaimsTurn(Message[R]):
 
 @frozen
 class StartTurn(ClaimsTurn[TurnResult]):
-    """Run one turn. `caller` is the place in a trace that it was called from."""
+    """Run one turn.
+
+    Attributes:
+        prompt: the prompt.
+        options: its own options.
+        tools: tools that its caller brings, by name.
+        caller: the place in a trace that it was called from.
+        attachments: the files of the prompt.
+        blobs: those of them that are to be stored, once nothing speaks against the turn and before it begins.
+    """
 
     prompt: str
     options: TurnOptions = NO_OPTIONS
     tools: Mapping[str, Tool] = attrs.field(factory=dict)
     caller: TraceContext | None = None
     attachments: tuple[Attachment, ...] = ()
+    blobs: tuple[Blob, ...] = attrs.field(default=(), repr=False)
 
 
 @frozen

@@ -1,6 +1,7 @@
 """The methods of `SessionService` that change sessions: each finds the session's actor, and asks it."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -117,19 +118,21 @@ class Service(Reads):
             tenant=self.principal.tenant,
             owner=self.principal.name,
         )
-        turn = None if call.prompt is None else StartTurn(call.prompt, tools=turn_tools, caller=caller())
         blobs = await attaching.prepared(call.attachments, config.limits.max_attachment, _has_none)
+        files, new = attaching.references(blobs), attaching.new_of(blobs)
+        turn = None if call.prompt is None else StartTurn(call.prompt, NO_OPTIONS, turn_tools, caller(), files, new)
         instructions = call.system_prompt or config.system_prompt
         entry = self._entry("create", session_id)
 
         async def create(creation: Creation | None = None) -> SessionActor:
             candidates = candidates_for(NO_OPTIONS, record, shared)
-            attaching.check_kinds([each.attachment for each in blobs], candidates)
+            attaching.check_kinds(files, candidates)
             await self._comms.check_free(record)
             by = self._by
             if by:
                 await shared.limiter.look(by, FOR_SESSION)
                 await shared.limiter.look(by, FOR_TURN)
+                await self._check_room(new)
             self._supervisor.scheduler.check_session(by)
             if turn is not None:
                 self._supervisor.scheduler.check_turn(by, None, trio.current_time())
@@ -142,27 +145,25 @@ class Service(Reads):
                 "tools": tools,
                 "labels": call.labels or None,
                 "idempotency_key": None,
+                # The same files, whether they came with their bytes or were uploaded before.
+                "attachments": files or None,
                 # Also at its default, as under the keys that older stores have.
                 "structured_output_retries": call.structured_output_retries,
             }
-            return await self._create_once(
-                creation_of(call.idempotency_key, compared), create, turn, blobs, _on_begin(call)
-            )
+            creation = creation_of(call.idempotency_key, compared)
+            return await self._create_once(creation, create, turn, _on_begin(call))
         actor = await create()
         if turn is None:
             await actor.mailbox.ask(Loaded())
             return TurnResult(record.session_id)
-        if blobs:
-            await actor.mailbox.ask(Loaded())
-            turn = attrs.evolve(turn, attachments=await self._stored(record.session_id, blobs))
-        return await self._turn(record.session_id, turn, _on_begin(call))
+        with self._counted(new):
+            return await self._turn(record.session_id, turn, _on_begin(call))
 
     async def _create_once(
         self,
         creation: Creation,
         create: Callable[[Creation], Awaitable[SessionActor]],
         turn: StartTurn | None,
-        blobs: Sequence[Blob],
         on_begin: OnBegin | None,
     ) -> TurnResult:
         """Create a session under a key and run its first turn, unless an earlier call did so.
@@ -180,9 +181,8 @@ class Service(Reads):
             return TurnResult(session_id)
         if found.outcome:
             return result_of(found.outcome, session_id)
-        files = await self._stored(session_id, blobs)
-        input_ = Input(new_session_id(), "queue", turn.prompt, utc_now(), FIRST_PROMPT, attachments=files)
-        return await self._enqueue(session_id, input_, turn.tools, on_begin)
+        input_ = Input(new_session_id(), "queue", turn.prompt, utc_now(), FIRST_PROMPT, attachments=turn.attachments)
+        return await self._enqueue(session_id, input_, turn.tools, on_begin, turn.blobs)
 
     @keywords_of(TurnCall)
     @guarded
@@ -192,47 +192,66 @@ class Service(Reads):
         if options is not NO_OPTIONS:
             options = await check_options(options)
             options.check_kinds(self._supervisor.shared.categories)
-        files = await self._attached(call, options) if call.attachments else ()
+        files, new = await self._attached(call, options) if call.attachments else ((), ())
         if call.mode != "busy":
             key = call.idempotency_key
             input_ = Input(new_session_id(), call.mode, call.prompt, utc_now(), key, options=options, attachments=files)
-            return await self._enqueue(call.session_id, input_, turn_tools, _on_begin(call))
-        turn = StartTurn(call.prompt, options, turn_tools, caller(), files)
-        return await self._turn(call.session_id, turn, _on_begin(call))
+            return await self._enqueue(call.session_id, input_, turn_tools, _on_begin(call), new)
+        turn = StartTurn(call.prompt, options, turn_tools, caller(), files, new)
+        with self._counted(new):
+            return await self._turn(call.session_id, turn, _on_begin(call))
 
-    async def _attached(self, call: TurnCall, options: TurnOptions) -> tuple[Attachment, ...]:
-        """Store the files of a prompt that the model takes; return the references."""
+    async def _attached(self, call: TurnCall, options: TurnOptions) -> tuple[tuple[Attachment, ...], tuple[Blob, ...]]:
+        """Return the files of a prompt, which its model takes, and those of them that are to be stored."""
         shared, session_id = self._supervisor.shared, call.session_id
         record = await self._record(session_id)
         find = partial(attaching.find_in, shared.storage, record.tenant, session_id)
         blobs = await attaching.prepared(call.attachments, shared.config.limits.max_attachment, find)
-        attaching.check_kinds([each.attachment for each in blobs], candidates_for(options, record, shared))
-        return await self._stored(session_id, blobs)
+        files, new = attaching.references(blobs), attaching.new_of(blobs)
+        attaching.check_kinds(files, candidates_for(options, record, shared))
+        await self._check_room(new)
+        return files, new
 
-    async def _stored(self, session_id: str, blobs: Sequence[Blob]) -> tuple[Attachment, ...]:
-        """Store files for a session of the caller's tenant. Raises CapacityExceededError if the tenant is full."""
-        shared, by = self._supervisor.shared, self._by
-        if by:
-            await shared.limiter.look(by, ("stored_bytes",))
-            size = sum(len(each.data) for each in blobs)
-            shared.limiter.tenancy.check_growth(by, size)
-            for account in by:
-                account.figure("stored_bytes").add(size)
-        return await attaching.store(shared.storage, session_id, blobs)
+    async def _check_room(self, blobs: Sequence[Blob]) -> None:
+        """Raise CapacityExceededError if the caller has no room for files."""
+        limiter, by = self._supervisor.shared.limiter, self._by
+        if by and blobs:
+            await limiter.look(by, ("stored_bytes",))
+            limiter.tenancy.check_growth(by, _size_of(blobs))
+
+    @contextmanager
+    def _counted(self, blobs: Sequence[Blob]) -> Iterator[None]:
+        """Count files as stored while the body stores them; if it fails, they are counted anew, as they may not be."""
+        figures = [account.figure("stored_bytes") for account in self._by] if blobs else []
+        for figure in figures:
+            figure.add(_size_of(blobs))
+        try:
+            yield
+        except WarrenError:
+            for figure in figures:
+                figure.expire()
+            raise
 
     async def _enqueue(
-        self, session_id: str, input_: Input, tools: Mapping[str, Tool], on_begin: OnBegin | None
+        self,
+        session_id: str,
+        input_: Input,
+        tools: Mapping[str, Tool],
+        on_begin: OnBegin | None,
+        blobs: tuple[Blob, ...] = (),
     ) -> TurnResult:
-        if on_begin is None:
-            return await self._inboxes.put_and_wait(session_id, input_, tools, self._by)
-        registry = self._supervisor.registry
+        put = partial(self._inboxes.put_and_wait, session_id, input_, tools, self._by, blobs)
+        with self._counted(blobs):
+            if on_begin is None:
+                return await put()
+            registry = self._supervisor.registry
 
-        def begins(_event: Event) -> bool | None:
-            actor = registry.find(session_id)
-            return actor is not None and actor.conversation.inbox.running(input_)
+            def begins(_event: Event) -> bool | None:
+                actor = registry.find(session_id)
+                return actor is not None and actor.conversation.inbox.running(input_)
 
-        with beginning(registry.handle(session_id).log, begins, on_begin):
-            return await self._inboxes.put_and_wait(session_id, input_, tools, self._by)
+            with beginning(registry.handle(session_id).log, begins, on_begin):
+                return await put()
 
     @keywords_of(ContextRequest)
     @guarded
@@ -369,6 +388,10 @@ class Service(Reads):
 
 def _on_begin(call: SessionCall | TurnCall) -> OnBegin | None:
     return call.on_begin if call.on_event is None else Telling(call.on_event)
+
+
+def _size_of(blobs: Sequence[Blob]) -> int:
+    return sum(len(each.data) for each in blobs)
 
 
 async def _has_none(_sha256: str) -> Attachment | None:

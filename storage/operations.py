@@ -267,7 +267,7 @@ class Enqueued:
 
 @frozen
 class Enqueue(Operation[Enqueued]):
-    """Put an input into a session's inbox, once for each key.
+    """Put an input into a session's inbox with the bytes of its new files, once for each key.
 
     Fails with SessionNotFoundError, with CapacityExceededError if `limit` inputs wait, and with
     StoreError(cause="leased") if another process has the session, unless `anywhere` is true.
@@ -277,6 +277,7 @@ class Enqueue(Operation[Enqueued]):
     input: Input
     limit: int
     anywhere: bool = False
+    blobs: tuple[Blob, ...] = attrs.field(default=(), repr=False)
 
 
 @frozen

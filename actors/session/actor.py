@@ -51,7 +51,7 @@ from warren.inputs import Input
 from warren.log_context import LogContext, working_for
 from warren.mailbox import Mail, Mailbox, Message
 from warren.records import CompactionEntry, SessionRecord
-from warren.storage import Archive, Delete, InputOutcome, retired
+from warren.storage import Archive, Attach, Delete, InputOutcome, retired
 from warren.tracing import TraceContext, here
 from warren.values import define, value
 from warren.views import PendingApproval, SessionSummary, SessionView, summary_of, view_of
@@ -488,9 +488,12 @@ class SessionActor:
         except WarrenError as exc:
             exc.session_id = self.session_id
             if waiting is None:
-                self._perform(machine.step(Signal.NOT_BEGUN), ending=exc)
+                self._refuse_turn(exc)
             else:
                 self._send(partial(self._drop, exc))
+            return
+        if starter is not None and isinstance(message, StartTurn) and message.blobs:
+            self._send(partial(self._store_files, message, starter))
             return
         self._place, self._trace = begin(self.shared.tracer, message.caller, self.log)
         storage, log = self.shared.storage, self.log
@@ -507,6 +510,19 @@ class SessionActor:
         )
         machine.step(Signal.BEGUN)
         self.host.changed(self.session_id)
+
+    async def _store_files(self, message: StartTurn, starter: Mail[Any]) -> Result:
+        """Store the files of the admitted turn, which nothing speaks against but the store."""
+        try:
+            await self.shared.storage.write(Attach(self.session_id, message.blobs))
+        except WarrenError as exc:
+            return partial(self._refuse_turn, exc)
+        self._machine.starter = Mail(attrs.evolve(message, blobs=()), starter.reply)  # lets go of the bytes
+        return self._prepare
+
+    def _refuse_turn(self, error: WarrenError) -> None:
+        error.session_id = self.session_id
+        self._perform(self._machine.step(Signal.NOT_BEGUN), ending=error)
 
     def _end_trace(self, turn: Turn, terminal: Envelope | None) -> None:
         if self._trace is not None:

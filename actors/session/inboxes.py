@@ -30,6 +30,7 @@ from warren.actors.session.ending import result_of
 from warren.actors.session.mailboxes import Mailboxes
 from warren.actors.storage import Storage
 from warren.actors.tenancy import NOBODY, Accounts
+from warren.attachments import Blob
 from warren.errors import InvalidParamsError, LeasedError
 from warren.inputs import Input, Numbered
 from warren.storage import Enqueue, Enqueued
@@ -100,7 +101,12 @@ class Inboxes:
         return stored.fresh
 
     async def put_and_wait(
-        self, session_id: str, input_: Input, tools: Mapping[str, Tool], by: Accounts = NOBODY
+        self,
+        session_id: str,
+        input_: Input,
+        tools: Mapping[str, Tool],
+        by: Accounts = NOBODY,
+        blobs: tuple[Blob, ...] = (),
     ) -> TurnResult:
         """Put an input into a session's inbox, and return the result of the turn that takes it.
 
@@ -109,19 +115,22 @@ class Inboxes:
             input_: the input.
             tools: tools that the sender offers in that turn.
             by: the accounts of the sender.
+            blobs: the files of the input that are to be stored with it.
 
         Raises:
             LeasedError: if another process keeps the session.
             WarrenError: the error that the turn ended with, and the errors of `put`.
         """
         if not by:
-            return await self._put_and_wait(session_id, input_, tools)
+            return await self._put_and_wait(session_id, input_, tools, blobs)
         await self._limiter.look(by, FOR_TURN)
         with self._limiter.accepting(by, session_id):
-            return await self._put_and_wait(session_id, input_, tools)
+            return await self._put_and_wait(session_id, input_, tools, blobs)
 
-    async def _put_and_wait(self, session_id: str, input_: Input, tools: Mapping[str, Tool]) -> TurnResult:
-        stored = await self._store(session_id, input_, anywhere=False)
+    async def _put_and_wait(
+        self, session_id: str, input_: Input, tools: Mapping[str, Tool], blobs: tuple[Blob, ...]
+    ) -> TurnResult:
+        stored = await self._store(session_id, input_, blobs, anywhere=False)
         if stored.outcome:  # an empty outcome is of a turn that may still run: only its session can tell
             return result_of(stored.outcome, session_id)
         result = await self._tell(session_id, stored.numbered, waits=True, tools=tools)
@@ -133,10 +142,10 @@ class Inboxes:
         # No checkpoint between the commit and this message: `found` relies on it.
         return await self._mailboxes.mailbox(session_id).ask(Arrived(numbered, waits, tools))
 
-    async def _store(self, session_id: str, input_: Input, *, anywhere: bool) -> Enqueued:
+    async def _store(self, session_id: str, input_: Input, blobs: tuple[Blob, ...] = (), *, anywhere: bool) -> Enqueued:
         """Store an input. Ask another process for the session if it is there, unless the input may be `anywhere`."""
         self._mailboxes.check_open()
-        operation = Enqueue(session_id, input_, self._limit, anywhere)
+        operation = Enqueue(session_id, input_, self._limit, anywhere, blobs)
         find: Callable[[Store], Awaitable[Enqueued | None]] = partial(_enqueued, session_id, input_.input_id)
         self._entering.add(input_.input_id)
         try:

@@ -286,6 +286,8 @@ class EphemeralStore:
             return Enqueued(known.numbered, False, known.outcome)
         if len(inbox.waiting()) >= operation.limit:
             raise inbox_full(operation.session_id, operation.limit)
+        if operation.blobs:
+            self.attach(Attach(operation.session_id, operation.blobs))
         self._last_input += 1
         numbered = Numbered(self._last_input, operation.input)
         inbox.add(numbered)

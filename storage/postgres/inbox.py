@@ -7,7 +7,8 @@ from warren import codec
 from warren.creation import FIRST_PROMPT
 from warren.errors import StoreError
 from warren.inputs import Numbered
-from warren.storage.operations import MAX_OUTCOMES, EndInputs, Enqueue, Enqueued, InputOutcome
+from warren.storage.operations import MAX_OUTCOMES, Attach, EndInputs, Enqueue, Enqueued, InputOutcome
+from warren.storage.postgres.attachments import attach
 from warren.storage.postgres.driver import Connection, array, escaped
 from warren.storage.postgres.guard import Guarded
 from warren.storage.postgres.lease import Holder, rival_of
@@ -68,6 +69,8 @@ async def enqueue(operation: Enqueue, db: Connection, holder: Holder) -> Enqueue
     ((count,),) = await db.fetch(_COUNT, session)
     if count >= operation.limit:
         raise inbox_full(session_id, operation.limit)
+    if operation.blobs:
+        await attach(Attach(session_id, operation.blobs), db, holder)
     body = codec.encode(input_).decode()
     ((number,),) = await db.fetch(_ADD, session, escaped(input_.input_id), key, input_.starts, body)
     return Enqueued(Numbered(number, input_), elsewhere=elsewhere)

@@ -7,9 +7,10 @@ import apsw
 
 from warren import codec
 from warren.inputs import Numbered
-from warren.storage.operations import EndInputs, Enqueue, Enqueued
+from warren.storage.operations import Attach, EndInputs, Enqueue, Enqueued
 from warren.storage.refusals import inbox_full, leased, not_found, retired
 from warren.storage.rows import DELETED, OPEN, decoded, outcome_of
+from warren.storage.sqlite.attachments import attach
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.inbox import store_outcome
 from warren.storage.sqlite.lease import Holder
@@ -37,6 +38,8 @@ def enqueue(operation: Enqueue, db: apsw.Connection, holder: Holder) -> Enqueued
         return Enqueued(earlier, False, ended, elsewhere)
     if db.execute(_COUNT, (key,)).get >= operation.limit:
         raise inbox_full(session_id, operation.limit)
+    if operation.blobs:
+        attach(Attach(session_id, operation.blobs), db, holder)
     body = codec.encode(input_).decode()
     number = db.execute(_ADD, (key, input_.input_id, input_.key, input_.starts, body)).get
     return Enqueued(Numbered(number, input_), elsewhere=elsewhere)

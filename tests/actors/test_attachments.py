@@ -1,20 +1,35 @@
 """Files of prompts and of tools' results, from the call to the model and back."""
 
 from base64 import b64encode
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import apsw
 import attrs
 import pytest
+import trio
 
+from tests.support.asking import ask
+from tests.support.faulty_store import Faults
+from tests.support.models import GatedModel
 from tests.support.runtime import new_session, open_runtime, replay, transcript
 from warren import codec
 from warren.attachments import ANY_KIND, Attachment, File
+from warren.budget import Budget
 from warren.catalog import ModelEntry
 from warren.config import Config, Limits
-from warren.errors import InvalidParamsError
+from warren.errors import (
+    CapacityExceededError,
+    InvalidParamsError,
+    SessionBusyError,
+    SessionNotFoundError,
+    StoreError,
+)
 from warren.messages import AssistantMessage, TextBlock, ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest
+from warren.storage import Attach
+from warren.storage.sqlite.file import FILE_NAME
 from warren.tools import ToolOutput, tool
 from warren.usage import Usage
 
@@ -181,3 +196,55 @@ def test_what_the_catalog_says_of_kinds() -> None:
     assert ModelEntry().kinds == {"text"}
     assert ModelEntry(images=True, files=True, audio=True).kinds == ANY_KIND
     assert Attachment("text/x-python").kind == "text"
+
+
+def blobs_in(store: Path) -> int:
+    """Return how many files a store has."""
+    db = apsw.Connection(str(store / FILE_NAME))
+    try:
+        return int(db.execute("SELECT count(*) FROM blobs").get)
+    finally:
+        db.close()
+
+
+class Waiting(GatedModel):
+    """A gated model that takes images."""
+
+    kinds = frozenset({"image"})
+
+
+async def test_a_refused_prompt_leaves_no_file(tmp_path: Path) -> None:
+    """Whatever refuses it: the running turn, a full inbox, the budget, the store, or the end of the session."""
+    model, files, faults = Waiting(), [File(PNG)], Faults()
+    config = Config(limits=Limits(inbox=1))
+    async with (
+        open_runtime(model, store=tmp_path, config=config, faults=faults) as service,
+        trio.open_nursery() as tasks,
+    ):
+        session_id = await new_session(service)
+        start = partial(service.start_turn, session_id, "look", attachments=files)
+        running = ask(tasks, service.start_turn, session_id, "wait")
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(SessionBusyError):
+            await start()
+        later = ask(tasks, service.start_turn, session_id, "later", mode="queue")
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(CapacityExceededError, match="inputs wait"):
+            await start(mode="queue")
+        model.gate.set()
+        await running.value()
+        await later.value()
+        with pytest.raises(InvalidParamsError, match="prices"):
+            await start(budget=Budget(max_cost=1))
+        faults.refuse, faults.refuse_kinds = apsw.FullError("the disk is full"), (Attach,)
+        with pytest.raises(StoreError):
+            await start()
+        assert model.entered == 2
+        faults.refuse = None
+        await service.archive(session_id)
+        for mode in ("busy", "queue", "steer"):
+            with pytest.raises(SessionNotFoundError):
+                await start(mode=mode)
+        assert blobs_in(tmp_path) == 0
+        await service.create_session("look", attachments=files)
+        assert blobs_in(tmp_path) == 1

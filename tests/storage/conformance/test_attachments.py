@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
+import attrs
 import pytest
 
-from tests.storage.conformance.homes import Home, done
+from tests.storage.conformance.homes import Home, done, put
 from tests.storage.files import BYTES, blob
 from tests.storage.samples import NOW, turn
 from warren.attachments import Blob
-from warren.errors import SessionNotFoundError
+from warren.errors import CapacityExceededError, SessionNotFoundError
 from warren.requests import ForkRequest
 from warren.storage import Attach, Delete, Fork, Store
 
@@ -57,3 +58,17 @@ async def test_a_file_goes_with_the_last_session_that_has_it(home: Home, tmp_pat
         await done(store, Delete("f"))
         await done(store, turn("c"))
         assert await bytes_of(store, "c", blob()) is None
+
+
+async def test_an_input_brings_its_files_or_neither_is_stored(home: Home, tmp_path: Path) -> None:
+    """A full inbox takes no file, and neither does a key that was used before."""
+    async with home(tmp_path) as store:
+        await done(store, turn("a"))
+        first = put("1", key="k", limit=1)
+        await done(store, attrs.evolve(first, blobs=(blob(),)))
+        assert await bytes_of(store, "a", blob()) == BYTES
+        other = blob(b"\x00other")
+        with pytest.raises(CapacityExceededError):
+            await done(store, attrs.evolve(put("2", limit=1), blobs=(other,)))
+        assert not (await done(store, attrs.evolve(first, blobs=(other,)))).fresh
+        assert await bytes_of(store, "a", other) is None
