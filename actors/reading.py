@@ -32,11 +32,13 @@ from warren.keywords import keywords_of, made
 from warren.ledger import UsageReport, report_of
 from warren.memory import MemoryHit
 from warren.metrics import History, Metrics
+from warren.nodes import Node
 from warren.peers import PeerInfo
 from warren.principals import LOCAL, Principal, Scope
 from warren.records import SessionRecord, within
 from warren.requests import (
     AttachmentRequest,
+    DrainRequest,
     HistoryRequest,
     ListRequest,
     SearchRequest,
@@ -88,6 +90,7 @@ AUDITED: Final[Mapping[str, Action]] = {
     "delete": "delete",
     "interrupt": "interrupt",
     "audit": "read",
+    "drain_node": "drain",
 }
 """The actions of methods whose refusals are entries of the audit, besides `approve_tool`."""
 
@@ -361,6 +364,7 @@ class Reads:
 
     def note_denied(self, method: str, value: Any) -> None:
         """See Bound."""
+        self._supervisor.check_loop()
         action = action_of(value.decision) if method == "approve_tool" else AUDITED.get(method)
         if action is not None:
             session_id: str | None = getattr(value, "session_id", None)
@@ -373,6 +377,24 @@ class Reads:
     def _entry(self, action: Action, session_id: str | None = None, **details: str) -> AuditEntry:
         """Return the entry of an action of the caller, which is done now."""
         return self._supervisor.shared.auditor.entry(self.principal, action, session_id, **details)
+
+    # -- the nodes
+
+    async def nodes(self) -> tuple[Node, ...]:
+        """See SessionService."""
+        check_scope(self.principal, "nodes")
+        self._supervisor.check_open()
+        return tuple(await (await self._supervisor.shared.storage.reader()).nodes())
+
+    @keywords_of(DrainRequest)
+    @scoped
+    async def drain_node(self, wanted: DrainRequest) -> None:
+        """See SessionService."""
+        self._supervisor.check_open()
+        store = await self._supervisor.shared.storage.reader()
+        if not await store.ask_to_drain(wanted.name):
+            raise FieldValueError("name", f"no living node has the name {wanted.name!r}").refusal()
+        self._note("drain", node=wanted.name)
 
     def capabilities(self) -> Capabilities:
         """See SessionService."""
@@ -441,7 +463,9 @@ class Reads:
         return await self._supervisor.mailbox(session_id).ask(Loaded())
 
     def _summary(self, record: SessionRecord) -> SessionSummary:
-        actor = self._supervisor.find(record.session_id)
+        actor, node = self._supervisor.find(record.session_id), self._supervisor.shared.storage.node
+        name = None if node is None else node.name
         if actor is not None and actor.current:
-            return actor.summary()
-        return summary_of(record, live=self._supervisor.is_live(actor), active=actor is not None and actor.turn_runs)
+            return actor.summary(name)
+        active = actor is not None and actor.turn_runs
+        return summary_of(record, live=self._supervisor.is_live(actor), active=active, node=name)

@@ -180,10 +180,10 @@ class SessionActor:
         """Return the session as of its last finished turn, with the title of a first one. It has to be loaded."""
         return view_of(self._shown, live=True, active=self.turn_runs, pending=self.pending_approvals)
 
-    def summary(self) -> SessionSummary:
-        """Return the session's row in a list, as `view`. It has to be loaded."""
+    def summary(self, node: str | None) -> SessionSummary:
+        """Return the session's row in a list, as `view`. It has to be loaded. `node` is this process if it is one."""
         pending = len(self.pending_approvals)
-        return summary_of(self._shown, live=True, active=self.turn_runs, pending=pending)
+        return summary_of(self._shown, live=True, active=self.turn_runs, pending=pending, node=node)
 
     @property
     def _shown(self) -> SessionRecord:

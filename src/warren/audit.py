@@ -25,6 +25,7 @@ Action = Literal[
     "token_changed",
     "token_removed",
     "read",
+    "drain",
     "prune",
 ]
 """The action of an entry.
@@ -32,7 +33,7 @@ Action = Literal[
 `create`, `fork`, `archive` and `delete` change the sessions of the store: the entry is there if the change is.
 `interrupt`, `approve` and `deny` are about a running turn. `login` is a client that was not let in. The tokens are
 those of the gateway's file, or of the store's table. `read` is work of an operator in another tenant, or a read of all
-of them. `prune` removes old entries of the audit itself.
+of them. `drain` asks a node to end in order. `prune` removes old entries of the audit itself.
 """
 Outcome = Literal["done", "refused"]
 ACTIONS: Final[tuple[Action, ...]] = get_args(Action)

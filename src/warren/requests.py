@@ -226,6 +226,17 @@ class ApproveRequest(SessionRef):
 
 
 @frozen
+class DrainRequest:
+    """A node to drain.
+
+    Attributes:
+        name: its name, as `nodes/list` has it.
+    """
+
+    name: str = attrs.field(validator=[is_text, not_blank])
+
+
+@frozen
 class SearchRequest:
     """A search of the memory.
 

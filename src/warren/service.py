@@ -17,6 +17,7 @@ from warren.keywords import keywords_of
 from warren.ledger import UsageReport
 from warren.memory import MemoryHit
 from warren.metrics import History, Metrics
+from warren.nodes import Node
 from warren.options import SessionRequest, TurnRequest
 from warren.peers import PeerInfo, PeerMessage
 from warren.principals import Principal
@@ -26,6 +27,7 @@ from warren.requests import (
     AttachmentRequest,
     CompactRequest,
     ContextRequest,
+    DrainRequest,
     ForkRequest,
     HistoryRequest,
     LabelRequest,
@@ -541,6 +543,29 @@ class SessionService(Protocol):
 
         Raises:
             StoreError: if the store cannot be read.
+        """
+        ...
+
+    async def nodes(self) -> tuple[Node, ...]:
+        """Return the living processes that have the store open, this one among them.
+
+        Those with an address serve the sessions of all of them; without a shared store there is this process alone. The
+        work of each is as of its newest renewal, a few seconds ago at most.
+
+        Raises:
+            StoreError: if the store cannot be read.
+        """
+        ...
+
+    @keywords_of(DrainRequest)
+    async def drain_node(self, wanted: DrainRequest) -> None:
+        """Ask a node to end in order: it takes no new sessions, ends its turns, and releases its sessions.
+
+        The call does not wait for that: the node hears of it by its next renewal. It is an entry of the audit.
+
+        Raises:
+            InvalidParamsError: if no living node has the name.
+            StoreError: if the store cannot be written.
         """
         ...
 

@@ -122,6 +122,7 @@ class SessionSummary:
         tenant: the tenant that it belongs to.
         owner: the name of the principal that created it.
         pending_approvals: number of tool calls of the running turn that wait for approval.
+        node: the node that has it; None if none has it, or its process is no node.
     """
 
     session_id: str
@@ -137,6 +138,7 @@ class SessionSummary:
     tenant: str = attrs.field(default=DEFAULT_TENANT, metadata=LEFT_OUT)
     owner: str = attrs.field(default=LOCAL.name, metadata=LEFT_OUT)
     pending_approvals: int = attrs.field(default=0, metadata=LEFT_OUT)
+    node: str | None = attrs.field(default=None, metadata=LEFT_OUT)
 
 
 @frozen
@@ -335,8 +337,10 @@ def view_of(
     return SessionView(state, Billing(record.usage.total_tokens, record.usage))
 
 
-def summary_of(record: SessionRecord, *, live: bool, active: bool, pending: int = 0) -> SessionSummary:
-    """Return a session's row in `list`."""
+def summary_of(
+    record: SessionRecord, *, live: bool, active: bool, pending: int = 0, node: str | None = None
+) -> SessionSummary:
+    """Return a session's row in `list`. `node` is this process, if it is one: the row of a live session names it."""
     return SessionSummary(
         session_id=record.session_id,
         created_at=record.created_at,
@@ -351,4 +355,5 @@ def summary_of(record: SessionRecord, *, live: bool, active: bool, pending: int 
         tenant=record.tenant,
         owner=record.owner,
         pending_approvals=pending,
+        node=node if live and not record.archived else None,
     )

@@ -16,6 +16,7 @@ GOOD: Final[Mapping[str, object]] = {
     "call_id": "call-1",
     "decision": "allow",
     "sha256": "0" * 64,
+    "name": "somewhere",
     "labels": {"team": "red"},
 }
 METHODS: Final = [

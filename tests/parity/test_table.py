@@ -62,6 +62,8 @@ def test_every_operation_is_used() -> None:
         "health",
         "metrics/get",
         "metrics/history",
+        "nodes/list",
+        "nodes/drain",
     }
 
 

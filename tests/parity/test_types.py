@@ -60,6 +60,7 @@ FITS: Final[Mapping[str, frozenset[str]]] = {
         "extra_tools": "",
         "attachments": "",
         "sha256": "text",
+        "name": "text",
         "on_event": "callable/none",
         "on_begin": "callable/none",
         "offset": "number",

@@ -50,8 +50,10 @@ NAMES: Final = {
     "memory/search": "search_memory",
     "audit/list": "audit",
     "usage/get": "usage",
+    "nodes/drain": "drain_node",
 }
 GOOD: Final[Mapping[str, Any]] = {
+    "name": "n",
     "prompt": "hi",
     "labels": {"team": "red"},
     "text": "hi",

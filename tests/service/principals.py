@@ -12,7 +12,9 @@ from warren.service import RuntimeService, SessionService
 
 METHODS: Final = sorted(name for name in vars(SessionService) if not name.startswith("_"))
 OF_RUNTIMES: Final = sorted(name for name in vars(RuntimeService) if not name.startswith("_"))
-NO_SESSION: Final = ("audit", "capabilities", "create_session", "list", "search_memory", "usage", "watch")
+NO_SESSION: Final = (
+    *("audit", "capabilities", "create_session", "drain_node", "list", "nodes", "search_memory", "usage", "watch"),
+)
 """Methods that name no session that has to be there."""
 OF_SESSIONS: Final = [name for name in METHODS if name not in NO_SESSION]
 SCOPED: Final = [name for name in METHODS if SCOPE_OF.get(name) is not None]

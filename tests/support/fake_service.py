@@ -33,10 +33,11 @@ from warren.keywords import made
 from warren.ledger import UsageReport, report_of
 from warren.memory import MemoryHit
 from warren.metrics import History, Metric, Metrics, Series
+from warren.nodes import Node, NodeLoad
 from warren.peers import PeerInfo
 from warren.principals import LOCAL, Principal
 from warren.records import CompactionEntry, Lifecycle, SessionRecord
-from warren.requests import WatchRequest
+from warren.requests import DrainRequest, WatchRequest
 from warren.service import Capabilities, EventReader, Health, OnBegin, OnEvent, RuntimeService
 from warren.statistics import RuntimeStatistics
 from warren.usage import Usage
@@ -496,6 +497,15 @@ class FakeService(RuntimeService):
 
     def note(self, entry: AuditEntry) -> None:
         self.entries.append(entry)
+
+    async def nodes(self) -> tuple[Node, ...]:
+        self._check_running()
+        return (Node(1, "fake", None, "", NOW, load=NodeLoad(len(self.sessions))),)
+
+    async def drain_node(self, name: str) -> None:
+        made(DrainRequest, name)
+        self.calls.append(("drain_node", {"name": name}))
+        self._check_running()
 
     def capabilities(self) -> Capabilities:
         return self.can

@@ -19,6 +19,7 @@ PARAMS: Final[Mapping[str, Mapping[str, Any]]] = {
     "turn/start": {**ONE, "prompt": "and again", "max_tokens": 100},
     "usage/get": {"by": "model", "since": "2026-01-01T00:00:00Z", "limit": 3},
     "memory/search": {"query": "oats", "scope": "project", "limit": 3},
+    "nodes/drain": {"name": "somewhere"},
     "tools/register": {"tools": [{"name": "look", "description": "", "input_schema": {"type": "object"}}]},
 }
 """The parameters of methods; those that are not here name a session at most."""
@@ -30,6 +31,7 @@ BARE: Final = (
     "health",
     "metrics/get",
     "metrics/history",
+    "nodes/list",
 )
 MORE: Final[Mapping[str, Mapping[str, Any]]] = {
     "session/inject_context": {"text": "t"},

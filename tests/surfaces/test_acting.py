@@ -45,6 +45,10 @@ async def test_an_operator_works_in_a_tenant_that_it_names(tmp_path: Path, monke
         await open_mcp(http)
         read = await over_mcp(http, "warren_read", {"session_id": made})
         assert read["result"]["structuredContent"]["state"]["owner"] == "ann"
+        offered = ["warren", f"bearer.{token}", "tenant.acme"]
+        async with connect(port, subprotocols=offered) as page:  # a browser cannot set a header
+            assert (await page.call("session/read", session_id=made))["state"]["owner"] == "ann"
+            assert (await page.call("initialize"))["caller"]["tenant"] == "acme"
         own = (await program.call("session/create", prompt=None))["session_id"]
         state = (await ann.get(f"/sessions/{own}")).json()["state"]
         assert (state["tenant"], state["owner"]) == ("acme", "default/ci")
@@ -88,6 +92,10 @@ async def test_the_tenants_of_others_need_the_right_to_them(tmp_path: Path) -> N
         assert await asked("acme") == await asked("nobody") == [(403, expected)] * 5
         assert await knock(port, Authorization=f"Bearer {token}", **{TENANT: "acme"}) == 403
         assert await knock(port, Authorization=f"Bearer {token}", **{TENANT: "default"}) == 101
+        for tenant, status in (("acme", 403), ("default", 101), ("-", 403)):
+            assert await knock(port, "warren", f"bearer.{token}", f"tenant.{tenant}") == status
+        assert await knock(port, "warren", f"bearer.{operator}", "tenant.-") == 400
+        assert await knock(port, f"bearer.{operator}", "tenant.acme", **{TENANT: "acme"}) == 400
         right = [("Authorization", f"Bearer {operator}")]
         for named in ([(TENANT, "a b")], [(TENANT, "acme"), (TENANT, "default")]):
             bad = await nobody.get("/sessions", headers=[*right, *named])

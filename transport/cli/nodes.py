@@ -2,15 +2,18 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from warren import codec
+from warren.audit import AuditEntry
 from warren.nodes import Node
+from warren.storage import Audit
 from warren.transport.cli.chosen_store import existing_store_of
 from warren.transport.cli.options import Options
-from warren.transport.cli.runtime import execute
+from warren.transport.cli.runtime import execute, open_service
 from warren.transport.cli.streams import Streams
 from warren.transport.cli.tables import moment, show_table
 from warren.transport.stores import store_opener
@@ -22,9 +25,12 @@ COLUMNS: Final = ("node", "state", "turns", "live", "since", "release", "address
 
 
 def list_nodes(options: Options) -> None:
-    """Run `warren nodes list`. Raises SessionNotFoundError without a store, StoreError."""
+    """Run `warren nodes list`. Raises SessionNotFoundError without a store, StoreError, and as the server."""
 
     async def work() -> Sequence[Node]:
+        if options.server is not None:
+            async with open_service(options) as service:
+                return await service.nodes()
         async with _opened(options) as store:
             return await store.nodes()
 
@@ -49,8 +55,15 @@ def drain_node(options: Options, name: str) -> None:
     """Run `warren nodes drain`. Raises click.ClickException if no living node has that name, and as `list_nodes`."""
 
     async def work() -> bool:
+        if options.server is not None:
+            async with open_service(options) as service:
+                await service.drain_node(name)
+            return True
         async with _opened(options) as store:
-            return await store.ask_to_drain(name)
+            asked = await store.ask_to_drain(name)
+            if asked:
+                await store.write([Audit((_entry(options, name),))])
+            return asked
 
     if not execute(work, options):
         raise click.ClickException(f"no living node has the name {name!r}: `warren nodes list` has the names")
@@ -58,6 +71,12 @@ def drain_node(options: Options, name: str) -> None:
         Streams().write(codec.encode({"asked": name}).decode() + "\n")
     else:
         Streams().write(f"{name} is asked to drain: it ends when its turns have ended\n")
+
+
+def _entry(options: Options, name: str) -> AuditEntry:
+    """Return the entry of the audit about a drain that somebody with the store itself has asked for."""
+    who, tenant = options.user.name, options.user.tenant
+    return AuditEntry(at=datetime.now(UTC), action="drain", who=who, tenant=tenant, details={"node": name})
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from warren.transport.cli.help import examples
-from warren.transport.cli.options import gather, stored_options
+from warren.transport.cli.options import gather, shared_options
 
 
 @click.group()
@@ -15,9 +15,12 @@ def nodes() -> None:
 
 @nodes.command(
     "list",
-    epilog=examples("warren nodes list --store postgresql://db.example.com/app", "warren nodes list --output json"),
+    epilog=examples(
+        "warren nodes list --store postgresql://db.example.com/app",
+        "warren nodes list --server ws://127.0.0.1:8420 --output json",
+    ),
 )
-@stored_options
+@shared_options
 def list_nodes(**given: Any) -> None:
     """List the living processes that have the store open.
 
@@ -29,14 +32,20 @@ def list_nodes(**given: Any) -> None:
     work.list_nodes(gather(given))
 
 
-@nodes.command("drain", epilog=examples("warren nodes drain web-1 --store postgresql://db.example.com/app"))
+@nodes.command(
+    "drain",
+    epilog=examples(
+        "warren nodes drain web-1 --store postgresql://db.example.com/app",
+        "warren nodes drain web-1 --server wss://warren.example.com",
+    ),
+)
 @click.argument("name")
-@stored_options
+@shared_options
 def drain(name: str, **given: Any) -> None:
     """Ask a node to end in order.
 
     It takes no new sessions, ends its turns within its --drain, and releases its sessions to the other nodes; then
-    the process ends, as after SIGTERM. The command does not wait for that.
+    the process ends, as after SIGTERM. The command does not wait for that. At a server it needs the scope tenant:admin.
     """
     from warren.transport.cli import nodes as work  # noqa: PLC0415 - help does without it
 

@@ -521,6 +521,8 @@ server_options: Final = group(
         help="Has the token for --server; without it WARREN_TOKEN may be the token.",
     ),
 )
+shared_options: Final = group(server_options, stored_options)
+"""The options of a command about a store as a whole, at a server or by itself."""
 tenant_option: Final = option(
     "--tenant",
     type=tenant_of,

@@ -23,6 +23,7 @@ from warren.keywords import keywords_of, made
 from warren.ledger import UsageReport
 from warren.memory import MemoryHit
 from warren.metrics import History, Metrics
+from warren.nodes import Node
 from warren.options import SessionRequest, TurnRequest, given
 from warren.peers import PeerInfo, PeerMessage
 from warren.principals import LOCAL, Principal
@@ -32,6 +33,7 @@ from warren.requests import (
     AttachmentRequest,
     CompactRequest,
     ContextRequest,
+    DrainRequest,
     ForkRequest,
     HistoryRequest,
     LabelRequest,
@@ -52,7 +54,7 @@ from warren.transport.client.tools import runner_of
 from warren.transport.client.watching import RemoteWatch
 from warren.transport.rpc.behalf import TENANT_HEADER, carrying
 from warren.transport.rpc.params import RegisterTools
-from warren.transport.rpc.results import Greeting, Injected, Inputs, MemoryHits, PeerMessageSent, Peers
+from warren.transport.rpc.results import Greeting, Injected, Inputs, MemoryHits, Nodes, PeerMessageSent, Peers
 from warren.values import define, frozen
 from warren.views import ContextView, HistoryPage, SessionPage, SessionView, TurnResult
 
@@ -409,6 +411,15 @@ class RemoteService(SessionService):
     async def audit(self, wanted: AuditRequest) -> AuditPage:
         """See SessionService."""
         return await self._ask(AuditPage, "audit/list", wanted, repeatable=True)
+
+    async def nodes(self) -> tuple[Node, ...]:
+        """See SessionService."""
+        return (await self._ask(Nodes, "nodes/list", {}, repeatable=True)).nodes
+
+    @keywords_of(DrainRequest)
+    async def drain_node(self, wanted: DrainRequest) -> None:
+        """See SessionService."""
+        await self._sent("nodes/drain", wanted, repeatable=True)
 
     def capabilities(self) -> Capabilities:
         """Return the optional capabilities that were on when the client connected."""

@@ -38,6 +38,7 @@ from warren.requests import (
     AttachmentRequest,
     CompactRequest,
     ContextRequest,
+    DrainRequest,
     ForkRequest,
     HistoryRequest,
     LabelRequest,
@@ -294,6 +295,15 @@ class _Sessions(RuntimeService):
     async def audit(self, wanted: AuditRequest) -> AuditPage:
         """See SessionService."""
         return await of_value(self._local.audit)(wanted)
+
+    async def nodes(self) -> tuple[Node, ...]:
+        """See SessionService."""
+        return await self._local.nodes()
+
+    @keywords_of(DrainRequest)
+    async def drain_node(self, wanted: DrainRequest) -> None:
+        """See SessionService."""
+        await of_value(self._local.drain_node)(wanted)
 
     # -- the runtime of this process
 
@@ -582,6 +592,18 @@ class ClusterService(_Sessions, NodeService):
         ]
         two = random.sample(others, min(2, len(others)))
         return min(two, key=lambda node: node.load.running_turns, default=None)
+
+    @keywords_of(ListRequest)
+    async def list(self, wanted: ListRequest) -> SessionPage:
+        """See SessionService. The rows of sessions at other nodes name these."""
+        page = await of_value(self._local.list)(wanted)
+        elsewhere = {row.session_id for row in page.sessions if row.lifecycle == "stored"}
+        store = await self.store()
+        nodes = {node.key: node.name for node in await store.nodes() if _is_other(node, store)} if elsewhere else {}
+        held = await store.held(elsewhere) if nodes else {}
+        at = {session_id: nodes.get(found.holder) for session_id, found in held.items() if found.holder is not None}
+        rows = (attrs.evolve(row, node=at.get(row.session_id, row.node)) for row in page.sessions)
+        return attrs.evolve(page, sessions=tuple(rows)) if at else page
 
     async def _follow_at(self, place: Place, session_id: str, after_seq: int | None) -> EventReader:
         if isinstance(place, RemoteService):

@@ -12,7 +12,7 @@ from warren.fields import FieldValueError
 from warren.principals import Principal
 from warren.transport.http.logins import HEADER, REALM, Authenticator, Login, unauthorized
 from warren.transport.http.refusals import RefusedError
-from warren.transport.rpc.behalf import TENANT_HEADER
+from warren.transport.rpc.behalf import TENANT_HEADER, TENANT_PREFIX
 from warren.values import frozen
 
 OWN_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
@@ -46,11 +46,12 @@ def origin_allowed(origin: str, patterns: Iterable[str]) -> bool:
 def subprotocol_of(offered: Sequence[str]) -> str | None:
     """Return the subprotocol to answer with, None for none.
 
-    It is ours, or else the one that carries the token: a browser that has offered any fails unless one is answered.
+    It is ours, or else one that carries the token or the tenant: a browser that has offered any fails unless one is
+    answered.
     """
     if SUBPROTOCOL in offered:
         return SUBPROTOCOL
-    return next((value for value in offered if value.startswith(TOKEN_PREFIX)), None)
+    return next((value for value in offered if value.startswith((TOKEN_PREFIX, TENANT_PREFIX))), None)
 
 
 def host_of(header: str) -> str:
@@ -124,7 +125,7 @@ class AccessPolicy:
             raise RefusedError(403, problem, field="$.headers.host")
 
     async def login(
-        self, authorization: Iterable[str], subprotocols: Iterable[str] = (), tenants: Sequence[str] = ()
+        self, authorization: Iterable[str], subprotocols: Sequence[str] = (), tenants: Sequence[str] = ()
     ) -> Login:
         """Return the login of a client, from its `Authorization` and its `Sec-WebSocket-Protocol` values.
 
@@ -132,15 +133,17 @@ class AccessPolicy:
 
         Args:
             authorization: the values of that header.
-            subprotocols: the offered subprotocols.
-            tenants: the values of `Warren-Tenant`: the tenant that the client wants to work in.
+            subprotocols: the offered subprotocols; one of them may be the tenant that the client wants to work in.
+            tenants: the values of `Warren-Tenant`, which name that tenant too.
 
         Raises RefusedError: 401, or 403 for the tenant of others without the right to it.
         """
         login = await self._login(authorization, subprotocols)
+        offered = [value.removeprefix(TENANT_PREFIX) for value in subprotocols if value.startswith(TENANT_PREFIX)]
+        path = f"$.headers.{TENANT_HEADER if tenants else 'sec-websocket-protocol'}"
+        tenants = [*tenants, *offered]
         if not tenants:
             return login
-        path = f"$.headers.{TENANT_HEADER}"
         if len(tenants) > 1:
             raise RefusedError(400, f"{path}: must be there once", field=path)
         try:

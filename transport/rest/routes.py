@@ -61,6 +61,8 @@ ROUTES: Final = (
     RestRoute("POST", "/memory/search", METHODS["memory/search"]),
     RestRoute("GET", "/audit", METHODS["audit/list"]),
     RestRoute("GET", "/usage", METHODS["usage/get"]),
+    RestRoute("GET", "/nodes", METHODS["nodes/list"]),
+    RestRoute("POST", "/nodes/{name}/drain", METHODS["nodes/drain"]),
     RestRoute("GET", "/capabilities", METHODS["capabilities/get"]),
     RestRoute("GET", "/config", METHODS["config/get"]),
     RestRoute("GET", "/health", METHODS["health"], failed=503),

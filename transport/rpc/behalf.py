@@ -16,6 +16,8 @@ from warren.tenant_limits import NO_LIMITS, TokenLimits
 
 TENANT_HEADER: Final = "warren-tenant"
 """The header by which a client names a tenant to work in."""
+TENANT_PREFIX: Final = "tenant."
+"""The beginning of the subprotocol by which a WebSocket does: a browser's page cannot set a header."""
 MEMBER: Final = "on_behalf_of"
 
 

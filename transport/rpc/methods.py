@@ -20,6 +20,7 @@ from warren.requests import (
     AttachmentRequest,
     CompactRequest,
     ContextRequest,
+    DrainRequest,
     ForkRequest,
     HistoryRequest,
     LabelRequest,
@@ -36,6 +37,7 @@ from warren.tools import Tool, ToolSpec
 from warren.transport.rpc.params import Initialize, NoParams, RegisterTools
 from warren.transport.rpc.results import (
     Archived,
+    Asked,
     CallerInfo,
     Decided,
     Deleted,
@@ -44,6 +46,7 @@ from warren.transport.rpc.results import (
     Inputs,
     Interrupted,
     MemoryHits,
+    Nodes,
     Nothing,
     PeerMessageSent,
     Peers,
@@ -251,6 +254,15 @@ async def _metrics(host: Host, _caller: Caller, _params: NoParams) -> Metrics:
 
 async def _history(host: Host, _caller: Caller, _params: NoParams) -> History:
     return host.service.load()
+
+
+async def _nodes(host: Host, _caller: Caller, _params: NoParams) -> Nodes:
+    return Nodes(await host.service.nodes())
+
+
+async def _drain(host: Host, _caller: Caller, params: DrainRequest) -> Asked:
+    await host.service.drain_node(params.name)
+    return Asked(params.name)
 
 
 async def _register(_host: Host, caller: Caller, params: RegisterTools) -> Registered:
@@ -496,6 +508,14 @@ _TABLE: Final[tuple[Method[Any, Any], ...]] = (
         lambda service: service.usage,
         "Show the tokens and the cost of models, summed by hour, day, model, tenant, session or label.",
         bulky=True,
+    ),
+    Method("nodes/list", NoParams, Nodes, _nodes, "Show the living processes that have the store open."),
+    Method(
+        "nodes/drain",
+        DrainRequest,
+        Asked,
+        _drain,
+        "Ask a node to end in order: its sessions go on at the others. The answer does not wait for that.",
     ),
     Method(
         "capabilities/get",

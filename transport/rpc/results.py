@@ -2,6 +2,7 @@
 
 from warren.inputs import Input
 from warren.memory import MemoryHit
+from warren.nodes import Node
 from warren.peers import PeerInfo
 from warren.service import Capabilities
 from warren.values import frozen
@@ -169,3 +170,25 @@ class Registered:
     """The number of tools that the call has registered."""
 
     registered: int
+
+
+@frozen
+class Nodes:
+    """The answer to `nodes/list`.
+
+    Attributes:
+        nodes: the living processes that have the store open, by their numbers.
+    """
+
+    nodes: tuple[Node, ...]
+
+
+@frozen
+class Asked:
+    """The answer to `nodes/drain`.
+
+    Attributes:
+        asked: the name of the node.
+    """
+
+    asked: str

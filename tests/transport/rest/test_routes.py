@@ -196,7 +196,7 @@ async def test_each_route_calls_the_method_it_names() -> None:
         for row in ROUTES:
             if row.streams:
                 continue
-            path = row.path.format(session_id="s1", input_id="i1", call_id="c1", to="bob", sha256="0")
+            path = row.path.format(session_id="s1", input_id="i1", call_id="c1", to="bob", sha256="0", name="n")
             response = await http.request(row.verb, path)
             if response.status_code == 422:
                 assert response.json()["message"].endswith("is required"), row
@@ -204,7 +204,7 @@ async def test_each_route_calls_the_method_it_names() -> None:
                 assert problem(response)[1] == "SESSION_NOT_FOUND" if response.is_error else response.json(), row
         called = {name for name, _ in service.calls}
         needing_nothing = {"fork", "label", "inputs", "withdraw", "peers", "context", "audit", "usage", "attachment"}
-        reached = {"list", "read", "delete", "interrupt", "archive", "compact", "resume", "history"}
+        reached = {"list", "read", "delete", "interrupt", "archive", "compact", "resume", "history", "drain_node"}
         assert called == reached | needing_nothing
 
 

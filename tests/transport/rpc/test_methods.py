@@ -101,6 +101,8 @@ def test_the_table_has_the_contracts_methods() -> None:
         "memory/search",
         "audit/list",
         "usage/get",
+        "nodes/list",
+        "nodes/drain",
         "capabilities/get",
         "config/get",
         "health",
@@ -285,6 +287,7 @@ async def test_a_result_is_of_the_class_that_the_table_names(name: str) -> None:
         "peer/send": {"session_id": "s1", "to": "b", "body": "x"},
         "tools/register": {"tools": []},
         "memory/search": {"query": "x", "scope": "project"},
+        "nodes/drain": {"name": "x"},
     }
     method = METHODS[name]
     takes = {field.name for field in attrs.fields(method.params)}

@@ -1,0 +1,77 @@
+"""The nodes as their clients see them: the list, whose session is where, and a drain that is asked for."""
+
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+
+from tests.support.models import Puppet
+from tests.support.runtime import open_runtime
+from tests.transport.cluster.nodes import Home, node, shared_store
+from tests.transport.http.tokens import SCOPES, listed
+from warren.client import connect
+from warren.errors import InvalidParamsError, PermissionDeniedError
+from warren.principals import LOCAL
+
+pytestmark = pytest.mark.time_limit(60)
+
+
+@pytest.mark.parametrize("home", ["files", "database"])
+async def test_a_node_that_is_drained_through_another_loses_nothing(home: Home, tmp_path: Path) -> None:
+    """A client of one node lists both and drains the other: its turn ends, its sessions go on, the audit knows who."""
+    tokens, puppet = tmp_path / "tokens.toml", Puppet()
+    operator, plain = listed(tokens, scopes=(*SCOPES, "tenant:admin")), listed(tokens, name="plain")
+    settings = {"token_file": tokens}
+    with shared_store(home, tmp_path) as place:
+        store = attrs.evolve(place, lease=1.5)  # a node hears of the wish when it renews its leases
+        async with (
+            node(store, "berta", settings=settings, puppet=puppet) as berta,
+            connect(berta.url, token=operator) as client,
+        ):
+            async with (
+                node(store, "anna", settings=settings, puppet=puppet) as anna,
+                connect(anna.url, token=operator) as at_anna,
+                connect(berta.url, token=plain) as other,
+            ):
+                idle = (await at_anna.create_session("one")).session_id
+                busy = (await at_anna.create_session(None, model="puppet")).session_id
+                own = (await client.create_session("here")).session_id
+                assert {each.name: each.address for each in await other.nodes()} == {
+                    "anna": anna.url,
+                    "berta": berta.url,
+                }
+                for each in (client, at_anna):
+                    rows = {row.session_id: row.node for row in (await each.list()).sessions}
+                    assert rows == {idle: "anna", busy: "anna", own: "berta"}
+                with pytest.raises(PermissionDeniedError, match="tenant:admin"):
+                    await other.drain_node("anna")
+                with pytest.raises(InvalidParamsError, match=r"\$\.name: no living node has the name 'clara'"):
+                    await client.drain_node("clara")
+                async with trio.open_nursery() as turns:
+                    turns.start_soon(at_anna.start_turn, busy, "two")
+                    await puppet.reached(1)
+                    await client.drain_node("anna")
+                    await anna.service.asked_to_drain()
+                    puppet.say("an answer", None)
+                    await anna.service.drain()  # as `warren serve` does when it is asked
+            assert [each.name for each in await client.nodes()] == ["berta"]
+            for session_id in (idle, busy):
+                assert (await client.start_turn(session_id, "go on", model="echo")).text == "go on"
+            assert (await client.history(busy)).messages[1].message.text == "an answer"  # type: ignore[union-attr] # it is the model's
+            assert {row.node for row in (await client.list()).sessions} == {"berta"}
+            noted = [(each.who, each.outcome, each.details) for each in (await client.audit(action="drain")).entries]
+            assert noted == [("plain", "refused", {}), ("ci", "done", {"node": "anna"})]
+
+
+async def test_a_process_alone_lists_itself(tmp_path: Path) -> None:
+    """It is no node, so no row names one, and nobody can drain it by a name."""
+    for store in (None, tmp_path):
+        async with open_runtime(store=store) as service:
+            operator = service.as_(attrs.evolve(LOCAL, scopes=LOCAL.scopes | {"tenant:admin"}))
+            await service.create_session("hello")
+            (alone,) = await operator.nodes()
+            assert alone.address is None
+            assert [row.node for row in (await operator.list()).sessions] == [None]
+            with pytest.raises(InvalidParamsError, match="no living node"):
+                await operator.drain_node(alone.name)
