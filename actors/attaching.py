@@ -1,5 +1,6 @@
 """The files of prompts and of results of tools: checked, stored beside the session, and read for its model."""
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
@@ -12,10 +13,11 @@ from warren.actors.turn.route import Candidate
 from warren.attachments import Attachment, Blob, File, reference_of
 from warren.errors import StoreError, WarrenError
 from warren.fields import FieldValueError
-from warren.storage import Attach
+from warren.storage import Attach, Sweep
 
 FIELD: Final = "attachments"
 _OF_RESULT: Final = "file"
+logger: Final = logging.getLogger("warren.attaching")
 OFF_THE_LOOP: Final = 256 * 1024
 """Bytes from which on a thread finds the type and the hash of a file."""
 Find = Callable[[str], Awaitable[Attachment | None]]
@@ -75,6 +77,15 @@ async def read(  # noqa: PLR0917 - the place and the part
     if data is None:
         raise StoreError(f"the bytes of {file.label} are not in the store", session_id=session_id, cause="missing")
     return data
+
+
+async def sweep(storage: Storage) -> None:
+    """Remove the files of messages that were never stored, as their processes died between the one and the other."""
+    try:
+        if await (await storage.reader()).unsure_files():
+            await storage.write(Sweep())
+    except WarrenError as exc:
+        logger.warning("files that no message names are still in the store: %s", exc)
 
 
 async def find_in(storage: Storage, tenant: str, session_id: str, sha256: str) -> Attachment | None:

@@ -7,6 +7,7 @@ from typing import Final
 
 import trio
 
+from warren.actors import attaching
 from warren.actors.audit import auditing
 from warren.actors.erasing import finish_erasing
 from warren.actors.history import LoadHistory
@@ -90,6 +91,7 @@ async def open_runtime(
         if open_store is not None:
             stored = await stack.enter_async_context(storing(open_store, Restarts(config.intensity), config.node))
         storage: Storage = stored or _in_memory(config)
+        await attaching.sweep(storage)
         auditor = await stack.enter_async_context(auditing(storage))
         if open_memory is not None:
             try:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         Operation,
         Release,
         RequestHandover,
+        Sweep,
     )
     from warren.storage.refusals import key_used, leased, name_taken, not_found, retired
     from warren.storage.results import StoredSession
@@ -66,6 +67,7 @@ __all__ = [
     "Runner",
     "Store",
     "StoredSession",
+    "Sweep",
     "inline_runner",
     "key_used",
     "leased",

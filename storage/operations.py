@@ -183,6 +183,19 @@ class Attach(Operation[None]):
 
 
 @frozen
+class Sweep(Operation[None]):
+    """Remove the files that dead processes have attached for messages that were never stored.
+
+    A file stays if a message, an event or an input of its session names it, and if a living process has the session.
+    """
+
+    @property
+    def session_id(self) -> str:
+        """No session: it may be several."""
+        return ""
+
+
+@frozen
 class Labelled:
     """A session with its new labels and title, and the number of the change, by which newer ones are known."""
 

@@ -173,6 +173,10 @@ class Store(Protocol):
         """Return the deleted sessions of which something may be left elsewhere."""
         ...
 
+    async def unsure_files(self) -> bool:
+        """Return whether there are files that the operation `Sweep` has to look at."""
+        ...
+
     async def version_of_others(self) -> int:
         """Return a number that changes with every commit of another process, and with no commit of this one.
 

@@ -56,7 +56,7 @@ _BINARY: Final[Mapping[str, Kind]] = {
     "audio/mpeg": "audio",
 }
 _TEXTUAL: Final = re.compile(r"text/[a-z0-9.+-]+|application/([a-z0-9.+-]+\+)?(json|xml|yaml|toml|javascript|sql|x-sh)")
-_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _ADDRESS: Final = re.compile(r"https://[^\s\"\\]+")
 _UNTYPED: Final = "application/octet-stream"
 
@@ -116,7 +116,7 @@ class File:
             raise FieldValueError(ways[1] if ways else "data", "has to be given alone: one of data, url and sha256")
         if self.data is not None and not isinstance(self.data, bytes):
             raise FieldValueError("data", "must be bytes")
-        if self.sha256 is not None and not _SHA256.fullmatch(self.sha256):
+        if self.sha256 is not None and not SHA256.fullmatch(self.sha256):
             raise FieldValueError("sha256", "must be 64 hexadecimal digits in lower case")
         if self.url is not None:
             if not _ADDRESS.fullmatch(self.url):

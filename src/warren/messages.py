@@ -145,4 +145,13 @@ class ToolResultsMessage:
     results: tuple[ToolResult, ...]
 
 
+def files_of(message: "Message") -> tuple[Attachment, ...]:
+    """Return the files of a message."""
+    if isinstance(message, UserMessage):
+        return message.attachments
+    if isinstance(message, ToolResultsMessage):
+        return tuple(file for result in message.results for file in result.attachments)
+    return ()
+
+
 Message = SystemMessage | UserMessage | ContextMessage | AssistantMessage | ToolResultsMessage

@@ -46,6 +46,7 @@ from warren.storage.operations import (
     Operation,
     Release,
     RequestHandover,
+    Sweep,
 )
 from warren.storage.refusals import inbox_full, key_used, name_taken, not_found, taken_over
 from warren.storage.results import Context, Held, News, Replay, Rows, StoredSession
@@ -416,6 +417,11 @@ class EphemeralStore:
         await self._checkpoint()
         return rows_of(())
 
+    async def unsure_files(self) -> bool:
+        """See Store."""
+        await self._checkpoint()
+        return False
+
     async def version_of_others(self) -> int:
         """See Store."""
         await self._checkpoint()
@@ -455,6 +461,7 @@ _APPLIERS: Final[Mapping[type[Operation[Any]], Any]] = {
     Release: EphemeralStore.release,
     Archive: EphemeralStore.end,
     Attach: EphemeralStore.attach,
+    Sweep: EphemeralStore.nothing,
     Label: EphemeralStore.label,
     Delete: EphemeralStore.end,
     Erased: EphemeralStore.nothing,

@@ -8,6 +8,7 @@ import apsw
 
 from warren import codec
 from warren.principals import TENANT
+from warren.storage.maintenance.attached import EMPTY, examine_files
 from warren.storage.maintenance.damage import BadRow, scan
 from warren.storage.maintenance.report import Finding
 from warren.storage.rows import DELETED, MAX_NUMBER, OPEN, shown, text_in
@@ -15,7 +16,7 @@ from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.inbox import damaged
 from warren.values import frozen
 
-TABLES: Final = ("messages", "events", "compactions", "labels", "inbox")
+TABLES: Final = ("messages", "events", "compactions", "labels", "inbox", "attachments")
 """Tables with rows that belong to sessions."""
 # By its type: SQLite takes for granted that a column that must not be NULL never is.
 ORPHANED: Final = f"""
@@ -136,6 +137,7 @@ def examine_rows(db: apsw.Connection, *, full: bool) -> Iterator[Finding]:
         if orphans:
             yield Finding("orphans", f"{orphans} rows of {table} belong to no session", fixable=True)
     yield from unreadable(db)
+    yield from examine_files(db, full=full)
     for check in (*CHECKS, *(THOROUGH if full else ())):
         yield from check.findings(db)
 
@@ -174,6 +176,14 @@ def unreadable_keys(db: apsw.Connection) -> list[tuple[str, str]]:
         sound = is_tenant(tenant) and _is_text(key) and type(session) is int and _is_text(params)
         if not (sound and _is_text_by_text(params)):
             found.append(("creations", _at(tenant=tenant, key=key)))
+    values = raw("media_type, name, holder")
+    # Rows without a session or without bytes are orphans.
+    for session, blob, media_type, name, holder in db.execute(
+        f"SELECT session, blob, {values} FROM attachments WHERE NOT {ORPHANED} AND NOT {EMPTY}"
+    ):
+        by_process = holder is None or (type(holder) is int and 0 <= holder <= MAX_NUMBER)
+        if not (_is_text(media_type) and (name is None or _is_text(name)) and by_process):
+            found.append(("attachments", f"session = {session} AND blob = {blob}"))
     return found
 
 

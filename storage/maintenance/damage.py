@@ -5,12 +5,14 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
 import apsw
 
 from warren import codec, journal
+from warren.attachments import SHA256
 from warren.ids import new_session_id
 from warren.principals import TENANT
 from warren.records import EventRow
@@ -141,6 +143,16 @@ def _check_usage(row: tuple[Any, ...]) -> None:
     figures_in(figures)
 
 
+def _check_blob(row: tuple[Any, ...]) -> None:
+    tenant, hashed, kind = row
+    if not TENANT.fullmatch(text_in(tenant, "tenant")):
+        raise ValueError("tenant is no name of a tenant")
+    if not SHA256.fullmatch(text_in(hashed, "sha256")):
+        raise ValueError("sha256 is no hash")
+    if kind != "blob":
+        raise ValueError("body is not bytes")
+
+
 _OF_SESSION: Final = "holder, epoch, change, messages_from, events_after, peer"
 _BELONGS: Final = f"FROM {{}} WHERE session IN (SELECT key FROM sessions WHERE state <> {DELETED})"
 _TABLES: Final[Mapping[str, _Table]] = {
@@ -152,6 +164,9 @@ _TABLES: Final[Mapping[str, _Table]] = {
         raw("name, expires_at, key, status, leaves"), _check_holder, "FROM (SELECT *, NULL AS session FROM holders)"
     ),
     "usage": _Table(raw(f"{LEDGER_KEY}, {LEDGER}"), _check_usage, "FROM (SELECT rowid, *, NULL AS session FROM usage)"),
+    "blobs": _Table(
+        f"{raw('tenant, sha256')}, typeof(body)", _check_blob, "FROM (SELECT *, NULL AS session FROM blobs)"
+    ),
     "audit": _Table(raw(f"number, {ENTRY}"), entry_of, "FROM (SELECT *, NULL AS session FROM audit)"),
     "sessions": _Table(
         raw(f"{COLUMNS}, {_OF_SESSION}"),
@@ -160,7 +175,7 @@ _TABLES: Final[Mapping[str, _Table]] = {
     ),
 }
 """In the order in which they are set aside: a session's row is made anew from its other rows."""
-_ROWIDS: Final = {"inbox": "number", "holders": "key", "audit": "number", "sessions": "key"}
+_ROWIDS: Final = {"inbox": "number", "holders": "key", "audit": "number", "blobs": "key", "sessions": "key"}
 
 
 def scan(db: apsw.Connection) -> Iterator[BadRow]:
@@ -194,8 +209,8 @@ def set_aside(db: apsw.Connection, folder: Path, row: BadRow) -> None:
     """Write a row to the file beside the store, and repair or remove the row; inside a transaction.
 
     A message has a stand-in, an event a marker, a summary a word that it is missing; a session's record is made of its
-    other rows, as far as they tell. An input, a row of the ledger, an entry of the audit and that of a dead process
-    have nothing in their place.
+    other rows, as far as they tell. The bytes of a file get their hash and the tenant of their session. An input, a row
+    of the ledger, an entry of the audit and that of a dead process have nothing in their place.
 
     Raises OSError and apsw.Error.
     """
@@ -210,6 +225,8 @@ def set_aside(db: apsw.Connection, folder: Path, row: BadRow) -> None:
         _replace_compaction(db, row)
     elif row.table == "sessions":
         _replace_session(db, row)
+    elif row.table == "blobs":
+        _replace_blob(db, row)
     else:
         with removable(db) if row.table == "audit" else nullcontext():
             db.execute(f"DELETE FROM {row.table} WHERE {where}")
@@ -367,6 +384,24 @@ def _replace_session(db: apsw.Connection, row: BadRow) -> None:
     for change in changes:
         db.execute(f"UPDATE sessions SET {change} WHERE key = ?", (row.rowid,))
     db.execute("UPDATE sessions SET peer = details ->> '$.peer.name' WHERE key = ?", (row.rowid,))
+
+
+_MEND_BLOB: Final = """
+    UPDATE OR IGNORE blobs SET sha256 = ?2, tenant = (
+        SELECT s.tenant FROM attachments a JOIN sessions s ON s.key = a.session WHERE a.blob = ?1
+    ) WHERE key = ?1
+"""
+
+
+def _replace_blob(db: apsw.Connection, row: BadRow) -> None:
+    query = "SELECT CASE typeof(body) WHEN 'blob' THEN body END FROM blobs WHERE key = ?"
+    body: bytes | None = db.execute(query, (row.rowid,)).get
+    if body is not None:
+        db.execute(_MEND_BLOB, (row.rowid, sha256(body).hexdigest()))
+        if db.changes():
+            return
+    db.execute("DELETE FROM attachments WHERE blob = ?", (row.rowid,))
+    db.execute("DELETE FROM blobs WHERE key = ?", (row.rowid,))
 
 
 def _good_text(value: Any) -> bool:

@@ -12,6 +12,7 @@ import attrs
 
 from warren.config import StoreConfig
 from warren.errors import StoreError, WarrenError
+from warren.storage.maintenance.attached import DIFFERENT, DropEmpty, DropUnused, GiveBack, SetDifferentAside
 from warren.storage.maintenance.checks import (
     BAD_CLUSTER,
     MISLABELLED,
@@ -101,7 +102,8 @@ def fix(config: StoreConfig, found: Report[FileFacts]) -> tuple[str, ...]:
         writer = Writer(db := open_writer(config), Holder.of(config))
         try:
             aside = (*_set_aside(writer, config.path), *_set_rows_aside(writer, config.path))
-            return (*_remove_orphans(writer, config.path), *aside, *_label_anew(writer), *_free(writer, db))
+            orphans = (*_remove_orphans(writer, config.path), *_mend_files(writer, config.path, found))
+            return (*orphans, *aside, *_label_anew(writer), *_free(writer, db))
         finally:
             # This also moves the log into the file.
             writer.close()
@@ -289,6 +291,23 @@ def _remove_orphans(writer: Writer, folder: Path) -> Iterator[str]:
         count = _done(writer, _Sweep(table, folder))
         if count:
             yield f"removed {count} rows of {table} that belonged to no session"
+
+
+def _mend_files(writer: Writer, folder: Path, found: Report[FileFacts]) -> Iterator[str]:
+    compared = any(finding.message.endswith(DIFFERENT) for finding in found.findings)
+    steps: tuple[tuple[SqliteOperation[int], str], ...] = (
+        (DropEmpty(folder), "removed {} rows of attachments that had no bytes"),
+        *([(SetDifferentAside(folder), _DIFFERENT.format("{}", folder / FILE))] if compared else []),
+        (GiveBack(), "gave sessions {} files back that their messages name"),
+        (DropUnused(), "removed {} rows of blobs that belonged to no session"),
+    )
+    for operation, sentence in steps:
+        count = _done(writer, operation)
+        if count:
+            yield sentence.format(count)
+
+
+_DIFFERENT: Final = "set {} files aside with bytes that are not theirs: they are in {}; attach the right ones again"
 
 
 def _label_anew(writer: Writer) -> Iterator[str]:

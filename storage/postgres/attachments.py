@@ -5,10 +5,10 @@ from base64 import b64decode, b64encode
 from typing import Final
 
 from warren.attachments import Attachment
-from warren.storage.operations import Attach
+from warren.storage.operations import Attach, Sweep
 from warren.storage.postgres.driver import Connection, escaped, unescaped
 from warren.storage.postgres.guard import Guarded
-from warren.storage.postgres.lease import Holder
+from warren.storage.postgres.lease import Holder, rival
 from warren.storage.refusals import not_found
 from warren.storage.rows import DELETED
 
@@ -22,9 +22,11 @@ _ADD: Final = """
     INSERT INTO warren.blobs (tenant, sha256, body) VALUES ($1, $2, decode($3, 'base64'))
     ON CONFLICT (tenant, sha256) DO UPDATE SET sha256 = excluded.sha256 RETURNING key
 """
+# The process is noted for `sweep`, unless the file is known to be used.
 _USE: Final = """
-    INSERT INTO warren.attachments (session, blob, media_type, name) VALUES ($1::int8, $2::int8, $3, $4)
-    ON CONFLICT DO NOTHING
+    INSERT INTO warren.attachments AS a (session, blob, media_type, name, holder)
+    VALUES ($1::int8, $2::int8, $3, $4, $5::int)
+    ON CONFLICT (session, blob) DO UPDATE SET holder = excluded.holder WHERE a.holder IS NOT NULL
 """
 _SHARE: Final = """
     INSERT INTO warren.attachments (session, blob, media_type, name)
@@ -40,6 +42,30 @@ _LEFT: Final = """
         AND NOT EXISTS (SELECT FROM warren.attachments o WHERE o.blob = a.blob AND o.session <> $1::int8))
 """
 _DROP: Final = "DELETE FROM warren.attachments WHERE session = $1::int8"
+MOST_SWEPT: Final = 500
+"""Files that are looked at in one transaction: the rest wait for the next start."""
+# The locks are those of `_THERE`: a process that attaches such a file at this moment keeps it.
+_UNSURE: Final = f"""
+    SELECT a.session, a.blob, b.sha256, a.holder FROM warren.attachments a
+    JOIN warren.blobs b ON b.key = a.blob JOIN warren.sessions s ON s.key = a.session
+    WHERE a.holder IS NOT NULL AND a.holder <> $1::int AND s.holder IS DISTINCT FROM $1::int
+        AND {rival("a.holder", "$1::int")} IS NULL AND {rival("s.holder", "$1::int")} IS NULL
+    ORDER BY b.key LIMIT {MOST_SWEPT} FOR UPDATE OF b SKIP LOCKED
+"""
+# Retention may have removed the messages that named the file.
+_NAMED: Final = """
+    SELECT EXISTS (SELECT FROM warren.sessions WHERE key = $1::int8 AND (messages_from > 0 OR events_after > 0))
+        OR EXISTS (SELECT FROM warren.messages WHERE session = $1::int8 AND strpos(body, $2) > 0)
+        OR EXISTS (SELECT FROM warren.events WHERE session = $1::int8 AND strpos(body, $2) > 0)
+        OR EXISTS (SELECT FROM warren.inbox WHERE session = $1::int8 AND strpos(body, $2) > 0)
+"""
+_OF_HOLDER: Final = "WHERE session = $1::int8 AND blob = $2::int8 AND holder = $3::int"
+_SETTLE: Final = f"UPDATE warren.attachments SET holder = NULL {_OF_HOLDER}"
+_REMOVE: Final = f"DELETE FROM warren.attachments {_OF_HOLDER}"
+_UNUSED: Final = """
+    DELETE FROM warren.blobs WHERE key = $1::int8
+        AND NOT EXISTS (SELECT FROM warren.attachments WHERE blob = $1::int8)
+"""
 _OF: Final = """
     FROM warren.attachments a JOIN warren.sessions s ON s.key = a.session JOIN warren.blobs b ON b.key = a.blob
     WHERE s.session_id = $1 AND s.tenant = $2 AND b.tenant = s.tenant AND b.sha256 = $3
@@ -48,7 +74,7 @@ _FIND: Final = f"SELECT a.media_type, a.name, octet_length(b.body) {_OF}"
 _READ: Final = f"SELECT encode(substring(b.body FROM $4::int FOR $5::int), 'base64') {_OF}"
 
 
-async def attach(operation: Attach, db: Connection, _holder: Holder) -> None:
+async def attach(operation: Attach, db: Connection, holder: Holder) -> None:
     """Store the bytes that are not here yet, and note that the session has them."""
     rows = await db.fetch(_SESSION, escaped(operation.session_id))
     if not rows:
@@ -60,7 +86,22 @@ async def attach(operation: Attach, db: Connection, _holder: Holder) -> None:
         if not found:
             found = await db.fetch(_ADD, tenant, of.sha256, b64encode(each.data).decode())
         name = None if of.name is None else escaped(of.name)
-        await db.fetch(_USE, session, found[0][0], of.media_type, name)
+        await db.fetch(_USE, session, found[0][0], of.media_type, name, holder.key)
+
+
+async def sweep(_operation: Sweep, db: Connection, holder: Holder) -> None:
+    """Remove the files that no message names, of processes that are dead."""
+    for session, blob, sha256, owner in await db.fetch(_UNSURE, holder.key):
+        if (await db.fetch(_NAMED, session, sha256))[0][0]:
+            await db.fetch(_SETTLE, session, blob, owner)
+        else:
+            await db.fetch(_REMOVE, session, blob, owner)
+            await db.fetch(_UNUSED, blob)
+
+
+async def unsure(db: Connection) -> bool:
+    """Return whether there are files that `sweep` may remove."""
+    return bool((await db.fetch("SELECT EXISTS (SELECT FROM warren.attachments WHERE holder IS NOT NULL)"))[0][0])
 
 
 async def share(db: Connection, original: int, fork: int) -> None:

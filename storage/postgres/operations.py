@@ -31,6 +31,7 @@ from warren.storage.operations import (
     Operation,
     Release,
     RequestHandover,
+    Sweep,
 )
 from warren.storage.postgres import attachments, audit, forking, inbox
 from warren.storage.postgres.commit import marks_of
@@ -191,6 +192,7 @@ APPLIERS: Final[dict[type[Operation[Any]], Applier]] = {
     Release: release,
     Archive: archive,
     Attach: attachments.attach,
+    Sweep: attachments.sweep,
     Label: label,
     Delete: delete,
     Erased: erased,

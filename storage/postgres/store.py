@@ -16,7 +16,7 @@ from warren.ledger import By, Figures
 from warren.nodes import Announcement, Node
 from warren.records import MessageRow, SessionRecord
 from warren.storage.operations import Operation
-from warren.storage.postgres import audit, ledger, queries
+from warren.storage.postgres import attachments, audit, ledger, queries
 from warren.storage.postgres.driver import Connection, LostError
 from warren.storage.postgres.faults import of_opening, translate
 from warren.storage.postgres.guard import Guard
@@ -190,6 +190,10 @@ class PostgresStore:
     async def erasures(self) -> Rows[str]:
         """See Store."""
         return await self._read(queries.erasures)
+
+    async def unsure_files(self) -> bool:
+        """See Store."""
+        return await self._read(attachments.unsure)
 
     async def version_of_others(self) -> int:
         """See Store."""

@@ -22,6 +22,7 @@ from warren.storage.operations import (
     Operation,
     Release,
     RequestHandover,
+    Sweep,
 )
 from warren.storage.sqlite import attachments, audit, enqueue, forking, handover, operations
 from warren.storage.sqlite.lease import Holder
@@ -34,6 +35,7 @@ APPLIERS: Final[dict[type[Operation[Any]], Applier]] = {
     Release: operations.release,
     Archive: operations.archive,
     Attach: attachments.attach,
+    Sweep: attachments.sweep,
     Label: operations.label,
     Delete: operations.delete,
     Erased: operations.erased,

@@ -1,12 +1,12 @@
 """The files of messages with SQL: their bytes once for each tenant, and a row for each session that has them."""
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
-from typing import Final
+from typing import Any, Final
 
 import apsw
 
 from warren.attachments import Attachment
-from warren.storage.operations import Attach
+from warren.storage.operations import Attach, Sweep
 from warren.storage.refusals import not_found
 from warren.storage.rows import DELETED, text_in
 from warren.storage.sqlite.columns import raw
@@ -15,7 +15,11 @@ from warren.storage.sqlite.lease import Holder
 _SESSION: Final = f"SELECT key, tenant FROM sessions WHERE session_id = ? AND state <> {DELETED}"
 _THERE: Final = "SELECT key FROM blobs WHERE tenant = ? AND sha256 = ?"
 _ADD: Final = "INSERT INTO blobs (tenant, sha256, body) VALUES (?,?,?) RETURNING key"
-_USE: Final = "INSERT OR IGNORE INTO attachments (session, blob, media_type, name) VALUES (?,?,?,?)"
+# The process is noted for `sweep`, unless the file is known to be used.
+_USE: Final = """
+    INSERT INTO attachments (session, blob, media_type, name, holder) VALUES (?,?,?,?,?)
+    ON CONFLICT DO UPDATE SET holder = excluded.holder WHERE holder IS NOT NULL
+"""
 _SHARE: Final = """
     INSERT INTO attachments (session, blob, media_type, name)
     SELECT ?, blob, media_type, name FROM attachments WHERE session = ?
@@ -23,6 +27,20 @@ _SHARE: Final = """
 _LEFT: Final = """
     DELETE FROM blobs WHERE key IN (SELECT blob FROM attachments a WHERE session = ?1
         AND NOT EXISTS (SELECT 1 FROM attachments o WHERE o.blob = a.blob AND o.session <> ?1))
+"""
+_UNUSED: Final = "DELETE FROM blobs WHERE key = ?1 AND NOT EXISTS (SELECT 1 FROM attachments WHERE blob = ?1)"
+MOST_SWEPT: Final = 500
+"""Files that are looked at in one transaction: the rest wait for the next start."""
+_UNSURE: Final = f"""
+    SELECT a.session, a.blob, b.sha256, a.holder, s.holder FROM attachments a
+    JOIN blobs b ON b.key = a.blob JOIN sessions s ON s.key = a.session WHERE a.holder IS NOT NULL LIMIT {MOST_SWEPT}
+"""
+# Retention may have removed the messages that named the file.
+_NAMED: Final = """
+    SELECT EXISTS (SELECT 1 FROM sessions WHERE key = ?1 AND (messages_from > 0 OR events_after > 0))
+        OR EXISTS (SELECT 1 FROM messages WHERE session = ?1 AND instr(body, ?2))
+        OR EXISTS (SELECT 1 FROM events WHERE session = ?1 AND instr(body, ?2))
+        OR EXISTS (SELECT 1 FROM inbox WHERE session = ?1 AND instr(body, ?2))
 """
 _OF: Final = """
     FROM attachments a JOIN sessions s ON s.key = a.session JOIN blobs b ON b.key = a.blob
@@ -32,7 +50,7 @@ _FIND: Final = f"SELECT {raw('a.media_type')}, a.name, length(b.body) {_OF}"
 _KEY: Final = f"SELECT b.key {_OF}"
 
 
-def attach(operation: Attach, db: apsw.Connection, _holder: Holder) -> None:
+def attach(operation: Attach, db: apsw.Connection, holder: Holder) -> None:
     """Store the bytes that are not here yet, and note that the session has them."""
     found = db.execute(_SESSION, (operation.session_id,)).get
     if found is None:
@@ -43,7 +61,29 @@ def attach(operation: Attach, db: apsw.Connection, _holder: Holder) -> None:
         blob = db.execute(_THERE, (tenant, of.sha256)).get
         if blob is None:
             blob = db.execute(_ADD, (tenant, of.sha256, each.data)).get
-        db.execute(_USE, (session, blob, of.media_type, of.name))
+        db.execute(_USE, (session, blob, of.media_type, of.name, holder.key))
+
+
+def sweep(_operation: Sweep, db: apsw.Connection, holder: Holder) -> None:
+    """Remove the files that no message names, of processes that are dead."""
+    rows: list[Any] = db.execute(_UNSURE).fetchall()
+    for session, blob, sha256, *processes in rows:
+        if any(_lives(db, holder, key) for key in processes):
+            continue
+        if db.execute(_NAMED, (session, sha256)).get:
+            db.execute("UPDATE attachments SET holder = NULL WHERE session = ? AND blob = ?", (session, blob))
+        else:
+            db.execute("DELETE FROM attachments WHERE session = ? AND blob = ?", (session, blob))
+            db.execute(_UNUSED, (blob,))
+
+
+def _lives(db: apsw.Connection, holder: Holder, key: int | None) -> bool:
+    return key is not None and (key == holder.key or holder.rival(db, key) is not None)
+
+
+def unsure(db: apsw.Connection) -> bool:
+    """Return whether there are files that `sweep` may remove."""
+    return bool(db.execute("SELECT EXISTS (SELECT 1 FROM attachments WHERE holder IS NOT NULL)").get)
 
 
 def share(db: apsw.Connection, original: int, fork: int) -> None:

@@ -21,7 +21,7 @@ from warren.storage.operations import Operation
 from warren.storage.results import Context, Held, News, Replay, Rows, StoredSession
 from warren.storage.rows import corrupt
 from warren.storage.runner import Runner, thread_runner
-from warren.storage.sqlite import audit, ledger, queries
+from warren.storage.sqlite import attachments, audit, ledger, queries
 from warren.storage.sqlite.database import answer
 from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE, open_reader, open_writer
 from warren.storage.sqlite.handover import handed_over, news
@@ -166,6 +166,10 @@ class SqliteStore:
     async def erasures(self) -> Rows[str]:
         """See Store."""
         return await self._read(queries.erasures)
+
+    async def unsure_files(self) -> bool:
+        """See Store."""
+        return await self._read(attachments.unsure)
 
     async def inbox(self, session_id: str) -> Rows[Numbered]:
         """See Store."""

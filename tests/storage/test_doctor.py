@@ -9,6 +9,7 @@ import apsw
 import attrs
 import pytest
 
+from tests.storage.files import BYTES, blob, with_file
 from tests.storage.memory.samples import opened as opened_memory
 from tests.storage.processes import Process
 from tests.storage.samples import NOW, entry, moved, opened, turn, updated, written
@@ -16,7 +17,7 @@ from tests.support.memories import memory_in
 from warren.config import StoreConfig
 from warren.errors import StoreError
 from warren.memory import MemoryEntry
-from warren.storage import Archive, Claimed, Delete, Release
+from warren.storage import Archive, Attach, Claimed, Delete, Release
 from warren.storage.maintenance.doctor import examine, fix
 from warren.storage.maintenance.memory import examine_memory
 from warren.storage.maintenance.report import FileFacts, Finding, Report
@@ -33,7 +34,8 @@ async def healthy(path: Path) -> StoreConfig:
     """Store three sessions: one compacted and labelled, one archived, one deleted; return where."""
     async with opened(path) as store:
         await written(store, *(turn("a", number, labels={"k": "v", "n": "1"}) for number in range(4)))
-        await written(store, moved(turn("a", 4, labels={"k": "v", "n": "1"}), entry(5, 5)))
+        last = with_file(turn("a", 4, labels={"k": "v", "n": "1"}), blob())
+        await written(store, Attach("a", (blob(),)), moved(last, entry(5, 5)))
         await written(store, turn("b"), turn("c"), Release("a", Lease(1)), Release("b", Lease(1)))
         await written(store, Archive("b"), Delete("c"))
     return StoreConfig(path / "store")
@@ -96,6 +98,10 @@ DAMAGES: Final = {
     "orphans": "INSERT INTO messages VALUES (99, 0, 0, '{}')",
     "orphans: of a tombstone": "INSERT INTO events VALUES (3, 1, 1, 0, '{}', NULL)",
     "orphans: labels": "INSERT INTO labels VALUES ('x', 'y', 99)",
+    "orphans: files": "INSERT INTO attachments VALUES (99, 1, 'image/png', NULL, NULL)",
+    "orphans: files without bytes": "INSERT INTO attachments VALUES (1, 99, 'image/png', NULL, NULL)",
+    "orphans: bytes": "INSERT INTO blobs VALUES (98, 'default', hex(zeroblob(32)), x'00')",
+    "files: gone": "DELETE FROM blobs; DELETE FROM attachments",
     "orphans: compactions": "UPDATE compactions SET session = 99; UPDATE sessions SET head = 0 WHERE key = 1",
 }
 
@@ -145,6 +151,9 @@ async def test_what_is_fixed(tmp_path: Path) -> None:
         "removed 1 rows of messages that belonged to no session",
         "removed 1 rows of events that belonged to no session",
         "removed 1 rows of labels that belonged to no session",
+        "removed 1 rows of attachments that belonged to no session",
+        "removed 1 rows of attachments that had no bytes",
+        "removed 1 rows of blobs that belonged to no session",
         "made 1 sessions findable by their labels",
     )
     assert found(examine(config, full=True)) == []
@@ -152,6 +161,28 @@ async def test_what_is_fixed(tmp_path: Path) -> None:
         assert [record.session_id for record in await store.of("default").list(labels={"k": "v", "n": "1"})] == ["a"]
         assert await store.of("default").list(labels={"x": "y"}) == []
     assert fix(config, examine(config)) == ()
+
+
+async def test_a_file_that_a_message_names_is_given_back(tmp_path: Path) -> None:
+    """Bytes that are not those of their hash are set aside; the right ones, attached again, are read as before."""
+    config = await healthy(tmp_path)
+    damage(config, "DELETE FROM attachments")
+    assert {each.check for each in found(examine(config))} == {"orphans", "files"}
+    assert fix(config, examine(config)) == ("gave sessions 1 files back that their messages name",)
+    assert found(examine(config, full=True)) == []
+    damage(config, "UPDATE blobs SET body = x'00'")
+    assert found(examine(config)) == []
+    report = examine(config, full=True)
+    assert [(each.check, each.sessions, each.fixable) for each in found(report)] == [("files", ("a",), True)]
+    (sentence,) = fix(config, report)
+    assert sentence.startswith("set 1 files aside with bytes that are not theirs")
+    assert [(each.sessions, each.fixable) for each in found(examine(config, full=True))] == [(("a",), False)]
+    async with opened(tmp_path) as store:
+        hashed = str(blob().attachment.sha256)
+        assert await store.of("default").blob("a", hashed, 0, 9) is None
+        await written(store, Attach("a", (blob(),)))
+        assert await store.of("default").blob("a", hashed, 0, 10_000) == BYTES
+    assert found(examine(config, full=True)) == []
 
 
 async def test_what_cannot_be_fixed_stays(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from warren import codec
 from warren.config import PostgresConfig
 from warren.errors import WarrenError
 from warren.principals import TENANT
+from warren.storage.maintenance.postgres.attached import examine_files, fix_files
 from warren.storage.maintenance.postgres.connecting import be_patient, connected, existing, looking
 from warren.storage.maintenance.postgres.memory import about_memory, fix_memory
 from warren.storage.maintenance.postgres.retention import SIZE
@@ -25,7 +26,7 @@ from warren.storage.postgres.schema import SCHEMA, State
 from warren.storage.rows import ARCHIVED, DELETED, OPEN, time_in
 from warren.values import frozen
 
-TABLES: Final = ("messages", "events", "compactions", "inbox", "creations", "requests")
+TABLES: Final = ("messages", "events", "compactions", "inbox", "creations", "requests", "attachments")
 """Tables with rows that belong to sessions."""
 MANY_DEAD: Final = 100_000
 """Dead rows of a table from which on they are worth a word, if they are also half as many as the living ones."""
@@ -186,6 +187,7 @@ async def fix(config: PostgresConfig) -> tuple[str, ...]:
             count = await db.script(f"DELETE FROM warren.{table} WHERE {ORPHANED[table]}")
             if count:
                 done.append(f"removed {count} rows of {table} that belonged to no session")
+        done += [sentence async for sentence in fix_files(db)]
         labelled = await _labelled(db)
         if labelled:
             done.append(f"made {labelled} sessions findable by their labels")
@@ -332,6 +334,8 @@ async def _about_rows(db: Connection, *, full: bool) -> AsyncIterator[Finding]:
         ((orphans,),) = await db.fetch(f"SELECT count(*) FROM warren.{table} WHERE {ORPHANED[table]}")
         if orphans:
             yield Finding("orphans", f"{orphans} rows of {table} belong to no session", fixable=True)
+    async for finding in examine_files(db, full=full):
+        yield finding
     for check in (*_CHECKS, *(_THOROUGH if full else ())):
         ids = tuple(
             unescaped(row[0]) for row in await db.fetch(f"SELECT session_id FROM ({check.query}) AS x ORDER BY 1")

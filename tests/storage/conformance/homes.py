@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from tests.storage.samples import NOW, opened
 from tests.support.postgres import available, database
+from warren.attachments import Attachment
 from warren.config import PostgresConfig
 from warren.errors import WarrenError
 from warren.inputs import Input
@@ -53,6 +54,15 @@ async def done(store: Store, operation: Operation[Any]) -> Any:
     return outcome
 
 
-def put(text: str, *, key: str | None = None, session_id: str = "a", starts: bool = True, limit: int = 9) -> Enqueue:
+def put(
+    text: str,
+    *,
+    key: str | None = None,
+    session_id: str = "a",
+    starts: bool = True,
+    limit: int = 9,
+    files: tuple[Attachment, ...] = (),
+) -> Enqueue:
     """Return the operation that puts a text into a session's inbox."""
-    return Enqueue(session_id, Input(f"id of {text}", "queue", text, NOW, key, "peer", starts=starts), limit)
+    said = Input(f"id of {text}", "queue", text, NOW, key, "peer", starts=starts, attachments=files)
+    return Enqueue(session_id, said, limit)

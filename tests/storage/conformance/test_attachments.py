@@ -3,15 +3,28 @@
 from pathlib import Path
 
 import attrs
+import psycopg
 import pytest
 
 from tests.storage.conformance.homes import Home, done, put
-from tests.storage.files import BYTES, blob
+from tests.storage.files import BYTES, blob, with_file
 from tests.storage.samples import NOW, turn
 from warren.attachments import Blob
 from warren.errors import CapacityExceededError, SessionNotFoundError
 from warren.requests import ForkRequest
-from warren.storage import Attach, Delete, Fork, Store
+from warren.storage import Attach, Delete, Fork, Lease, Release, Store, Sweep
+from warren.storage.ephemeral import EphemeralStore
+from warren.storage.postgres import PostgresStore
+from warren.storage.sqlite import SqliteStore
+
+
+def forget(store: Store) -> None:
+    """Let the process of a store go on as a new one; the old one is dead."""
+    assert isinstance(store, SqliteStore | PostgresStore)
+    if isinstance(store, PostgresStore):
+        with psycopg.connect(store._writer.config.url, autocommit=True) as db:  # noqa: SLF001 - of the test's own
+            db.execute("UPDATE warren.holders SET graced_until = now(), expires_at = now()")
+    store.me.die()
 
 
 async def bytes_of(store: Store, session_id: str, of: Blob, tenant: str = "default") -> bytes | None:
@@ -72,3 +85,27 @@ async def test_an_input_brings_its_files_or_neither_is_stored(home: Home, tmp_pa
             await done(store, attrs.evolve(put("2", limit=1), blobs=(other,)))
         assert not (await done(store, attrs.evolve(first, blobs=(other,)))).fresh
         assert await bytes_of(store, "a", other) is None
+
+
+async def test_files_that_no_message_names_go_when_their_process_is_dead(home: Home, tmp_path: Path) -> None:
+    """Those of a living process stay, and so do those that a message or a waiting input names."""
+    async with home(tmp_path) as store:
+        if isinstance(store, EphemeralStore):
+            assert not await store.unsure_files()  # nothing outlives its process
+            return
+        free = [Release(each, Lease(1)) for each in "abc"]
+        await store.write([turn("a"), turn("b"), turn("c")])
+        said = put("look", session_id="b", files=(blob(b"waits").attachment,))
+        await store.write([Attach(each, (blob(), blob(b"waits"), blob(b"used"))) for each in "ab"])
+        await store.write([with_file(turn("a", 1), blob(b"used")), said, *free])
+        await done(store, Sweep())
+        assert await bytes_of(store, "a", blob()) == BYTES
+        assert await store.unsure_files()
+        forget(store)
+        await store.write([Attach("c", (blob(),)), Sweep()])
+        assert await bytes_of(store, "a", blob(b"used")) == b"used"
+        assert await bytes_of(store, "b", blob(b"waits")) == b"waits"
+        for session_id, data in (("a", BYTES), ("a", b"waits"), ("b", BYTES), ("b", b"used")):
+            assert await bytes_of(store, session_id, blob(data)) is None, (session_id, data)
+        assert await bytes_of(store, "c", blob()) == BYTES
+        assert await store.unsure_files()  # that of c

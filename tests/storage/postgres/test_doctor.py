@@ -1,11 +1,13 @@
 """The doctor on a store in PostgreSQL: its findings about the rows, the holders and the server."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import psycopg
 import pytest
 
 from tests.storage.conformance.faults import every, postgres_opened
+from tests.storage.files import blob, with_file
 from tests.storage.samples import NOW, entry, moved, turn, updated
 from tests.support.postgres import Server, database, fill, name_in, needs_postgres, server
 from tests.support.waiting import until
@@ -13,7 +15,7 @@ from warren.config import PostgresConfig
 from warren.errors import StoreError
 from warren.memory import MemoryConfig, MemoryEntry
 from warren.peers import Peer
-from warren.storage import Archive, Delete, Erased, Lease, Release
+from warren.storage import Archive, Attach, Delete, Erased, Lease, Release
 from warren.storage.maintenance.postgres.connecting import connected
 from warren.storage.maintenance.postgres.doctor import MANY_DEAD, examine, fix
 from warren.storage.maintenance.report import Finding
@@ -124,6 +126,29 @@ async def test_rows_of_no_session_are_removed() -> None:
         assert await fix(PostgresConfig(url)) == ("removed 2 rows of messages that belonged to no session",)
         assert await examined(url, full=True) == []
         assert server().run(name_in(url), "SELECT count(*) FROM warren.messages") == [(2,)]
+
+
+async def test_files_are_compared_with_the_messages_that_name_them() -> None:
+    """Rows and bytes of nobody go, a file is given back if its bytes are there, and lost ones are named."""
+    with database() as url:
+        async with postgres_opened(url) as store:
+            await every(store, turn("a"), Attach("a", (blob(),)), with_file(turn("a", 1), blob()), RELEASED[0])
+        assert await examined(url, full=True) == []
+        run = partial(server().run, name_in(url))
+        run("UPDATE warren.attachments SET blob = 99")
+        run("INSERT INTO warren.blobs (tenant, sha256, body) VALUES ('default', 'x', '')")
+        told = {(each.check, each.sessions, each.fixable) for each in await examined(url)}
+        assert told == {("orphans", (), True), ("files", ("a",), True)}
+        assert await fix(PostgresConfig(url)) == (
+            "removed 1 rows of attachments that had no bytes",
+            "gave sessions 1 files back that their messages name",
+            "removed 1 rows of blobs that belonged to no session",
+        )
+        assert await examined(url, full=True) == []
+        run("UPDATE warren.blobs SET body = '\\x00'")
+        assert [(each.check, each.sessions) for each in await examined(url, full=True)] == [("files", ("a",))]
+        run("DELETE FROM warren.blobs; DELETE FROM warren.attachments")
+        assert [(each.sessions, each.fixable) for each in await examined(url)] == [(("a",), False)]
 
 
 async def test_sessions_of_dead_processes_are_freed() -> None:

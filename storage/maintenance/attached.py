@@ -1,0 +1,178 @@
+"""Checks of the files of messages in a store in files, and their repairs."""
+# ruff: noqa: S608 - only constants of this package become part of the SQL
+
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+
+from warren import codec
+from warren.attachments import Attachment
+from warren.messages import files_of
+from warren.storage.maintenance.damage import keep
+from warren.storage.maintenance.report import Finding
+from warren.storage.rows import DELETED, shown
+from warren.storage.sqlite.apply import SqliteOperation
+from warren.storage.sqlite.columns import raw
+from warren.storage.sqlite.lease import Holder
+from warren.values import frozen
+
+UNUSED: Final = "key NOT IN (SELECT blob FROM attachments WHERE typeof(blob) = 'integer')"
+"""A condition for bytes that no session has."""
+EMPTY: Final = "(typeof(blob) <> 'integer' OR blob NOT IN (SELECT key FROM blobs))"
+"""A condition for a file of a session without bytes."""
+REFERENCE: Final = '"sha256":"'
+"""The letters that a message with a file has."""
+CUT_OFF: Final = "they cannot read files that their messages name"
+LOST: Final = "the bytes of files that their messages name are gone"
+DIFFERENT: Final = "the bytes of files are not those that were attached"
+_PIECE: Final = 1 << 20
+_MESSAGES: Final = f"""
+    SELECT m.session, {raw("session_id")}, {raw("m.body")} FROM messages m JOIN sessions ON sessions.key = m.session
+    WHERE state <> {DELETED} AND instr(m.body, '{REFERENCE}')
+"""
+_HAS: Final = """
+    SELECT 1 FROM attachments a JOIN blobs b ON b.key = a.blob JOIN sessions s ON s.key = a.session
+    WHERE a.session = ? AND b.tenant = s.tenant AND b.sha256 = ?
+"""
+_BYTES: Final = """
+    SELECT b.key FROM blobs b JOIN sessions s ON s.tenant = b.tenant WHERE s.key = ? AND b.sha256 = ?
+"""
+
+
+@frozen
+class Lost:
+    """A file of a message that the session does not have.
+
+    Attributes:
+        session: the key of the session.
+        session_id: its id.
+        file: the reference in the message.
+        blob: the key of its bytes, which are there; None if they are not.
+    """
+
+    session: int
+    session_id: str
+    file: Attachment
+    blob: int | None
+
+
+def examine_files(db: apsw.Connection, *, full: bool) -> Iterator[Finding]:
+    """Yield the findings about files; with `full` their bytes are read too. Raises apsw.Error."""
+    for table, condition, problem in (
+        ("attachments", EMPTY, "have no bytes"),
+        ("blobs", UNUSED, "belong to no session"),
+    ):
+        count = db.execute(f"SELECT count(*) FROM {table} WHERE {condition}").get
+        if count:
+            yield Finding("orphans", f"{count} rows of {table} {problem}", fixable=True)
+    lost = list(lost_files(db))
+    for there, problem in ((True, CUT_OFF), (False, LOST)):
+        ids = [each.session_id for each in lost if (each.blob is not None) == there]
+        yield from about(ids, problem, fixable=there)
+    if full:
+        yield from about((name for key in different(db) for name in _sessions_of(db, key)), DIFFERENT, fixable=True)
+
+
+def about(ids: Iterable[str], problem: str, *, fixable: bool) -> Iterator[Finding]:
+    """Yield the finding about some sessions, if there are any."""
+    found = tuple(dict.fromkeys(ids))
+    if found:
+        many = "1 session" if len(found) == 1 else f"{len(found)} sessions"
+        yield Finding("files", f"{many}: {problem}", fixable=fixable, sessions=found)
+
+
+def lost_files(db: apsw.Connection) -> Iterator[Lost]:
+    """Yield the files of messages that their sessions do not have. Raises apsw.Error."""
+    seen = set[tuple[int, str]]()
+    for session, session_id, body in db.execute(_MESSAGES):
+        try:
+            files = files_of(codec.decode_message(body))
+        except Exception:  # noqa: BLE001, S112 - such a row has a finding of its own
+            continue
+        for file in files:
+            place = (session, file.sha256 or "")
+            if file.sha256 is not None and place not in seen and db.execute(_HAS, place).get is None:
+                yield Lost(session, shown(session_id), file, db.execute(_BYTES, place).get)
+            seen.add(place)
+
+
+def different(db: apsw.Connection) -> Iterator[int]:
+    """Yield the keys of bytes that do not have their hash; reads all of them. Raises apsw.Error."""
+    rows: list[Any] = db.execute("SELECT key, sha256 FROM blobs WHERE typeof(body) = 'blob'").fetchall()
+    for key, hashed in rows:
+        if hash_of(db, key) != hashed:
+            yield key
+
+
+def hash_of(db: apsw.Connection, key: int) -> str:
+    """Return the hash of some stored bytes, which are read piece by piece. Raises apsw.Error."""
+    found = sha256()
+    with db.blob_open("main", "blobs", "body", key, False) as blob:
+        while piece := blob.read(_PIECE):
+            found.update(piece)
+    return found.hexdigest()
+
+
+def _sessions_of(db: apsw.Connection, blob: int) -> list[str]:
+    query = f"SELECT {raw('session_id')} FROM attachments JOIN sessions ON key = session WHERE blob = ?"
+    return [shown(row[0]) for row in db.execute(query, (blob,))]
+
+
+# -- repairs
+
+
+@frozen
+class DropEmpty(SqliteOperation[int]):
+    """Remove the rows of files without bytes; return how many that were."""
+
+    folder: Path
+    session_id: str = ""
+
+    def apply(self, db: apsw.Connection, holder: Holder) -> int:  # noqa: ARG002, D102 - see the class
+        keep(db, self.folder, "attachments", EMPTY, "it has no bytes")
+        db.execute(f"DELETE FROM attachments WHERE {EMPTY}")
+        return db.changes()
+
+
+@frozen
+class SetDifferentAside(SqliteOperation[int]):
+    """Set bytes aside that do not have their hash; return how many. The right ones can be attached again."""
+
+    folder: Path
+    session_id: str = ""
+
+    def apply(self, db: apsw.Connection, holder: Holder) -> int:  # noqa: ARG002, D102 - see the class
+        wrong = list(different(db))
+        for key in wrong:
+            keep(db, self.folder, "blobs", f"key = {key}", "its bytes do not have its hash")
+            db.execute("DELETE FROM attachments WHERE blob = ?", (key,))
+            db.execute("DELETE FROM blobs WHERE key = ?", (key,))
+        return len(wrong)
+
+
+@frozen
+class GiveBack(SqliteOperation[int]):
+    """Give sessions the files back that their messages name, and whose bytes are there; return how many."""
+
+    session_id: str = ""
+
+    def apply(self, db: apsw.Connection, holder: Holder) -> int:  # noqa: ARG002, D102 - see the class
+        add = "INSERT OR IGNORE INTO attachments (session, blob, media_type, name) VALUES (?,?,?,?)"
+        found = [each for each in lost_files(db) if each.blob is not None]
+        for each in found:
+            db.execute(add, (each.session, each.blob, each.file.media_type, each.file.name))
+        return len(found)
+
+
+@frozen
+class DropUnused(SqliteOperation[int]):
+    """Remove bytes that no session has; return how many rows that were."""
+
+    session_id: str = ""
+
+    def apply(self, db: apsw.Connection, holder: Holder) -> int:  # noqa: ARG002, D102 - see the class
+        db.execute(f"DELETE FROM blobs WHERE {UNUSED}")
+        return db.changes()

@@ -1,0 +1,113 @@
+"""Checks of the files of messages in a store in a database, and their repairs."""
+# ruff: noqa: S608 - only constants of this package become part of the SQL
+
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import Final
+
+from warren import codec
+from warren.attachments import Attachment
+from warren.messages import files_of
+from warren.storage.maintenance.attached import CUT_OFF, DIFFERENT, LOST, REFERENCE, about
+from warren.storage.maintenance.report import Finding
+from warren.storage.postgres.driver import Connection, escaped, unescaped
+from warren.storage.rows import DELETED
+from warren.values import frozen
+
+PAGE: Final = 500
+_UNUSED: Final = "NOT EXISTS (SELECT FROM warren.attachments WHERE blob = key)"
+_EMPTY: Final = "NOT EXISTS (SELECT FROM warren.blobs WHERE key = blob)"
+# Locked before: a process that attaches one of them at this moment keeps it.
+_DROP_UNUSED: Final = f"""
+    BEGIN;
+    SELECT FROM warren.blobs WHERE {_UNUSED} ORDER BY key FOR UPDATE;
+    DELETE FROM warren.blobs WHERE {_UNUSED}
+"""
+_MESSAGES: Final = f"""
+    SELECT m.session, m.position, s.session_id, m.body FROM warren.messages m
+    JOIN warren.sessions s ON s.key = m.session
+    WHERE (m.session, m.position) > ($1::int8, $2::int8) AND strpos(m.body, '{REFERENCE}') > 0 AND state <> {DELETED}
+    ORDER BY m.session, m.position LIMIT {PAGE}
+"""
+_HAS: Final = """
+    SELECT b.key, EXISTS (SELECT FROM warren.attachments a WHERE a.session = s.key AND a.blob = b.key)
+    FROM warren.blobs b JOIN warren.sessions s ON s.tenant = b.tenant WHERE s.key = $1::int8 AND b.sha256 = $2
+"""
+_GIVE_BACK: Final = """
+    INSERT INTO warren.attachments (session, blob, media_type, name)
+    SELECT $1::int8, key, $3, $4 FROM warren.blobs WHERE key = $2::int8 FOR UPDATE ON CONFLICT DO NOTHING
+"""
+_DIFFERENT: Final = """
+    SELECT DISTINCT s.session_id FROM warren.blobs b JOIN warren.attachments a ON a.blob = b.key
+    JOIN warren.sessions s ON s.key = a.session WHERE encode(sha256(b.body), 'hex') <> b.sha256 ORDER BY 1
+"""
+
+
+@frozen
+class _Lost:
+    """A file of a message that the session does not have; `blob` is the key of its bytes if they are there."""
+
+    session: int
+    session_id: str
+    file: Attachment
+    blob: int | None
+
+
+async def examine_files(db: Connection, *, full: bool) -> AsyncIterator[Finding]:
+    """Yield the findings about files; with `full` the server compares their bytes. Raises as `fetch`."""
+    for table, condition, problem in (
+        ("attachments", _EMPTY, "have no bytes"),
+        ("blobs", _UNUSED, "belong to no session"),
+    ):
+        ((count,),) = await db.fetch(f"SELECT count(*) FROM warren.{table} WHERE {condition}")
+        if count:
+            yield Finding("orphans", f"{count} rows of {table} {problem}", fixable=True)
+    lost = [each async for each in _lost_files(db)]
+    for finding in (*_about(lost, there=True), *_about(lost, there=False)):
+        yield finding
+    if full:
+        for finding in about([unescaped(name) for (name,) in await db.fetch(_DIFFERENT)], DIFFERENT, fixable=False):
+            yield finding
+
+
+def _about(lost: Iterable[_Lost], *, there: bool) -> Iterator[Finding]:
+    ids = [each.session_id for each in lost if (each.blob is not None) == there]
+    yield from about(ids, CUT_OFF if there else LOST, fixable=there)
+
+
+async def _lost_files(db: Connection) -> AsyncIterator[_Lost]:
+    after, seen = (-1, -1), set[tuple[int, str]]()
+    while rows := await db.fetch(_MESSAGES, *after):
+        for session, _, session_id, body in rows:
+            try:
+                files = files_of(codec.decode_message(unescaped(body)))
+            except ValueError:  # a full examination tells of such a row
+                continue
+            for file in files:
+                place = (session, file.sha256 or "")
+                if file.sha256 is None or place in seen:
+                    continue
+                seen.add(place)
+                found = await db.fetch(_HAS, *place)
+                if not found or not found[0][1]:
+                    yield _Lost(session, unescaped(session_id), file, found[0][0] if found else None)
+        after = rows[-1][:2]
+
+
+async def fix_files(db: Connection) -> AsyncIterator[str]:
+    """Make the repairs that are safe; yield sentences about them. Raises as `fetch`."""
+    empty = await db.script(f"DELETE FROM warren.attachments WHERE {_EMPTY}")
+    if empty:
+        yield f"removed {empty} rows of attachments that had no bytes"
+    lost = [each async for each in _lost_files(db) if each.blob is not None]
+    for each in lost:
+        name = None if each.file.name is None else escaped(each.file.name)
+        await db.fetch(_GIVE_BACK, each.session, each.blob, each.file.media_type, name)
+    if lost:
+        yield f"gave sessions {len(lost)} files back that their messages name"
+    try:
+        unused = await db.script(_DROP_UNUSED)
+        await db.script("COMMIT")
+    finally:
+        await db.roll_back()
+    if unused:
+        yield f"removed {unused} rows of blobs that belonged to no session"
