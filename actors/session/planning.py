@@ -80,7 +80,7 @@ def plan_of(
         counters=shared.counters,
         charges=charges,
         attachments=attachments,
-        files=Files(read=partial(attaching.read, *of_session)),
+        files=Files(candidates[0].kinds, partial(attaching.read, *of_session)),
         keep=partial(attaching.keep, *of_session, limits.max_attachment),
     )
 

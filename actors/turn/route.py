@@ -178,10 +178,12 @@ class Route:
         self._probing = False
 
     def addressed(self, request: ModelRequest) -> ModelRequest:
-        """Return a request to the current model."""
-        current = self.current
-        files = attrs.evolve(request.files, kinds=current.kinds)
-        return attrs.evolve(request, model=current.choice.model, max_output=current.entry.max_output, files=files)
+        """Return a request to the current model: the request itself if it is one."""
+        current, files = self.current, request.files
+        model, most, kinds = current.choice.model, current.entry.max_output, current.kinds
+        if (request.model, request.max_output, files.kinds) == (model, most, kinds):
+            return request
+        return attrs.evolve(request, model=model, max_output=most, files=attrs.evolve(files, kinds=kinds))
 
 
 def candidates_of(

@@ -326,6 +326,7 @@ class Turn:
             plan.options,
             tokens_left=self._tokens_left(),
             session_id=self.record.session_id,
+            max_output=plan.route.current.entry.max_output,
             files=plan.files,
         )
         plan.meter.charge(steps=1)

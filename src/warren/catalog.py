@@ -4,7 +4,7 @@ import pkgutil
 import re
 from collections.abc import Mapping
 from decimal import Decimal
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Any, Final
 
 import attrs
@@ -104,7 +104,7 @@ class ModelEntry(Prices):
     structured: bool | None = None
     source: str | None = None
 
-    @property
+    @cached_property
     def kinds(self) -> frozenset[Kind]:
         """The kinds of attachments that it is known to take. Texts go to each model, as words."""
         abilities: Mapping[Kind, bool | None] = {"image": self.images, "pdf": self.files, "audio": self.audio}

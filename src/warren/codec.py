@@ -384,21 +384,23 @@ def parse(raw: bytes | str) -> Any:
     return data
 
 
-def parser_of(form: type[T]) -> Callable[[bytes], T]:
+def parser_of(form: type[T], mark: bytes) -> Callable[[bytes], T | None]:
     """Return a function that parses JSON texts into a msgspec struct, and skips members that it does not name.
 
-    It takes a fraction of the time of `parse` and of looking the members up. It raises ValueError for a text that is no
-    JSON in UTF-8, or does not have the form.
+    It takes a fraction of the time of `parse` and of looking the members up. It returns None for a text without the
+    mark, and for one that is no JSON in UTF-8 or does not have the form.
 
     Trap: the depth of members of the type Any is not bounded as by `parse`.
     """
     decode = msgspec.json.Decoder(form).decode
 
-    def parsed(raw: bytes) -> T:
+    def parsed(raw: bytes) -> T | None:
+        if mark not in raw:
+            return None
         try:
             return decode(raw)
-        except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
-            raise ValueError(str(exc)) from exc
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return None
 
     return parsed
 

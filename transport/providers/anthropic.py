@@ -181,7 +181,8 @@ class _BlockDelta(msgspec.Struct, tag="content_block_delta", tag_field="type"):
     index: int = 0
 
 
-_block_delta: Final = codec.parser_of(_BlockDelta)
+_block_delta: Final = codec.parser_of(_BlockDelta, b"content_block_delta")
+"""Returns the event if it has the next part of a block, in the form that the vendor sends; else None."""
 
 
 @define
@@ -202,7 +203,7 @@ class MessagesAnswer:
 
     def feed(self, data: bytes) -> list[Piece]:
         """Add the next event of the stream, and return its pieces. Raises ProviderError for an error or a bad event."""
-        if (found := _delta_of(data)) is not None:  # nearly every event; the others are read member by member
+        if (found := _block_delta(data)) is not None:  # nearly every event; the others are read member by member
             delta = found.delta
             return self._add(
                 found.index, delta.signature or "", delta.partial_json or "", delta.text or delta.thinking or ""
@@ -302,16 +303,6 @@ _EVENTS: Final[Mapping[str, Callable[[MessagesAnswer, dict[str, Any]], list[Piec
     "message_stop": MessagesAnswer._message_stop,  # noqa: SLF001
     "error": MessagesAnswer._error,  # noqa: SLF001
 }
-
-
-def _delta_of(data: bytes) -> _BlockDelta | None:
-    """Return the event if it has the next part of a block, in the form that the vendor sends; else None."""
-    if b"content_block_delta" not in data:
-        return None
-    try:
-        return _block_delta(data)
-    except ValueError:
-        return None
 
 
 def _spoken(block: Block) -> Block:

@@ -144,7 +144,8 @@ class _Chunk(msgspec.Struct):
     error: None = None
 
 
-_chunk: Final = codec.parser_of(_Chunk)
+_text_chunk: Final = codec.parser_of(_Chunk, b'"delta"')
+"""Returns a chunk that has texts and nothing else; None for any other event."""
 
 
 @define
@@ -167,13 +168,10 @@ class ChatAnswer:
         """Add the next event of the stream, and return its pieces. Raises ProviderError for an error or a bad event."""
         if self.closed:
             return []
-        if (
-            delta := _text_of(data)
-        ) is not None:  # nearly every event; the others, and errors, are read member by member
-            self._begun = True
-            return self._say(
-                delta.reasoning_content or delta.reasoning or "", (delta.content or "") + (delta.refusal or "")
-            )
+        if (chunk := _text_chunk(data)) is not None:  # nearly every event; the others are read member by member
+            self._begun, delta = True, chunk.choices[0].delta
+            reasoning = delta.reasoning_content or delta.reasoning or ""
+            return self._say(reasoning, (delta.content or "") + (delta.refusal or ""))
         if data.strip() == b"[DONE]":
             self._end()
             return []
@@ -322,16 +320,6 @@ class ChatContext(Encoded):
                 return {"type": "input_audio", "input_audio": {"data": base64(file), "format": form}}
             case _:
                 return None
-
-
-def _text_of(data: bytes) -> _Delta | None:
-    """Return the texts of a chunk that has nothing else; None for any other event."""
-    if b'"delta"' not in data:
-        return None
-    try:
-        return _chunk(data).choices[0].delta
-    except ValueError:
-        return None
 
 
 def _inside(content: str | msgspec.Raw) -> bytes:

@@ -246,8 +246,9 @@ class HttpProvider:
     ) -> None:
         """Send the request and read the answer; failures after the complete answer are ignored."""
         stall, answered = self.bounds.stall, False
+        reading = _Reading(answer, emit, stall, trio.CancelScope(deadline=trio.current_time() + stall))
         try:
-            with trio.CancelScope(deadline=trio.current_time() + stall) as scope:
+            with reading.scope:
                 request = await self._authorized(self._request(model, body))
                 response = await self.connect().send(request, stream=True)
                 try:
@@ -255,13 +256,19 @@ class HttpProvider:
                     if not answered:
                         raise await self._refusal(response, entry)
                     entry.answered(response.headers)
-                    await self._take(response, answer, emit, scope)
+                    await self._take(response, reading)
                 finally:
                     await response.aclose()
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
             if not answer.complete:
                 raise self._broken(exc, answered=answered) from exc
-        if scope.cancelled_caught and not answer.complete:
+        if reading.failure is not None:
+            raise reading.failure
+        if reading.body is not None:
+            self._check_body(reading.body)
+            if reading.body.too_long and not answer.complete:
+                raise self._too_long(self.bounds.size)
+        if reading.scope.cancelled_caught and not answer.complete:
             raise self._failure(f"has sent nothing of its answer for {stall:g} s", "timeout")
 
     async def _refusal(self, response: httpx.Response, entry: Entry) -> ProviderError:
@@ -275,20 +282,18 @@ class HttpProvider:
             entry.refused(response.headers, error.retry_after)
         return error
 
-    async def _take(
-        self, response: httpx.Response, answer: Answer, emit: Callable[[Piece], None], scope: trio.CancelScope
-    ) -> None:
+    async def _take(self, response: httpx.Response, reading: "_Reading") -> None:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "text/event-stream":
-            await self._stream(response, answer, emit, scope, Splitter(self.bounds.piece))
+            await self._stream(response, reading, Splitter(self.bounds.piece))
         elif kind == FRAMES:
-            await self._stream(response, answer, emit, scope, FrameSplitter(self.bounds.piece))
+            await self._stream(response, reading, FrameSplitter(self.bounds.piece))
         elif kind.endswith("json"):
             body, whole = await self._read(response, self.bounds.piece)
             if not whole:
                 raise self._too_long(self.bounds.piece)
-            for piece in await parsed(answer.whole, body):
-                emit(piece)
+            for piece in await parsed(reading.answer.whole, body):
+                reading.emit(piece)
         else:
             hint = failures.hint(self.endpoint)
             raise self._failure(f"answered with {kind or 'an unknown type'}, not with JSON{hint}", "bad_response")
@@ -304,32 +309,17 @@ class HttpProvider:
         if body.problem is not None:
             raise self._failure(body.problem, "bad_response")
 
-    async def _stream(
-        self,
-        response: httpx.Response,
-        answer: Answer,
-        emit: Callable[[Piece], None],
-        stall: trio.CancelScope,
-        splitter: Splitter | FrameSplitter,
-    ) -> None:
-        """Feed the events of a stream to the answer until the stream ends or the answer is closed."""
-        body = DecodedBody(response, self.bounds.size)
-        with trio.CancelScope() as scope:
-            body.scope = scope
-            feeder = _Feeder(answer, emit, scope, stall, self.bounds.stall)
-            # Leaving this loop early would strand httpx's generators half way, which trio rightly complains about. So
-            # the feeder raises nothing, and cancelling the scope unwinds them from the inside.
-            async for part in body:
-                await feeder.take(splitter.feed(part))
-                if splitter.too_long:
-                    scope.cancel()
-        if feeder.failure is not None:
-            raise feeder.failure
-        if splitter.too_long:
-            raise self._too_long(self.bounds.piece)
-        self._check_body(body)
-        if body.too_long and not answer.complete:
-            raise self._too_long(self.bounds.size)
+    async def _stream(self, response: httpx.Response, reading: "_Reading", splitter: Splitter | FrameSplitter) -> None:
+        """Feed the events of a stream to the answer until the stream ends or the answer is closed.
+
+        Leaving the loop early would strand httpx's generators half way, which trio rightly complains about. So failures
+        are noted, and cancelling the scope of the reading unwinds them from the inside.
+        """
+        reading.body = body = DecodedBody(response, self.bounds.size, reading.scope)
+        async for part in body:
+            await reading.take(splitter.feed(part))
+            if splitter.too_long:
+                reading.fail(self._too_long(self.bounds.piece))
 
     def _too_long(self, most: int) -> ProviderError:
         return self._failure(f"sent more than {most} bytes, the bound of limits.max_answer", "too_long")
@@ -447,7 +437,7 @@ class DecodedBody(httpx.AsyncByteStream):
     Attributes:
         response: the response.
         left: bytes that may still be read.
-        scope: the cancel scope of the reader.
+        scope: the cancel scope around the reading.
         too_long: whether the body is longer than its bound.
         problem: the reason if the body cannot be read.
     """
@@ -473,7 +463,7 @@ class DecodedBody(httpx.AsyncByteStream):
     async def read(self) -> bytes:
         """Return the bytes up to the bound; afterwards `too_long` and `problem` say whether any are missing."""
         parts = []
-        with trio.CancelScope() as self.scope:
+        with self.scope:
             async for part in self:
                 parts.append(part)  # noqa: PERF401 - the parts so far stay if the reading is cancelled
         return b"".join(parts)
@@ -530,19 +520,32 @@ def together(pieces: list[Piece]) -> Iterator[Piece]:
 
 
 @define
-class _Feeder:
+class _Reading:
     """Feeds events to an answer and emits its pieces; on the first failure it keeps the error and ends the reading.
 
     Pieces that arrive together are emitted as one: nobody could see the first of them earlier than the last, and each
     is an event for the log, the store and all readers.
+
+    Attributes:
+        answer: the answer.
+        emit: takes its pieces.
+        stall: seconds for which nothing of the answer may come.
+        scope: the cancel scope around the request and its answer.
+        failure: the reason why the reading was ended.
+        body: the body of the answer if that is a stream.
     """
 
     answer: Answer
     emit: Callable[[Piece], None]
+    stall: float
     scope: trio.CancelScope
-    stall: trio.CancelScope
-    stall_seconds: float
     failure: Exception | None = None
+    body: DecodedBody | None = None
+
+    def fail(self, error: Exception) -> None:
+        """End the reading, because of its first error."""
+        self.failure = self.failure or error
+        self.scope.cancel()
 
     async def take(self, events: list[bytes]) -> None:
         """Feed the events that have arrived together."""
@@ -557,15 +560,10 @@ class _Feeder:
             finally:
                 for piece in together(pieces):
                     self.emit(piece)
-        except Exception as exc:  # noqa: BLE001 - `_stream` raises it when the reading has ended
-            self.failure = exc
-            self.scope.cancel()
-        if answer.size > size:
-            self.stall.deadline = trio.current_time() + self.stall_seconds
-        if answer.complete:
-            self._hurry()
-
-    def _hurry(self) -> None:
-        """Bound the wait for the token counts and the end of the stream behind a complete answer."""
-        left = CLOSE_SECONDS if self.answer.closed else USAGE_SECONDS
-        self.scope.deadline = min(self.scope.deadline, trio.current_time() + left)
+        except Exception as exc:  # noqa: BLE001 - raised when the reading has ended
+            self.fail(exc)
+        if answer.complete:  # the token counts and the end of the stream are not waited for as long
+            left = CLOSE_SECONDS if answer.closed else USAGE_SECONDS
+            self.scope.deadline = min(self.scope.deadline, trio.current_time() + left)
+        elif answer.size > size:
+            self.scope.deadline = trio.current_time() + self.stall

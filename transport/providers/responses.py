@@ -141,7 +141,8 @@ class _TextDelta(msgspec.Struct, tag="response.output_text.delta", tag_field="ty
     output_index: int
 
 
-_text_delta: Final = codec.parser_of(_TextDelta)
+_text_delta: Final = codec.parser_of(_TextDelta, b"response.output_text.delta")
+"""Returns the event if it has the next part of the text, in the form that the vendor sends; else None."""
 
 
 @define
@@ -160,7 +161,7 @@ class ResponsesAnswer:
 
     def feed(self, data: bytes) -> list[Piece]:
         """Add the next event of the stream, and return its pieces. Raises ProviderError for an error or a bad event."""
-        if (delta := _delta_of(data)) is not None:  # nearly every event; the others are read member by member
+        if (delta := _text_delta(data)) is not None:  # nearly every event; the others are read member by member
             return self._say(self._item(delta.output_index, "message"), delta.delta)
         if self.closed or not data.strip() or data.strip() == b"[DONE]":
             return []
@@ -262,16 +263,6 @@ _EVENTS: Final[Mapping[str, Callable[[ResponsesAnswer, dict[str, Any]], list[Pie
     "response.failed": ResponsesAnswer._end,  # noqa: SLF001
     "error": ResponsesAnswer._error,  # noqa: SLF001
 }
-
-
-def _delta_of(data: bytes) -> _TextDelta | None:
-    """Return the event if it has the next part of the text, in the form that the vendor sends; else None."""
-    if b"response.output_text.delta" not in data:
-        return None
-    try:
-        return _text_delta(data)
-    except ValueError:
-        return None
 
 
 def _index(event: dict[str, Any]) -> int:

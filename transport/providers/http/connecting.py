@@ -10,7 +10,7 @@ import h11
 import httpx
 import trio
 
-from warren.transport.providers.http.connection import CHUNK, ClientConnection, reason
+from warren.transport.providers.http.connection import CHUNK, ClientConnection, SilenceWatch, reason
 from warren.transport.providers.http.reader import ResponseReader
 from warren.transport.providers.http.writer import RequestHeads
 from warren.values import define
@@ -45,6 +45,7 @@ class Connector:
     proxy: httpx.Proxy | None = None
     trust_env: bool = True
     _heads: RequestHeads = attrs.field(factory=RequestHeads, repr=False)
+    _silence: SilenceWatch = attrs.field(factory=SilenceWatch, repr=False)
     _sessions: dict[Origin, ssl.SSLSession] = attrs.field(factory=dict, repr=False)
 
     @cached_property
@@ -84,10 +85,12 @@ class Connector:
             context = proxy.ssl_context or self._tls
             stream = await self._secured(stream, context, Origin.of(proxy.url))
         if origin.scheme == "http":
-            return ClientConnection(stream, socket, self._heads, forward=None if proxy is None else _headers(proxy))
+            forward = None if proxy is None else _headers(proxy)
+            return ClientConnection(stream, socket, self._heads, forward, self._silence)
         if proxy is not None:
             await _tunnel(stream, origin, _headers(proxy))
-        return ClientConnection(await self._secured(stream, self._tls, origin), socket, self._heads)
+        secured = await self._secured(stream, self._tls, origin)
+        return ClientConnection(secured, socket, self._heads, silence=self._silence)
 
     async def _secured(
         self, stream: trio.abc.Stream, context: ssl.SSLContext, origin: Origin

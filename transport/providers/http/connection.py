@@ -38,6 +38,44 @@ class Patience(NamedTuple):
 
 
 @define(eq=False)
+class SilenceWatch:
+    """Wakes the requests whose servers are silent for too long.
+
+    A request that waits leaves its deadline, and one task sleeps until the first of all: by then most waits are over. A
+    cancel scope around each wait would take as long as the rest of the wait.
+    """
+
+    _deadlines: "dict[ClientConnection, float]" = attrs.field(factory=dict)
+    _sleep: trio.CancelScope | None = None  # of the task; it ends with the first deadline, or before
+
+    def begin(self, connection: "ClientConnection", seconds: float) -> None:
+        """Let a connection expire after some seconds, unless its wait has ended by then."""
+        if seconds == NEVER:
+            return
+        self._deadlines[connection] = deadline = trio.current_time() + seconds
+        if self._sleep is None:
+            self._sleep = trio.CancelScope()
+            trio.lowlevel.spawn_system_task(self._run)
+        elif deadline < self._sleep.deadline:
+            self._sleep.deadline = deadline
+
+    def end(self, connection: "ClientConnection") -> None:
+        """Note the end of a wait."""
+        self._deadlines.pop(connection, None)
+
+    async def _run(self) -> None:
+        while self._deadlines:
+            self._sleep = trio.CancelScope(deadline=min(self._deadlines.values()))
+            with self._sleep:
+                await trio.sleep_forever()
+            now = trio.current_time()
+            for connection, deadline in [*self._deadlines.items()]:
+                if deadline <= now:
+                    connection.expire()
+        self._sleep = None  # no checkpoint since the loop has seen that nothing waits
+
+
+@define(eq=False)
 class ClientConnection:
     """A connection, used by one request at a time.
 
@@ -46,6 +84,8 @@ class ClientConnection:
         socket: the socket below.
         heads: the heads of requests that were written before, on any connection.
         forward: the headers that a proxy gets with each request if it is one that forwards; None without such a proxy.
+        silence: bounds the time for which the server may be silent; shared by the connections of a pool.
+        silent: whether the server was silent for too long.
         idle_since: the time of trio's clock at which its last request ended; 0 if none has.
         reader: the answer of the request that has it now, or had it last.
     """
@@ -54,6 +94,8 @@ class ClientConnection:
     socket: trio.SocketStream
     heads: RequestHeads = attrs.field(factory=RequestHeads)
     forward: list[tuple[bytes, bytes]] | None = None
+    silence: SilenceWatch = attrs.field(factory=SilenceWatch)
+    silent: bool = False
     idle_since: float = 0.0
     reader: ResponseReader = attrs.field(factory=ResponseReader)
     _sent: bool = False
@@ -95,15 +137,31 @@ class ClientConnection:
 
     async def receive(self, seconds: float) -> None:
         """Wait for more of the answer and give it to the reader."""
-        data: bytes | bytearray = b""
-        with trio.CancelScope(deadline=trio.current_time() + seconds) as scope:
-            try:
-                data = await self.stream.receive_some(CHUNK)
-            except (trio.BrokenResourceError, trio.ClosedResourceError) as exc:
-                raise httpx.ReadError(reason(exc)) from exc
-        if scope.cancelled_caught:
-            raise httpx.ReadTimeout(f"nothing came for {seconds:g} s")
-        self.reader.feed(bytes(data))
+        self.silence.begin(self, seconds)
+        try:
+            data = await self._received()
+        except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as exc:
+            if self.silent:
+                raise httpx.ReadTimeout(f"nothing came for {seconds:g} s") from exc
+            raise httpx.ReadError(reason(exc)) from exc
+        finally:
+            self.silence.end(self)
+        self.reader.feed(data)
+
+    async def _received(self) -> bytes:
+        if self.stream is not self.socket:
+            return bytes(await self.stream.receive_some(CHUNK))
+        # Not by trio's stream, which first tries to read, in vain: the answer of a model takes its time.
+        socket = self.socket.socket
+        while True:
+            await trio.lowlevel.wait_readable(socket)
+            with suppress(BlockingIOError):
+                return os.read(socket.fileno(), CHUNK)
+
+    def expire(self) -> None:
+        """Wake the request that waits for a silent server; it fails."""
+        self.silent = True
+        self.drop()
 
     async def _send(self, request: httpx.Request, seconds: float) -> None:
         """Send a request, unless it is not valid."""
