@@ -9,6 +9,7 @@ import trio
 
 from warren import codec
 from warren.actors.access import check_right, check_scope, guarded, scoped
+from warren.actors.checking import StoreChecks
 from warren.actors.eventlog import LogReader
 from warren.actors.history import INTERVAL, LoadHistory
 from warren.actors.measuring import metrics_of
@@ -36,6 +37,7 @@ from warren.nodes import Node
 from warren.peers import PeerInfo
 from warren.principals import LOCAL, Principal, Scope
 from warren.records import SessionRecord, within
+from warren.reports import StoreReport
 from warren.requests import (
     AttachmentRequest,
     DrainRequest,
@@ -113,6 +115,7 @@ class Reads:
     _history: LoadHistory
     _projector: ProjectorActor | None = None
     principal: Principal = LOCAL
+    _checks: StoreChecks = attrs.field(factory=StoreChecks)  # one for all principals
 
     @property
     def _comms(self) -> Comms:
@@ -395,6 +398,12 @@ class Reads:
         if not await store.ask_to_drain(wanted.name):
             raise FieldValueError("name", f"no living node has the name {wanted.name!r}").refusal()
         self._note("drain", node=wanted.name)
+
+    async def check_store(self) -> StoreReport:
+        """See SessionService."""
+        check_scope(self.principal, "check_store")
+        self._supervisor.check_open()
+        return await self._checks.run(self._supervisor.shared.config, ids=ACROSS in self.principal.scopes)
 
     def capabilities(self) -> Capabilities:
         """See SessionService."""

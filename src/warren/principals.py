@@ -15,8 +15,9 @@ Scope = Literal["session:read", "session:write", "session:admin", "memory:read",
 
 `session:read` reads sessions and follows their events. `session:write` creates, forks and labels sessions, runs turns,
 and decides about waiting tool calls. `session:admin` archives and deletes, and reads the audit. `memory:read` searches
-the memory. `metrics:read` reads health in detail, figures and the list of nodes. `tenant:admin` works in the tenants of
-others, and drains nodes, which have sessions of all of them. `node` is another node of the cluster.
+the memory. `metrics:read` reads health in detail, figures and the list of nodes, and has the store examined.
+`tenant:admin` works in the tenants of others, and drains nodes, which have sessions of all of them. `node` is another
+node of the cluster.
 """
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 OWN_SCOPES: Final[frozenset[Scope]] = frozenset(SCOPES) - {"tenant:admin", "node"}
@@ -90,6 +91,7 @@ SCOPE_OF: Final[Mapping[str, Scope | None]] = {
     "audit": "session:admin",
     "nodes": METRICS,
     "drain_node": "tenant:admin",
+    "check_store": METRICS,
     "capabilities": None,
     "health": METRICS,
     "metrics": METRICS,

@@ -22,6 +22,7 @@ from warren.options import SessionRequest, TurnRequest
 from warren.peers import PeerInfo, PeerMessage
 from warren.principals import Principal
 from warren.records import CompactionEntry
+from warren.reports import StoreReport
 from warren.requests import (
     ApproveRequest,
     AttachmentRequest,
@@ -566,6 +567,20 @@ class SessionService(Protocol):
         Raises:
             InvalidParamsError: if no living node has the name.
             StoreError: if the store cannot be written.
+        """
+        ...
+
+    async def check_store(self) -> StoreReport:
+        """Examine the store as `warren doctor` does, and return the report.
+
+        It reads the whole store, beside the sessions, which go on. It takes five minutes at most, and there is one at a
+        time in a process. Cancelling the call ends it. Findings name sessions only for principals with `tenant:admin`,
+        as they may be those of any tenant.
+
+        Raises:
+            PersistenceDisabledError: if there is no store.
+            CapacityExceededError: if another examination runs.
+            StoreError: if the store cannot be examined; with the cause "timeout" if it takes too long.
         """
         ...
 

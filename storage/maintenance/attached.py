@@ -11,8 +11,8 @@ import apsw
 from warren import codec
 from warren.attachments import Attachment
 from warren.messages import files_of
+from warren.reports import Finding
 from warren.storage.maintenance.damage import keep
-from warren.storage.maintenance.report import Finding
 from warren.storage.rows import DELETED, shown
 from warren.storage.sqlite.apply import SqliteOperation
 from warren.storage.sqlite.columns import raw

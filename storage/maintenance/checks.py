@@ -8,9 +8,9 @@ import apsw
 
 from warren import codec
 from warren.principals import TENANT
+from warren.reports import Finding
 from warren.storage.maintenance.attached import EMPTY, examine_files
 from warren.storage.maintenance.damage import BadRow, scan
-from warren.storage.maintenance.report import Finding
 from warren.storage.rows import DELETED, MAX_NUMBER, OPEN, shown, text_in
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.inbox import damaged

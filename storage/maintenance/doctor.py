@@ -12,6 +12,7 @@ import attrs
 
 from warren.config import StoreConfig
 from warren.errors import StoreError, WarrenError
+from warren.reports import FileFacts, Finding, HolderFacts, Integrity, ProjectionFacts, Report
 from warren.storage.maintenance.attached import DIFFERENT, DropEmpty, DropUnused, GiveBack, SetDifferentAside
 from warren.storage.maintenance.checks import (
     BAD_CLUSTER,
@@ -24,8 +25,7 @@ from warren.storage.maintenance.checks import (
 )
 from warren.storage.maintenance.damage import FILE, keep, scan
 from warren.storage.maintenance.damage import set_aside as set_row_aside
-from warren.storage.maintenance.files import log_size, reading, rivals
-from warren.storage.maintenance.report import FileFacts, Finding, HolderFacts, Integrity, ProjectionFacts, Report
+from warren.storage.maintenance.files import GoOn, log_size, reading, rivals
 from warren.storage.maintenance.retention import can_shrink
 from warren.storage.operations import Claim, Claimed, Operation, Release
 from warren.storage.projection.formats import CHECKPOINT, checkpoint_of
@@ -57,16 +57,21 @@ _LABEL_ANEW: Final = """
 """
 
 
-def examine(config: StoreConfig, *, full: bool = False) -> Report[FileFacts]:
+def examine(config: StoreConfig, *, full: bool = False, go_on: GoOn | None = None) -> Report[FileFacts]:
     """Examine a store. Nothing in it is changed, and processes that use it go on.
 
-    With `full` every page, index and row is checked, else about as much as a backup checks. Both read the whole file.
+    Both kinds read the whole file.
+
+    Args:
+        config: the store.
+        full: whether every page, index and row is checked, instead of about as much as a backup checks.
+        go_on: see `files.look_at`.
 
     Raises StoreError if there is no store that could be examined; its `cause` is "missing", "not_a_database",
     "not_a_store", "newer_schema", "permission" and so on.
     """
     path = config.path / FILE_NAME
-    with SESSION_STORE.faults(path), reading(config) as db:
+    with SESSION_STORE.faults(path), reading(config, go_on=go_on) as db:
         complaints, of_rows = _complaints(db, full=full)
         facts = _file_facts(db, path, "failed" if complaints else "full" if full else "quick")
         if complaints:
@@ -149,6 +154,8 @@ def _counted(db: apsw.Connection, facts: FileFacts) -> FileFacts:
         deleted=states.get(DELETED, 0),
         messages=db.execute("SELECT count(*) FROM messages").get,
         events=db.execute("SELECT count(*) FROM events").get,
+        files=db.execute("SELECT count(*) FROM blobs").get,
+        file_bytes=db.execute("SELECT coalesce(sum(length(body)), 0) FROM blobs").get,
         erasures_due=db.execute("SELECT count(*) FROM erasures").get,
     )
 

@@ -1,9 +1,11 @@
 """A store's file as maintenance meets it: never made, never migrated, looked at without being changed."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 import apsw
 
@@ -14,12 +16,16 @@ from warren.storage.sqlite.faults import on_read_only_disk
 from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE
 from warren.storage.sqlite.lease import Holder
 
+GoOn = Callable[[], object]
+STEPS: Final = 5_000
+"""Instructions of SQLite's machine between two questions whether a query goes on: less than a millisecond."""
+
 
 @contextmanager
-def reading(config: StoreConfig, *, whole: bool = False) -> Iterator[apsw.Connection]:
+def reading(config: StoreConfig, *, whole: bool = False, go_on: GoOn | None = None) -> Iterator[apsw.Connection]:
     """Open a store that is there for one consistent look, beside whatever writes it.
 
-    With `whole` a store is refused if its log cannot be read, as may be on a read-only disk.
+    With `whole` a store is refused if its log cannot be read, as may be on a read-only disk. For `go_on` see `look_at`.
 
     Trap: until the end of the block the log beside the file can only grow.
 
@@ -29,7 +35,7 @@ def reading(config: StoreConfig, *, whole: bool = False) -> Iterator[apsw.Connec
     with SESSION_STORE.faults(path):
         if not path.exists():
             raise StoreError(f"there is no store at {config.path}", cause="missing", retryable=False)
-        db = look_at(path, config.busy_timeout, whole=whole)
+        db = look_at(path, config.busy_timeout, whole=whole, go_on=go_on)
         try:
             if not version_of(db, SESSION_STORE):
                 raise StoreError(f"{path} is empty: it is no session store", cause="not_a_store", retryable=False)
@@ -46,11 +52,15 @@ def log_size(path: Path) -> int:
         return 0
 
 
-def look_at(path: Path, busy_timeout: float = 0.0, *, whole: bool = False) -> apsw.Connection:
+def look_at(
+    path: Path, busy_timeout: float = 0.0, *, whole: bool = False, go_on: GoOn | None = None
+) -> apsw.Connection:
     """Return a connection to a database, inside a read transaction; its disk may be read-only.
 
     SQLite needs files beside a database in order to read it, which it cannot make on such a disk. No process can write
     there either, so the file is read as it is: without its log, if there is one, unless it is to be `whole`.
+
+    `go_on` is called again and again while a query runs; what it raises ends the query, which raises that.
 
     Raises StoreError, OSError and apsw.Error.
     """
@@ -70,7 +80,15 @@ def look_at(path: Path, busy_timeout: float = 0.0, *, whole: bool = False) -> ap
     except BaseException:
         db.close()
         raise
+    if go_on is not None:
+        db.set_progress_handler(partial(_asked, go_on), STEPS)
     return db
+
+
+def _asked(go_on: GoOn) -> bool:
+    """Ask whether a query goes on; False lets it."""
+    go_on()
+    return False
 
 
 def rivals(db: apsw.Connection, me: Holder) -> dict[int, str]:

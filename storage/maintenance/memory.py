@@ -9,11 +9,11 @@ from typing import Any, Final
 import apsw
 
 from warren.memory import MemoryConfig
+from warren.reports import Finding, MemoryFacts
 from warren.storage.maintenance.checks import NAMED, is_tenant
 from warren.storage.maintenance.damage import FILE, keep
 from warren.storage.maintenance.doctor import OF_A_ROW
-from warren.storage.maintenance.files import look_at
-from warren.storage.maintenance.report import Finding, MemoryFacts
+from warren.storage.maintenance.files import GoOn, look_at
 from warren.storage.memory import graph
 from warren.storage.memory.file import FILE_NAME, MEMORY_STORE, identity, open_writer
 from warren.storage.memory.spaces import PackedSpace
@@ -24,13 +24,15 @@ from warren.storage.sqlite.database import transaction, version_of
 from warren.values import frozen
 
 
-def examine_memory(folder: Path, *, full: bool = False) -> tuple[MemoryFacts, tuple[Finding, ...]]:
-    """Look at the memory in a folder that has one; nothing is changed.
+def examine_memory(
+    folder: Path, *, full: bool = False, go_on: GoOn | None = None
+) -> tuple[MemoryFacts, tuple[Finding, ...]]:
+    """Look at the memory in a folder that has one; nothing is changed. For `go_on` see `files.look_at`.
 
     Raises StoreError; its `cause` is "not_a_database", "not_a_store", "newer_schema", "permission" and so on.
     """
     path = folder / FILE_NAME
-    with MEMORY_STORE.faults(path), closing(look_at(path, MemoryConfig(folder).busy_timeout)) as db:
+    with MEMORY_STORE.faults(path), closing(look_at(path, MemoryConfig(folder).busy_timeout, go_on=go_on)) as db:
         return _examine(db, path, full=full)
 
 

@@ -64,6 +64,7 @@ def test_every_operation_is_used() -> None:
         "metrics/history",
         "nodes/list",
         "nodes/drain",
+        "store/check",
     }
 
 

@@ -13,7 +13,18 @@ from warren.service import RuntimeService, SessionService
 METHODS: Final = sorted(name for name in vars(SessionService) if not name.startswith("_"))
 OF_RUNTIMES: Final = sorted(name for name in vars(RuntimeService) if not name.startswith("_"))
 NO_SESSION: Final = (
-    *("audit", "capabilities", "create_session", "drain_node", "list", "nodes", "search_memory", "usage", "watch"),
+    *(
+        "audit",
+        "capabilities",
+        "check_store",
+        "create_session",
+        "drain_node",
+        "list",
+        "nodes",
+        "search_memory",
+        "usage",
+        "watch",
+    ),
 )
 """Methods that name no session that has to be there."""
 OF_SESSIONS: Final = [name for name in METHODS if name not in NO_SESSION]

@@ -17,16 +17,19 @@ from tests.support.memories import memory_in
 from warren.config import StoreConfig
 from warren.errors import StoreError
 from warren.memory import MemoryEntry
+from warren.reports import FileFacts, Finding, Report
 from warren.storage import Archive, Attach, Claimed, Delete, Release
 from warren.storage.maintenance.doctor import examine, fix
 from warren.storage.maintenance.memory import examine_memory
-from warren.storage.maintenance.report import FileFacts, Finding, Report
 from warren.storage.memory import builder
 from warren.storage.memory.graph import FILE_NAME as INDEX
 from warren.storage.operations import Lease
 from warren.storage.rows import SEQ_STRIDE
 from warren.storage.sqlite.file import FILE_NAME, VERSION
 
+MANY: Final = """
+    WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 20000) INSERT INTO more SELECT i FROM n
+"""
 VERSIONS: Final = Path(__file__).parent / "versions"
 
 
@@ -378,3 +381,20 @@ async def test_a_turn_that_is_open_is_no_problem(tmp_path: Path) -> None:
         await written(store, *(turn("a", number) for number in range(3)))
         await written(store, updated(moved(turn("a", 3), entry(4, 5)), turn_open=True))
     assert found(examine(StoreConfig(tmp_path / "store"), full=True)) == []
+
+
+async def test_an_examination_ends_when_its_caller_does(tmp_path: Path) -> None:
+    """It asks again and again whether it goes on, also within a query; then nothing of it is left in the way."""
+    config = await healthy(tmp_path)
+    damage(config, "CREATE TABLE more (i)", MANY)
+    asked = list[int]()
+
+    def go_on() -> None:
+        asked.append(1)
+        if len(asked) == 3:
+            raise LookupError("the caller has gone")
+
+    with pytest.raises(LookupError, match="has gone"):
+        examine(config, go_on=go_on)
+    damage(config, "DROP TABLE more", "VACUUM")
+    assert examine(config).healthy

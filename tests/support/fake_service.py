@@ -37,6 +37,7 @@ from warren.nodes import Node, NodeLoad
 from warren.peers import PeerInfo
 from warren.principals import LOCAL, Principal
 from warren.records import CompactionEntry, Lifecycle, SessionRecord
+from warren.reports import StoreReport
 from warren.requests import DrainRequest, WatchRequest
 from warren.service import Capabilities, EventReader, Health, OnBegin, OnEvent, RuntimeService
 from warren.statistics import RuntimeStatistics
@@ -506,6 +507,10 @@ class FakeService(RuntimeService):
         made(DrainRequest, name)
         self.calls.append(("drain_node", {"name": name}))
         self._check_running()
+
+    async def check_store(self) -> StoreReport:
+        self._check_running()
+        return StoreReport(healthy=True, seconds=0.0, file=None, database=None)
 
     def capabilities(self) -> Capabilities:
         return self.can

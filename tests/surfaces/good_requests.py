@@ -32,6 +32,7 @@ BARE: Final = (
     "metrics/get",
     "metrics/history",
     "nodes/list",
+    "store/check",
 )
 MORE: Final[Mapping[str, Mapping[str, Any]]] = {
     "session/inject_context": {"text": "t"},

@@ -20,8 +20,8 @@ from warren.transport.cli.streams import Streams
 
 if TYPE_CHECKING:
     from warren.config import StoreConfig
+    from warren.reports import DatabaseFacts, FileFacts, Finding, Report
     from warren.storage.maintenance.plans import Plan, Pruned
-    from warren.storage.maintenance.report import DatabaseFacts, FileFacts, Finding, Report
 
 STYLES = {"problem": "red", "notice": "yellow"}
 
@@ -107,7 +107,7 @@ def _with_memory(
     """Return the report with the state of the memory, if its extra is installed."""
     if not holds_memory(config.path):
         return report
-    from warren.storage.maintenance.report import Finding  # noqa: PLC0415 - as above
+    from warren.reports import Finding  # noqa: PLC0415 - as above
 
     try:
         memory_of(options, config)
@@ -162,7 +162,7 @@ def _show(options: Options, report: "Report[Any]") -> None:
 
 def _facts(report: "Report[Any]") -> Iterator[tuple[str, str]]:
     """Yield the heading of a report, name by name."""
-    from warren.storage.maintenance.report import FileFacts  # noqa: PLC0415 - help does without it
+    from warren.reports import FileFacts  # noqa: PLC0415 - help does without it
 
     store = report.store
     yield "store", store.path
@@ -170,6 +170,8 @@ def _facts(report: "Report[Any]") -> Iterator[tuple[str, str]]:
     yield from _file_facts(store) if isinstance(store, FileFacts) else _database_facts(store)
     yield "sessions", f"{store.sessions} open, {store.archived} archived, {store.deleted} deleted"
     yield "rows", f"{store.messages} messages, {store.events} events"
+    if store.files:
+        yield "files", f"{store.files}, {size(store.file_bytes)}"
     for holder in report.holders:
         state = "alive" if holder.alive else "dead"
         yield "holder", f"{holder.name or 'a process of which nothing is left'}: {state}, {holder.sessions} sessions"

@@ -28,6 +28,7 @@ from warren.options import SessionRequest, TurnRequest, given
 from warren.peers import PeerInfo, PeerMessage
 from warren.principals import LOCAL, Principal
 from warren.records import CompactionEntry
+from warren.reports import StoreReport
 from warren.requests import (
     ApproveRequest,
     AttachmentRequest,
@@ -420,6 +421,10 @@ class RemoteService(SessionService):
     async def drain_node(self, wanted: DrainRequest) -> None:
         """See SessionService."""
         await self._sent("nodes/drain", wanted, repeatable=True)
+
+    async def check_store(self) -> StoreReport:
+        """See SessionService."""
+        return await self._ask(StoreReport, "store/check", {}, repeatable=True)
 
     def capabilities(self) -> Capabilities:
         """Return the optional capabilities that were on when the client connected."""

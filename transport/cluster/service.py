@@ -33,6 +33,7 @@ from warren.nodes import Node
 from warren.peers import PeerInfo, PeerMessage
 from warren.principals import Principal
 from warren.records import CompactionEntry
+from warren.reports import StoreReport
 from warren.requests import (
     ApproveRequest,
     AttachmentRequest,
@@ -304,6 +305,10 @@ class _Sessions(RuntimeService):
     async def drain_node(self, wanted: DrainRequest) -> None:
         """See SessionService."""
         await of_value(self._local.drain_node)(wanted)
+
+    async def check_store(self) -> StoreReport:
+        """See SessionService."""
+        return await self._local.check_store()
 
     # -- the runtime of this process
 

@@ -63,6 +63,7 @@ ROUTES: Final = (
     RestRoute("GET", "/usage", METHODS["usage/get"]),
     RestRoute("GET", "/nodes", METHODS["nodes/list"]),
     RestRoute("POST", "/nodes/{name}/drain", METHODS["nodes/drain"]),
+    RestRoute("POST", "/store/check", METHODS["store/check"]),
     RestRoute("GET", "/capabilities", METHODS["capabilities/get"]),
     RestRoute("GET", "/config", METHODS["config/get"]),
     RestRoute("GET", "/health", METHODS["health"], failed=503),

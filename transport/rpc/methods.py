@@ -15,6 +15,7 @@ from warren.options import SessionRequest, TurnRequest, given
 from warren.peers import PeerMessage
 from warren.principals import Principal
 from warren.records import CompactionEntry
+from warren.reports import StoreReport
 from warren.requests import (
     ApproveRequest,
     AttachmentRequest,
@@ -263,6 +264,10 @@ async def _nodes(host: Host, _caller: Caller, _params: NoParams) -> Nodes:
 async def _drain(host: Host, _caller: Caller, params: DrainRequest) -> Asked:
     await host.service.drain_node(params.name)
     return Asked(params.name)
+
+
+async def _check(host: Host, _caller: Caller, _params: NoParams) -> StoreReport:
+    return await host.service.check_store()
 
 
 async def _register(_host: Host, caller: Caller, params: RegisterTools) -> Registered:
@@ -516,6 +521,14 @@ _TABLE: Final[tuple[Method[Any, Any], ...]] = (
         Asked,
         _drain,
         "Ask a node to end in order: its sessions go on at the others. The answer does not wait for that.",
+    ),
+    Method(
+        "store/check",
+        NoParams,
+        StoreReport,
+        _check,
+        "Examine the store beside the sessions, as `warren doctor` does; that may take minutes.",
+        capability=_STORE,
     ),
     Method(
         "capabilities/get",

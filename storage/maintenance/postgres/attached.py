@@ -7,8 +7,8 @@ from typing import Final
 from warren import codec
 from warren.attachments import Attachment
 from warren.messages import files_of
+from warren.reports import Finding
 from warren.storage.maintenance.attached import CUT_OFF, DIFFERENT, LOST, REFERENCE, about
-from warren.storage.maintenance.report import Finding
 from warren.storage.postgres.driver import Connection, escaped, unescaped
 from warren.storage.rows import DELETED
 from warren.values import frozen

@@ -11,11 +11,11 @@ from warren import codec
 from warren.config import PostgresConfig
 from warren.errors import WarrenError
 from warren.principals import TENANT
+from warren.reports import DatabaseFacts, Finding, HolderFacts, Report
 from warren.storage.maintenance.postgres.attached import examine_files, fix_files
 from warren.storage.maintenance.postgres.connecting import be_patient, connected, existing, looking
 from warren.storage.maintenance.postgres.memory import about_memory, fix_memory
 from warren.storage.maintenance.postgres.retention import SIZE
-from warren.storage.maintenance.report import DatabaseFacts, Finding, HolderFacts, Report
 from warren.storage.operations import Claim, Claimed, Release
 from warren.storage.postgres import PostgresStore
 from warren.storage.postgres.commit import marks_of
@@ -71,6 +71,7 @@ _STANDBYS: Final = """
         ELSE pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn)::int8 END
     FROM pg_stat_replication ORDER BY application_name, pid
 """
+_FILES: Final = "SELECT count(*), coalesce(sum(octet_length(body)), 0)::int8 FROM warren.blobs"
 _COUNTS: Final = "SELECT state, count(*) FROM warren.sessions GROUP BY state"
 _HOLDERS: Final = f"""
     SELECT key, name, (extract(epoch FROM expires_at) * 1000000)::int8, alive, array(
@@ -299,8 +300,11 @@ async def _counted(db: Connection, facts: DatabaseFacts) -> DatabaseFacts:
         table: (await db.fetch(f"SELECT count(*) FROM warren.{table}"))[0][0]
         for table in ("messages", "events", "erasures")
     }
+    ((files, file_bytes),) = await db.fetch(_FILES)
     return attrs.evolve(
         facts,
+        files=files,
+        file_bytes=file_bytes,
         sessions=states.get(OPEN, 0),
         archived=states.get(ARCHIVED, 0),
         deleted=states.get(DELETED, 0),

@@ -15,10 +15,10 @@ from warren.config import PostgresConfig
 from warren.errors import StoreError
 from warren.memory import MemoryConfig, MemoryEntry
 from warren.peers import Peer
+from warren.reports import Finding
 from warren.storage import Archive, Attach, Delete, Erased, Lease, Release
 from warren.storage.maintenance.postgres.connecting import connected
 from warren.storage.maintenance.postgres.doctor import MANY_DEAD, examine, fix
-from warren.storage.maintenance.report import Finding
 from warren.storage.memory.postgres import PostgresMemory
 from warren.storage.postgres import PostgresStore
 from warren.storage.postgres.guard import guard_of

@@ -103,6 +103,7 @@ def test_the_table_has_the_contracts_methods() -> None:
         "usage/get",
         "nodes/list",
         "nodes/drain",
+        "store/check",
         "capabilities/get",
         "config/get",
         "health",
@@ -323,6 +324,7 @@ def test_what_needs_a_capability_says_so() -> None:
         "session/delete": "session-store",
         "session/compact": "session-compaction",
         "memory/search": "memory-store",
+        "store/check": "session-store",
     }
 
 

@@ -3,6 +3,8 @@
 from datetime import datetime
 from typing import Generic, Literal, TypeVar
 
+import attrs
+
 from warren.values import frozen
 
 
@@ -42,6 +44,8 @@ class StoreFacts:
         deleted: deleted ones, of which only the id is left.
         messages: rows.
         events: rows.
+        files: those of messages, each once for a tenant.
+        file_bytes: their size.
         erasures_due: deleted sessions of which something may be left elsewhere.
     """
 
@@ -53,6 +57,8 @@ class StoreFacts:
     deleted: int = 0
     messages: int = 0
     events: int = 0
+    files: int = 0
+    file_bytes: int = 0
     erasures_due: int = 0
 
 
@@ -193,3 +199,43 @@ class Report(Generic[AnyFacts]):
     def healthy(self) -> bool:
         """Whether no problem is left."""
         return all(finding.level != "problem" for finding in self.findings)
+
+
+@frozen
+class StoreReport:
+    """The state of a store, as a client of its runtime gets it.
+
+    Attributes:
+        healthy: whether there is no problem among the findings.
+        seconds: the time that the examination took.
+        file: the store, if it is a file; None if it is a database.
+        database: the store, if it is a database; None if it is a file.
+        holders: the processes that may write sessions, and those that have died and still have some.
+        projection: the projection; None if there are no files of one.
+        memory: the memory in files; None if there is none.
+        findings: problems first, then notices.
+    """
+
+    healthy: bool
+    seconds: float
+    file: FileFacts | None
+    database: DatabaseFacts | None
+    holders: tuple[HolderFacts, ...] = ()
+    projection: ProjectionFacts | None = None
+    memory: MemoryFacts | None = None
+    findings: tuple[Finding, ...] = ()
+
+
+def report_for_client(found: "Report[FileFacts] | Report[DatabaseFacts]", seconds: float, *, ids: bool) -> StoreReport:
+    """Return the report for a client; without `ids` no finding names sessions, which are those of all tenants."""
+    store = found.store
+    return StoreReport(
+        healthy=found.healthy,
+        seconds=seconds,
+        file=store if isinstance(store, FileFacts) else None,
+        database=store if isinstance(store, DatabaseFacts) else None,
+        holders=found.holders,
+        projection=found.projection,
+        memory=found.memory,
+        findings=found.findings if ids else tuple(attrs.evolve(each, sessions=()) for each in found.findings),
+    )
