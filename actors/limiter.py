@@ -49,6 +49,12 @@ class Limiter:
                 if account.limit(name) is not None:
                     await self._refresh(account, name)
 
+    async def count(self, tenant: str, name: Stored) -> int:
+        """Return a count of a tenant, with limits or without, as old as those that limits use. Raises StoreError."""
+        account = self.tenancy.observed(tenant)
+        await self._refresh(account, name)
+        return account.figure(name).value
+
     async def _refresh(self, account: Account, name: Stored) -> None:
         figure = account.figure(name)
         if not self._is_old(account, name):

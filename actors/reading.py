@@ -8,6 +8,7 @@ import attrs
 import trio
 
 from warren import codec
+from warren.actors import tenants
 from warren.actors.access import check_right, check_scope, guarded, scoped
 from warren.actors.checking import StoreChecks
 from warren.actors.eventlog import LogReader
@@ -22,7 +23,7 @@ from warren.actors.session.inboxes import Inboxes
 from warren.actors.supervisor.supervisor import Supervisor
 from warren.actors.watching import Watch
 from warren.attachments import AttachmentContent
-from warren.audit import Action, AuditEntry, AuditPage, AuditRequest
+from warren.audit import Action, AuditEntry, AuditPage, AuditRequest, Outcome
 from warren.categories import CATEGORIES, Answer
 from warren.errors import SessionNotFoundError
 from warren.events import RunFailed
@@ -52,6 +53,7 @@ from warren.requests import (
 from warren.service import Capabilities, EventReader, Health
 from warren.statistics import RuntimeStatistics, SessionStatistics
 from warren.storage import not_found
+from warren.tenants import TenantsPage, TenantsRequest
 from warren.values import define
 from warren.views import (
     ContextView,
@@ -312,12 +314,20 @@ class Reads:
     async def usage(self, wanted: UsageRequest) -> UsageReport:
         """See SessionService."""
         self._supervisor.check_open()
-        everybody = wanted.by == "tenant" and ACROSS in self.principal.scopes
-        if everybody:
-            self._note("read", tenant="*")
-        store = await self._supervisor.shared.storage.reader() if everybody else await self._reader()
+        if wanted.all_tenants:
+            self._check_across()
+        store = await (self._supervisor.shared.storage.reader() if wanted.all_tenants else self._reader())
         sums = await store.usage(wanted.by, wanted.since, wanted.until)
         return report_of(wanted.by, sums, wanted.offset, wanted.limit)
+
+    @keywords_of(TenantsRequest)
+    @scoped
+    async def tenants(self, wanted: TenantsRequest) -> TenantsPage:
+        """See SessionService."""
+        self._supervisor.check_open()
+        if wanted.all_tenants:
+            self._check_across()
+        return await tenants.report(self._supervisor, wanted, self.principal.tenant)
 
     @keywords_of(SearchRequest)
     @scoped
@@ -353,13 +363,16 @@ class Reads:
         self._supervisor.check_open()
         shared = self._supervisor.shared
         if wanted.all_tenants:
-            if ACROSS not in self.principal.scopes:
-                self.note_denied("audit", wanted)
-            check_right(self.principal, ACROSS)
-            self._note("read", tenant="*")
+            self._check_across()
         await shared.auditor.settle()
         store = await shared.storage.reader()
         return await (store if wanted.all_tenants else store.of(self.principal.tenant)).audit(wanted)
+
+    def _check_across(self) -> None:
+        """Add a read of all tenants to the audit. Raises PermissionDeniedError if the caller may not read them."""
+        outcome: Outcome = "done" if ACROSS in self.principal.scopes else "refused"
+        self.note(attrs.evolve(self._entry("read", tenant="*"), outcome=outcome))
+        check_right(self.principal, ACROSS)
 
     def note(self, entry: AuditEntry) -> None:
         """See RuntimeService."""
@@ -373,9 +386,6 @@ class Reads:
             session_id: str | None = getattr(value, "session_id", None)
             shown = None if session_id is None else session_id[:SHOWN]  # as the caller has written it
             self.note(attrs.evolve(self._entry(action, shown), outcome="refused"))
-
-    def _note(self, action: Action, session_id: str | None = None, **details: str) -> None:
-        self.note(self._entry(action, session_id, **details))
 
     def _entry(self, action: Action, session_id: str | None = None, **details: str) -> AuditEntry:
         """Return the entry of an action of the caller, which is done now."""
@@ -397,7 +407,7 @@ class Reads:
         store = await self._supervisor.shared.storage.reader()
         if not await store.ask_to_drain(wanted.name):
             raise FieldValueError("name", f"no living node has the name {wanted.name!r}").refusal()
-        self._note("drain", node=wanted.name)
+        self.note(self._entry("drain", node=wanted.name))
 
     async def check_store(self) -> StoreReport:
         """See SessionService."""

@@ -145,6 +145,7 @@ class Tenancy:
     senders: dict[str, Accounts] = attrs.field(factory=dict)
     _of_tenants: dict[str, Account] = attrs.field(factory=dict)
     _of_tokens: dict[tuple[str, str], Account] = attrs.field(factory=dict)
+    _observed: dict[str, Account] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         for tenant, limits in self.tenants.items():
@@ -153,6 +154,11 @@ class Tenancy:
     def of_tenant(self, tenant: str) -> Account | None:
         """Return the account of a tenant; None if it has no limits."""
         return self._of_tenants.get(tenant)
+
+    def observed(self, tenant: str) -> Account:
+        """Return the account of a tenant for its figures; one without limits has an account for nothing else."""
+        found = self._of_tenants.get(tenant)
+        return self._observed.setdefault(tenant, Account("tenant", tenant, None, NO_LIMITS)) if found is None else found
 
     def of(self, principal: Principal) -> Accounts:
         """Return the accounts of a caller: that of its tenant, and that of its token, if they have limits."""

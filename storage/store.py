@@ -163,6 +163,10 @@ class Store(Protocol):
         """Tell whether a peer's input waits for a session, or is in its conversation as a text that begins so."""
         ...
 
+    async def tenants(self) -> list[str]:
+        """Return the tenants that have sessions or are in the ledger, by their names."""
+        ...
+
     async def usage(
         self, by: By, since: datetime | None = None, until: datetime | None = None
     ) -> Mapping[str, Figures]:

@@ -83,6 +83,7 @@ SCOPE_OF: Final[Mapping[str, Scope | None]] = {
     "subscribe": "session:read",
     "watch": "session:read",
     "usage": "session:read",
+    "tenants": "session:read",
     "search_memory": "memory:read",
     "fork": "session:write",
     "label": "session:write",

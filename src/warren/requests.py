@@ -89,6 +89,7 @@ class UsageRequest:
             within the time; all others are of the ledger, which keeps the tokens of deleted sessions, too.
         since: a time in the first hour that counts; null begins with the oldest one.
         until: hours that begin then or later do not count; null ends with the newest one.
+        all_tenants: count the use of all tenants; it needs the scope `tenant:admin`.
         offset: number of rows to skip.
         limit: the most rows to return.
     """
@@ -96,6 +97,7 @@ class UsageRequest:
     by: By = attrs.field(default="day", validator=OneOf(GROUPS))
     since: datetime | None = attrs.field(default=None, validator=optional(is_moment))
     until: datetime | None = attrs.field(default=None, validator=optional(is_moment))
+    all_tenants: bool = attrs.field(default=False, validator=is_flag)
     offset: int = attrs.field(default=0, validator=[is_whole, Between(0, MAX_OFFSET)])
     limit: int = attrs.field(default=100, validator=[is_whole, Between(1, MAX_PAGE)])
 

@@ -39,6 +39,7 @@ from warren.requests import (
     WithdrawRequest,
 )
 from warren.statistics import RuntimeStatistics
+from warren.tenants import TenantsPage, TenantsRequest
 from warren.tools import Tool
 from warren.values import frozen
 from warren.views import ContextView, HistoryPage, SessionChanges, SessionPage, SessionView, TurnResult
@@ -463,12 +464,25 @@ class SessionService(Protocol):
     async def usage(self, wanted: UsageRequest) -> UsageReport:
         """Return the tokens and the cost of models, summed by hour, day, model, tenant, session or label.
 
-        They are those of the caller's tenant. By `tenant`, a caller with the scope `tenant:admin` gets those of all
-        tenants. A turn counts from its end on, in the hour in which it ended; what it used before a compaction counts
-        from then on. Without a store the report is that of this process.
+        They are those of the caller's tenant, or of all tenants for a caller with the scope `tenant:admin` that asks
+        for them, which is an entry in the audit. A turn counts from its end on, in the hour in which it ended; what it
+        used before a compaction counts from then on. Without a store the report is that of this process.
 
         Raises:
             StoreError: if the store cannot be read, or a row of the ledger is damaged.
+        """
+        ...
+
+    @keywords_of(TenantsRequest)
+    async def tenants(self, wanted: TenantsRequest) -> TenantsPage:
+        """Return the figures of the caller's tenant at this moment, with its limits.
+
+        A caller with the scope `tenant:admin` may ask for those of all tenants, which is an entry in the audit. Live
+        sessions and turns are those of this process; counts of the store are some seconds old at most, see
+        `TenantLimits`.
+
+        Raises:
+            StoreError: if the store or the memory cannot be read.
         """
         ...
 

@@ -407,6 +407,11 @@ class EphemeralStore:
         texts = (each.content for each in newest_first if isinstance(each, UserMessage | ContextMessage))
         return any(text.startswith(beginning) for text in texts)
 
+    async def tenants(self) -> list[str]:
+        """See Store."""
+        await self._checkpoint()
+        return sorted({*(each.record.tenant for each in self._sessions.values()), *(key[0] for key in self._ledger)})
+
     async def usage(self, by: By, since: datetime | None = None, until: datetime | None = None) -> dict[str, Figures]:
         """See Store."""
         await self._checkpoint()

@@ -39,6 +39,7 @@ _READ: Final = f"""
 _TOKENS: Final = """
     SELECT coalesce(sum(input_tokens + output_tokens), 0)::int8 FROM warren.usage WHERE tenant = $1 AND hour >= $2::int8
 """
+_TENANTS: Final = "SELECT tenant FROM warren.sessions UNION SELECT tenant FROM warren.usage"
 # The server takes no JSON with a NUL apart: such sessions are read here.
 _NUL: Final = "strpos(details, '\\u0000')"
 _STORED: Final = f"""
@@ -67,6 +68,11 @@ async def tokens_since(db: Readable, tenant: str, hour: datetime) -> int:
     """Return the tokens of a tenant since an hour."""
     ((tokens,),) = await db.fetch(_TOKENS, tenant, microseconds(hour_of(hour)))
     return int(tokens)
+
+
+async def tenants(db: Readable) -> list[str]:
+    """Return the tenants that have sessions or are in the ledger, by their names."""
+    return sorted(tenant for (tenant,) in await db.fetch(_TENANTS))
 
 
 async def usage(

@@ -183,6 +183,10 @@ class PostgresStore:
         query = partial(queries.was_told, session_id=session_id, input_id=input_id, source=source)
         return await self._read(partial(query, beginning=beginning))
 
+    async def tenants(self) -> list[str]:
+        """See Store."""
+        return await self._read(ledger.tenants)
+
     async def usage(self, by: By, since: datetime | None = None, until: datetime | None = None) -> dict[str, Figures]:
         """See Store."""
         return await self._read(partial(ledger.usage, by=by, tenant=None, since=since, until=until))

@@ -30,6 +30,7 @@ _READ: Final = f"""
 _TOKENS: Final = """
     SELECT coalesce(sum(input_tokens + output_tokens), 0) FROM usage WHERE tenant = ? AND hour >= ?
 """
+_TENANTS: Final = f"SELECT {raw('tenant')} FROM sessions UNION SELECT {raw('tenant')} FROM usage"
 _USAGE: Final = "iif(json_valid(details), details -> '$.usage', NULL)"
 _OF_SESSIONS: Final = f"""
     SELECT {raw("session_id, session_id, turns")}, {_USAGE} FROM sessions
@@ -61,6 +62,11 @@ def add(db: apsw.Connection, commits: Iterable[Commit]) -> None:
 def tokens_since(db: apsw.Connection, tenant: str, hour: datetime) -> int:
     """Return the tokens of a tenant since an hour."""
     return number_in(db.execute(_TOKENS, (tenant, microseconds(hour_of(hour)))).get, "tokens")
+
+
+def tenants(db: apsw.Connection) -> list[str]:
+    """Return the tenants that have sessions or are in the ledger, by their names."""
+    return sorted(text_in(tenant, "tenant") for (tenant,) in db.execute(_TENANTS))
 
 
 def usage(

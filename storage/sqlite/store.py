@@ -159,6 +159,10 @@ class SqliteStore:
             secret = await self._writing.run(Writer.secret)
         return secret  # noqa: RET504 - as in `write`
 
+    async def tenants(self) -> list[str]:
+        """See Store."""
+        return await self._read(ledger.tenants)
+
     async def usage(self, by: By, since: datetime | None = None, until: datetime | None = None) -> dict[str, Figures]:
         """See Store."""
         return await self._read(partial(ledger.usage, by=by, tenant=None, since=since, until=until))

@@ -16,7 +16,7 @@ from tests.support.runtime import memory_of, open_runtime, supervisor_of
 from warren.actors.service import Service
 from warren.attachments import File
 from warren.config import Config, Limits
-from warren.errors import CapacityExceededError, WarrenError
+from warren.errors import CapacityExceededError, PermissionDeniedError, WarrenError
 from warren.messages import ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest
 from warren.peers import Peer
@@ -350,3 +350,36 @@ async def test_a_token(tmp_path: Path) -> None:
         more = runtime.as_(attrs.evolve(ci, limits=TokenLimits(turns_per_minute=600)))
         await trio.sleep(1)
         await more.start_turn(own, "hi")
+
+
+async def test_a_tenant_sees_its_own_figures(tmp_path: Path) -> None:
+    """Its sessions, its turns, and what counts against its limits; an operator sees those of each tenant."""
+    config = limited(sessions=5, running_turns=1)
+    async with open_runtime(FunctionModel(slowly), store=tmp_path, config=config, memory=memory_in(None)) as service:
+        acme, other = service.as_(ACME), service.as_(OTHER)
+        one, two = await sessions(acme, 2)
+        await sessions(other, 3)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(acme.start_turn, one, "hi")
+            await trio.sleep(1)
+            with pytest.raises(CapacityExceededError):
+                await acme.start_turn(two, "hi")
+            (mine,) = (await acme.tenants()).tenants
+            assert (mine.tenant, mine.sessions, mine.live_sessions, mine.running_turns) == ("acme", 2, 2, 1)
+            assert mine.limits == config.tenants["acme"]
+        await trio.sleep(60)
+        (mine,) = (await acme.tenants()).tenants
+        assert (mine.running_turns, mine.tokens_per_day) == (0, USAGE.total_tokens)
+        assert mine.stored_bytes > 0
+        (theirs,) = (await other.tenants()).tenants
+        assert (theirs.tenant, theirs.sessions, theirs.tokens_per_day, theirs.limits) == ("other", 3, 0, TenantLimits())
+        with pytest.raises(PermissionDeniedError):
+            await acme.tenants(all_tenants=True)
+        operator = service.as_(Principal("ops", "root", frozenset({"session:read", "tenant:admin", "session:admin"})))
+        found = await operator.tenants(all_tenants=True)
+        assert [attrs.evolve(each, live_sessions=0) for each in (mine, theirs)] == [
+            attrs.evolve(each, live_sessions=0) for each in found.tenants
+        ]
+        assert [each.tenant for each in (await operator.tenants(all_tenants=True, offset=1)).tenants] == ["other"]
+        reads = (await operator.audit(action="read", all_tenants=True)).entries
+        assert [(each.tenant, each.outcome) for each in reads] == [("acme", "refused"), ("ops", "done")]

@@ -7,12 +7,14 @@ from typing import Any, Final
 import attrs
 
 from warren import codec
+from warren.audit import AuditPage
 from warren.errors import ErrorCode, WarrenError
 from warren.events import DELTAS, Envelope, Event
 from warren.ledger import UsageReport
 from warren.messages import AssistantMessage, Message, UserMessage
 from warren.records import CompactionEntry
 from warren.service import Capabilities
+from warren.tenants import TenantsPage
 from warren.transport.rpc.results import (
     Archived,
     Decided,
@@ -62,6 +64,8 @@ RESULTS: Final[Mapping[str, type]] = {
     "session/label": SessionView,
     "memory/search": MemoryHits,
     "usage/get": UsageReport,
+    "tenants/list": TenantsPage,
+    "audit/list": AuditPage,
     "session/inject_context": Injected,
     "session/context": ContextView,
     "session/inputs": Inputs,

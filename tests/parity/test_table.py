@@ -56,7 +56,6 @@ def test_every_operation_is_used() -> None:
     assert SURFACES[1].can <= used | {
         OPTIONS,
         COMPACTION_OPTIONS,
-        "audit/list",
         "session/attachment",
         "config/get",
         "health",

@@ -51,6 +51,7 @@ NAMES: Final = {
     "audit/list": "audit",
     "usage/get": "usage",
     "nodes/drain": "drain_node",
+    "tenants/list": "tenants",
 }
 GOOD: Final[Mapping[str, Any]] = {
     "name": "n",

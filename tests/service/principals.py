@@ -22,6 +22,7 @@ NO_SESSION: Final = (
         "list",
         "nodes",
         "search_memory",
+        "tenants",
         "usage",
         "watch",
     ),

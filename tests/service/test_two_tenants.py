@@ -130,6 +130,7 @@ class Actor:
         found: list[object] = [await service.list(include_archived=archived) for archived in (False, True)]
         found += [await service.list(labels={"n": "1"})]
         found += [await service.usage(by=each) for each in ("model", "tenant", "label")]
+        found += [await service.tenants()]
         found += [await service.search_memory(each, scope="project", limit=20) for each in WORDS]
         for session_id in self.sessions:
             for read in (service.read, service.history, service.inputs, service.peers):

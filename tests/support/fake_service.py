@@ -41,6 +41,7 @@ from warren.reports import StoreReport
 from warren.requests import DrainRequest, WatchRequest
 from warren.service import Capabilities, EventReader, Health, OnBegin, OnEvent, RuntimeService
 from warren.statistics import RuntimeStatistics
+from warren.tenants import TenantsPage
 from warren.usage import Usage
 from warren.views import (
     Billing,
@@ -482,6 +483,11 @@ class FakeService(RuntimeService):
         self.calls.append(("usage", wanted))
         self._check_running()
         return report_of("day", {}, 0, 1)
+
+    async def tenants(self, **wanted: Any) -> TenantsPage:
+        self.calls.append(("tenants", wanted))
+        self._check_running()
+        return TenantsPage((), 0)
 
     async def search_memory(self, query: str, **options: Any) -> tuple[MemoryHit, ...]:
         self.calls.append(("search_memory", {"query": query, **options}))

@@ -41,11 +41,20 @@ async def test_each_tenant_has_a_report_of_its_own(tmp_path: Path) -> None:
         assert found["total"].items() >= theirs.items()  # type: ignore[attr-defined]
         assert (await report(ann, "?until=2026-01-01T00:00:00Z"))["rows"] == []
         assert [row["key"] for row in (await report(bob, "?by=tenant"))["rows"]] == ["other"]  # type: ignore[attr-defined]
-        everybody = (await report(operator, "?by=tenant"))["rows"]
+        everybody = (await report(operator, "?by=tenant&all_tenants=true"))["rows"]
         assert [row["key"] for row in everybody] == ["acme", "other"]  # type: ignore[attr-defined]
+        assert (await report(operator, "?by=model&all_tenants=true"))["total"]["turns"] == 3  # type: ignore[index]
+        async with connect(f"ws://{HOST}:{port}", token=operator, tenant="acme") as acting:
+            assert [row.key for row in (await acting.usage(by="tenant")).rows] == ["acme"]
+        for query in ("/usage?by=tenant&all_tenants=true", "/tenants?all_tenants=true"):
+            async with client(port, Authorization=f"Bearer {ann}") as http:
+                assert (await http.get(query)).json()["details"] == {"scope": "tenant:admin"}
         async with client(port, Authorization=f"Bearer {operator}") as http:
             (entry,) = (await http.get("/audit?action=read")).json()["entries"]
             assert (entry["outcome"], entry["details"]) == ("done", {"tenant": "*"})
+        async with client(port, Authorization=f"Bearer {ann}") as http:
+            found = (await http.get("/tenants")).json()
+            assert [(row["tenant"], row["sessions"]) for row in found["tenants"]] == [("acme", 2)]
         assert (await report(lame))["code"] == "PERMISSION_DENIED"
         for query, field in (("?by=week", "by"), ("?since=yesterday", "since"), ("?until=2026-01-01", "until")):
             bad = await report(ann, query)
@@ -58,7 +67,7 @@ def test_the_command_shows_a_store(cli: Cli) -> None:
     """By tenant all of them, else those of one; an unknown cost is no number; what is no time is named."""
     for tenant in ("default", "acme"):
         cli.run("run", "hi there", "--tenant", tenant, "--label", "team=red")
-    rows = [line.split("\t") for line in cli.run("usage", "--by", "tenant").out.splitlines()]
+    rows = [line.split("\t") for line in cli.run("usage", "--by", "tenant", "--all-tenants").out.splitlines()]
     assert rows == [[tenant, "1", "2", "2", "0", "0", "unknown", "4"] for tenant in ("acme", "default")]
     label = cli.run("usage", "--by", "label", "--tenant", "acme", "--since", "1h", "--output", "json").data
     assert (label["rows"][0]["key"], label["count"], label["total"]["cost"]) == ("team=red", 1, None)

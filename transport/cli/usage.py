@@ -39,9 +39,7 @@ def _of_store(options: Options, wanted: UsageRequest) -> UsageReport:
     async def work() -> UsageReport:
         store = await opened()
         try:
-            # Whoever has the store may read all of it.
-            everybody = wanted.by == "tenant" and options.tenant is None
-            reads = store if everybody else store.of(options.user.tenant)
+            reads = store if wanted.all_tenants else store.of(options.user.tenant)
             sums = await reads.usage(wanted.by, wanted.since, wanted.until)
         finally:
             await store.aclose()

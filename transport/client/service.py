@@ -47,6 +47,7 @@ from warren.requests import (
     WithdrawRequest,
 )
 from warren.service import Capabilities, Health, OnBegin, OnEvent, SessionCall, SessionService, TurnCall
+from warren.tenants import TenantsPage, TenantsRequest
 from warren.tools import Tool
 from warren.transport.client.connection import CONNECT_TIMEOUT, NO_ANSWER, Dial
 from warren.transport.client.links import Links
@@ -382,6 +383,11 @@ class RemoteService(SessionService):
     async def usage(self, wanted: UsageRequest) -> UsageReport:
         """See SessionService."""
         return await self._ask(UsageReport, "usage/get", wanted, repeatable=True)
+
+    @keywords_of(TenantsRequest)
+    async def tenants(self, wanted: TenantsRequest) -> TenantsPage:
+        """See SessionService."""
+        return await self._ask(TenantsPage, "tenants/list", wanted, repeatable=True)
 
     @keywords_of(SearchRequest)
     async def search_memory(self, wanted: SearchRequest) -> tuple[MemoryHit, ...]:

@@ -53,6 +53,7 @@ from warren.requests import (
 from warren.service import Capabilities, EventReader, Health, OnBegin, RuntimeService, SessionCall, TurnCall
 from warren.statistics import RuntimeStatistics
 from warren.storage import leased
+from warren.tenants import TenantsPage, TenantsRequest
 from warren.tools import Tool
 from warren.transport.client.connection import OTHER_VERSION
 from warren.transport.client.readers import RemoteReader
@@ -271,6 +272,11 @@ class _Sessions(RuntimeService):
     async def usage(self, wanted: UsageRequest) -> UsageReport:
         """See SessionService."""
         return await of_value(self._local.usage)(wanted)
+
+    @keywords_of(TenantsRequest)
+    async def tenants(self, wanted: TenantsRequest) -> TenantsPage:
+        """See SessionService. Live sessions and turns are those of this node."""
+        return await of_value(self._local.tenants)(wanted)
 
     @keywords_of(SearchRequest)
     async def search_memory(self, wanted: SearchRequest) -> tuple[MemoryHit, ...]:

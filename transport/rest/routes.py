@@ -64,6 +64,7 @@ ROUTES: Final = (
     RestRoute("GET", "/nodes", METHODS["nodes/list"]),
     RestRoute("POST", "/nodes/{name}/drain", METHODS["nodes/drain"]),
     RestRoute("POST", "/store/check", METHODS["store/check"]),
+    RestRoute("GET", "/tenants", METHODS["tenants/list"]),
     RestRoute("GET", "/capabilities", METHODS["capabilities/get"]),
     RestRoute("GET", "/config", METHODS["config/get"]),
     RestRoute("GET", "/health", METHODS["health"], failed=503),

@@ -34,6 +34,7 @@ from warren.requests import (
     WithdrawRequest,
 )
 from warren.service import Capabilities, Health, OnBegin, RuntimeService, SessionService
+from warren.tenants import TenantsPage, TenantsRequest
 from warren.tools import Tool, ToolSpec
 from warren.transport.rpc.params import Initialize, NoParams, RegisterTools
 from warren.transport.rpc.results import (
@@ -521,6 +522,14 @@ _TABLE: Final[tuple[Method[Any, Any], ...]] = (
         Asked,
         _drain,
         "Ask a node to end in order: its sessions go on at the others. The answer does not wait for that.",
+    ),
+    _row(
+        "tenants/list",
+        TenantsRequest,
+        TenantsPage,
+        lambda service: service.tenants,
+        "Show the figures of the tenant, or of all: sessions, running turns, limits and what counts against them.",
+        bulky=True,
     ),
     Method(
         "store/check",

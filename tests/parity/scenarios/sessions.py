@@ -11,6 +11,7 @@ from tests.parity.world import Setting
 from warren import codec
 from warren.errors import ErrorCode
 from warren.principals import Principal
+from warren.tenant_limits import TenantLimits
 
 UNKNOWN: Final = "0198a000-0000-7000-8000-00000000beef"
 ABOUT_ONE: Final = (
@@ -26,6 +27,7 @@ ABOUT_ONE: Final = (
     REPLAY,
 )
 NEEDS_STORE: Final = ("session/resume", "session/delete")
+PRICED: Final = {"input_tokens": 9, "output_tokens": 5, "cost": "0.1250000000000000001"}
 TWO: Final = Setting(({"text": "one"}, {"text": "two"}))
 
 
@@ -102,6 +104,40 @@ async def the_usage(stage: Stage) -> None:
     assert (total["turns"], total.get("cost")) == (2, None)
     assert total["unpriced_tokens"] == total["input_tokens"] + total["output_tokens"] > 0
     assert [{**row, "key": ""} for row in rows] == [{**total, "key": ""}]
+
+
+@scenario("usage/get", TURN, setting=Setting(({"text": "one", "usage": PRICED},)))
+async def the_cost(stage: Stage) -> None:
+    """The report has the cost of both turns, to the digit."""
+    session_id = stage.well(await stage.one.first_turn("hi")).data["session_id"]
+    stage.well(await stage.one.call(TURN, session_id=session_id, prompt="and again"))
+    report = stage.well(await stage.one.call("usage/get", by="model"), "usage/get", count=1).data
+    total = codec.to_data(report["total"])
+    assert (total["turns"], total["cost"], total["unpriced_tokens"]) == (2, "0.2500000000000000002", 0)
+
+
+@scenario("tenants/list")
+async def the_figures(stage: Stage) -> None:
+    """They are those of the own tenant; all tenants are for those who have the scope."""
+    stage.well(await stage.one.first_turn("hi"))
+    (mine,) = stage.well(await stage.one.call("tenants/list"), "tenants/list", count=1).data["tenants"]
+    assert (mine.tenant, mine.sessions, mine.running_turns, mine.limits) == ("default", 1, 0, TenantLimits())
+    assert min(mine.tokens_per_day, mine.stored_bytes) > 0
+    refused = await stage.one.call("tenants/list", all_tenants=True)
+    stage.refused(refused, ErrorCode.PERMISSION_DENIED)
+
+
+@scenario("audit/list", "session/archive")
+async def the_audit(stage: Stage) -> None:
+    """It says who has made and archived the session; all tenants are for those who have the scope."""
+    session_id = stage.well(await stage.one.first_turn("hi")).data["session_id"]
+    stage.well(await _ask(stage, "session/archive", session_id))
+    page = stage.well(await stage.one.call("audit/list", session_id=session_id), "audit/list", damaged=()).data
+    found = [(each.action, each.outcome, each.who, each.tenant, each.session_id) for each in page["entries"]]
+    assert found == [(each, "done", "local", "default", session_id) for each in ("create", "archive")]
+    rest = await stage.one.call("audit/list", session_id=session_id, cursor=page["cursor"])
+    stage.well(rest, "audit/list", entries=(), cursor=page["cursor"])
+    stage.refused(await stage.one.call("audit/list", all_tenants=True), ErrorCode.PERMISSION_DENIED)
 
 
 @scenario(

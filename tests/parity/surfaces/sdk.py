@@ -68,6 +68,8 @@ METHODS: Final[Mapping[str, Callable[[SessionService], Callable[..., Awaitable[A
     "peer/list": lambda service: service.peers,
     "memory/search": lambda service: service.search_memory,
     "usage/get": lambda service: service.usage,
+    "tenants/list": lambda service: service.tenants,
+    "audit/list": lambda service: service.audit,
 }
 NOTHING: Final[Mapping[str, Any]] = {
     "turn/interrupt": Interrupted(interrupted=True),

@@ -49,6 +49,8 @@ async def test_turns_are_summed_by_each_group(home: Home, tmp_path: Path) -> Non
         assert await store.of("other").usage("tenant") == {"other": ONE}
         assert await store.usage("tenant") == {"default": ONE + ONE + ONE + UNPRICED, "other": ONE}
         assert await store.of("nobody").usage("day") == {}
+        await done(store, updated(turn("idle"), tenant="quiet"))
+        assert await store.tenants() == ["default", "other", "quiet"]
 
 
 async def test_a_report_has_whole_hours(home: Home, tmp_path: Path) -> None:

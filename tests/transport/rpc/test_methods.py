@@ -103,6 +103,7 @@ def test_the_table_has_the_contracts_methods() -> None:
         "usage/get",
         "nodes/list",
         "nodes/drain",
+        "tenants/list",
         "store/check",
         "capabilities/get",
         "config/get",
