@@ -42,8 +42,7 @@ from warren.storage.rows import (
     time_in,
 )
 from warren.storage.sqlite.audit import removable
-from warren.storage.sqlite.columns import raw
-from warren.storage.sqlite.operations import NEXT_CHANGE
+from warren.storage.sqlite.columns import NEXT_CHANGE, raw
 from warren.storage.standins import NO_SUMMARY, stand_in
 from warren.values import frozen
 

@@ -22,10 +22,9 @@ from warren.storage.rows import ARCHIVED, DELETED, shown
 from warren.storage.sqlite import queries
 from warren.storage.sqlite.apply import SqliteOperation
 from warren.storage.sqlite.audit import removable
-from warren.storage.sqlite.columns import raw
+from warren.storage.sqlite.columns import NEXT_CHANGE, raw
 from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE, open_writer
 from warren.storage.sqlite.lease import Holder
-from warren.storage.sqlite.operations import NEXT_CHANGE
 from warren.storage.sqlite.writer import Writer
 from warren.values import define, frozen
 

@@ -42,6 +42,7 @@ _LEFT: Final = """
         AND NOT EXISTS (SELECT FROM warren.attachments o WHERE o.blob = a.blob AND o.session <> $1::int8))
 """
 _DROP: Final = "DELETE FROM warren.attachments WHERE session = $1::int8"
+_CHANGED: Final = "UPDATE warren.sessions SET state = state WHERE key = $1::int8"  # the projection has the file, too
 MOST_SWEPT: Final = 500
 """Files that are looked at in one transaction: the rest wait for the next start."""
 # The locks are those of `_THERE`: a process that attaches such a file at this moment keeps it.
@@ -97,6 +98,7 @@ async def sweep(_operation: Sweep, db: Connection, holder: Holder) -> None:
         else:
             await db.fetch(_REMOVE, session, blob, owner)
             await db.fetch(_UNUSED, blob)
+            await db.fetch(_CHANGED, session)
 
 
 async def unsure(db: Connection) -> bool:

@@ -27,7 +27,16 @@ from warren.storage.postgres.driver import escaped, parameters, unescaped
 from warren.storage.postgres.faults import of_opening, translate
 from warren.storage.postgres.lease import Holder
 from warren.storage.postgres.queries import record_of
-from warren.storage.projection.feed import EVENTS_AT_ONCE, NO_TIME, SESSIONS_AT_ONCE, Changed, LineRun, marked
+from warren.storage.projection.feed import (
+    EVENTS_AT_ONCE,
+    FILE_PIECE,
+    NO_TIME,
+    SESSIONS_AT_ONCE,
+    Changed,
+    LineRun,
+    StoredFile,
+    marked,
+)
 from warren.storage.projection.formats import START, Change, Witness
 from warren.storage.rows import ARCHIVED, COLUMNS, DELETED
 from warren.values import frozen
@@ -43,7 +52,8 @@ _AFTER: Final = "(changed, key) > (%s::text::xid8, %s)"
 _RENUMBER: Final = """
     UPDATE warren.sessions SET state = state WHERE changed >= pg_snapshot_xmax(pg_current_snapshot())
 """
-_ROW: Final = f"{_NUMBER}, key, state, events_after, {COLUMNS}"
+_COUNT_FILES: Final = "(SELECT count(*)::int8 FROM warren.attachments WHERE session = key)"
+_ROW: Final = f"{_NUMBER}, key, state, events_after, {_COUNT_FILES}, {COLUMNS}"
 _CHANGES: Final = f"""
     SELECT {_ROW} FROM warren.sessions WHERE {_AFTER} AND {_SETTLED} ORDER BY changed, key LIMIT %s
 """
@@ -57,6 +67,11 @@ _WITNESSES: Final = f"""
 """
 _WITNESS: Final = f"SELECT {_NUMBER}, key, updated_at FROM warren.sessions WHERE session_id = %s"
 _SUMMARY: Final = "SELECT summary FROM warren.compactions WHERE session = %s ORDER BY key DESC LIMIT 1"
+_FILES: Final = """
+    SELECT b.key, b.sha256, media_type, octet_length(b.body)
+    FROM warren.attachments JOIN warren.blobs b ON b.key = blob WHERE session = %s ORDER BY b.key
+"""
+_CONTENT: Final = "SELECT substring(body FROM %s FOR %s) FROM warren.blobs WHERE key = %s"
 _IDENTITY: Final = "SELECT store::text FROM warren.meta"
 
 
@@ -225,6 +240,15 @@ class DatabaseFeed:
         row = self._db.execute(_SUMMARY, (session.key,)).fetchone()
         return None if row is None else unescaped(row[0]).encode()
 
+    def files(self, session: Changed) -> list[StoredFile]:
+        """See Feed."""
+        return [StoredFile(*row) for row in self._db.execute(_FILES, (session.key,))]
+
+    def content(self, file: StoredFile) -> Iterator[bytes]:
+        """See Feed."""
+        for start in range(0, file.size, FILE_PIECE):
+            yield self._one(_CONTENT, start + 1, FILE_PIECE, file.key)[0]
+
     def tenants(self, after: Change) -> list[str]:
         """See Feed."""
         return [tenant for (tenant,) in self._db.execute(_TENANTS, (max(0, after.number), after.key))]
@@ -266,6 +290,6 @@ def _unescaped(found: "re.Match[bytes]") -> bytes:
 
 
 def _changed(row: tuple[Any, ...]) -> Changed:
-    number, key, state, events_after, *columns = row
-    session_id = unescaped(columns[0])
-    return Changed(Change(number, key), state == DELETED, events_after, session_id, tuple(columns), record_of)
+    number, key, state, events_after, files, *columns = row
+    place, session_id = Change(number, key), unescaped(columns[0])
+    return Changed(place, state == DELETED, events_after, files, session_id, tuple(columns), record_of)

@@ -141,6 +141,14 @@ class Folder:
             return False
         return True
 
+    def size(self, name: str) -> int | None:
+        """Return the length of a file; None if there is none, or something else."""
+        try:
+            found = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        return found.st_size if stat.S_ISREG(found.st_mode) else None
+
     def replace(self, name: str, parts: Iterable[bytes], *, sync: bool = False) -> int:
         """Put a new file in the place of an old one, whole or not at all; return its length.
 

@@ -12,6 +12,8 @@ from warren.storage.rows import COLUMNS
 from warren.values import frozen
 
 EVENTS_AT_ONCE: Final = 500
+FILE_PIECE: Final = 1024 * 1024
+"""Bytes of a file that are read at once."""
 SESSIONS_AT_ONCE: Final = 2_000
 _LINE: Final = re.compile(rb'^(.*?"seq":(\d+),.*?"event":).*?(?:"first_seq":(\d+))?\}$', re.DOTALL)
 _TENANT: Final = COLUMNS.split(", ").index("tenant")
@@ -32,12 +34,14 @@ class Changed:
         change: its newest change.
         deleted: whether only its tombstone is left.
         events_after: events up to this number are gone from the store.
+        files: the number of the files of its messages.
         session_id: its id, as it stands there.
     """
 
     change: Change
     deleted: bool
     events_after: int
+    files: int
     session_id: str
     _columns: tuple[Any, ...]
     _record_of: Callable[[tuple[Any, ...]], SessionRecord]
@@ -59,6 +63,23 @@ class Changed:
     def shown_by(self, mark: Mark) -> Change:
         """Return the change of it that its files show."""
         return Change(mark.change, self.key)
+
+
+@frozen
+class StoredFile:
+    """A file of a session's messages.
+
+    Attributes:
+        key: the number of its bytes in the store.
+        sha256: its hash, as it stands there.
+        media_type: its type.
+        size: bytes.
+    """
+
+    key: int
+    sha256: str
+    media_type: str
+    size: int
 
 
 @frozen
@@ -126,6 +147,14 @@ class Feed(Protocol):
 
     def summary(self, session: Changed) -> bytes | None:
         """Return the summary of a session's newest compaction."""
+        ...
+
+    def files(self, session: Changed) -> list[StoredFile]:
+        """Return the files of a session's messages."""
+        ...
+
+    def content(self, file: StoredFile) -> Iterator[bytes]:
+        """Yield the bytes of a file, piece by piece."""
         ...
 
     def tenants(self, after: Change) -> list[str]:

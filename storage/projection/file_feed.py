@@ -16,10 +16,12 @@ from warren.errors import WarrenError
 from warren.storage.projection.feed import (
     DAMAGED,
     EVENTS_AT_ONCE,
+    FILE_PIECE,
     NO_TIME,
     SESSIONS_AT_ONCE,
     Changed,
     LineRun,
+    StoredFile,
     marked,
 )
 from warren.storage.projection.formats import START, Change, Witness
@@ -29,11 +31,14 @@ from warren.storage.sqlite.file import SESSION_STORE, open_reader
 from warren.storage.sqlite.lease import Holder
 from warren.values import frozen
 
+_ROW: Final = f"""
+    key, change, state, events_after, (SELECT count(*) FROM attachments WHERE session = key), {COLUMNS}
+"""
 _CHANGES: Final = f"""
-    SELECT key, change, state, events_after, {COLUMNS} FROM sessions
+    SELECT {_ROW} FROM sessions
     WHERE typeof(change) = 'integer' AND (change, key) > (?, ?) ORDER BY change LIMIT ?
 """
-_CHANGED: Final = f"SELECT key, change, state, events_after, {COLUMNS} FROM sessions WHERE session_id = ?"
+_CHANGED: Final = f"SELECT {_ROW} FROM sessions WHERE session_id = ?"
 _COUNT: Final = "SELECT count(*) FROM sessions WHERE typeof(change) = 'integer' AND change > 0"
 _WAITS: Final = "SELECT EXISTS (SELECT 1 FROM sessions WHERE change = ? AND key > ?)"
 _NEWEST: Final = "SELECT change, key FROM sessions WHERE typeof(change) = 'integer' ORDER BY change DESC LIMIT 1"
@@ -41,6 +46,10 @@ _FIRST: Final = "SELECT session_id FROM sessions ORDER BY key LIMIT 1"
 _WITNESSES: Final = "SELECT session_id, change, updated_at FROM sessions WHERE change <= ? ORDER BY change DESC LIMIT ?"
 _WITNESS: Final = "SELECT change, updated_at FROM sessions WHERE session_id = ?"
 _SUMMARY: Final = "SELECT CAST(summary AS BLOB) FROM compactions WHERE session = ? ORDER BY rowid DESC LIMIT 1"
+_FILES: Final = """
+    SELECT b.key, CAST(b.sha256 AS BLOB), CAST(media_type AS BLOB), length(b.body)
+    FROM attachments JOIN blobs b ON b.key = blob WHERE session = ? AND typeof(b.body) = 'blob' ORDER BY b.key
+"""
 
 
 def _time(column: str) -> str:
@@ -172,6 +181,17 @@ class FileFeed:
         found: bytes | None = self._db.execute(_SUMMARY, (session.key,)).get
         return found
 
+    def files(self, session: Changed) -> list[StoredFile]:
+        """See Feed."""
+        rows: list[Any] = self._db.execute(_FILES, (session.key,)).fetchall()
+        return [StoredFile(key, _text(hashed), _text(kind), size) for key, hashed, kind, size in rows]
+
+    def content(self, file: StoredFile) -> Iterator[bytes]:
+        """See Feed."""
+        with self._db.blob_open("main", "blobs", "body", file.key, False) as blob:
+            while piece := blob.read(FILE_PIECE):
+                yield piece
+
     def tenants(self, after: Change) -> list[str]:
         """See Feed."""
         return [tenant.decode(errors="replace") for (tenant,) in self._db.execute(_TENANTS, after)]
@@ -187,6 +207,10 @@ class FileFeed:
     def _page(self, sql: str, values: tuple[Any, ...]) -> LineRun | None:
         data, last = self._db.execute(sql, values).get
         return None if last is None else LineRun(data, last)
+
+
+def _text(value: bytes) -> str:
+    return value.decode(errors="replace")
 
 
 def _readable(data: bytes) -> bytes:
@@ -205,5 +229,6 @@ def _is_text(data: bytes) -> bool:
 
 
 def _changed(row: tuple[Any, ...]) -> Changed:
-    key, change, state, events_after, *columns = row
-    return Changed(Change(change, key), state == DELETED, events_after, columns[0], tuple(columns), row_to_record)
+    key, change, state, events_after, files, *columns = row
+    place = Change(change, key)
+    return Changed(place, state == DELETED, events_after, files, columns[0], tuple(columns), row_to_record)

@@ -4,16 +4,19 @@ import re
 from typing import Final, NamedTuple
 
 from warren import codec
+from warren.attachments import SHA256
 from warren.principals import TENANT
 from warren.records import SessionRecord
 from warren.values import frozen
 from warren.views import view_of
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Of the files; those of another one are made anew."""
 SESSION: Final = "session.json"
 EVENTS: Final = "events.jsonl"
 SUMMARY: Final = "summary.txt"
+FILES: Final = "files"
+"""The folder with the files of a session's messages."""
 INDEX: Final = "index.jsonl"
 CHECKPOINT: Final = ".checkpoint.json"
 """Begins with a dot, as no tenant does: the folders of tenants are beside it."""
@@ -41,6 +44,22 @@ def tenant_of_folder(name: str) -> str | None:
     """Return the tenant that a folder is of; None if the name is that of no tenant's folder."""
     tenant = _ENCODED.sub(lambda found: chr(int(found[1], 16)), name)
     return tenant if folder_of_tenant(tenant) == name else None
+
+
+_ENDINGS: Final = {
+    "image/png": ".png",
+    "image/jpeg": ".jpg",
+    "image/gif": ".gif",
+    "image/webp": ".webp",
+    "application/pdf": ".pdf",
+    "audio/wav": ".wav",
+    "audio/mpeg": ".mp3",
+}
+
+
+def name_of_file(sha256: str, media_type: str) -> str | None:
+    """Return the name of the file of a message, by its hash and its type; None if the hash is none."""
+    return f"{sha256}{_ENDINGS.get(media_type, '.txt')}" if SHA256.fullmatch(sha256) else None
 
 
 class Change(NamedTuple):

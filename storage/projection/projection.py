@@ -12,6 +12,7 @@ from warren.storage.projection.feed import Changed, Feed
 from warren.storage.projection.formats import (
     CHECKPOINT,
     EVENTS,
+    FILES,
     FORMAT,
     INDEX,
     SESSION,
@@ -288,5 +289,7 @@ class Projection:
         with nothing_there(), tenant.inner(SESSIONS, make=False) as sessions:
             for session_id in session_ids:
                 with nothing_there(), sessions.inner(session_id, make=False) as folder:
+                    with nothing_there(), folder.inner(FILES, make=False) as inside:
+                        inside.sync(*inside.names())
                     folder.sync(EVENTS, SUMMARY, SESSION)
             sessions.sync()

@@ -7,7 +7,7 @@ from itertools import chain
 
 from warren.storage.projection.disk import Disk, Folder
 from warren.storage.projection.feed import Changed, Feed, LineRun
-from warren.storage.projection.formats import EVENTS, FORMAT, SESSION, SUMMARY, Mark, session_json
+from warren.storage.projection.formats import EVENTS, FILES, FORMAT, SESSION, SUMMARY, Mark, name_of_file, session_json
 from warren.values import frozen
 
 
@@ -34,6 +34,8 @@ def bring_forward(folder: Folder, feed: Feed, session: Changed, mark: Mark | Non
         mark, log = None, _rewrite_events(folder, feed, session, sync=was is not None)
     if mark is None or mark.compactions != record.compactions or (record.compactions and not folder.has(SUMMARY)):
         _write_summary(folder, feed.summary(session), sync=was is not None)
+    if session.files or folder.has(FILES):
+        _bring_files(folder, feed, session, anew=mark is None)
     now = Mark(FORMAT, session.change.number, log.last_seq, log.size, session.events_after, record.compactions)
     folder.replace(SESSION, [session_json(record, now)])
 
@@ -90,6 +92,21 @@ def _rewrite_events(folder: Folder, feed: Feed, session: Changed, *, sync: bool)
 
     size = folder.replace(EVENTS, parts(), sync=sync)
     return _Log(last_seq, size)
+
+
+def _bring_files(folder: Folder, feed: Feed, session: Changed, *, anew: bool) -> None:
+    """Write the files of messages that are not there, or all of them, and remove all others."""
+    named = {name_of_file(file.sha256, file.media_type): file for file in feed.files(session)}
+    named.pop(None, None)
+    if not named:
+        folder.remove(FILES)
+        return
+    with folder.inner(FILES) as inside:
+        for there in set(inside.names()) - {*named}:
+            inside.remove(there)
+        for name, file in named.items():
+            if name is not None and (anew or inside.size(name) != file.size):
+                inside.replace(name, feed.content(file))
 
 
 def _write_summary(folder: Folder, summary: bytes | None, *, sync: bool) -> None:

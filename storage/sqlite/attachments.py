@@ -9,7 +9,7 @@ from warren.attachments import Attachment
 from warren.storage.operations import Attach, Sweep
 from warren.storage.refusals import not_found
 from warren.storage.rows import DELETED, text_in
-from warren.storage.sqlite.columns import raw
+from warren.storage.sqlite.columns import NEXT_CHANGE, raw
 from warren.storage.sqlite.lease import Holder
 
 _SESSION: Final = f"SELECT key, tenant FROM sessions WHERE session_id = ? AND state <> {DELETED}"
@@ -29,6 +29,7 @@ _LEFT: Final = """
         AND NOT EXISTS (SELECT 1 FROM attachments o WHERE o.blob = a.blob AND o.session <> ?1))
 """
 _UNUSED: Final = "DELETE FROM blobs WHERE key = ?1 AND NOT EXISTS (SELECT 1 FROM attachments WHERE blob = ?1)"
+_CHANGED: Final = f"UPDATE sessions SET change = {NEXT_CHANGE} WHERE key = ?"  # the projection has the file, too
 MOST_SWEPT: Final = 500
 """Files that are looked at in one transaction: the rest wait for the next start."""
 _UNSURE: Final = f"""
@@ -75,6 +76,7 @@ def sweep(_operation: Sweep, db: apsw.Connection, holder: Holder) -> None:
         else:
             db.execute("DELETE FROM attachments WHERE session = ? AND blob = ?", (session, blob))
             db.execute(_UNUSED, (blob,))
+            db.execute(_CHANGED, (session,))
 
 
 def _lives(db: apsw.Connection, holder: Holder, key: int | None) -> bool:

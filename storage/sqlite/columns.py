@@ -1,4 +1,12 @@
-"""Columns of SQLite as the checks of `warren.storage.rows` read them."""
+"""Columns of SQLite: as the checks of `warren.storage.rows` read them, and the numbers of changes."""
+# ruff: noqa: S608 - only constants of this package become part of the SQL
+
+from typing import Final
+
+from warren.storage.rows import MAX_NUMBER
+
+# A damaged number at the end of the range is left out: nothing could be numbered above it.
+NEXT_CHANGE: Final = f"(SELECT coalesce(max(change), 0) + 1 FROM sessions WHERE change < {MAX_NUMBER})"
 
 
 def raw(columns: str) -> str:

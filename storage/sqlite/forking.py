@@ -23,9 +23,9 @@ from warren.storage.rows import (
     row_to_record,
 )
 from warren.storage.sqlite import attachments, audit
-from warren.storage.sqlite.columns import raw
+from warren.storage.sqlite.columns import NEXT_CHANGE, raw
 from warren.storage.sqlite.lease import Holder
-from warren.storage.sqlite.operations import NEXT_CHANGE, PLACES
+from warren.storage.sqlite.operations import PLACES
 from warren.values import frozen
 
 _SOURCE: Final = (

@@ -33,7 +33,6 @@ from warren.storage.rows import (
     ARCHIVED,
     COLUMNS,
     DELETED,
-    MAX_NUMBER,
     OPEN,
     SEQ_STRIDE,
     corrupt,
@@ -43,12 +42,10 @@ from warren.storage.rows import (
     row_to_record,
 )
 from warren.storage.sqlite import attachments, audit
-from warren.storage.sqlite.columns import raw
+from warren.storage.sqlite.columns import NEXT_CHANGE, raw
 from warren.storage.sqlite.inbox import damaged, last_number, set_aside, store_outcome, waiting
 from warren.storage.sqlite.lease import Holder
 
-# A damaged number at the end of the range is left out: nothing could be numbered above it.
-NEXT_CHANGE: Final = f"(SELECT coalesce(max(change), 0) + 1 FROM sessions WHERE change < {MAX_NUMBER})"
 PLACES: Final = ",".join("?" * len(COLUMNS.split(",")))
 # The WHERE fences: a tombstone, and a session under another lease, are left alone, and then no key is returned. An
 # archived session stays archived. Labels and a title that is there are kept: they may have changed during the turn.

@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 import attrs
 
 from warren import codec
+from warren.attachments import Attachment
 from warren.compaction.layout import (
     BYTES_PER_TOKEN,
     GAP,
@@ -30,7 +31,7 @@ from warren.messages import (
 )
 from warren.values import frozen
 
-M = TypeVar("M", SystemMessage, UserMessage, ContextMessage)
+M = TypeVar("M", bound=SystemMessage | UserMessage | ContextMessage)
 CAPS: Final = (4, 16, 64, 256)
 """Shares of the room that one tool result may take, tried in this order. The last resort is a mention alone."""
 WRAPPING: Final = 64
@@ -138,6 +139,7 @@ def summary_request(messages: Sequence[Message], prompt: str, room: int | None) 
     """Return the messages that ask the model for a summary: the history as plain text, then the prompt.
 
     Tool calls and their results become text, because the call defines no tools and some providers refuse them then.
+    Files are named; those of users go with the request, too, unless their text has to be shortened.
     Reasoning is left out, as only its own provider can read it. If the messages do not fit, oversized texts are
     shortened, then the oldest messages leave and a note has their number. The user message that opened the newest
     exchange stays.
@@ -199,6 +201,8 @@ def _size(message: Message | None) -> int:
     match message:
         case None:
             return 0
+        case UserMessage(attachments=files) if files:
+            return size_of(message)
         case SystemMessage() | UserMessage() | ContextMessage():
             return len(codec.encode(message.content)) + WRAPPING
         case AssistantMessage():
@@ -217,9 +221,9 @@ def _as_text(message: Message, names: Mapping[str, str], cap: int | None) -> Mes
     match message:
         case SystemMessage():
             return _cut_message(message, None if cap is None else 2 * cap)
-        case UserMessage():
-            return _cut_message(message, cap)
-        case ContextMessage():
+        case UserMessage(content, files) if files:
+            return UserMessage(_named(_cut(content, cap), files), files if cap is None else ())
+        case UserMessage() | ContextMessage():
             return _cut_message(message, cap)
         case AssistantMessage(blocks=(TextBlock(text),)) if text.strip() and _cut(text, cap) is text:
             return message
@@ -241,7 +245,13 @@ def _results_as_text(message: ToolResultsMessage, names: Mapping[str, str], cap:
     share = None if cap is None else cap // max(1, len(message.results))
     for result in message.results:
         what = "failed" if result.is_error else "returned"
-        yield f"[{names.get(result.tool_use_id, 'a tool')} {what}] {_cut(result.content, share)}"
+        text = f"[{names.get(result.tool_use_id, 'a tool')} {what}] {_cut(result.content, share)}"
+        yield _named(text, result.attachments)
+
+
+def _named(text: str, files: Sequence[Attachment]) -> str:
+    """Return a text with the kinds and the names of files behind it."""
+    return "\n".join([text, *(f"[attached: {file.label}]" for file in files)])
 
 
 def _call_as_text(call: ToolUseBlock) -> str:

@@ -23,6 +23,7 @@ from tests.domain.conversations import (
     texts,
 )
 from warren import codec
+from warren.attachments import Attachment
 from warren.compaction import (
     PROMPT,
     CompactionError,
@@ -274,6 +275,21 @@ def test_tools_are_told_as_text() -> None:
         UserMessage("[read returned] text\n\n[list failed] no such folder"),
         UserMessage("sum up"),
     ]
+
+
+def test_files_are_named_to_the_summary() -> None:
+    """The model sees those of users; if the history is too large for its window, their names alone."""
+    photo, chart = Attachment("image/png", "1" * 64, 9, "a.png"), Attachment("application/pdf", "2" * 64, 9, "b.pdf")
+    call = AssistantMessage((ToolUseBlock("1", "draw"),), "tool_use")
+    results = ToolResultsMessage((ToolResult("1", "done", attachments=(chart,)),))
+    look, drawn = "look\n[attached: image a.png]", "[draw returned] done\n[attached: pdf b.pdf]"
+    request = summary_request([UserMessage("look", (photo,)), call, results], "sum up", None)
+    assert request[0] == UserMessage(look, (photo,))
+    assert request[2] == UserMessage(drawn)
+    many: list[Message] = [UserMessage("look", (photo,)), call, results, UserMessage("again", (photo,) * 4)]
+    request = summary_request(many, "sum up", 2_000)
+    assert [message for message in request if isinstance(message, UserMessage) and message.attachments] == []
+    assert {look, drawn} < {_text(message) for message in request}
 
 
 def test_a_history_larger_than_the_window_can_be_summarised() -> None:

@@ -15,13 +15,14 @@ import trio
 from tests.storage.conformance.faults import every
 from tests.storage.conformance.homes import done
 from tests.storage.copies import copied
+from tests.storage.files import blob
 from tests.storage.projection.histories import IDS, World
 from tests.storage.samples import TEXTS, turn
 from tests.support.postgres import database, name_in, server
 from warren.config import PostgresConfig, StoreConfig
 from warren.errors import StoreError
 from warren.ids import new_session_id
-from warren.storage import Archive, Claim, Delete, Label, Release
+from warren.storage import Archive, Attach, Claim, Delete, Label, Release
 from warren.storage.operations import Lease
 from warren.storage.postgres import PostgresStore
 from warren.storage.projection import Follower
@@ -49,8 +50,8 @@ async def opened(config: PostgresConfig) -> AsyncIterator[PostgresStore]:
 
 def files(folder: Path) -> dict[str, bytes]:
     """Return all files but the checkpoint, without the numbers of changes, which each home has of its own."""
-    paths = [*folder.glob("tenants/*/index.jsonl"), *folder.glob("tenants/*/sessions/*/*")]
-    return {str(path.relative_to(folder)): MARK.sub(b"", path.read_bytes()) for path in paths}
+    paths = [*folder.glob("tenants/*/index.jsonl"), *folder.glob("tenants/*/sessions/*/**/*")]
+    return {str(path.relative_to(folder)): MARK.sub(b"", path.read_bytes()) for path in paths if path.is_file()}
 
 
 def bring_forward(follower: Follower) -> dict[str, bytes]:
@@ -87,6 +88,8 @@ async def test_the_files_of_a_copy_are_the_same(tmp_path: Path, place: PostgresC
     world.sql("UPDATE events SET timestamp = timestamp / 1000000 * 1000000 WHERE seq % 2 = 0")
     world.sql("UPDATE events SET timestamp = timestamp / 1000000 * 1000000 + 70 WHERE seq = 1")
     world.retain(3)
+    world.write(Attach(IDS[0], (blob(), blob(b"other" * 400_000))))
+    world.turn(0)
     world.archive(4)
     world.delete(5)
     expected = world.settled()

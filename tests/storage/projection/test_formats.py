@@ -9,13 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.domain import strategies
+from tests.storage.files import BYTES, blob
 from tests.storage.projection.histories import IDS, World
 from warren import codec
+from warren.attachments import Attachment, Blob
 from warren.events import Envelope, Event
 from warren.ids import new_session_id
 from warren.journal import Journal, envelopes, row_of
 from warren.records import SessionRecord
-from warren.storage import Commit
+from warren.storage import Attach, Commit
 from warren.storage.projection.formats import checkpoint_of, is_session_id, mark_of
 from warren.views import view_of
 
@@ -117,7 +119,7 @@ def test_new_ids_are_ours() -> None:
     assert not any(map(is_session_id, (near + " ", near[:-1], f"{near[:14]}4{near[15:]}", near.upper(), "\u0661" * 36)))
 
 
-@given(st.binary() | st.just(b"{}") | st.just(b'{"projection":{"format":2}}'))
+@given(st.binary() | st.just(b"{}") | st.just(b'{"projection":{"format":3}}'))
 def test_damaged_files_say_nothing(raw: bytes) -> None:
     """Whatever bytes stand in session.json or checkpoint.json, reading them gives nothing and raises nothing."""
     assert mark_of(raw) is None
@@ -135,3 +137,25 @@ def test_a_damaged_row_is_left_out_and_the_rest_goes_on(world: World, caplog: py
     assert len(files["tenants/default/index.jsonl"].splitlines()) == 2
     assert [IDS[0] in message for message in caplog.messages] == [True]
     assert world.follower.status().lag == 0
+
+
+def test_files_of_messages_are_beside_their_events(world: World) -> None:
+    """By their hashes and types, once; they go with their session, and what is damaged or foreign is put right."""
+    text = Blob(Attachment("text/plain", "1" * 64, 5, "b.md"), b"words")
+    world.turn(0)
+    world.write(Attach(IDS[0], (blob(), text)))
+    hashed = blob().attachment.sha256
+    folder = f"tenants/default/sessions/{IDS[0]}/files"
+    found = world.settled()
+    assert found[f"{folder}/{hashed}.png"] == BYTES
+    assert found[f"{folder}/{'1' * 64}.txt"] == b"words"
+    world.path(0, f"files/{hashed}.png").write_bytes(b"torn")
+    world.path(0, "files/other").mkdir()
+    world.turn(0)
+    assert world.settled().keys() == found.keys()
+    assert world.settled() == world.rebuilt()
+    world.sql("DELETE FROM attachments WHERE media_type = 'text/plain'")
+    world.turn(0)
+    assert len([name for name in world.settled() if folder in name]) == 2
+    world.delete(0)
+    assert folder not in str(world.settled())

@@ -48,7 +48,7 @@ def test_what_the_checkpoint_vouches_for_is_kept(world: World) -> None:
     assert world.follower.status().written == 1
 
 
-@pytest.mark.parametrize("raw", [b"", b"{", b"null", b"\x00" * 300, b'{"format":99}', b'{"format":2,"change":-5}'])
+@pytest.mark.parametrize("raw", [b"", b"{", b"null", b"\x00" * 300, b'{"format":99}', b'{"format":3,"change":-5}'])
 def test_a_damaged_checkpoint_begins_anew(world: World, raw: bytes, caplog: pytest.LogCaptureFixture) -> None:
     """No line is there twice, nothing is missing, and it is said."""
     for session in range(3):
