@@ -52,6 +52,7 @@ class EventLog:
         bound: events up to this seq may have been published by another process.
         journal: the events that the store does not have yet, and those that readers are about to read.
         recorder: gets each event when it is published: the trace of the running turn; None if that has none.
+        settling: see EventReader.
     """
 
     session_id: str
@@ -62,6 +63,7 @@ class EventLog:
     bound: int = 0
     journal: Journal = attrs.field(init=False)
     recorder: Callable[[Envelope], None] | None = None
+    settling: bool = False
     _readers: "list[LogReader]" = attrs.field(factory=list)
 
     def __attrs_post_init__(self) -> None:
@@ -204,6 +206,11 @@ class LogReader(AsyncIterator[Envelope]):
     def newest(self) -> int:
         """See EventReader."""
         return self.log.last_seq
+
+    @property
+    def settling(self) -> bool:
+        """See EventReader."""
+        return self.log.settling
 
     @property
     def over(self) -> bool:

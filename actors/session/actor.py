@@ -567,8 +567,10 @@ class SessionActor:
         self.mailbox.busy = self._listen
         between = working_for.set(LogContext(self.session_id, turn.record.tenant, turn.record.turns + 1))
         here.set(self._place)
+        self.log.settling = False
         try:
             outcome = await turn.run()
+            self.log.settling = True
             conversation, record, committed = self.conversation, None, COMMITTED
             terminal = self._terminal(turn, outcome)
             ending = outcome.ending(self.session_id, turn.first_seq, terminal)

@@ -74,6 +74,11 @@ class EventReader(Protocol):
         ...
 
     @property
+    def settling(self) -> bool:
+        """Whether the newest turn has published all but its terminal event, and is being stored, or has ended."""
+        ...
+
+    @property
     def over(self) -> bool:
         """Whether there will be no more: the log has ended, and everything was taken."""
         ...

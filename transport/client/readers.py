@@ -110,7 +110,12 @@ class RemoteReader(AsyncIterator[Envelope]):
 
     Events are read ahead up to a bound; beyond it, and after a lost connection, the reader subscribes again behind the
     last event that it has, so that none is missed and none comes twice.
+
+    Attributes:
+        settling: see EventReader. The server holds the events back itself.
     """
+
+    settling: bool = False
 
     def __init__(self, links: Links, session_id: str, cursor: int | None, principal: Principal = LOCAL) -> None:
         """Prepare a reader behind `cursor`; None is for the next event that is published. `load` connects it."""

@@ -102,7 +102,12 @@ class MovingReader(AsyncIterator[Envelope]):
 
     After a move, or if the other node cannot be reached, it follows the session again above the last event that it has
     taken: numbers only rise, so none is missed and none comes twice.
+
+    Attributes:
+        settling: see EventReader. The node of the session holds the events back itself.
     """
+
+    settling: bool = False
 
     def __init__(self, upstream: Upstream, again: Again, closed: Callable[["MovingReader"], None]) -> None:
         """Read on at the place of `upstream`. `closed` is called when this reader is closed."""

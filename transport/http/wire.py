@@ -47,7 +47,7 @@ class Wire(trio.abc.Stream):
         if self.paces:
             await wait_for_all(self.paces)
         if not self._unread:
-            data = bytes(await self._stream.receive_some(max_bytes))
+            data = await self._receive(CHUNK if max_bytes is None else max_bytes)
             for pace in self.paces:
                 pace.charge(len(data))
             return data
@@ -109,6 +109,23 @@ class Wire(trio.abc.Stream):
         with contextlib.suppress(OSError):
             self._stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close()
+
+    async def _receive(self, max_bytes: int) -> bytes:
+        """Wait for bytes before looking for them: after an answer, a client has seldom sent the next request yet.
+
+        The stream itself looks first; for `GET /health` that would be a twentieth more.
+        """
+        fd = self._stream.socket.fileno()
+        if fd < 0:
+            raise trio.ClosedResourceError("the connection is closed")
+        while True:
+            await trio.lowlevel.wait_readable(fd)
+            try:
+                return os.read(fd, max_bytes)
+            except BlockingIOError:  # the kernel has thrown away what it had announced
+                continue
+            except OSError as exc:
+                raise trio.BrokenResourceError(f"the connection is broken: {exc.strerror}") from exc
 
     def _send_now(self) -> None:
         """Send as much as the kernel takes without waiting; errors are left to the next send that waits."""

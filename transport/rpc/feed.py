@@ -161,6 +161,8 @@ class SessionFeed:
         """Yield the messages of a page. If there is more, the feed queues again, behind the messages of others."""
         if self.state is FeedState.QUEUED:
             self.state = FeedState.IDLE
+            if self.own and self.reader.settling and not (self.page or self.due):
+                return  # the rest leaves with the reply: `deliver` looks once that is there
         if not self.page:
             self._take()
         while self.page:

@@ -1,0 +1,74 @@
+"""The pieces in which a turn leaves: each is a system call here and a wake of the client there."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from tests.support.models import Emit, FunctionModel, reply
+from tests.transport.gateway.serving import runtime
+from tests.transport.rpc.endpoints import Line
+from warren.model import ModelReply, ModelRequest, TextPiece
+from warren.transport.rpc.dialect import Native
+from warren.transport.rpc.endpoint import Endpoint, EndpointBounds
+from warren.transport.rpc.methods import Host
+from warren.transport.rpc.server import serve_client
+
+WHOLE = ("run_started", "turn_started", "text_delta", "text_complete", "turn_completed", "run_completed", "reply")
+STREAMED = (("run_started", "turn_started"), ("text_delta",), WHOLE[3:])
+
+
+@attrs.define(eq=False)
+class _Pieces(Line):
+    """A channel that keeps what is sent in one piece together."""
+
+    replied: trio.Event = attrs.field(factory=trio.Event)
+
+    async def send(self, frames: Sequence[bytes]) -> None:
+        """See Channel."""
+        await trio.lowlevel.checkpoint()
+        self.sent.append(tuple(map(_kind, map(json.loads, frames))))
+        if self.sent[-1][-1] == "reply":
+            self.replied.set()
+
+
+def _kind(message: Any) -> str:
+    return str(message["params"]["event"]["type"]) if "method" in message else "reply"
+
+
+async def passes(count: int) -> None:
+    """Let the event loop pass so often."""
+    for _ in range(count):
+        await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize(("steps", "expected"), [(0, (WHOLE,)), (10, STREAMED)])
+async def test_a_turn_leaves_in_one_piece_unless_it_streams(
+    tmp_path: Path,
+    stored: bool,  # noqa: FBT001
+    steps: int,
+    expected: Sequence[Sequence[str]],
+) -> None:
+    """Events that come just before the turn is stored leave with the reply; earlier ones leave at once."""
+
+    async def answer(_request: ModelRequest, emit: Emit) -> ModelReply:
+        await passes(steps or 1)
+        emit(TextPiece("a"))
+        await passes(steps)
+        return reply("a")
+
+    line = _Pieces()
+    async with runtime(tmp_path if stored else None, fixed=FunctionModel(answer)) as service:
+        session_id = (await service.create_session(None, model="fixed")).session_id
+        endpoint = Endpoint(line, EndpointBounds(max_in_flight=8))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve_client, endpoint, Host(service), Native(), 8)
+            line.call(1, "turn/start", session_id=session_id, prompt="go")
+            await line.replied.wait()
+            line.hang_up()
+    assert tuple(line.sent) == tuple(expected)
