@@ -1,7 +1,7 @@
 """The counts of the store that limits of tenants and tokens need: read when they are asked for and too old."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -10,11 +10,11 @@ import attrs
 import trio
 
 from warren.actors.storage import Storage
-from warren.actors.tenancy import DAY, NEVER, Account, Accounts, Stored, Tenancy
-from warren.errors import StoreError
+from warren.actors.tenancy import DAY, NEVER, Acceptance, Account, Accounts, Spending, Stored, Tenancy
+from warren.errors import StoreError, WarrenError
 from warren.memory import Index
 from warren.messages import Message
-from warren.values import define
+from warren.values import define, frozen
 
 if TYPE_CHECKING:
     from warren.actors.memory import Memory
@@ -25,6 +25,7 @@ SHARE: Final = 20
 """A count is used for at least so many times as long as it takes, so that counting costs at most this share."""
 FOR_TURN: Final[Sequence[Stored]] = ("tokens_per_day", "stored_bytes")
 FOR_SESSION: Final[Sequence[Stored]] = ("sessions", "stored_bytes")
+FOR_STEP: Final[Sequence[Stored]] = ("tokens_per_day",)
 
 
 @define(eq=False)
@@ -69,16 +70,17 @@ class Limiter:
             figure.read_at = NEVER if figure.moved else began
 
     async def _count(self, account: Account, name: Stored) -> int:
-        store = (await self._storage.reader()).of(account.tenant)
+        store, owner = (await self._storage.reader()).of(account.tenant), account.name
         match name:
             case "sessions":
-                return await store.sessions(account.name)
+                return await store.sessions(owner)
             case "tokens_per_day":
-                return await store.tokens_since(datetime.fromtimestamp(account.figure(name).day * DAY, UTC))
+                return await store.tokens_since(datetime.fromtimestamp(account.figure(name).day * DAY, UTC), owner)
             case "stored_bytes":
-                return await store.stored_bytes()
+                return await store.stored_bytes(owner)
             case "memory_texts":
-                return await self._memory.texts(account.tenant)
+                sessions = None if owner is None else await store.owned(owner)
+                return await self._memory.texts(account.tenant, sessions)
 
     def _is_old(self, account: Account, name: Stored) -> bool:
         """Return whether a count has to be read before it is used again."""
@@ -94,40 +96,70 @@ class Limiter:
     # -- sessions, turns and texts
 
     @contextmanager
-    def accepting(self, by: Accounts, session_id: str) -> Iterator[None]:
+    def accepting(self, by: Accounts, session_id: str) -> Iterator[Acceptance]:
         """Count a turn of a session while the body lets it wait for its beginning.
+
+        The body notes on the acceptance that it gets when the turn is accepted. A turn that is not counts for no rate;
+        one whose caller leaves before does, as it may have been.
 
         Raises CapacityExceededError if a limit is reached; the counts of the store have to be up to date.
         """
         self.tenancy.check_turn(by, session_id, trio.current_time())
-        self.tenancy.began_turn(by)
+        accepted = self.tenancy.accepts_turn(by)
         for account in by:
-            account.hold(session_id)
+            account.moment.hold(session_id)
         if by:
             self.tenancy.senders[session_id] = by
         try:
-            yield
+            yield accepted
+        except WarrenError:
+            accepted.give_back()
+            raise
+        else:
+            accepted.give_back()
         finally:
             if by and self.tenancy.senders.get(session_id) is by:
                 del self.tenancy.senders[session_id]
             for account in by:
-                account.let_go(session_id)
+                account.moment.let_go(session_id)
 
-    def bounded(self, index: Index | None, tenant: str) -> Index | None:
-        """Return the function that remembers texts of a tenant, which remembers none beyond the tenant's limit."""
-        account = self.tenancy.of_tenant(tenant)
-        limit = None if account is None else account.limit("memory_texts")
-        if index is None or account is None or limit is None:
+    def allowance(self, session_id: str, tenant: str, payer: str) -> "Allowance | None":
+        """Return the tokens that a turn may use which begins; None if nobody has a limit. See `Tenancy.spends`."""
+        spending = self.tenancy.spends(session_id, tenant, payer)
+        return None if spending is None else Allowance(self, spending)
+
+    async def follow_tokens(self, waiting: Callable[[], Iterable[str]], changed: Callable[[], object]) -> None:
+        """Look at the tokens of the tenants whose turns wait, for ever: nothing else tells that they may begin.
+
+        Args:
+            waiting: returns the tenants whose turns wait for room.
+            changed: called after each look.
+        """
+        while True:
+            found = (self.tenancy.of_tenant(each) for each in {*waiting()})
+            by = [account for account in found if account is not None and account.limits.tokens_per_day is not None]
+            if by:
+                with contextlib.suppress(StoreError):  # it cannot be read just now
+                    await self.look(by, FOR_STEP)
+                changed()
+            await trio.sleep(FRESH)
+
+    def bounded(self, index: Index | None, tenant: str, owner: str) -> Index | None:
+        """Return the function that remembers texts of an owner's session, which remembers none beyond the limits."""
+        by = [each for each in self.tenancy.known(tenant, owner) if each.limit("memory_texts") is not None]
+        if index is None or not by:
             return index
 
         async def remember(first: int, messages: Sequence[Message]) -> None:
-            await self.look((account,), ("memory_texts",))
-            figure = account.figure("memory_texts")
-            if figure.value >= limit:
-                self.tenancy.count_refusal(account, "memory_texts")
-            else:
-                await index(first, messages)
-                figure.expire()
+            await self.look(by, ("memory_texts",))
+            for account in by:
+                limit = account.limit("memory_texts")
+                if limit is not None and account.figure("memory_texts").value >= limit:
+                    self.tenancy.count_refusal(account, "memory_texts")
+                    return
+            await index(first, messages)
+            for account in by:
+                account.figure("memory_texts").expire()
 
         return remember
 
@@ -141,3 +173,24 @@ class Limiter:
                 serving = [node for node in await store.nodes() if node.address is not None]
                 self.tenancy.nodes = max(1, len(serving))
             await trio.sleep(store.renewal)
+
+
+@frozen
+class Allowance:
+    """The tokens that a running turn may use."""
+
+    _limiter: Limiter
+    _spending: Spending
+
+    async def check(self) -> None:
+        """Check that one more model call may be made. Raises CapacityExceededError, and StoreError."""
+        await self._limiter.look(self._spending.by, FOR_STEP)
+        self._limiter.tenancy.check_tokens(self._spending.by)
+
+    def spend(self, tokens: int) -> None:
+        """Note that a model call has used tokens."""
+        self._spending.spend(tokens)
+
+    def stored(self) -> None:
+        """Note that the store has the tokens so far."""
+        self._spending.stored()

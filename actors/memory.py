@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
@@ -83,8 +83,8 @@ class Memory(Protocol):
         Raises StoreError and MemoryDisabledError, and InvalidParamsError if the request names no session to search.
         """
 
-    async def texts(self, tenant: str) -> int:
-        """Return the number of texts of a tenant. Raises StoreError."""
+    async def texts(self, tenant: str, sessions: Collection[str] | None = None) -> int:
+        """Return the number of texts of a tenant, or of some sessions of it. Raises StoreError."""
 
     async def forget(self, session_id: str) -> bool:
         """Forget all texts of a session, and refuse further ones. Raises StoreError.
@@ -167,9 +167,9 @@ class MemoryActor(Owner["MemoryStore"]):
         """Remember entries that the caller has made; return how many were new. Raises as `MemoryStore.index`."""
         return await self.mailbox.ask(Remember(tuple(entries)))
 
-    async def texts(self, tenant: str) -> int:
+    async def texts(self, tenant: str, sessions: Collection[str] | None = None) -> int:
         """See Memory."""
-        return await (await self.reader()).texts(tenant)
+        return await (await self.reader()).texts(tenant, sessions)
 
     async def forget(self, session_id: str) -> bool:
         """See Memory."""

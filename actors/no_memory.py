@@ -1,6 +1,6 @@
 """The memory of a runtime that has none: nothing is remembered, and each search is refused with the reason."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar, NoReturn
 
 from warren.errors import MemoryDisabledError, StoreError
@@ -35,7 +35,11 @@ class NoMemory:
         why = "the runtime was started without it" if self.fault is None else self.fault.message
         raise MemoryDisabledError(f"semantic memory is disabled: {why}")
 
-    async def texts(self, tenant: str) -> int:  # noqa: ARG002 - as Memory has it
+    async def texts(
+        self,
+        tenant: str,  # noqa: ARG002 - as Memory has it
+        sessions: Collection[str] | None = None,  # noqa: ARG002
+    ) -> int:
         """See Memory."""
         return 0
 

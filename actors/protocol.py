@@ -40,6 +40,7 @@ class StartTurn(ClaimsTurn[TurnResult]):
         caller: the place in a trace that it was called from.
         attachments: the files of the prompt.
         blobs: those of them that are to be stored, once nothing speaks against the turn and before it begins.
+        payer: the client whose limit of tokens it counts for; empty if it has none.
     """
 
     prompt: str
@@ -48,14 +49,16 @@ class StartTurn(ClaimsTurn[TurnResult]):
     caller: TraceContext | None = None
     attachments: tuple[Attachment, ...] = ()
     blobs: tuple[Blob, ...] = attrs.field(default=(), repr=False)
+    payer: str = ""
 
 
 @frozen
 class Compact(ClaimsTurn[CompactionEntry]):
-    """Compact the context now; the session is busy meanwhile, as with a turn. `caller` is as for a turn."""
+    """Compact the context now; the session is busy meanwhile, as with a turn, whose `caller` and `payer` it has."""
 
     instructions: str | None = None
     caller: TraceContext | None = None
+    payer: str = ""
 
 
 @frozen

@@ -125,6 +125,8 @@ async def _sessions(shared: Shared, projector: ProjectorActor | None) -> AsyncIt
             node.load = supervisor.load
             nursery.start_soon(shared.limiter.count_nodes)
         watcher, gauge = StoreWatcher(supervisor), MemoryGauge(shared.config.limits.max_memory)
+        if any(limits.tokens_per_day is not None for limits in shared.config.tenants.values()):
+            nursery.start_soon(shared.limiter.follow_tokens, supervisor.waiting_tenants, supervisor.look_again)
         nursery.start_soon(supervisor.evict_loop)
         nursery.start_soon(watcher.watch_loop)
         nursery.start_soon(watcher.recover_loop)

@@ -1,7 +1,7 @@
 """The methods of `SessionService` that change sessions: each finds the session's actor, and asks it."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -22,7 +22,7 @@ from warren.actors.session.actor import SessionActor
 from warren.actors.session.ending import result_of
 from warren.actors.session.planning import candidates_for, instructions_of
 from warren.actors.shared import HostObjects
-from warren.actors.tenancy import Accounts
+from warren.actors.tenancy import Acceptance, Accounts
 from warren.attachments import Attachment, Blob
 from warren.categories import Decision
 from warren.compaction.config import CompactionConfig
@@ -120,9 +120,11 @@ class Service(Reads):
         )
         blobs = await attaching.prepared(call.attachments, config.limits.max_attachment, _has_none)
         files, new = attaching.references(blobs), attaching.new_of(blobs)
-        turn = None if call.prompt is None else StartTurn(call.prompt, NO_OPTIONS, turn_tools, caller(), files, new)
+        begin = partial(StartTurn, tools=turn_tools, caller=caller(), attachments=files, blobs=new)
+        turn = None if call.prompt is None else begin(call.prompt, payer=self.principal.payer)
         instructions = call.system_prompt or config.system_prompt
         entry = self._entry("create", session_id)
+        accepted: dict[str, Acceptance] = {}
 
         async def create(creation: Creation | None = None) -> SessionActor:
             candidates = candidates_for(NO_OPTIONS, record, shared)
@@ -135,29 +137,32 @@ class Service(Reads):
                 await self._check_room(new)
             self._supervisor.scheduler.check_session(by)
             if turn is not None:
-                self._supervisor.scheduler.check_turn(by, None, trio.current_time())
+                self._supervisor.scheduler.check_turn()
+                if by:  # from before there is a session until its turn is accepted: none is left without it
+                    accepted[session_id] = holding.enter_context(shared.limiter.accepting(by, session_id))
             first = instructions_of(instructions, record, shared, self._comms, session_tools)
             objects = HostObjects(session_tools, call.compactor)
             return self._supervisor.spawn(record, first, objects, creation, entry, by=by)
 
-        if call.idempotency_key is not None:
-            compared = given(SessionRequest, call) | {
-                "tools": tools,
-                "labels": call.labels or None,
-                "idempotency_key": None,
-                # The same files, whether they came with their bytes or were uploaded before.
-                "attachments": files or None,
-                # Also at its default, as under the keys that older stores have.
-                "structured_output_retries": call.structured_output_retries,
-            }
-            creation = creation_of(call.idempotency_key, compared)
-            return await self._create_once(creation, create, turn, _on_begin(call))
-        actor = await create()
-        if turn is None:
-            await actor.mailbox.ask(Loaded())
-            return TurnResult(record.session_id)
-        with self._counted(new):
-            return await self._turn(record.session_id, turn, _on_begin(call))
+        with ExitStack() as holding:
+            if call.idempotency_key is not None:
+                compared = given(SessionRequest, call) | {
+                    "tools": tools,
+                    "labels": call.labels or None,
+                    "idempotency_key": None,
+                    # The same files, whether they came with their bytes or were uploaded before.
+                    "attachments": files or None,
+                    # Also at its default, as under the keys that older stores have.
+                    "structured_output_retries": call.structured_output_retries,
+                }
+                creation = creation_of(call.idempotency_key, compared)
+                return await self._create_once(creation, create, turn, _on_begin(call), accepted)
+            actor = await create()
+            if turn is None:
+                await actor.mailbox.ask(Loaded())
+                return TurnResult(session_id)
+            with self._counted(new):
+                return await self._turn(session_id, turn, _on_begin(call), accepted.get(session_id))
 
     async def _create_once(
         self,
@@ -165,10 +170,12 @@ class Service(Reads):
         create: Callable[[Creation], Awaitable[SessionActor]],
         turn: StartTurn | None,
         on_begin: OnBegin | None,
+        accepted: Mapping[str, Acceptance],
     ) -> TurnResult:
         """Create a session under a key and run its first turn, unless an earlier call did so.
 
-        The prompt goes through the session's inbox: there it outlives the process, and is taken once.
+        The prompt goes through the session's inbox: there it outlives the process, and is taken once. `accepted` has
+        its turn if `create` has held it against the limits of the caller.
         """
 
         async def new() -> str:
@@ -181,8 +188,10 @@ class Service(Reads):
             return TurnResult(session_id)
         if found.outcome:
             return result_of(found.outcome, session_id)
-        input_ = Input(new_session_id(), "queue", turn.prompt, utc_now(), FIRST_PROMPT, attachments=turn.attachments)
-        return await self._enqueue(session_id, input_, turn.tools, on_begin, turn.blobs)
+        files, payer = turn.attachments, turn.payer
+        input_ = Input(new_session_id(), "queue", turn.prompt, utc_now(), FIRST_PROMPT, attachments=files, payer=payer)
+        accepted_turn = accepted.get(session_id)
+        return await self._enqueue(session_id, input_, turn.tools, on_begin, turn.blobs, accepted=accepted_turn)
 
     @keywords_of(TurnCall)
     @guarded
@@ -195,9 +204,18 @@ class Service(Reads):
         files, new = await self._attached(call, options) if call.attachments else ((), ())
         if call.mode != "busy":
             key = call.idempotency_key
-            input_ = Input(new_session_id(), call.mode, call.prompt, utc_now(), key, options=options, attachments=files)
+            input_ = Input(
+                new_session_id(),
+                call.mode,
+                call.prompt,
+                utc_now(),
+                key,
+                options=options,
+                attachments=files,
+                payer=self.principal.payer,
+            )
             return await self._enqueue(call.session_id, input_, turn_tools, _on_begin(call), new)
-        turn = StartTurn(call.prompt, options, turn_tools, caller(), files, new)
+        turn = StartTurn(call.prompt, options, turn_tools, caller(), files, new, self.principal.payer)
         with self._counted(new):
             return await self._turn(call.session_id, turn, _on_begin(call))
 
@@ -239,8 +257,10 @@ class Service(Reads):
         tools: Mapping[str, Tool],
         on_begin: OnBegin | None,
         blobs: tuple[Blob, ...] = (),
+        *,
+        accepted: Acceptance | None = None,
     ) -> TurnResult:
-        put = partial(self._inboxes.put_and_wait, session_id, input_, tools, self._by, blobs)
+        put = partial(self._inboxes.put_and_wait, session_id, input_, tools, self._by, blobs, accepted=accepted)
         with self._counted(blobs):
             if on_begin is None:
                 return await put()
@@ -272,7 +292,7 @@ class Service(Reads):
     @guarded
     async def send_message(self, message: PeerMessage) -> str:
         """See SessionService."""
-        return await self._comms.send(await self._record(message.session_id), message, self._by)
+        return await self._comms.send(await self._record(message.session_id), message, self._by, self.principal.payer)
 
     @keywords_of(ApproveRequest)
     @guarded
@@ -305,12 +325,18 @@ class Service(Reads):
             raise SessionNotRunningError("the session runs no turn", session_id=session_id)
         return actor
 
-    async def _turn(self, session_id: str, turn: Message[R], on_begin: OnBegin | None = None) -> R:
+    async def _turn(
+        self,
+        session_id: str,
+        turn: Message[R],
+        on_begin: OnBegin | None = None,
+        accepted: Acceptance | None = None,
+    ) -> R:
         by = self._by
-        if by:
+        if by and accepted is None:
             await self._supervisor.shared.limiter.look(by, FOR_TURN)
         try:
-            reply = self._supervisor.admit(session_id, turn, by)
+            reply = self._supervisor.admit(session_id, turn, by, accepted)
         except WarrenError:
             await trio.lowlevel.checkpoint()  # a caller that retries in a loop would starve the turn it waits for
             raise
@@ -332,7 +358,7 @@ class Service(Reads):
             raise _no_compaction()  # whatever the session, so before it is looked up
         if not self.has_live(wanted.session_id):
             await self.find(wanted.session_id)
-        return await self._turn(wanted.session_id, Compact(wanted.instructions, caller()))
+        return await self._turn(wanted.session_id, Compact(wanted.instructions, caller(), self.principal.payer))
 
     # -- forks and labels
 
@@ -367,13 +393,15 @@ class Service(Reads):
         entry = self._entry("delete", session_id)
         try:
             await self._supervisor.revive(session_id).mailbox.ask(Retire("delete", entry))
-        except (SessionNotFoundError, StoreError):
+        except (SessionNotFoundError, StoreError) as exc:
             if self._supervisor.find(session_id) is not None:
                 raise  # its actor lives, and must not be robbed of its rows
             # Deleted before, which is fine, or damaged so that no actor can load it.
             await erase(session_id, shared.storage, shared.memory, entry)
             self._supervisor.watchers.gone(session_id, self.principal.tenant)
-        self._supervisor.shared.limiter.tenancy.retired(self.principal.tenant)
+            if isinstance(exc, SessionNotFoundError):
+                return
+        shared.limiter.tenancy.retired(self.principal.tenant, deleted=True)
 
     async def drain(self) -> None:
         """See SessionService."""

@@ -2,10 +2,11 @@
 
 import math
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, Literal, cast
+from weakref import WeakValueDictionary
 
 import attrs
 
@@ -20,6 +21,8 @@ ROUNDING: Final = 1e-6
 """Share of a turn by which the sums of the bucket may be wrong."""
 SOON: Final = 1.0
 """Seconds after which a turn may be tried again if as many run as may: nothing tells when one will end."""
+MOST_KEPT: Final = 1_000
+"""Accounts of tokens, and rates of tokens, that are kept while nobody uses them."""
 Stored = Literal["sessions", "tokens_per_day", "stored_bytes", "memory_texts"]
 """The limits whose counts are in the store."""
 NEVER: Final = -math.inf
@@ -54,57 +57,41 @@ class Figure:
 
 
 @define(eq=False)
-class Account:
-    """The counts that are held against the limits of one tenant, or of one token of a tenant.
+class Moment:
+    """The turns that the clients of a tenant or a token run and begin at this moment. A token has one in all tenants.
 
     Attributes:
-        kind: whose limits they are.
-        tenant: the tenant.
-        name: the name of the token within the tenant; None for the limits of the tenant.
-        limits: the limits.
         running: turns that run.
         busy: how many reasons each session has to count: its turn runs or waits for room, or is being accepted.
-        creating: sessions that are being created.
-        figures: the counts of the store.
+        filled_at: the time of the newest look at the rate.
     """
 
-    kind: Literal["tenant", "token"]
-    tenant: str
-    name: str | None
-    limits: TokenLimits
     running: int = 0
     busy: dict[str, int] = attrs.field(factory=dict)
-    creating: int = 0
-    figures: dict[Stored, Figure] = attrs.field(factory=dict)
+    filled_at: float = 0.0
     _tokens: float = math.inf  # of the bucket: turns that may begin now
-    _filled_at: float = 0.0
-
-    @property
-    def shown(self) -> str:
-        """Whose limits they are, for people."""
-        return f"the tenant {self.tenant!r}" if self.name is None else f"the token {self.name!r}"
-
-    def limit(self, name: str) -> int | None:
-        """Return a limit; None if there is none."""
-        found: int | None = getattr(self.limits, name, None)
-        return found
-
-    def figure(self, name: Stored) -> Figure:
-        """Return a count of the store."""
-        return self.figures.setdefault(name, Figure())
+    _per_minute: int = 1
 
     # -- the bucket
 
     def wait_for_turn(self, per_minute: int, now: float) -> float:
         """Return the seconds until one more turn may begin by the rate; 0 if it may begin now."""
-        grown = (now - self._filled_at) * per_minute / MINUTE
-        self._tokens, self._filled_at = min(self._tokens + grown, per_minute), now
+        grown = (now - self.filled_at) * per_minute / MINUTE
+        self._tokens, self.filled_at, self._per_minute = min(self._tokens + grown, per_minute), now, per_minute
         lacking = 1 - self._tokens
         return lacking * MINUTE / per_minute if lacking > ROUNDING else 0.0
 
     def began_turn(self) -> None:
         """Note that a turn has begun, after `wait_for_turn`."""
         self._tokens -= 1
+
+    def gave_back(self) -> None:
+        """Note that a turn was not accepted after all, after `began_turn`."""
+        self._tokens += 1
+
+    def is_full(self, now: float) -> bool:
+        """Return whether its rate would let a new client begin no more turns."""
+        return self._tokens + (now - self.filled_at) * self._per_minute / MINUTE >= self._per_minute
 
     # -- sessions that are busy
 
@@ -121,9 +108,105 @@ class Account:
             del self.busy[session_id]
 
 
+@define(eq=False)
+class Account:
+    """The counts that are held against the limits of one tenant, or of one token in a tenant.
+
+    Attributes:
+        kind: whose limits they are.
+        tenant: the tenant.
+        name: the name of the clients of the token within the tenant; None for the limits of the tenant.
+        limits: the limits.
+        moment: its turns; those of a token in all tenants.
+        creating: sessions that are being created.
+        unstored: tokens that running turns of this process have used and the store does not have.
+        figures: the counts of the store.
+    """
+
+    kind: Literal["tenant", "token"]
+    tenant: str
+    name: str | None
+    limits: TokenLimits
+    moment: Moment = attrs.field(factory=Moment)
+    creating: int = 0
+    unstored: int = 0
+    figures: dict[Stored, Figure] = attrs.field(factory=dict)
+
+    @property
+    def shown(self) -> str:
+        """Whose limits they are, for people."""
+        return f"the tenant {self.tenant!r}" if self.name is None else f"the token {self.name!r}"
+
+    def limit(self, name: str) -> int | None:
+        """Return a limit; None if there is none."""
+        found: int | None = getattr(self.limits, name, None)
+        return found
+
+    def figure(self, name: Stored) -> Figure:
+        """Return a count of the store."""
+        return self.figures.setdefault(name, Figure())
+
+    @property
+    def has_spent(self) -> bool:
+        """Whether the tokens of the day are used up, as far as this process knows."""
+        limit = self.limits.tokens_per_day
+        return limit is not None and self.figure("tokens_per_day").value + self.unstored >= limit
+
+
 Accounts = Sequence[Account]
 NOBODY: Final[Accounts] = ()
 """The accounts of a caller without limits."""
+
+
+@define(eq=False)
+class Acceptance:
+    """A turn that counts for accounts while it is being accepted.
+
+    Attributes:
+        by: the accounts.
+        taken: whether it was accepted.
+    """
+
+    by: Accounts = NOBODY
+    taken: bool = False
+
+    def take(self) -> None:
+        """Note that the turn was accepted."""
+        self.taken = True
+
+    def give_back(self) -> None:
+        """Count the turn for the rates no longer, unless it was accepted."""
+        if not self.taken:
+            for account in self.by:
+                account.moment.gave_back()
+
+
+@define(eq=False)
+class Spending:
+    """The tokens that the running turn of a session has used, for accounts with a limit of them.
+
+    Attributes:
+        by: the accounts.
+        unstored: the tokens that the store does not have.
+    """
+
+    by: Accounts
+    unstored: int = 0
+
+    def spend(self, tokens: int) -> None:
+        """Note that a model call has used tokens."""
+        self.unstored += tokens
+        for account in self.by:
+            account.unstored += tokens
+
+    def stored(self) -> None:
+        """Note that the store has the tokens so far, or that the turn has ended: they are read again before use."""
+        for account in self.by:
+            account.unstored -= self.unstored
+            figure = account.figure("tokens_per_day")
+            figure.add(self.unstored)  # for those that cannot wait until it is read
+            figure.expire()
+        self.unstored = 0
 
 
 @define(eq=False)
@@ -136,6 +219,8 @@ class Tenancy:
         clock: the time in seconds since 1970, for the end of the day.
         refused: the requests that were refused so far, and the compactions that remembered nothing, by the cause.
         senders: the accounts of the newest caller that waits for a turn of a session, by the session.
+        unbegun: the turns that were admitted and have not begun, by the session.
+        spending: the tokens of running turns, by the session.
     """
 
     tenants: Mapping[str, TenantLimits] = attrs.field(factory=dict)
@@ -143,9 +228,17 @@ class Tenancy:
     clock: Callable[[], float] = time.time
     refused: Counter[str] = attrs.field(factory=Counter)
     senders: dict[str, Accounts] = attrs.field(factory=dict)
+    unbegun: dict[str, Acceptance] = attrs.field(factory=dict)
+    spending: dict[str, Spending] = attrs.field(factory=dict)
     _of_tenants: dict[str, Account] = attrs.field(factory=dict)
-    _of_tokens: dict[tuple[str, str], Account] = attrs.field(factory=dict)
     _observed: dict[str, Account] = attrs.field(factory=dict)
+    # Clients may come with any number of tokens, and a token may name any number of tenants. What somebody uses is
+    # found again; of the rest the newest accounts are kept, and the rates that would let more turns begin if forgotten.
+    _of_tokens: WeakValueDictionary[tuple[str, str], Account] = attrs.field(factory=WeakValueDictionary)
+    _newest: OrderedDict[tuple[str, str], Account] = attrs.field(factory=OrderedDict)
+    _moments: WeakValueDictionary[tuple[str, str], Moment] = attrs.field(factory=WeakValueDictionary)
+    _rates: dict[tuple[str, str], Moment] = attrs.field(factory=dict)
+    _most_rates: int = MOST_KEPT
 
     def __attrs_post_init__(self) -> None:
         for tenant, limits in self.tenants.items():
@@ -172,10 +265,29 @@ class Tenancy:
         key = principal.tenant, principal.name
         account = self._of_tokens.get(key)
         if account is None:
-            account = self._of_tokens[key] = Account("token", *key, principal.limits)
+            moment = self._moments.setdefault(principal.token, Moment())
+            account = self._of_tokens[key] = Account("token", *key, principal.limits, moment)
         elif account.limits != principal.limits:  # the list of tokens has changed
             account.limits = principal.limits
+        self._newest[key] = account
+        self._newest.move_to_end(key)
+        if len(self._newest) > MOST_KEPT:
+            self._newest.popitem(last=False)
+        if account.limits.turns_per_minute is not None:
+            self._keep_rate(principal.token, account.moment)
         return account
+
+    def _keep_rate(self, token: tuple[str, str], moment: Moment) -> None:
+        self._rates[token] = moment
+        if len(self._rates) > self._most_rates:
+            now = max(each.filled_at for each in self._rates.values())
+            self._rates = {each: kept for each, kept in self._rates.items() if not kept.is_full(now)}
+            self._most_rates = max(MOST_KEPT, 2 * len(self._rates))
+
+    def known(self, tenant: str, name: str) -> Accounts:
+        """Return the accounts of a tenant, and of its clients of a name if they have been here, as far as there are."""
+        found = self._of_tenants.get(tenant), self._of_tokens.get((tenant, name))
+        return tuple(each for each in found if each is not None)
 
     def day(self) -> int:
         """Return today (UTC), in days since 1970."""
@@ -213,20 +325,23 @@ class Tenancy:
             self._check_running(account, session_id)
             per_minute = account.limits.turns_per_minute
             if per_minute is not None:
-                wait = account.wait_for_turn(self.share(per_minute), now)
+                wait = account.moment.wait_for_turn(self.share(per_minute), now)
                 if wait:
                     problem = f"has begun {per_minute} turns within a minute, as many as it may"
                     raise self.refusal(account, "turns_per_minute", problem, wait)
         self.check_growth(by)
+        self.check_tokens(by)
+
+    def check_tokens(self, by: Accounts) -> None:
+        """Check that one more model call may be made. Raises CapacityExceededError."""
         for account in by:
-            limit = account.limit("tokens_per_day")
-            if limit is not None and account.figure("tokens_per_day").value >= limit:
-                problem = f"has used its {limit} tokens of today (UTC)"
+            if account.has_spent:
+                problem = f"has used its {account.limits.tokens_per_day} tokens of today (UTC)"
                 raise self.refusal(account, "tokens_per_day", problem, DAY - self.clock() % DAY)
 
     def _check_running(self, account: Account, session_id: str | None) -> None:
-        limit = account.limits.running_turns
-        if limit is not None and session_id not in account.busy and len(account.busy) >= self.share(limit):
+        limit, busy = account.limits.running_turns, account.moment.busy
+        if limit is not None and session_id not in busy and len(busy) >= self.share(limit):
             raise self.refusal(account, "running_turns", f"runs {limit} turns, as many as it may", SOON)
 
     def check_growth(self, by: Accounts, files: int = 0) -> None:
@@ -237,23 +352,50 @@ class Tenancy:
                 problem = f"has {limit} bytes stored, as many as it may: delete sessions"
                 raise self.refusal(account, "stored_bytes", problem, None)
 
-    def began_turn(self, by: Accounts) -> None:
-        """Note that a turn was accepted, after `check_turn`."""
-        for account in by:
-            if account.limits.turns_per_minute is not None:
-                account.began_turn()
+    def accepts_turn(self, by: Accounts) -> Acceptance:
+        """Count a turn for the rates of its caller, after `check_turn`; return it, as it may not be accepted."""
+        rated = [account for account in by if account.limits.turns_per_minute is not None]
+        for account in rated:
+            account.moment.began_turn()
+        return Acceptance(rated)
 
     def may_begin(self, tenant: str) -> bool:
         """Return whether one more turn of a tenant may begin that waits for room."""
         account = self._of_tenants.get(tenant)
-        limit = None if account is None else account.limits.running_turns
-        return account is None or limit is None or account.running < self.share(limit)
+        if account is None:
+            return True
+        limits = account.limits
+        if limits.running_turns is not None and account.moment.running >= self.share(limits.running_turns):
+            return False
+        if limits.tokens_per_day is None:
+            return True
+        return account.figure("tokens_per_day").day == self.day() and not account.has_spent
 
-    def ended_turn(self, tenant: str) -> None:
-        """Note that the tokens of a turn were stored: they have to be read before the next turn."""
-        account = self._of_tenants.get(tenant)
-        if account is not None:
-            account.figure("tokens_per_day").expire()
+    def begins(self, session_id: str) -> None:
+        """Note that the turn of a session has begun, which was admitted before."""
+        if self.unbegun:
+            self.unbegun.pop(session_id, None)
+
+    def spends(self, session_id: str, tenant: str, payer: str) -> Spending | None:
+        """Return the count of the tokens of a turn that begins; None if nobody has a limit of them.
+
+        Args:
+            session_id: its session.
+            tenant: the tenant of the session.
+            payer: the name of the client that they count for; empty if it has no limit of its own.
+        """
+        by = [each for each in self.known(tenant, payer) if each.limits.tokens_per_day is not None]
+        if not by:
+            return None
+        found = self.spending[session_id] = Spending(by)
+        return found
+
+    def ended_turn(self, session_id: str) -> None:
+        """Note that the turn of a session has ended, or could not begin."""
+        if self.unbegun and (accepted := self.unbegun.pop(session_id, None)) is not None:
+            accepted.give_back()
+        if self.spending and (spending := self.spending.pop(session_id, None)) is not None:
+            spending.stored()
 
     # -- sessions
 
@@ -284,13 +426,14 @@ class Tenancy:
                 account.creating -= 1
                 account.figure("sessions").add(stored)
 
-    def retired(self, tenant: str) -> None:
-        """Note that a session of a tenant was archived or deleted, or may have been: its counts have to be read."""
-        for account in self._all_of(tenant):
-            for figure in account.figures.values():
-                figure.expire()
+    def retired(self, tenant: str, *, deleted: bool = False) -> None:
+        """Note that a session of a tenant was archived or deleted: counts that may be less now have to be read again.
 
-    def _all_of(self, tenant: str) -> Collection[Account]:
+        Those of bytes and texts can take long to read, and only a deletion changes them.
+        """
+        names: tuple[Stored, ...] = ("sessions", "stored_bytes", "memory_texts") if deleted else ("sessions",)
         own = self._of_tenants.get(tenant)
-        tokens = (account for (of, _), account in self._of_tokens.items() if of == tenant)
-        return (*([] if own is None else [own]), *tokens)
+        tokens = [account for (of, _), account in self._of_tokens.items() if of == tenant]
+        for account in tokens if own is None else [own, *tokens]:
+            for name in names:
+                account.figure(name).expire()

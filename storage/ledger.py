@@ -10,14 +10,14 @@ from warren.storage.operations import Commit
 from warren.storage.rows import microseconds, number_in, text_in, time_in
 from warren.usage import NO_USAGE, Usage
 
-Key = tuple[str, int, str]
-"""A tenant, the beginning of an hour in microseconds, and a model."""
+Key = tuple[str, int, str, str]
+"""A tenant, the beginning of an hour in microseconds, a payer (see `Charge`), and a model."""
 HOUR: Final = 3_600_000_000
 """Microseconds of an hour."""
 FIRST: Final = -(2**62)
 LAST: Final = 2**62
 """Microseconds before and after all times."""
-KEY: Final = "tenant, hour, model, holder"
+KEY: Final = "tenant, hour, payer, model, holder"
 COLUMNS: Final = ", ".join((*COUNTS, "priced"))
 
 
@@ -29,7 +29,7 @@ def sums_of(commits: Iterable[Commit]) -> dict[Key, Figures]:
         if commit.charges:
             at = microseconds(commit.record.updated_at)
             for charge in commit.charges:
-                key = commit.record.tenant, at - at % HOUR, charge.model
+                key = commit.record.tenant, at - at % HOUR, charge.payer, charge.model
                 found = sums.get(key)
                 if found is None:
                     found = sums[key] = [0] * len(COUNTS) + [Decimal()]

@@ -1,6 +1,6 @@
 """The interface of a memory: a home of remembered texts, found by their words and by their meaning."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from warren.memory import MemoryEntry, MemoryHit, MemoryStats, Progress, Tail, Unsettled
@@ -85,8 +85,8 @@ class MemoryStore(Protocol):
         """
         ...
 
-    async def texts(self, tenant: str) -> int:
-        """Return the number of entries of a tenant."""
+    async def texts(self, tenant: str, sessions: Collection[str] | None = None) -> int:
+        """Return the number of entries of a tenant, or of some sessions of it."""
         ...
 
     async def forget(self, session_id: str) -> int:

@@ -268,8 +268,16 @@ class TenantReads(Protocol):
         """Return how many sessions are neither archived nor deleted: all, or those that a principal has created."""
         ...
 
-    async def stored_bytes(self) -> int:
-        """Return the bytes of all messages, inputs, events and files. Trap: it takes the longer the more there are."""
+    async def owned(self, owner: str) -> Sequence[str]:
+        """Return the ids of the sessions that a principal has created and that are not deleted."""
+        ...
+
+    async def stored_bytes(self, owner: str | None = None) -> int:
+        """Return the bytes of all messages, inputs, events and files, or of those of an owner's sessions.
+
+        A file that sessions of several owners have counts for each of them. Trap: it takes the longer the more there
+        are.
+        """
         ...
 
     async def usage(
@@ -287,10 +295,11 @@ class TenantReads(Protocol):
         """
         ...
 
-    async def tokens_since(self, hour: datetime) -> int:
+    async def tokens_since(self, hour: datetime, payer: str | None = None) -> int:
         """Return the input and output tokens that the ledger has since the hour of a time, this hour included.
 
-        It reads a row for each hour, model and process, by the primary key.
+        With a `payer`, they are those that count for its limit. It reads a row for each hour, payer, model and process,
+        by the primary key.
         """
         ...
 

@@ -477,7 +477,11 @@ class SessionActor:
         elif waiting is not None:
             inbox.take(waiting)
             message = StartTurn(
-                waiting.input.text, waiting.input.options, waiting.tools, attachments=waiting.input.attachments
+                waiting.input.text,
+                waiting.input.options,
+                waiting.tools,
+                attachments=waiting.input.attachments,
+                payer=waiting.input.payer,
             )
         else:  # it was withdrawn, or is another process's
             self._perform(machine.step(Signal.NOT_BEGUN))
@@ -508,6 +512,7 @@ class SessionActor:
             guard,
             partial(self.host.changed, self.session_id),
         )
+        self.shared.limiter.tenancy.begins(self.session_id)
         machine.step(Signal.BEGUN)
         self.host.changed(self.session_id)
 
@@ -555,6 +560,8 @@ class SessionActor:
         now, count, turn_open = conversation.known, conversation.context.end, turn.first_seq is not None
         record = turn.so_far().compacted(turn.record, now, entry, event.seq, count, turn_open=turn_open)
         await conversation.commit_compaction(record, entry, event)
+        if turn.plan.allowance is not None:
+            turn.plan.allowance.stored()
 
         def publish() -> None:
             self.log.publish(event)
@@ -578,7 +585,7 @@ class SessionActor:
                 record = outcome.record_after(
                     turn.record, conversation.known, terminal, self.log.last_seq, conversation.context.end
                 )
-                committed = await conversation.commit(record, terminal, ending, turn.plan.choice.model)
+                committed = await conversation.commit(record, terminal, ending, turn.plan.ended)
         finally:
             self.mailbox.busy = None
             working_for.reset(between)
@@ -629,7 +636,6 @@ class SessionActor:
         """Count a turn that has ended."""
         seconds, plan = trio.current_time() - turn.began, turn.plan
         self.shared.counters.turn(plan.choice, terminal, turn.first_seq or terminal.seq, seconds, plan.meter.steps)
-        self.shared.limiter.tenancy.ended_turn(turn.record.tenant)
 
     def _end_inputs(self, end: TurnEnd, ending: Ending) -> None:
         """Answer for the inputs that the turn has taken, or let them wait again if the turn is not stored."""

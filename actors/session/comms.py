@@ -47,13 +47,16 @@ class Comms:
         found = [(name, await self.find(record.tenant, name)) for name in me.trusts] if me is not None else []
         return tuple(PeerInfo(name, reachable=me is not None and _trusts(other, me.name)) for name, other in found)
 
-    async def send(self, record: SessionRecord, message: PeerMessage, by: Accounts | None = None) -> str:
+    async def send(
+        self, record: SessionRecord, message: PeerMessage, by: Accounts | None = None, payer: str = ""
+    ) -> str:
         """Put a message into a peer's inbox, and return its id; the response to a request names it.
 
         Args:
             record: the session that sends.
             message: the message.
             by: the accounts of the caller; None is the account of the session's tenant.
+            payer: the client whose limit of tokens a turn counts for that the message begins; empty if it has none.
 
         Raises:
             InvalidParamsError: if there is no such peer or request, or one of the two does not trust the other.
@@ -75,7 +78,8 @@ class Comms:
             by = self._inboxes.accounts_of(record.tenant)
         message_id = new_session_id()
         text = words(me.name, message_id, message)
-        input_ = Input(message_id, "peer", text, utc_now(), source=me.name, starts=other.options.peer.keep_alive)
+        starts = other.options.peer.keep_alive
+        input_ = Input(message_id, "peer", text, utc_now(), source=me.name, starts=starts, payer=payer)
         await self._inboxes.put(other.session_id, input_, by)
         return message_id
 

@@ -279,14 +279,18 @@ class Conversation:
         same = record.labels is labels and record.title == title
         self.record = record if same else record.changed(labels=labels, title=title)
 
-    async def commit(self, record: SessionRecord, terminal: Envelope | None, ending: Ending, model: str) -> Committed:
+    async def commit(
+        self, record: SessionRecord, terminal: Envelope | None, ending: Ending, ended: Charge
+    ) -> Committed:
         """Store a turn that has ended: its record, messages and events, and its ending for the inputs that it took.
+
+        With a terminal event, `ended` counts it in the ledger.
 
         Changes nothing here: the loop does, by `keep` or `roll_back`.
         """
         self._locked = False
         try:
-            turns = () if terminal is None else (Charge(model, turns=1),)
+            turns = () if terminal is None else (ended,)
             await self._write(record, self.known.message_count, terminal, ending=ending, turns=turns)
         except StoreError as exc:
             self._locked = exc.cause == "locked"

@@ -29,7 +29,7 @@ from warren.actors.protocol import Arrived, Withdraw
 from warren.actors.session.ending import result_of
 from warren.actors.session.mailboxes import Mailboxes
 from warren.actors.storage import Storage
-from warren.actors.tenancy import NOBODY, Accounts
+from warren.actors.tenancy import NOBODY, Acceptance, Accounts
 from warren.attachments import Blob
 from warren.errors import InvalidParamsError, LeasedError
 from warren.inputs import Input, Numbered
@@ -86,11 +86,12 @@ class Inboxes:
         if not input_.starts:
             self._limiter.tenancy.check_growth(by)
             return await self._put(session_id, input_)
-        with self._limiter.accepting(by, session_id):
-            return await self._put(session_id, input_)
+        with self._limiter.accepting(by, session_id) as accepted:
+            return await self._put(session_id, input_, accepted)
 
-    async def _put(self, session_id: str, input_: Input) -> bool:
+    async def _put(self, session_id: str, input_: Input, accepted: Acceptance | None = None) -> bool:
         stored = await self._store(session_id, input_, anywhere=True)
+        _note(accepted, stored)
         if stored.outcome is not None:
             return False
         if stored.elsewhere:
@@ -107,6 +108,8 @@ class Inboxes:
         tools: Mapping[str, Tool],
         by: Accounts = NOBODY,
         blobs: tuple[Blob, ...] = (),
+        *,
+        accepted: Acceptance | None = None,
     ) -> TurnResult:
         """Put an input into a session's inbox, and return the result of the turn that takes it.
 
@@ -116,21 +119,28 @@ class Inboxes:
             tools: tools that the sender offers in that turn.
             by: the accounts of the sender.
             blobs: the files of the input that are to be stored with it.
+            accepted: the turn, if it was held against their limits already.
 
         Raises:
             LeasedError: if another process keeps the session.
             WarrenError: the error that the turn ended with, and the errors of `put`.
         """
-        if not by:
-            return await self._put_and_wait(session_id, input_, tools, blobs)
+        if not by or accepted is not None:
+            return await self._put_and_wait(session_id, input_, tools, blobs, accepted)
         await self._limiter.look(by, FOR_TURN)
-        with self._limiter.accepting(by, session_id):
-            return await self._put_and_wait(session_id, input_, tools, blobs)
+        with self._limiter.accepting(by, session_id) as acceptance:
+            return await self._put_and_wait(session_id, input_, tools, blobs, acceptance)
 
     async def _put_and_wait(
-        self, session_id: str, input_: Input, tools: Mapping[str, Tool], blobs: tuple[Blob, ...]
+        self,
+        session_id: str,
+        input_: Input,
+        tools: Mapping[str, Tool],
+        blobs: tuple[Blob, ...],
+        accepted: Acceptance | None,
     ) -> TurnResult:
         stored = await self._store(session_id, input_, blobs, anywhere=False)
+        _note(accepted, stored)
         if stored.outcome:  # an empty outcome is of a turn that may still run: only its session can tell
             return result_of(stored.outcome, session_id)
         result = await self._tell(session_id, stored.numbered, waits=True, tools=tools)
@@ -183,6 +193,12 @@ class Inboxes:
             mailbox = self._mailboxes.mailbox(session_id)
             mailbox.tell(Arrived(waiting.numbered))
             await mailbox.ask(Withdraw(input_id))
+
+
+def _note(accepted: Acceptance | None, stored: Enqueued) -> None:
+    """Note that an input was accepted, unless an earlier one has its key."""
+    if accepted is not None and stored.fresh:
+        accepted.take()
 
 
 async def _enqueued(session_id: str, input_id: str, store: "Store") -> Enqueued | None:

@@ -82,6 +82,8 @@ def plan_of(
         attachments=attachments,
         files=Files(candidates[0].kinds, partial(attaching.read, *of_session)),
         keep=partial(attaching.keep, *of_session, limits.max_attachment),
+        payer=message.payer,
+        allowance=shared.limiter.allowance(record.session_id, record.tenant, message.payer),
     )
 
 
@@ -118,7 +120,7 @@ def _compaction_of(
     except Exception as exc:  # a host's own code may raise anything
         logger.exception("a compactor could not be made")
         raise AgentError(encodable(f"the compactor could not be made: {exc!r}"), cause="compactor") from exc
-    index = shared.limiter.bounded(shared.memory.index_of(record), record.tenant)
+    index = shared.limiter.bounded(shared.memory.index_of(record), record.tenant, record.owner)
     return CompactionPlan(compactor, distance, window, index)
 
 

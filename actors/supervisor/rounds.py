@@ -1,7 +1,7 @@
 """The queue of the sessions that wait for room: tenants take turns, and within one the first comes first. No I/O."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 
 class Rounds(dict[str, str]):
@@ -22,6 +22,10 @@ class Rounds(dict[str, str]):
     def in_order(self) -> Iterator[str]:
         """Iterate over the sessions, those of the tenant whose turn it is first."""
         return (session_id for queue in self._queues.values() for session_id in queue)
+
+    def tenants(self) -> Iterable[str]:
+        """Return the tenants whose sessions wait."""
+        return self._queues
 
     def add(self, session_id: str, tenant: str) -> None:
         """Let a session wait behind the others of its tenant; one that waits already keeps its place."""

@@ -12,7 +12,7 @@ from typing import Final
 import attrs
 
 from warren.actors.supervisor.rounds import Rounds
-from warren.actors.tenancy import NOBODY, Accounts, Tenancy
+from warren.actors.tenancy import NOBODY, Acceptance, Accounts, Tenancy
 from warren.config import Limits
 from warren.errors import AgentError, CapacityExceededError
 from warren.principals import DEFAULT_TENANT
@@ -249,10 +249,20 @@ class Scheduler:
 
     # -- changes: turns
 
-    def begun(self, session_id: str, by: Accounts = NOBODY) -> None:
-        """Note that a turn was admitted after `check_turn`; `by` are the accounts of its caller."""
+    def begun(self, session_id: str, by: Accounts = NOBODY, accepted: Acceptance | None = None) -> None:
+        """Note that a turn was admitted after `check_turn`.
+
+        Args:
+            session_id: its session.
+            by: the accounts of its caller.
+            accepted: the turn, if it counts for their rates already.
+        """
         if by:
-            self.tenancy.began_turn(by)
+            if accepted is not None:
+                accepted.take()  # from here on it is given back by its end
+            self.tenancy.unbegun[session_id] = (
+                self.tenancy.accepts_turn(by) if accepted is None else Acceptance(accepted.by)
+            )
             self._counts(session_id, by)
         if self.waiting:  # its tenant may have had to wait while there was room
             self.waiting.discard(session_id)
@@ -277,6 +287,7 @@ class Scheduler:
 
     def turn_ended(self, session_id: str, now: float) -> None:
         """Note that a turn has ended, or could not begin."""
+        self.tenancy.ended_turn(session_id)
         if self._accounts:
             self._runs_no_more(session_id)
         self.running.discard(session_id)
@@ -287,22 +298,22 @@ class Scheduler:
         self._counts_no_more(session_id)
         self._accounts[session_id] = by
         for account in by:
-            account.hold(session_id)
+            account.moment.hold(session_id)
 
     def _counts_no_more(self, session_id: str) -> None:
         for account in self._accounts.pop(session_id, NOBODY):
-            account.let_go(session_id)
+            account.moment.let_go(session_id)
 
     def _runs(self, session_id: str) -> None:
         self.running.add(session_id)
         for account in self._accounts.get(session_id, NOBODY):
-            account.running += 1
+            account.moment.running += 1
 
     def _runs_no_more(self, session_id: str) -> None:
         """Let a session neither run nor wait, for its accounts."""
         if session_id in self.running:
             for account in self._accounts.get(session_id, NOBODY):
-                account.running -= 1
+                account.moment.running -= 1
         self._counts_no_more(session_id)
 
     # -- changes: sessions in memory
@@ -327,6 +338,7 @@ class Scheduler:
     def ended(self, session_id: str) -> None:
         """Note that the actor of a session has ended."""
         self.live.discard(session_id)
+        self.tenancy.ended_turn(session_id)
         if self._accounts:
             self._runs_no_more(session_id)
         self.running.discard(session_id)

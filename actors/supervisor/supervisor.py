@@ -17,7 +17,7 @@ from warren.actors.shared import HostObjects, Shared
 from warren.actors.supervision import first_error
 from warren.actors.supervisor.registry import Handle, Registry
 from warren.actors.supervisor.scheduler import Action, Begin, Decline, Evict, Recover, Scheduler, shutting_down
-from warren.actors.tenancy import NOBODY, Accounts
+from warren.actors.tenancy import NOBODY, Acceptance, Accounts
 from warren.actors.watching import Watchers
 from warren.audit import AuditEntry
 from warren.creation import Creation
@@ -148,13 +148,16 @@ class Supervisor:
         """See Mailboxes."""
         return self.revive(session_id).mailbox
 
-    def admit(self, session_id: str, turn: Message[R], by: Accounts = NOBODY) -> Reply[R]:
+    def admit(
+        self, session_id: str, turn: Message[R], by: Accounts = NOBODY, accepted: Acceptance | None = None
+    ) -> Reply[R]:
         """Claim a session for a turn, or refuse at once. Its actor is started if need be.
 
         Args:
             session_id: the session.
             turn: the request for its turn.
             by: the accounts of the caller; their counts of the store are up to date.
+            accepted: the turn, if it was held against their limits already.
 
         Raises:
             SessionBusyError: if it runs a turn.
@@ -168,12 +171,12 @@ class Supervisor:
         actor = self.registry.find(session_id) or self.revive(session_id)
         try:
             if not actor.turn_runs:
-                self.scheduler.check_turn(by, session_id, trio.current_time())
+                self.scheduler.check_turn(by if accepted is None else NOBODY, session_id, trio.current_time())
             reply = actor.mailbox.post(turn)
         except WarrenError:  # it was needed all the same
             self.scheduler.needed(session_id, trio.current_time())
             raise
-        self.scheduler.begun(session_id, by)
+        self.scheduler.begun(session_id, by, accepted)
         return reply
 
     async def drain(self) -> None:
@@ -298,6 +301,14 @@ class Supervisor:
     def hand_over(self, session_id: str) -> None:
         """Let another process have a session that has no work; decline at once if it has."""
         self.scheduler.wanted(session_id)
+        self._reassign()
+
+    def waiting_tenants(self) -> Iterable[str]:
+        """Return the tenants whose turns wait for room."""
+        return self.scheduler.waiting.tenants()
+
+    def look_again(self) -> None:
+        """Let the turns begin that wait and may."""
         self._reassign()
 
     async def recover(self, sessions: Iterable[str]) -> None:

@@ -9,6 +9,7 @@ import trio
 
 from warren.actors.counters import Counters
 from warren.actors.fence import Guard, proved, unproved
+from warren.actors.limiter import Allowance
 from warren.actors.supervision import first_error
 from warren.actors.turn.approvals import Approvals, RunningTime
 from warren.actors.turn.compaction import CommitCompaction, CompactionPlan, ContextKeeper, SummaryCall
@@ -80,6 +81,8 @@ class TurnPlan:
         attachments: the files of the prompt.
         files: the access of the model to the files of the session.
         keep: stores the files of a tool's result.
+        payer: the client whose limit of tokens it counts for; empty if it has none.
+        allowance: the tokens that it may use; None if nobody has a limit.
     """
 
     prompt: str | None
@@ -99,6 +102,13 @@ class TurnPlan:
     attachments: tuple[Attachment, ...] = ()
     files: Files = NO_FILES
     keep: KeepFiles = keep_nothing
+    payer: str = ""
+    allowance: Allowance | None = None
+
+    @property
+    def ended(self) -> Charge:
+        """The entry of the ledger for the end of the turn."""
+        return Charge(self.choice.model, turns=1, payer=self.payer)
 
     @property
     def choice(self) -> ModelChoice:
@@ -108,7 +118,14 @@ class TurnPlan:
     def charge(self, usage: Usage) -> None:
         """Charge the tokens of a call of the current model of the route."""
         self.meter.charge(usage)
-        self.charges.append(Charge(self.route.current.choice.model, usage))
+        self.charges.append(Charge(self.route.current.choice.model, usage, payer=self.payer))
+        if self.allowance is not None:
+            self.allowance.spend(usage.total_tokens)
+
+    async def check_allowed(self) -> None:
+        """Check that one more model call may be made. Raises CapacityExceededError, and StoreError."""
+        if self.allowance is not None:
+            await self.allowance.check()
 
 
 @define(eq=False)
@@ -240,6 +257,7 @@ class Turn:
         if self.plan.compaction is None:
             raise CompactionDisabledError("session compaction is disabled")
         await proved(self.guard)
+        await self.plan.check_allowed()
         self._check_exhausted()
         came = await self.keeper.compact(self.plan.compaction, self._step, self.plan.instructions)
         if isinstance(came, CompactionFailed):
@@ -284,6 +302,7 @@ class Turn:
     async def _make_room(self) -> Sequence[Message]:
         """Return the context for the next step; raise the error of a used-up budget if there may be none."""
         await proved(self.guard)
+        await self.plan.check_allowed()
         self._check_budgets()
         before = self.plan.meter.usage
         context = await self.keeper.make_room(self._step)

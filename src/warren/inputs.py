@@ -23,6 +23,7 @@ class Input:
         starts: whether it begins a turn if none runs.
         options: the options of the turn that it begins.
         attachments: the files of a prompt.
+        payer: the client whose limit of tokens the turn counts for that it begins; empty if it has none.
     """
 
     input_id: str
@@ -34,6 +35,7 @@ class Input:
     starts: bool = True
     options: TurnOptions = NO_OPTIONS
     attachments: tuple[Attachment, ...] = ()
+    payer: str = ""
 
 
 @frozen

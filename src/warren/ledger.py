@@ -18,11 +18,19 @@ OF_SESSIONS: Final[frozenset[By]] = frozenset({"session", "label"})
 
 @value
 class Charge:
-    """An entry for the ledger: the tokens of a model call, or a turn that has ended."""
+    """An entry for the ledger: the tokens of a model call, or a turn that has ended.
+
+    Attributes:
+        model: the model.
+        usage: the tokens.
+        turns: turns that have ended.
+        payer: the name of the principal whose own limit of tokens they count for; empty if it has none.
+    """
 
     model: str
     usage: Usage = NO_USAGE
     turns: int = 0
+    payer: str = ""
 
 
 @frozen

@@ -50,12 +50,24 @@ class Principal:
         name: its name within the tenant, for the sessions that it creates and for the audit.
         scopes: its rights.
         limits: its own limits, which hold besides those of its tenant.
+        home: the tenant of its token, if it works in another one; its name is `HOME/NAME` then.
     """
 
     tenant: str = attrs.field(default=DEFAULT_TENANT, validator=is_tenant)
     name: str = attrs.field(default="local", validator=[is_text, not_blank])
     scopes: frozenset[Scope] = attrs.field(default=OWN_SCOPES, validator=are_scopes)
     limits: TokenLimits = attrs.field(default=NO_LIMITS, validator=attrs.validators.instance_of(TokenLimits))
+    home: str | None = attrs.field(default=None, validator=attrs.validators.optional(is_tenant))
+
+    @property
+    def token(self) -> tuple[str, str]:
+        """The tenant and the name of its token: the same in whatever tenant it works."""
+        return (self.tenant, self.name) if self.home is None else (self.home, self.name.removeprefix(f"{self.home}/"))
+
+    @property
+    def payer(self) -> str:
+        """Its name if it has a limit of tokens, under which the ledger tells them apart; else the empty text."""
+        return "" if self.limits.tokens_per_day is None else self.name
 
 
 LOCAL: Final = Principal()

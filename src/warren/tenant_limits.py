@@ -10,7 +10,8 @@ from warren.values import frozen
 class TokenLimits:
     """The limits of the clients of a token, together; None is no limit. Raises FieldValueError for a bad value.
 
-    The limits of their tenant hold besides.
+    The limits of their tenant hold besides. In each tenant that they work in, `sessions`, `tokens_per_day`,
+    `stored_bytes` and `memory_texts` count apart; the others count in all of them together.
 
     Attributes:
         sessions: sessions that they have created and that are neither archived nor deleted.
@@ -18,12 +19,21 @@ class TokenLimits:
         turns_per_minute: turns that they begin within a minute; that many may begin at once after a quiet minute.
         requests_per_second: requests over the network within a second; each 4 KiB to or from them count as one more.
             Further ones are not refused: their connections wait.
+        tokens_per_day: input and output tokens of the turns that they begin, from one midnight (UTC) to the next. A
+            turn that has begun ends with its next model call at the latest.
+        stored_bytes: bytes of the messages, inputs, events and files of the sessions that they have created. A turn
+            that has begun goes on beyond it.
+        memory_texts: texts in the memory from the sessions that they have created. Beyond it compactions go on and
+            remember nothing.
     """
 
     sessions: int | None = attrs.field(default=None, validator=[positive, fits])
     running_turns: int | None = attrs.field(default=None, validator=[positive, fits])
     turns_per_minute: int | None = attrs.field(default=None, validator=[positive, fits])
     requests_per_second: int | None = attrs.field(default=None, validator=[positive, fits])
+    tokens_per_day: int | None = attrs.field(default=None, validator=[positive, fits])
+    stored_bytes: int | None = attrs.field(default=None, validator=[positive, fits])
+    memory_texts: int | None = attrs.field(default=None, validator=[positive, fits])
 
 
 @frozen(kw_only=True)
@@ -37,17 +47,14 @@ class TenantLimits(TokenLimits):
         requests_per_second: requests over the network within a second; each 4 KiB to or from its clients count as one
             more. Further ones are not refused: the connections wait.
         tokens_per_day: input and output tokens of model calls from one midnight (UTC) to the next. A turn that has
-            begun goes on beyond it.
+            begun ends with its next model call at the latest.
         stored_bytes: bytes of the messages, inputs, events and files in the store. A turn that has begun goes on
             beyond it.
-        connections: connections to a process that serves, of all its clients; one more is refused.
         memory_texts: texts in the memory. Beyond it compactions go on and remember nothing.
+        connections: connections to a process that serves, of all its clients; one more is refused.
     """
 
-    tokens_per_day: int | None = attrs.field(default=None, validator=[positive, fits])
-    stored_bytes: int | None = attrs.field(default=None, validator=[positive, fits])
     connections: int | None = attrs.field(default=None, validator=[positive, fits])
-    memory_texts: int | None = attrs.field(default=None, validator=[positive, fits])
 
 
 NO_LIMITS = TokenLimits()

@@ -124,13 +124,17 @@ class EphemeralTenant:
     async def sessions(self, owner: str | None = None) -> int:
         """See TenantReads."""
         await self._checkpoint()
-        owners = [each.record.owner for each in self._sessions.values() if each.record.tenant == self.tenant]
-        return len(owners) if owner is None else owners.count(owner)
+        return len(self._of(owner))
 
-    async def stored_bytes(self) -> int:
+    async def owned(self, owner: str) -> Sequence[str]:
         """See TenantReads."""
         await self._checkpoint()
-        own = [each for each in self._sessions.values() if each.record.tenant == self.tenant]
+        return [each.record.session_id for each in self._of(owner)]
+
+    async def stored_bytes(self, owner: str | None = None) -> int:
+        """See TenantReads."""
+        await self._checkpoint()
+        own = self._of(owner)
         files = {hashed: len(blob.data) for each in own for hashed, blob in each.files.items()}
         return sum(each.bytes for each in own) + sum(files.values())
 
@@ -141,18 +145,24 @@ class EphemeralTenant:
         records = [each.record for each in self._sessions.values() if each.record.tenant == self.tenant]
         return sums_by(by, ledger, records, since, until)
 
-    async def tokens_since(self, hour: datetime) -> int:
+    async def tokens_since(self, hour: datetime, payer: str | None = None) -> int:
         """See TenantReads."""
         await self._checkpoint()
         first = microseconds(hour_of(hour))
         return sum(
-            each.tokens for (tenant, at, _), each in self._ledger.items() if tenant == self.tenant and at >= first
+            each.tokens
+            for (tenant, at, of, _), each in self._ledger.items()
+            if tenant == self.tenant and at >= first and payer in (None, of)
         )
 
     async def audit(self, wanted: AuditRequest) -> AuditPage:
         """See TenantReads."""
         await self._checkpoint()
         return entries_of((each for each in self._audit if each.tenant == self.tenant), wanted)
+
+    def _of(self, owner: str | None) -> Sequence[EphemeralSession]:
+        own = (each for each in self._sessions.values() if each.record.tenant == self.tenant)
+        return [each for each in own if owner in (None, each.record.owner)]
 
     def _session(self, session_id: str) -> EphemeralSession | None:
         session = self._sessions.get(session_id)
@@ -175,7 +185,11 @@ def sums_by(
     if by in OF_SESSIONS:
         return added(_of_sessions(by, records, bounds_of(since, until)))
     first, end = bounds_of(since, until)
-    return added((key_in(by, *key), figures) for key, figures in ledger.items() if first <= key[1] < end)
+    return added(
+        (key_in(by, tenant, hour, model), figures)
+        for (tenant, hour, _, model), figures in ledger.items()
+        if first <= hour < end
+    )
 
 
 def _of_sessions(by: By, records: Iterable[SessionRecord], bounds: tuple[int, int]) -> Iterator[tuple[str, Figures]]:

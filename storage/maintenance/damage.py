@@ -133,10 +133,11 @@ def _check_holder(row: tuple[Any, ...]) -> None:
 
 
 def _check_usage(row: tuple[Any, ...]) -> None:
-    tenant, hour, model, holder, *figures = row
+    tenant, hour, payer, model, holder, *figures = row
     if not TENANT.fullmatch(text_in(tenant, "tenant")):
         raise ValueError("tenant is no name of a tenant")
     time_in(hour, "hour")
+    text_in(payer, "payer")
     text_in(model, "model")
     number_in(holder, "holder")
     figures_in(figures)

@@ -1,7 +1,8 @@
 """The way of a search: candidates by words and by vectors, each weighed exactly, the best returned."""
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -68,6 +69,10 @@ _HITS: Final = f"""
 
 
 _TENANT: Final = f"SELECT {raw('entries, terms')} FROM tenants WHERE name = ?"
+_TEXTS_IN: Final = """
+    SELECT coalesce(sum(entries), 0) FROM sessions
+    WHERE tenant = ? AND session_id IN (SELECT value FROM json_each(?)) AND typeof(entries) = 'integer'
+"""
 _COUNT_OF_TENANT: Final = """
     SELECT count(*), sum(length(terms) / 4) FROM entries JOIN sessions ON key = session WHERE tenant = ?
 """
@@ -175,9 +180,11 @@ class MemoryReader:
         """Return the sessions that are unsettled, the oldest mark first."""
         return Rows(self._db.execute(_UNSETTLED), _unsettled, lambda row: shown(row[0]))
 
-    def texts(self, tenant: str) -> int:
-        """Return how many entries a tenant has."""
-        return self._scope(tenant).texts
+    def texts(self, tenant: str, sessions: Collection[str] | None) -> int:
+        """Return how many entries a tenant has, or some sessions of it."""
+        if sessions is None:
+            return self._scope(tenant).texts
+        return int(self._db.execute(_TEXTS_IN, (tenant, json.dumps(list(sessions)))).get)
 
     def find(self, query: Query) -> list[MemoryHit]:
         """Return the best answers, best first, all from one state of the database. Raises apsw.Error."""

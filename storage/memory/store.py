@@ -5,7 +5,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, Self, TypeVar
@@ -169,9 +169,9 @@ class FileMemory:
         asked = Query(query, min(limit, MAX_HITS), session_id, tenant, vector)
         return await self._read(partial(MemoryReader.find, query=asked))
 
-    async def texts(self, tenant: str) -> int:
+    async def texts(self, tenant: str, sessions: Collection[str] | None = None) -> int:
         """See MemoryStore."""
-        return await self._read(partial(MemoryReader.texts, tenant=tenant))
+        return await self._read(partial(MemoryReader.texts, tenant=tenant, sessions=sessions))
 
     async def forget(self, session_id: str) -> int:
         """See MemoryStore."""

@@ -31,7 +31,7 @@ _EVENT: Final = ("text", "int8", "int8", "int8", "text", "text")
 _MOVE: Final = ("text", "int8", "int8", "int8", "int8", "int8", "text", "int8")
 _CREATION: Final = ("text", "text", "text")
 _SETTLED: Final = ("text", "int8", "text")
-_CHARGE: Final = ("text", "int8", "text", *("int8" for _ in COUNTS), "numeric")
+_CHARGE: Final = ("text", "int8", "text", "text", *("int8" for _ in COUNTS), "numeric")
 _TABLES: Final = (_SESSION, _MESSAGE, _EVENT, _MOVE, _CREATION, _SETTLED, _CHARGE)
 _ADDED: Final = (*COUNTS, "priced")
 
@@ -99,9 +99,10 @@ WITH gate AS (
         AND NOT EXISTS (SELECT FROM settled now WHERE now.session = i.session AND now.number = i.number)
 ), charged AS (
     INSERT INTO warren.usage AS u ({KEY}, {COLUMNS_OF_LEDGER})
-    SELECT tenant, hour, model, gate.holder, {", ".join(f"sum({each})" for each in _ADDED)}
-    FROM unnest({_CHARGES}) AS given(session_id, hour, model, {COLUMNS_OF_LEDGER}) JOIN saved USING (session_id), gate
-    GROUP BY tenant, hour, model, gate.holder
+    SELECT tenant, hour, payer, model, gate.holder, {", ".join(f"sum({each})" for each in _ADDED)}
+    FROM unnest({_CHARGES}) AS given(session_id, hour, payer, model, {COLUMNS_OF_LEDGER})
+    JOIN saved USING (session_id), gate
+    GROUP BY tenant, hour, payer, model, gate.holder
     ON CONFLICT ({KEY}) DO UPDATE SET {", ".join(f"{each} = u.{each} + excluded.{each}" for each in _ADDED)}
 ) SELECT (SELECT count(*) FROM gate), (SELECT array_to_json(array_agg(session_id)) FROM saved)
 """
@@ -178,8 +179,8 @@ def parameters(commits: Sequence[Commit]) -> list[Value]:
         if creation is not None:
             creations.append((name, escaped(creation.key), codec.encode(creation.params)))
         outcomes.extend((name, number, commit.inputs.outcome) for number in commit.inputs.numbers)
-        for (_, hour, model), figures in sums_of((commit,)).items():
-            charges.append((name, hour, escaped(model), *values_of(figures)))
+        for (_, hour, payer, model), figures in sums_of((commit,)).items():
+            charges.append((name, hour, escaped(payer), escaped(model), *values_of(figures)))
     found: list[Value] = []
     for table, kinds in zip(tables, _TABLES, strict=True):
         columns = zip(*table, strict=True) if table else ((),) * len(kinds)

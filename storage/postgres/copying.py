@@ -29,7 +29,7 @@ _ORDER: Final = {
     "inbox": ("session", "number"),
     "creations": ("tenant", "key"),
     "erasures": ("session_id",),
-    "usage": ("tenant", "hour", "model", "holder"),
+    "usage": ("tenant", "hour", "payer", "model", "holder"),
     "blobs": ("key",),
     "attachments": ("session", "blob"),
     "audit": ("number",),
@@ -38,7 +38,7 @@ _ORDER: Final = {
 }
 _TEXTS: Final = frozenset(
     "session_id model labels title details tenant owner peer body cuts summary outcome params content terms"  # noqa: SIM905 - legible
-    " sha256 media_type name who action node source".split()
+    " sha256 media_type name who action node source payer".split()
 )
 _TEXT_KEYS: Final = frozenset({("inbox", "id"), ("inbox", "key"), ("creations", "key"), ("usage", "priced")})
 # Columns that have another name or another type here, as they are read and as they are written.

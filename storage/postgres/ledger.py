@@ -9,7 +9,7 @@ from typing import Final
 from warren import codec
 from warren.ledger import COUNTS, OF_SESSIONS, By, Figures, figures_of, hour_of, key_of, keys_of
 from warren.storage.ledger import HOUR, added, bounds_of, figures_in
-from warren.storage.postgres.driver import unescaped
+from warren.storage.postgres.driver import escaped, unescaped
 from warren.storage.postgres.queries import Readable
 from warren.storage.rows import DELETED, corrupt, microseconds, time_in
 from warren.usage import NO_USAGE, Usage
@@ -37,7 +37,8 @@ _READ: Final = f"""
     GROUP BY 1
 """
 _TOKENS: Final = """
-    SELECT coalesce(sum(input_tokens + output_tokens), 0)::int8 FROM warren.usage WHERE tenant = $1 AND hour >= $2::int8
+    SELECT coalesce(sum(input_tokens + output_tokens), 0)::int8 FROM warren.usage
+    WHERE tenant = $1 AND hour >= $2::int8 AND ($3::text IS NULL OR payer = $3)
 """
 _TENANTS: Final = "SELECT tenant FROM warren.sessions UNION SELECT tenant FROM warren.usage"
 # The server takes no JSON with a NUL apart: such sessions are read here.
@@ -64,9 +65,10 @@ _BY_LABEL: Final = _OF_SESSIONS.format(key="mark", labels="CROSS JOIN LATERAL un
 _WITH_NUL: Final = f"SELECT session_id, labels, turns, details {_STORED} > 0"
 
 
-async def tokens_since(db: Readable, tenant: str, hour: datetime) -> int:
-    """Return the tokens of a tenant since an hour."""
-    ((tokens,),) = await db.fetch(_TOKENS, tenant, microseconds(hour_of(hour)))
+async def tokens_since(db: Readable, tenant: str, hour: datetime, payer: str | None) -> int:
+    """Return the tokens of a tenant since an hour: all, or those that count for a payer."""
+    paid = None if payer is None else escaped(payer)
+    ((tokens,),) = await db.fetch(_TOKENS, tenant, microseconds(hour_of(hour)), paid)
     return int(tokens)
 
 

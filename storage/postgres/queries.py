@@ -107,6 +107,10 @@ _BYTES_OF: Final = """
     WHERE tenant = $1
 """
 _BYTES_OF_FILES: Final = "SELECT coalesce(sum(octet_length(body)), 0)::int8 FROM warren.blobs WHERE tenant = $1"
+_FILES_OF_OWNER: Final = """ AND key IN (
+    SELECT blob FROM warren.attachments JOIN warren.sessions s ON s.key = session WHERE s.tenant = $1 AND owner = $2
+)"""
+_OWNED: Final = f"SELECT session_id FROM warren.sessions WHERE tenant = $1 AND owner = $2 AND state <> {DELETED}"
 _ERASURES: Final = "SELECT session_id FROM warren.erasures ORDER BY session_id"
 # With the number of processes so far: of one that came, wrote and left between two looks no row tells.
 _WROTE: Final = """
@@ -189,10 +193,19 @@ async def sessions(db: Readable, tenant: str, owner: str | None) -> int:
     return int(count)
 
 
-async def stored_bytes(db: Readable, tenant: str) -> int:
-    """Return the bytes of the messages, inputs, events and files of a tenant."""
+async def owned(db: Readable, tenant: str, owner: str) -> list[str]:
+    """Return the ids of the sessions of a tenant that an owner has and that are not deleted."""
+    return [unescaped(session_id) for (session_id,) in await db.fetch(_OWNED, tenant, escaped(owner))]
+
+
+async def stored_bytes(db: Readable, tenant: str, owner: str | None) -> int:
+    """Return the bytes of the messages, inputs, events and files of a tenant, or of the sessions of an owner."""
     queries = [_BYTES_OF.format(table=table) for table in ("messages", "events", "inbox")]
-    found = [await db.fetch(query, tenant) for query in (*queries, _BYTES_OF_FILES)]
+    if owner is None:
+        found = [await db.fetch(query, tenant) for query in (*queries, _BYTES_OF_FILES)]
+    else:
+        queries = [*(f"{each} AND owner = $2" for each in queries), _BYTES_OF_FILES + _FILES_OF_OWNER]
+        found = [await db.fetch(query, tenant, escaped(owner)) for query in queries]
     return sum(int(count) for ((count,),) in found)
 
 

@@ -1,6 +1,6 @@
 """The reads of a store in a database for the callers of one tenant."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Protocol, TypeVar
@@ -107,17 +107,21 @@ class PostgresTenant:
         """See TenantReads."""
         return await self._guarded(partial(queries.sessions, tenant=self.tenant, owner=owner))
 
-    async def stored_bytes(self) -> int:
+    async def owned(self, owner: str) -> Sequence[str]:
+        """See TenantReads."""
+        return await self._guarded(partial(queries.owned, tenant=self.tenant, owner=owner))
+
+    async def stored_bytes(self, owner: str | None = None) -> int:
         """See TenantReads. It is read without row-level security, whose conditions would be asked for each row."""
-        return await self._read(partial(queries.stored_bytes, tenant=self.tenant))
+        return await self._read(partial(queries.stored_bytes, tenant=self.tenant, owner=owner))
 
     async def usage(self, by: By, since: datetime | None = None, until: datetime | None = None) -> dict[str, Figures]:
         """See TenantReads."""
         return await self._guarded(partial(ledger.usage, by=by, tenant=self.tenant, since=since, until=until))
 
-    async def tokens_since(self, hour: datetime) -> int:
+    async def tokens_since(self, hour: datetime, payer: str | None = None) -> int:
         """See TenantReads."""
-        return await self._guarded(partial(ledger.tokens_since, tenant=self.tenant, hour=hour))
+        return await self._guarded(partial(ledger.tokens_since, tenant=self.tenant, hour=hour, payer=payer))
 
     async def audit(self, wanted: AuditRequest) -> AuditPage:
         """See TenantReads."""

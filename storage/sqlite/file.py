@@ -18,7 +18,7 @@ SESSION_STORE: Final = Kind(
     file_name=FILE_NAME,
     application_id=0x57415252,  # the letters WARR
     package=__package__,
-    migrations=tuple(f"schema_{version}.sql" for version in range(1, 12)),
+    migrations=tuple(f"schema_{version}.sql" for version in range(1, 13)),
     can_shrink=True,
     unfinished=UNFINISHED,
 )

@@ -9,7 +9,18 @@ import apsw
 
 from warren import codec
 from warren.ledger import COUNTS, OF_SESSIONS, By, Figures, figures_of, hour_of
-from warren.storage.ledger import COLUMNS, added, bounds_of, decimal_in, figures_in, key_in, sums_of, text_of, values_of
+from warren.storage.ledger import (
+    COLUMNS,
+    KEY,
+    added,
+    bounds_of,
+    decimal_in,
+    figures_in,
+    key_in,
+    sums_of,
+    text_of,
+    values_of,
+)
 from warren.storage.operations import Commit
 from warren.storage.rows import DELETED, MAX_NUMBER, corrupt, microseconds, number_in, shown, text_in
 from warren.storage.sqlite.columns import raw
@@ -17,9 +28,11 @@ from warren.usage import Usage
 
 _HOLDER: Final = 0
 """One process at a time writes a file, so that all add to the same rows."""
-_PRICED: Final = f"SELECT {raw('priced')} FROM usage WHERE tenant = ? AND hour = ? AND model = ? AND holder = {_HOLDER}"
+_PRICED: Final = f"""
+    SELECT {raw("priced")} FROM usage WHERE tenant = ? AND hour = ? AND payer = ? AND model = ? AND holder = {_HOLDER}
+"""
 _ADD: Final = f"""
-    INSERT INTO usage (tenant, hour, model, holder, {COLUMNS}) VALUES (?,?,?,{_HOLDER},?,?,?,?,?,?,?)
+    INSERT INTO usage ({KEY}, {COLUMNS}) VALUES (?,?,?,?,{_HOLDER},?,?,?,?,?,?,?)
     ON CONFLICT DO UPDATE SET {", ".join(f"{name} = min({name}, {MAX_NUMBER}) + excluded.{name}" for name in COUNTS)}
 """
 _ADD_PRICED: Final = f"{_ADD}, priced = excluded.priced"
@@ -28,8 +41,9 @@ _READ: Final = f"""
     WHERE {{mine}} AND hour >= ?2 AND hour < ?3
 """
 _TOKENS: Final = """
-    SELECT coalesce(sum(input_tokens + output_tokens), 0) FROM usage WHERE tenant = ? AND hour >= ?
+    SELECT coalesce(sum(input_tokens + output_tokens), 0) FROM usage WHERE tenant = ?1 AND hour >= ?2
 """
+_TOKENS_OF: Final = f"{_TOKENS} AND payer = ?3"
 _TENANTS: Final = f"SELECT {raw('tenant')} FROM sessions UNION SELECT {raw('tenant')} FROM usage"
 _USAGE: Final = "iif(json_valid(details), details -> '$.usage', NULL)"
 _OF_SESSIONS: Final = f"""
@@ -44,7 +58,7 @@ _OF_LABELS: Final = f"""
 
 
 def add(db: apsw.Connection, commits: Iterable[Commit]) -> None:
-    """Add the charges of stored turns, inside their transaction: a row for each tenant, hour and model."""
+    """Add the charges of stored turns, inside their transaction: a row for each tenant, hour, payer and model."""
     for key, figures in sums_of(commits).items():
         *counts, priced = values_of(figures)
         if not figures.priced:  # what is stored need not be read
@@ -59,9 +73,11 @@ def add(db: apsw.Connection, commits: Iterable[Commit]) -> None:
         db.execute(_ADD_PRICED, (*key, *counts, priced))
 
 
-def tokens_since(db: apsw.Connection, tenant: str, hour: datetime) -> int:
-    """Return the tokens of a tenant since an hour."""
-    return number_in(db.execute(_TOKENS, (tenant, microseconds(hour_of(hour)))).get, "tokens")
+def tokens_since(db: apsw.Connection, tenant: str, hour: datetime, payer: str | None) -> int:
+    """Return the tokens of a tenant since an hour: all, or those that count for a payer."""
+    values = tenant, microseconds(hour_of(hour))
+    found = db.execute(_TOKENS, values) if payer is None else db.execute(_TOKENS_OF, (*values, payer))
+    return number_in(found.get, "tokens")
 
 
 def tenants(db: apsw.Connection) -> list[str]:

@@ -54,9 +54,13 @@ _IS_OF: Final = """
 _SESSIONS_OF: Final = f"SELECT count(*) FROM sessions WHERE tenant = ? AND state = {OPEN}"
 _BYTES_OF: Final = """
     SELECT coalesce(sum(octet_length(body)), 0) FROM sessions CROSS JOIN {table} ON session = sessions.key
-    WHERE tenant = ?
+    WHERE tenant = ?1
 """
-_BYTES_OF_FILES: Final = "SELECT coalesce(sum(octet_length(body)), 0) FROM blobs WHERE tenant = ?"
+_BYTES_OF_FILES: Final = "SELECT coalesce(sum(octet_length(body)), 0) FROM blobs WHERE tenant = ?1"
+_FILES_OF_OWNER: Final = """
+    AND key IN (SELECT blob FROM attachments JOIN sessions ON sessions.key = session WHERE tenant = ?1 AND owner = ?2)
+"""
+_OWNED: Final = f"SELECT session_id FROM sessions WHERE tenant = ? AND owner = ? AND state <> {DELETED}"
 _HELD: Final = f"SELECT {raw(COLUMNS)}, {raw('holder')} FROM sessions WHERE session_id = ? AND state <> {DELETED}"
 _HELD_BY: Final = f"""
     SELECT session_id, {raw("holder, last_seq")} FROM sessions
@@ -133,10 +137,18 @@ def sessions(db: apsw.Connection, tenant: str, owner: str | None) -> int:
     return int(db.execute(f"{_SESSIONS_OF} AND owner = ?", (tenant, owner)).get)
 
 
-def stored_bytes(db: apsw.Connection, tenant: str) -> int:
-    """Return the bytes of the messages, inputs, events and files of a tenant."""
+def owned(db: apsw.Connection, tenant: str, owner: str) -> list[str]:
+    """Return the ids of the sessions of a tenant that an owner has and that are not deleted."""
+    return [session_id for (session_id,) in db.execute(_OWNED, (tenant, owner))]
+
+
+def stored_bytes(db: apsw.Connection, tenant: str, owner: str | None) -> int:
+    """Return the bytes of the messages, inputs, events and files of a tenant, or of the sessions of an owner."""
     queries = [_BYTES_OF.format(table=table) for table in ("messages", "events", "inbox")]
-    return sum(int(db.execute(query, (tenant,)).get) for query in (*queries, _BYTES_OF_FILES))
+    if owner is None:
+        return sum(int(db.execute(query, (tenant,)).get) for query in (*queries, _BYTES_OF_FILES))
+    queries = [*(f"{each} AND owner = ?2" for each in queries), _BYTES_OF_FILES + _FILES_OF_OWNER]
+    return sum(int(db.execute(query, (tenant, owner)).get) for query in queries)
 
 
 def record(db: apsw.Connection, session_id: str) -> SessionRecord | None:

@@ -1,5 +1,6 @@
 """Limits of tenants and tokens in a runtime: what is refused and when, and that tenants do not wait for each other."""
 
+import gc
 import time
 from collections.abc import Awaitable
 from pathlib import Path
@@ -12,16 +13,26 @@ import trio
 from tests.support.compacting import settings, talk
 from tests.support.memories import memory_in, recalling_model
 from tests.support.models import USAGE, Emit, FunctionModel, GatedModel, reply, says
-from tests.support.runtime import memory_of, open_runtime, supervisor_of
+from tests.support.runtime import memory_of, open_runtime, replay, supervisor_of
 from warren.actors.service import Service
-from warren.attachments import File
+from warren.actors.tenancy import Account
+from warren.attachments import File, Kind
+from warren.compaction import CompactionConfig
 from warren.config import Config, Limits
-from warren.errors import CapacityExceededError, PermissionDeniedError, WarrenError
+from warren.errors import (
+    CapacityExceededError,
+    InvalidParamsError,
+    PermissionDeniedError,
+    SessionNotFoundError,
+    WarrenError,
+)
+from warren.events import RunFailed
 from warren.messages import ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest
 from warren.peers import Peer
-from warren.principals import Principal
+from warren.principals import SCOPES, Principal
 from warren.tenant_limits import TenantLimits, TokenLimits
+from warren.transport.http.logins import Login
 
 pytestmark = pytest.mark.virtual_time
 
@@ -33,6 +44,13 @@ async def slowly(_request: ModelRequest, _emit: Emit) -> ModelReply:
     """Answer after ten seconds."""
     await trio.sleep(SECONDS)
     return reply("done")
+
+
+@attrs.frozen
+class Reader(FunctionModel):
+    """A model that takes texts as files."""
+
+    kinds: frozenset[Kind] = frozenset({"text"})
 
 
 def limited(**limits: int) -> Config:
@@ -51,6 +69,11 @@ async def refusal(call: Awaitable[Any]) -> tuple[str | None, float | None, bool]
 async def sessions(service: Service, count: int) -> list[str]:
     """Create sessions."""
     return [(await service.create_session(None)).session_id for _ in range(count)]
+
+
+def tomorrow(service: Service) -> None:
+    """Let the next day begin for the limits."""
+    supervisor_of(service).shared.limiter.tenancy.clock = lambda: time.time() + 86_400
 
 
 async def ended(outcomes: list[str], name: str, call: Awaitable[Any]) -> None:
@@ -277,7 +300,7 @@ async def test_tokens_of_a_day(tmp_path: Path, *, stored: bool) -> None:
     async with open_runtime(model, store=store, config=config) as runtime:
         acme = runtime.as_(ACME)
         assert (await refusal(acme.create_session("hi")))[0] == "tenant_tokens_per_day"
-        supervisor_of(runtime).shared.limiter.tenancy.clock = lambda: time.time() + 86_400
+        tomorrow(runtime)
         await acme.start_turn(own, "hi")
 
 
@@ -383,3 +406,226 @@ async def test_a_tenant_sees_its_own_figures(tmp_path: Path) -> None:
         assert [each.tenant for each in (await operator.tenants(all_tenants=True, offset=1)).tenants] == ["other"]
         reads = (await operator.audit(action="read", all_tenants=True)).entries
         assert [(each.tenant, each.outcome) for each in reads] == [("acme", "refused"), ("ops", "done")]
+
+
+async def test_tokens_of_a_day_end_running_turns() -> None:
+    """At their next call of a model: so many turns at once use more than the limit by one call of each at most."""
+    limit, calls = 30, 0
+
+    async def works_on(_request: ModelRequest, _emit: Emit) -> ModelReply:
+        nonlocal calls
+        calls += 1
+        await trio.sleep(1)
+        return reply("", ToolUseBlock("c", "nothing_of_this_name", {}))
+
+    outcomes: list[tuple[str | None, bool]] = []
+
+    async def run(service: Service, session_id: str) -> None:
+        with pytest.raises(CapacityExceededError) as caught:
+            await service.start_turn(session_id, "hi")
+        outcomes.append((caught.value.cause, caught.value.retryable))
+
+    config = attrs.evolve(limited(tokens_per_day=limit), compaction=CompactionConfig())
+    async with open_runtime(FunctionModel(works_on), config=config) as runtime:
+        acme = runtime.as_(ACME)
+        ids = await sessions(acme, 4)
+        async with trio.open_nursery() as nursery:
+            for each in ids:
+                nursery.start_soon(run, acme, each)
+        assert outcomes == [("tenant_tokens_per_day", True)] * 4
+        assert calls * USAGE.total_tokens == (await acme.usage(by="tenant")).total.input_tokens + 2 * calls
+        assert limit <= calls * USAGE.total_tokens < limit + 4 * USAGE.total_tokens
+        assert (await refusal(acme.compact(ids[0])))[0] == "tenant_tokens_per_day"
+        events = await replay(acme, ids[0])
+        assert isinstance(events[-1].event, RunFailed)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_turns_that_wait_begin_after_midnight(tmp_path: Path, *, restarted: bool) -> None:
+    """No input is lost that was accepted before the tokens of the day were used up, and none of them costs more."""
+    config = attrs.evolve(limited(tokens_per_day=1), limits=Limits(max_sessions=1))
+    gated, prompts = GatedModel(), []
+
+    async def queue(service: Service, session_id: str) -> None:
+        await service.start_turn(session_id, "hi", mode="queue")
+        prompts.append(session_id)
+
+    async with open_runtime(gated, store=tmp_path, config=config) as runtime:
+        acme = runtime.as_(ACME)
+        ids = await sessions(acme, 3)
+        async with trio.open_nursery() as nursery:
+            for each in ids:
+                nursery.start_soon(queue, acme, each)
+            await trio.sleep(1)
+            gated.gate.set()
+            await trio.sleep(60)
+            assert len(prompts) == gated.entered == 1
+            if restarted:
+                nursery.cancel_scope.cancel()
+            else:
+                tomorrow(runtime)
+                await trio.sleep(5)
+                assert gated.entered > 1
+                nursery.cancel_scope.cancel()
+    if restarted:
+        async with open_runtime(gated, store=tmp_path, config=config) as runtime:
+            await trio.sleep(60)
+            assert gated.entered == 1
+            assert [len(await runtime.as_(ACME).inputs(each)) for each in ids].count(1) == 2
+            tomorrow(runtime)
+            await trio.sleep(60)
+            assert gated.entered > 1
+
+
+@pytest.mark.parametrize("stored", [True, False])
+async def test_tokens_of_a_token(tmp_path: Path, *, stored: bool) -> None:
+    """Those of the turns that its clients begin count, in whosever sessions, once, and also after a restart."""
+    ci = attrs.evolve(ACME, name="ci", limits=TokenLimits(tokens_per_day=3 * USAGE.total_tokens))
+    store, model = tmp_path if stored else None, FunctionModel(slowly)
+    async with open_runtime(model, store=store) as runtime:
+        acme, token = runtime.as_(ACME), runtime.as_(ci)
+        (own,), (other,) = await sessions(token, 1), await sessions(acme, 1)
+        for _ in range(3):
+            await acme.start_turn(own, "of another client")
+        await token.start_turn(other, "hi")
+        with trio.move_on_after(1):  # its client leaves
+            await token.start_turn(own, "hi", mode="queue")
+        await trio.sleep(SECONDS)
+        await token.create_session("hi", idempotency_key="k")
+        for mode in ("busy", "queue"):
+            assert (await refusal(token.start_turn(other, "hi", mode=mode)))[0] == "token_tokens_per_day"
+        await acme.start_turn(own, "of another client")
+        assert (await acme.usage(by="tenant")).rows[0].turns == 7
+        if not stored:
+            return
+    async with open_runtime(model, store=store) as runtime:
+        token = runtime.as_(ci)
+        assert (await refusal(token.create_session("hi")))[0] == "token_tokens_per_day"
+        more = runtime.as_(attrs.evolve(ci, limits=TokenLimits(tokens_per_day=3 * USAGE.total_tokens + 1)))
+        await more.start_turn(own, "hi")
+        tomorrow(runtime)
+        await token.start_turn(own, "hi")
+
+
+@pytest.mark.parametrize("stored", [True, False])
+async def test_bytes_of_a_token(tmp_path: Path, *, stored: bool) -> None:
+    """Those of the sessions that its name has created, with their files; nobody else is refused for them."""
+    ci = attrs.evolve(ACME, name="ci", limits=TokenLimits(stored_bytes=20_000))
+    async with open_runtime(store=tmp_path if stored else None) as runtime:
+        acme, token = runtime.as_(ACME), runtime.as_(ci)
+        (own,), (other,) = await sessions(token, 1), await sessions(acme, 1)
+        await acme.start_turn(other, "x" * 30_000)
+        await trio.sleep(3)
+        big = File(b"a" * 15_000, media_type="text/plain")
+        await token.start_turn(own, "x" * 6_000, attachments=[big])
+        await trio.sleep(3)
+        for call in (token.start_turn(own, "hi"), token.inject_context(own, "hi"), token.create_session(None)):
+            assert (await refusal(call))[0] == "token_stored_bytes"
+        await acme.start_turn(own, "hi")
+        if stored:
+            await token.delete(own)
+            await token.create_session("hi")
+
+
+async def test_texts_of_a_token(tmp_path: Path) -> None:
+    """Those of the sessions that its name has created: compactions of these remember nothing more."""
+    ci = attrs.evolve(ACME, name="ci", limits=TokenLimits(memory_texts=4))
+    async with open_runtime(
+        recalling_model(), store=tmp_path, memory=memory_in(tmp_path), config=settings()
+    ) as runtime:
+        acme, token = runtime.as_(ACME), runtime.as_(ci)
+        (theirs,), (own,) = await sessions(acme, 1), await sessions(token, 1)
+        await talk(acme, theirs, 17)
+        of_others = await memory_of(runtime).texts("acme")
+        assert of_others > 4
+        await talk(token, own, 17)
+        assert 4 <= await memory_of(runtime).texts("acme", [own]) < of_others
+        await talk(acme, theirs, 9)
+        assert await memory_of(runtime).texts("acme", [theirs]) > of_others
+        refused = {each.name: each for each in runtime.metrics().metrics}["warren_admission_refused_total"]
+        assert {series.labels: series.value for series in refused.series}["token_memory_texts",] >= 1
+
+
+async def test_only_accepted_turns_count_for_the_rate(tmp_path: Path) -> None:
+    """Not those that are refused for another reason or cannot begin, nor an input whose key was there before."""
+    async with open_runtime(store=tmp_path, config=limited(turns_per_minute=2)) as runtime:
+        acme = runtime.as_(ACME)
+        (own,) = await sessions(acme, 1)
+        (gone,) = await sessions(acme, 1)
+        await acme.start_turn(own, "hi", mode="queue", idempotency_key="k")
+        for _ in range(3):
+            await acme.start_turn(own, "hi", mode="queue", idempotency_key="k")
+            await acme.archive(gone)
+            for mode in ("busy", "queue"):
+                with pytest.raises(SessionNotFoundError):
+                    await acme.start_turn(gone, "hi", mode=mode)
+            with pytest.raises(InvalidParamsError):
+                await acme.start_turn(own, "hi", model="none:of this name")
+        await acme.start_turn(own, "the second one")
+        assert (await refusal(acme.start_turn(own, "hi")))[0] == "tenant_turns_per_minute"
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+async def test_a_session_is_not_left_without_its_turn(tmp_path: Path, key: str | None) -> None:
+    """Of many that are created at once with a prompt, those that are refused leave nothing behind."""
+    refused: list[str | None] = []
+
+    async def create(service: Service, number: int) -> None:
+        files = [File(b"%d" % number, media_type="text/plain")]
+        try:
+            await service.create_session("hi", idempotency_key=key and f"{key}{number}", attachments=files)
+        except CapacityExceededError as exc:
+            refused.append(exc.cause)
+
+    async with open_runtime(Reader(slowly), store=tmp_path, config=limited(running_turns=2)) as runtime:
+        acme = runtime.as_(ACME)
+        async with trio.open_nursery() as nursery:
+            for number in range(4):
+                nursery.start_soon(create, acme, number)
+        assert refused == ["tenant_running_turns"] * 2
+        assert len((await acme.list()).sessions) == 2
+        for number in range(4):
+            await create(acme, number)
+        assert len((await acme.list()).sessions) == (6 if key is None else 4)
+
+
+async def test_a_token_has_one_rate_in_all_tenants() -> None:
+    """One that names many tenants begins no more turns by it, and the accounts of tokens that came and went are few."""
+    limits = TokenLimits(turns_per_minute=2, running_turns=1)
+    own = Login(Principal("default", "ci", frozenset(SCOPES), limits))
+    async with open_runtime(FunctionModel(slowly)) as runtime:
+        tenancy = supervisor_of(runtime).shared.limiter.tenancy
+        services = [runtime.as_(own.within(each).principal) for each in ("default", "acme", "other")]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(services[0].create_session, "hi")
+            await trio.sleep(1)
+            assert (await refusal(services[1].create_session("hi")))[0] == "token_running_turns"
+        await services[1].create_session("hi")
+        assert (await refusal(services[2].create_session("hi")))[0] == "token_turns_per_minute"
+        for number in range(3_000):
+            tenancy.of(own.within(f"t{number}").principal)
+            tenancy.of(Principal("acme", f"n{number}", limits=limits))
+        del services
+        gc.collect()
+        assert sum(isinstance(each, Account) for each in gc.get_objects()) < 1_100
+        assert (await refusal(runtime.as_(own.within("new").principal).create_session("hi")))[
+            0
+        ] == "token_turns_per_minute"
+
+
+async def test_a_repeated_deletion_counts_nothing_anew(tmp_path: Path) -> None:
+    """Else a client could have all bytes of its tenant summed by each request."""
+    async with open_runtime(store=tmp_path, config=limited(stored_bytes=20_000, sessions=9)) as runtime:
+        acme, tenancy = runtime.as_(ACME), supervisor_of(runtime).shared.limiter.tenancy
+        own, gone = await sessions(acme, 2)
+        await acme.delete(gone)
+        await acme.start_turn(own, "hi")
+        await trio.sleep(0.5)
+        (account,) = tenancy.of(ACME)
+        read_at = account.figure("stored_bytes").read_at
+        for _ in range(2):
+            await acme.delete(gone)
+            await acme.archive(own)
+        with pytest.raises(SessionNotFoundError):
+            await acme.start_turn(own, "hi")
+        assert account.figure("stored_bytes").read_at == read_at

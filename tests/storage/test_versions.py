@@ -3,6 +3,7 @@
 import hashlib
 import shutil
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -271,6 +272,16 @@ async def test_a_newer_program_takes_the_memory_of_a_running_one(tmp_path: Path)
     assert await memory.search("rains")
     await memory.aclose()
     newer.close()
+
+
+async def test_tokens_stay(tmp_path: Path) -> None:
+    """Those of version 12 are told apart by the client that they count for; all older ones count for none."""
+    shutil.copy(KEPT / "12.sqlite3", tmp_path / FILE_NAME)
+    store = await SqliteStore.open(StoreConfig(tmp_path), runner=inline_runner)
+    reads = store.of("default")
+    begin = datetime(2026, 3, 1, tzinfo=UTC)
+    assert (await reads.tokens_since(begin, "ci"), (await reads.usage("model"))["echo"].turns) == (30, 2)
+    await store.aclose()
 
 
 async def test_files_stay(tmp_path: Path) -> None:

@@ -177,6 +177,18 @@ async def test_stored_bytes(tmp_path: Path) -> None:
         assert (await there.other.post(f"/sessions/{other}/messages", json=HI)).status_code == 200
 
 
+async def test_tokens_of_a_token(tmp_path: Path) -> None:
+    """A client with another token goes on; the store knows after a restart."""
+    async with place(tmp_path, TokenLimits(tokens_per_day=1)) as there:
+        session_id = await create(there.http)
+        turns = f"/sessions/{session_id}/messages"
+        assert (await there.http.post(turns, json=HI)).status_code == 200
+    async with place(tmp_path, TokenLimits(tokens_per_day=1)) as there:
+        found = await there.refused(turns, "turn/start", session_id=session_id, **HI)
+        assert found["details"] == {"cause": "token_tokens_per_day"}
+        assert (await there.other.post("/sessions", json=HI)).status_code == 201
+
+
 async def test_requests_a_second(tmp_path: Path) -> None:
     """Requests over REST and a WebSocket wait behind each other and are all answered; another tenant's are at once."""
     async with place(tmp_path, requests_per_second=20) as there, trio.open_nursery() as nursery:
@@ -239,7 +251,7 @@ def test_a_file_of_tokens_with_bad_limits() -> None:
     for line, path in (
         ("limits.sessions = 0", "limits.sessions"),
         ("limits.running_turns = 'x'", "limits.running_turns"),
-        ("limits.stored_bytes = 5", "limits.stored_bytes"),
+        ("limits.connections = 5", "limits.connections"),
         ("limits = 5", "limits"),
     ):
         with pytest.raises(InvalidParamsError) as caught:

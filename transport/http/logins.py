@@ -55,7 +55,8 @@ class Login:
         from warren.actors.access import check_right  # noqa: PLC0415 - the help of commands does without the runtime
 
         check_right(principal, "tenant:admin")
-        acting = attrs.evolve(principal, tenant=tenant, name=f"{principal.tenant}/{principal.name}")
+        name, home = f"{principal.tenant}/{principal.name}", principal.tenant
+        acting = attrs.evolve(principal, tenant=tenant, name=name, home=home)
         return attrs.evolve(self, principal=acting, own=self)
 
 

@@ -27,7 +27,9 @@ def carrying(params: Any, principal: Principal) -> Any:
         return params
     said: dict[str, Any] = {"tenant": principal.tenant, "name": principal.name, "scopes": sorted(principal.scopes)}
     if principal.limits is not NO_LIMITS:
-        said["limits"] = attrs.asdict(principal.limits)
+        said["limits"] = attrs.asdict(principal.limits, filter=attrs.filters.exclude(type(None)))
+    if principal.home is not None:
+        said["home"] = principal.home
     return {**codec.to_data(params), MEMBER: said}
 
 
@@ -38,7 +40,7 @@ def carried(params: Any) -> tuple[Principal, Any]:
     said = params[MEMBER]
     try:
         limits = TokenLimits(**said["limits"]) if "limits" in said else NO_LIMITS
-        principal = Principal(said["tenant"], said["name"], frozenset(said["scopes"]), limits)
+        principal = Principal(said["tenant"], said["name"], frozenset(said["scopes"]), limits, said.get("home"))
     except (FieldValueError, TypeError, KeyError):
         raise InvalidParamsError(f"$.{MEMBER}: is no principal", path=f"$.{MEMBER}") from None
     return principal, {name: value for name, value in params.items() if name != MEMBER}

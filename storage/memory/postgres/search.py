@@ -1,7 +1,7 @@
 """The way of a search in SQL: candidates by postings and by vectors, each weighed exactly, the best returned."""
 # ruff: noqa: S608 - only constants of this package and numbers become part of the SQL
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -47,6 +47,7 @@ _CONTAINING: Final = """
 # Of a tenant that has the memory for itself nothing but the memory has to be looked at.
 _ALONE: Final = "SELECT min(tenant) = $1 AND max(tenant) = $1 FROM warren.memory_sessions"
 _TEXTS_OF: Final = "SELECT coalesce(sum(entries), 0)::int8 FROM warren.memory_sessions WHERE tenant = $1"
+_TEXTS_IN: Final = f"{_TEXTS_OF} AND session_id = ANY($2::text[])"
 _TERMS_OF: Final = """
     SELECT coalesce(sum(length(e.terms) / 4), 0)::int8
     FROM warren.memory_entries e JOIN warren.memory_sessions s ON s.key = e.session WHERE s.tenant = $1
@@ -281,9 +282,12 @@ async def totals(db: Connection) -> tuple[int, int]:
     return texts, terms
 
 
-async def texts(db: Connection, tenant: str) -> int:
-    """Return how many entries a tenant has. Raises as `Connection.fetch`."""
-    ((count,),) = await db.fetch(_TEXTS_OF, tenant)
+async def texts(db: Connection, tenant: str, sessions: Collection[str] | None) -> int:
+    """Return how many entries a tenant has, or some sessions of it. Raises as `Connection.fetch`."""
+    if sessions is None:
+        ((count,),) = await db.fetch(_TEXTS_OF, tenant)
+    else:
+        ((count,),) = await db.fetch(_TEXTS_IN, tenant, array([escaped(each) for each in sessions]))
     return int(count)
 
 

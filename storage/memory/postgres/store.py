@@ -1,7 +1,7 @@
 """The memory in PostgreSQL as the rest of the runtime sees it: async, safe to call from any task."""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import Final, Self, TypeVar
 
@@ -167,9 +167,9 @@ class PostgresMemory:
         asked = Query(query, min(limit, MAX_HITS), session_id, tenant, vector)
         return await self._read(partial(self._searcher.find, query=asked))
 
-    async def texts(self, tenant: str) -> int:
+    async def texts(self, tenant: str, sessions: Collection[str] | None = None) -> int:
         """See MemoryStore."""
-        return await self._read(partial(search.texts, tenant=tenant))
+        return await self._read(partial(search.texts, tenant=tenant, sessions=sessions))
 
     async def forget(self, session_id: str) -> int:
         """See MemoryStore. If the answer to a commit was lost, entries of that attempt are not counted."""

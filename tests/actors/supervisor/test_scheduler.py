@@ -341,8 +341,8 @@ class Sessions(RuleBasedStateMachine):
         account = self.scheduler.tenancy.of_tenant("a")
         if account is not None:
             running = {name for name in IDS if TENANT_OF[name] == "a" and self.sessions[name].runs}
-            assert account.running == len(running) <= (self.share or 0)
-            assert {*account.busy} == running | {*self.waiting_of("a")}
+            assert account.moment.running == len(running) <= (self.share or 0)
+            assert {*account.moment.busy} == running | {*self.waiting_of("a")}
         assert set(self.scheduler.leaving) == set(self.any(lambda each: each.told_to_leave))
         assert self.running() <= self.limits.max_sessions
         assert not self.scheduler.idle.keys() & (self.scheduler.running | {*self.queue, *self.scheduler.leaving})

@@ -27,6 +27,12 @@ def used(session_id: str, number: int = 0, tenant: str = "default", cost: Decima
     return attrs.evolve(commit, charges=charges_of("echo" if cost else "free", cost))
 
 
+def paid(session_id: str, payer: str, number: int = 0) -> Commit:
+    """Return a turn whose tokens count for a payer."""
+    commit = used(session_id, number)
+    return attrs.evolve(commit, charges=tuple(attrs.evolve(each, payer=payer) for each in commit.charges))
+
+
 async def fill(store: Store) -> None:
     """Store four turns of one tenant within two hours, in groups, and one of another tenant."""
     await store.write([used("a"), used("b", cost=None), used("other", tenant="other"), used("c")])
@@ -64,6 +70,20 @@ async def test_a_report_has_whole_hours(home: Home, tmp_path: Path) -> None:
         assert await mine.usage("model", until=HOUR) == {}
         assert [await mine.tokens_since(each) for each in (HOUR, later, later + timedelta(minutes=59))] == [60, 15, 15]
         assert await mine.tokens_since(later + timedelta(hours=1)) == 0
+
+
+async def test_tokens_of_a_payer(home: Home, tmp_path: Path) -> None:
+    """They are told apart from the others of the tenant, in one group and in many, and summed with them in reports."""
+    async with home(tmp_path) as store:
+        await fill(store)
+        await store.write([paid("p", "ci"), paid("q", "ci\0"), paid("r", "")])
+        await done(store, paid("p", "ci", number=1))
+        mine = store.of("default")
+        assert [await mine.tokens_since(HOUR, each) for each in ("ci", "ci\0", "", "eve")] == [30, 15, 75, 0]
+        assert await mine.tokens_since(HOUR) == 120
+        assert await mine.tokens_since(HOUR + timedelta(hours=1), "ci") == 15
+        assert await store.of("other").tokens_since(HOUR, "ci") == 0
+        assert (await mine.usage("model"))["echo"].turns == 7
 
 
 async def test_sessions_and_labels_are_summed_as_they_are_stored(home: Home, tmp_path: Path) -> None:

@@ -3,10 +3,11 @@
 from pathlib import Path
 
 from tests.storage.conformance.homes import Home, done, put
+from tests.storage.files import BYTES, blob
 from tests.storage.samples import NOW, turn, updated
 from tests.storage.tenants import of_tenant, seen
 from warren.requests import ForkRequest
-from warren.storage import FIRST, Archive, Delete, Fork, Release
+from warren.storage import FIRST, Archive, Attach, Delete, Fork, Release
 
 
 async def test_a_session_of_another_tenant_is_as_one_that_is_not_here(home: Home, tmp_path: Path) -> None:
@@ -68,6 +69,21 @@ async def test_counts_of_a_tenant(home: Home, tmp_path: Path) -> None:
         assert [await acme.sessions(), await acme.sessions("ann"), await other.sessions()] == [1, 0, 1]
         assert await other.stored_bytes() == one
         assert await acme.stored_bytes() in (one, 2 * one)  # without a store an archived session is gone
+        assert "b" not in await acme.owned("ann")
+        assert (await acme.stored_bytes("ann"), await acme.stored_bytes("bob")) in ((0, one), (one, one))
+
+
+async def test_counts_of_an_owner(home: Home, tmp_path: Path) -> None:
+    """Bytes are those of its sessions; a file that sessions of two owners have counts for both, once for the tenant."""
+    async with home(tmp_path) as store:
+        for session_id, owner, tenant in (("a", "ann", "acme"), ("b", "bob", "acme"), ("c", "ann", "other")):
+            await done(store, updated(turn(session_id), tenant=tenant, owner=owner))
+            await done(store, Attach(session_id, (blob(),)))
+        acme = store.of("acme")
+        assert (await acme.owned("ann"), await acme.owned("eve")) == (["a"], [])
+        ann, bob, both = await acme.stored_bytes("ann"), await acme.stored_bytes("bob"), await acme.stored_bytes()
+        assert ann == bob > len(BYTES)
+        assert both == ann + bob - len(BYTES)
 
 
 async def test_tenants_take_turns_with_work_that_is_left(home: Home, tmp_path: Path) -> None:
