@@ -159,7 +159,9 @@ class Auditor:
         """Store the entries that wait; return whether the store has taken them."""
         entries = tuple(self._waiting[:MOST_AT_ONCE])
         try:
-            await self._storage.write(Audit(entries))
+            # A write that is cancelled may be done, and the end would do it once more.
+            with trio.CancelScope(shield=True):
+                await self._storage.write(Audit(entries))
         except WarrenError as exc:
             # After a crash they may be stored: an entry that is there twice is better than none.
             logger.warning("%d entries of the audit wait for the store: %s", len(entries), exc)
@@ -182,11 +184,13 @@ class Auditor:
 async def auditing(storage: Storage) -> AsyncIterator[Auditor]:
     """Run the auditor for a body; at its end all entries that wait are stored."""
     auditor = Auditor(storage)
-    async with supervised_nursery() as nursery:
-        nursery.start_soon(auditor.run)
-        try:
-            yield auditor
-        finally:
-            nursery.cancel_scope.cancel()
-            with trio.CancelScope(shield=True):
-                await auditor.finish()
+    try:
+        async with supervised_nursery() as nursery:
+            nursery.start_soon(auditor.run)
+            try:
+                yield auditor
+            finally:
+                nursery.cancel_scope.cancel()
+    finally:
+        with trio.CancelScope(shield=True):
+            await auditor.finish()

@@ -15,13 +15,13 @@ from warren import codec
 from warren.actors.counters import OF_CALLS, Histogram
 from warren.actors.eventlog import utc_now
 from warren.actors.owner import Owner
-from warren.actors.protocol import Forget, Remember
+from warren.actors.protocol import Forget, ForgetTexts, Remember
 from warren.actors.storage import Storage
 from warren.actors.supervision import Restarts, supervised_nursery
 from warren.errors import SessionNotFoundError, StoreError, WarrenError
 from warren.health import MemoryHealth
 from warren.mailbox import Mail
-from warren.memory import MAX_HITS, Index, MemoryEntry, MemoryHit, Progress, Tail
+from warren.memory import MAX_HITS, Chosen, Index, MemoryEntry, MemoryHit, Progress, Tail
 from warren.messages import AssistantMessage, Message, UserMessage
 from warren.principals import DEFAULT_TENANT
 from warren.records import MessageRow, SessionRecord
@@ -38,6 +38,8 @@ USAGE: Final = """\
 Search semantic memory for past conversation content. Memory contains text from earlier conversation turns that were \
 compacted away to save context space. Use it before you say that you do not know or remember something the user may \
 have told you, and when a summary lacks a detail: ask with the words that the passage itself is likely to have."""
+TOLD: Final = ("content", "score", "session_id", "turn")
+"""The fields of a hit that the model reads: each one costs tokens."""
 RETRY_AFTER: Final = 60.0
 """Seconds until a failed update of the index is retried, unless new texts come before."""
 SETTLE_AFTER: Final = timedelta(minutes=10)
@@ -90,6 +92,12 @@ class Memory(Protocol):
         """Forget all texts of a session, and refuse further ones. Raises StoreError.
 
         Return whether that is done: a runtime without its memory leaves it to the next one.
+        """
+
+    async def forget_texts(self, chosen: Chosen) -> int | None:
+        """Forget some texts of a session for good; return how many, None if the tenant has no such session.
+
+        Raises StoreError and MemoryDisabledError.
         """
 
     def health(self) -> MemoryHealth | None:
@@ -176,6 +184,10 @@ class MemoryActor(Owner["MemoryStore"]):
         await self.mailbox.ask(Forget(session_id))
         return True
 
+    async def forget_texts(self, chosen: Chosen) -> int | None:
+        """See Memory."""
+        return await self.mailbox.ask(ForgetTexts(chosen))
+
     async def rebuild(self, progress: Progress | None = None) -> None:
         """Make the index again; searches, compactions and deletes go on meanwhile.
 
@@ -204,7 +216,7 @@ class MemoryActor(Owner["MemoryStore"]):
     async def _answer(self, session_id: str, tenant: str, query: str, limit: int, scope: str) -> str:
         within = session_id if scope == "session" else None
         hits = await self._search(query, min(max(1, limit), MAX_HITS), within, tenant)
-        return codec.encode(hits).decode()
+        return codec.encode([{name: getattr(hit, name) for name in TOLD} for hit in hits]).decode()
 
     async def _handle(self, resource: "MemoryStore", batch: list[Mail[Any]]) -> None:
         for mail in batch:
@@ -223,6 +235,8 @@ class MemoryActor(Owner["MemoryStore"]):
                 return await resource.index(entries, tail, tenant=tenant)
             case Forget(session_id):
                 await resource.forget(session_id)
+            case ForgetTexts(chosen):
+                return await resource.forget_texts(chosen)
         return None
 
     async def _close(self, resource: "MemoryStore", *, crashed: bool) -> None:

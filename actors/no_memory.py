@@ -5,6 +5,7 @@ from typing import ClassVar, NoReturn
 
 from warren.errors import MemoryDisabledError, StoreError
 from warren.health import MemoryHealth
+from warren.memory import Chosen
 from warren.records import SessionRecord
 from warren.requests import SearchRequest
 from warren.tools import Tool
@@ -32,8 +33,11 @@ class NoMemory:
 
     async def search(self, wanted: SearchRequest, tenant: str) -> Sequence[NoReturn]:  # noqa: ARG002 - as Memory has it
         """Raise MemoryDisabledError."""
-        why = "the runtime was started without it" if self.fault is None else self.fault.message
-        raise MemoryDisabledError(f"semantic memory is disabled: {why}")
+        raise self._disabled()
+
+    async def forget_texts(self, chosen: Chosen) -> NoReturn:  # noqa: ARG002 - as Memory has it
+        """Raise MemoryDisabledError."""
+        raise self._disabled()
 
     async def texts(
         self,
@@ -46,6 +50,10 @@ class NoMemory:
     async def forget(self, session_id: str) -> bool:  # noqa: ARG002 - as Memory has it
         """See Memory; the deletion stays due for the next runtime that has the memory."""
         return False
+
+    def _disabled(self) -> MemoryDisabledError:
+        why = "the runtime was started without it" if self.fault is None else self.fault.message
+        return MemoryDisabledError(f"semantic memory is disabled: {why}")
 
     def health(self) -> MemoryHealth | None:
         """See Memory."""

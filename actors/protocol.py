@@ -10,7 +10,7 @@ from warren.audit import AuditEntry
 from warren.categories import Decision
 from warren.inputs import Numbered
 from warren.mailbox import Message
-from warren.memory import MemoryEntry, Tail
+from warren.memory import Chosen, MemoryEntry, Tail
 from warren.options import NO_OPTIONS, TurnOptions
 from warren.principals import DEFAULT_TENANT
 from warren.records import CompactionEntry, SessionRecord
@@ -188,6 +188,13 @@ class Forget(Message[None]):
     """Drop all that is remembered of a session."""
 
     session_id: str
+
+
+@frozen
+class ForgetTexts(Message[int | None]):
+    """Drop some texts of a session. The reply is their number; None if the tenant has no such session."""
+
+    chosen: Chosen
 
 
 @frozen

@@ -92,6 +92,7 @@ AUDITED: Final[Mapping[str, Action]] = {
     "fork": "fork",
     "archive": "archive",
     "delete": "delete",
+    "forget_memory": "forget",
     "interrupt": "interrupt",
     "audit": "read",
     "drain_node": "drain",

@@ -58,6 +58,7 @@ from warren.requests import (
     ApproveRequest,
     CompactRequest,
     ContextRequest,
+    ForgetRequest,
     ForkRequest,
     LabelRequest,
     SessionRef,
@@ -359,6 +360,26 @@ class Service(Reads):
         if not self.has_live(wanted.session_id):
             await self.find(wanted.session_id)
         return await self._turn(wanted.session_id, Compact(wanted.instructions, caller(), self.principal.payer))
+
+    @keywords_of(ForgetRequest)
+    @scoped
+    async def forget_memory(self, wanted: ForgetRequest) -> int:
+        """See SessionService."""
+        self._supervisor.check_open()
+        which = {"turn": wanted.turn, "text_id": wanted.text_id}
+        shown = {name: str(value) for name, value in which.items() if value is not None}
+        refused = False
+        try:
+            removed = await self._supervisor.shared.memory.forget_texts(wanted.of(self.principal.tenant))
+            if removed is None:  # as yet nothing of it is remembered, or there is no such session
+                await self.find(wanted.session_id)
+        except WarrenError:
+            refused = True
+            raise
+        finally:
+            if not refused:  # also if the caller has left: the texts are forgotten nevertheless
+                self.note(self._entry("forget", wanted.session_id, **shown))
+        return removed or 0
 
     # -- forks and labels
 

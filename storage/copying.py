@@ -71,6 +71,7 @@ TABLES: Final = (
 MEMORY: Final = (
     _table("memory_sessions", "key, session_id, entries, forgotten, unsettled_since, tenant", "session_id"),
     _table("memory_entries", "id, session, position, turn, created_at, terms, content", "content"),
+    _table("memory_tombstones", "session, position, turn", "turn"),
 )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from warren.memory import MemoryEntry, MemoryHit, MemoryStats, Progress, Tail, Unsettled
+from warren.memory import Chosen, MemoryEntry, MemoryHit, MemoryStats, Progress, Tail, Unsettled
 from warren.principals import DEFAULT_TENANT
 
 
@@ -38,8 +38,9 @@ class MemoryStore(Protocol):
         """Remember entries, all or none of them; return how many are new. On return they are stored.
 
         Session and position identify an entry: the same text changes nothing, another text replaces the old one. Of two
-        entries for one place in a call the first counts. Blank texts are left out. If the call is cancelled, or the
-        process ends, the outcome is unknown: call again, it is idempotent.
+        entries for one place in a call the first counts. Blank texts are left out, and so are those in the places of
+        texts that `forget_texts` has removed. If the call is cancelled, or the process ends, the outcome is unknown:
+        call again, it is idempotent.
 
         Args:
             entries: the texts.
@@ -54,7 +55,10 @@ class MemoryStore(Protocol):
         ...
 
     async def last_before(self, session_id: str, position: int) -> tuple[int, int]:
-        """Return the position and the turn of a session's newest entry before a position; -1 and 0 if there is none."""
+        """Return the position and the turn of a session's newest entry before a position; -1 and 0 if there is none.
+
+        A text that `forget_texts` has removed counts as an entry.
+        """
         ...
 
     async def unsettled(self) -> list[Unsettled]:
@@ -93,6 +97,14 @@ class MemoryStore(Protocol):
         """Remove all entries of a session for good; return how many there were.
 
         Idempotent. Later calls of `index` for the session are refused.
+        """
+        ...
+
+    async def forget_texts(self, chosen: Chosen) -> int | None:
+        """Remove texts of a session for good, all or none; return how many, None if the tenant has no such session.
+
+        Idempotent. Their places stay taken: `index` leaves out what comes for them. Later messages of the session are
+        remembered.
         """
         ...
 

@@ -17,6 +17,7 @@ Action = Literal[
     "fork",
     "archive",
     "delete",
+    "forget",
     "interrupt",
     "approve",
     "deny",
@@ -31,9 +32,10 @@ Action = Literal[
 """The action of an entry.
 
 `create`, `fork`, `archive` and `delete` change the sessions of the store: the entry is there if the change is.
-`interrupt`, `approve` and `deny` are about a running turn. `login` is a client that was not let in. The tokens are
-those of the gateway's file, or of the store's table. `read` is work of an operator in another tenant, or a read of all
-of them. `drain` asks a node to end in order. `prune` removes old entries of the audit itself.
+`forget` removes texts of the memory. `interrupt`, `approve` and `deny` are about a running turn. `login` is a client
+that was not let in. The tokens are those of the gateway's file, or of the store's table. `read` is work of an operator
+in another tenant, or a read of all of them. `drain` asks a node to end in order. `prune` removes old entries of the
+audit itself.
 """
 Outcome = Literal["done", "refused"]
 ACTIONS: Final[tuple[Action, ...]] = get_args(Action)

@@ -1,5 +1,6 @@
 """Semantic memory: its entries, hits and settings, as plain values."""
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any, Final, Protocol
 import attrs
 
 from warren.database_url import is_database_url, without_password
-from warren.fields import FieldValueError, fits, is_text, not_negative, positive
+from warren.fields import LARGEST, FieldValueError, fits, is_text, not_negative, positive
 from warren.messages import Message
 from warren.values import frozen
 
@@ -16,6 +17,7 @@ MAX_HITS: Final = 20
 """The most hits that a search returns."""
 CONVERSATION_END: Final = 1 << 61
 """The first position for texts that were added by hand. Messages have smaller positions."""
+_TEXT_ID: Final = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 Index = Callable[[int, Sequence[Message]], Awaitable[None]]
 """Adds messages to the memory, all or none; the position is that of the first one. Raises WarrenError."""
 Progress = Callable[[int, int], None]
@@ -60,6 +62,34 @@ class Tail:
     first: int
 
 
+def text_id_of(position: int) -> str:
+    """Return the id of the text at a position: a text, as clients whose numbers are all floats cannot hold it."""
+    return str(position)
+
+
+def is_text_id(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+    """Refuse values that cannot be the id of a text. Raises FieldValueError."""
+    if not isinstance(value, str) or not _TEXT_ID.fullmatch(value) or int(value) > LARGEST:
+        raise FieldValueError(attribute.name, "must be the text_id of a hit of a search")
+
+
+@frozen
+class Chosen:
+    """Remembered texts of a session that are to be forgotten: one, those of a turn, or all.
+
+    Attributes:
+        session_id: the session.
+        tenant: its tenant.
+        turn: the turn; None is any.
+        position: the position of one text; None is any.
+    """
+
+    session_id: str
+    tenant: str
+    turn: int | None = None
+    position: int | None = None
+
+
 @frozen
 class Unsettled:
     """A session with a remembered tail that its store may never have committed.
@@ -74,6 +104,26 @@ class Unsettled:
 
 
 @frozen
+class ScoreParts:
+    """The parts of the score of a hit: `score = (1 + min(1, (1 - share) * words + share * likeness)) / 2`.
+
+    Nothing else counts: neither the age of a text nor its session.
+
+    Attributes:
+        words: how well the text answers by its words, as BM25 weighs them, as a part of what the query's own text would
+            get; a text that has them early or often may be above 1.
+        likeness: how far the vector of the text is like that of the query: the cosine, for a model of meaning that
+            above unrelated texts. None if vectors were not weighed: the embedder makes none or failed, or the text has
+            no vector yet.
+        share: the part of the likeness, from 0 to 1: 0 if `likeness` is None, 0.5 with a model of meaning.
+    """
+
+    words: float
+    likeness: float | None
+    share: float
+
+
+@frozen
 class MemoryHit:
     """One result of a search.
 
@@ -83,12 +133,16 @@ class MemoryHit:
             nothing in common, and useful hits are mostly above 0.7.
         session_id: the session of the text.
         turn: the turn of the text, from 1; 0 for a text that belongs to no turn.
+        text_id: the id of the text within its session, by which `memory/forget` removes this text alone.
+        parts: the parts of the score.
     """
 
     content: str
     score: float
     session_id: str
     turn: int
+    text_id: str
+    parts: ScoreParts
 
 
 @frozen

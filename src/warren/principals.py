@@ -14,10 +14,10 @@ Scope = Literal["session:read", "session:write", "session:admin", "memory:read",
 """A right of a principal. No scope includes another one.
 
 `session:read` reads sessions and follows their events. `session:write` creates, forks and labels sessions, runs turns,
-and decides about waiting tool calls. `session:admin` archives and deletes, and reads the audit. `memory:read` searches
-the memory. `metrics:read` reads health in detail, figures and the list of nodes, and has the store examined.
-`tenant:admin` works in the tenants of others, and drains nodes, which have sessions of all of them. `node` is another
-node of the cluster.
+and decides about waiting tool calls. `session:admin` archives and deletes, has the memory forget texts, and reads the
+audit. `memory:read` searches the memory. `metrics:read` reads health in detail, figures and the list of nodes, and has
+the store examined. `tenant:admin` works in the tenants of others, and drains nodes, which have sessions of all of them.
+`node` is another node of the cluster.
 """
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 OWN_SCOPES: Final[frozenset[Scope]] = frozenset(SCOPES) - {"tenant:admin", "node"}
@@ -97,6 +97,7 @@ SCOPE_OF: Final[Mapping[str, Scope | None]] = {
     "usage": "session:read",
     "tenants": "session:read",
     "search_memory": "memory:read",
+    "forget_memory": "session:admin",
     "fork": "session:write",
     "label": "session:write",
     "archive": "session:admin",

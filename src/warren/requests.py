@@ -29,7 +29,7 @@ from warren.fields import (
     optional,
 )
 from warren.ledger import GROUPS, By
-from warren.memory import MAX_HITS
+from warren.memory import MAX_HITS, Chosen, is_text_id
 from warren.options import MAX_KEY, MAX_TITLE
 from warren.values import frozen
 
@@ -260,3 +260,21 @@ class SearchRequest:
         if self.scope == "session" and self.session_id is None:
             raise FieldValueError("session_id", "is required to search one session; or search the project").refusal()
         return self.session_id if self.scope == "session" else None
+
+
+@frozen
+class ForgetRequest(SessionRef):
+    """Remembered texts to remove.
+
+    Attributes:
+        session_id: the session whose texts are removed: all that are remembered now, if nothing else is given.
+        turn: remove only those of this turn; 0 is that of texts that belong to no turn.
+        text_id: remove only this text, by the id that a hit of a search has.
+    """
+
+    turn: int | None = attrs.field(default=None, validator=optional(is_whole, not_negative, fits), kw_only=True)
+    text_id: str | None = attrs.field(default=None, validator=optional(is_text_id), kw_only=True)
+
+    def of(self, tenant: str) -> Chosen:
+        """Return the texts that are to be forgotten, of a session of a tenant."""
+        return Chosen(self.session_id, tenant, self.turn, None if self.text_id is None else int(self.text_id))

@@ -29,6 +29,7 @@ from warren.requests import (
     CompactRequest,
     ContextRequest,
     DrainRequest,
+    ForgetRequest,
     ForkRequest,
     HistoryRequest,
     LabelRequest,
@@ -500,6 +501,23 @@ class SessionService(Protocol):
         Raises:
             MemoryDisabledError: if the capability is off.
             StoreError: if the memory cannot be read.
+        """
+        ...
+
+    @keywords_of(ForgetRequest)
+    async def forget_memory(self, wanted: ForgetRequest) -> int:
+        """Remove remembered texts of a session for good; return how many. Forgetting them again removes none.
+
+        No search finds them from then on, and neither a later compaction nor the same input to `warren memory add`
+        brings them back. Messages that leave the context later are remembered. It needs the scope `session:admin`, as
+        `delete` does: there is no way back.
+
+        Trap: the messages stay in the history of the session, and the summary that replaced them may tell of them. To
+        remove these, delete the session. A backup from before has the texts.
+
+        Raises:
+            MemoryDisabledError: if the capability is off.
+            StoreError: if the memory cannot be written.
         """
         ...
 

@@ -135,6 +135,11 @@ def _check_entry(row: list[Any]) -> None:
         raise ValueError("terms are damaged")
 
 
+def _check_tombstone(row: list[Any]) -> None:
+    for name, value in zip(("session", "position", "turn"), row, strict=True):
+        number_in(value, name)
+
+
 def _check_space(row: list[Any]) -> None:
     if not text_in(row[0], "name").rpartition("/")[2].isdecimal():
         raise ValueError("name is none of an embedder")
@@ -156,6 +161,7 @@ _CHECKS: Final[Sequence[tuple[str, str, Callable[[list[Any]], object], str]]] = 
     ("sessions", raw("session_id"), lambda row: text_in(row[0], "session_id"), "sessions"),
     ("sessions", raw("entries, forgotten"), _check_counts, "counts"),
     ("entries", f"{raw('session, position, turn, created_at, content')}, {_BYTES}", _check_entry, "entries"),
+    ("tombstones", raw("session, position, turn"), _check_tombstone, "tombstones"),
     ("spaces", raw("name"), _check_space, "spaces"),
     ("unsettled", raw("since"), lambda row: time_in(row[0], "since"), "unsettled"),
 )
@@ -171,6 +177,7 @@ _REMEDIES: Final[Mapping[str, Sequence[str]]] = {
     "identity": ("UPDATE identity SET store = lower(hex(randomblob(16))) WHERE {where}",),
     "sessions": (
         *(each.format("session IN (SELECT key FROM sessions WHERE {where})") for each in _OF_ENTRIES),
+        "DELETE FROM tombstones WHERE session IN (SELECT key FROM sessions WHERE {where})",
         "DELETE FROM sessions WHERE {where}",
     ),
     # A session without any entry is more likely forgotten than empty, and nothing that was forgotten may come back.
@@ -188,6 +195,7 @@ _REMEDIES: Final[Mapping[str, Sequence[str]]] = {
         "DELETE FROM spaces WHERE {where}",
     ),
     "unsettled": ("DELETE FROM unsettled WHERE {where}",),
+    "tombstones": ("DELETE FROM tombstones WHERE {where}",),
     "vectors": ("DELETE FROM vectors WHERE {where}",),
 }
 _COUNT_SESSIONS: Final = """

@@ -27,8 +27,18 @@ _READ: Final = {
         SELECT id, session, position, turn, created_at, lower(hex(terms)), content FROM entries
         WHERE id > ? ORDER BY id LIMIT ?
     """,
+    "memory_tombstones": """
+        SELECT session, position, turn FROM tombstones
+        WHERE (session, position) > (?, ?) ORDER BY session, position LIMIT ?
+    """,
 }
-_COUNT: Final = {"memory_sessions": "SELECT count(*) FROM sessions", "memory_entries": "SELECT count(*) FROM entries"}
+_KEYS: Final = {"memory_sessions": 1, "memory_entries": 1, "memory_tombstones": 2}
+"""The first columns of a row that are its key."""
+_COUNT: Final = {
+    "memory_sessions": "SELECT count(*) FROM sessions",
+    "memory_entries": "SELECT count(*) FROM entries",
+    "memory_tombstones": "SELECT count(*) FROM tombstones",
+}
 _ADD_SESSION: Final = """
     INSERT OR IGNORE INTO sessions (key, session_id, entries, forgotten, tenant) VALUES (?,?,?,?,?)
 """
@@ -87,13 +97,14 @@ class MemoryFile:
             return function(self._db)
 
     def _page(self, table: Table, after: Position | None, db: apsw.Connection) -> Page:
-        rows, size, position = list[Row](), 0, after or (0,)
+        width = _KEYS[table.name]
+        rows, size, position = list[Row](), 0, after or (0,) * width
         try:
             for row in db.execute(_READ[table.name], (*position, PAGE_ROWS)):
                 if not _KINDS.issuperset(map(type, row)):
                     raise self._damaged(table, position)
                 rows.append(row)
-                position = row[:1]
+                position = row[:width]
                 size += sum(len(each) for each in row if isinstance(each, str))
                 if size > PAGE_BYTES:
                     break
@@ -123,6 +134,9 @@ def _put(table: Table, rows: Sequence[Row], db: apsw.Connection) -> None:
             db.executemany(_ADD_SESSION, [(*row[:4], row[5]) for row in rows])
             marks = [(row[0], row[4]) for row in rows if row[4] is not None]
             db.executemany("INSERT OR IGNORE INTO unsettled VALUES (?,?)", marks)
+            return
+        if table.name == "memory_tombstones":
+            db.executemany("INSERT OR IGNORE INTO tombstones VALUES (?,?,?)", rows)
             return
         for row in rows:
             key, session, *numbers, terms, content = cast("tuple[Any, ...]", row)

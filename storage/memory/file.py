@@ -20,7 +20,7 @@ MEMORY_STORE: Final = Kind(
     file_name=FILE_NAME,
     application_id=0x5741524D,  # the letters WARM
     package=__package__,
-    migrations=("schema.sql", "schema_2.sql", "schema_3.sql"),
+    migrations=("schema.sql", "schema_2.sql", "schema_3.sql", "schema_4.sql"),
 )
 VERSION: Final = MEMORY_STORE.version
 """The version of the files that this program writes."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warren import codec
-from warren.memory import MemoryHit, Unsettled
+from warren.memory import MemoryHit, Unsettled, text_id_of
 from warren.principals import DEFAULT_TENANT
 from warren.storage.memory.ranking import counted, ranked
 from warren.storage.memory.spaces import BLOB, Space, Vectors, cosines
@@ -23,6 +23,7 @@ from warren.storage.memory.weighing import (
     BY_WORDS,
     QUERY_LENGTH,
     SMALL_SESSION,
+    Weighed,
     above,
     best_first,
     by_words,
@@ -52,9 +53,12 @@ _ROWS: Final = f"""
 _AT_OR_AFTER: Final = (
     f"SELECT entry, {BLOB.format('body')} FROM vectors WHERE space = ? AND entry >= ? ORDER BY entry LIMIT 1"
 )
+_NEWEST_BEFORE: Final = f"""
+    SELECT position, {raw("turn")} FROM {{}}
+    WHERE session = (SELECT key FROM sessions WHERE session_id = ?1) AND position < ?2 ORDER BY position DESC LIMIT 1
+"""
 _BEFORE: Final = f"""
-    SELECT position, {raw("turn")} FROM entries
-    WHERE session = (SELECT key FROM sessions WHERE session_id = ?) AND position < ?
+    SELECT * FROM ({_NEWEST_BEFORE.format("entries")}) UNION ALL SELECT * FROM ({_NEWEST_BEFORE.format("tombstones")})
     ORDER BY position DESC LIMIT 1
 """
 _WITHOUT_VECTOR: Final = """
@@ -63,7 +67,7 @@ _WITHOUT_VECTOR: Final = """
 """
 _UNSETTLED: Final = f"SELECT {raw('session_id, since')} FROM unsettled JOIN sessions ON key = session ORDER BY since"
 _HITS: Final = f"""
-    SELECT id, {raw("content, session_id, turn")} FROM entries JOIN sessions ON key = session
+    SELECT id, {raw("content, session_id, turn, position")} FROM entries JOIN sessions ON key = session
     WHERE id IN (SELECT value FROM json_each(?1))
 """
 
@@ -170,7 +174,7 @@ class MemoryReader:
         return without_vector(self._db, self._space, self._index.watermark)
 
     def last_before(self, session_id: str, position: int) -> tuple[int, int]:
-        """Return the position and the turn of a session's newest entry before a position; -1 and 0 if there is none."""
+        """See MemoryStore."""
         row: Any = self._db.execute(_BEFORE, (session_id, position)).fetchone()
         if row is None:
             return -1, 0
@@ -197,8 +201,8 @@ class MemoryReader:
         found = self._fetch(self._ids(query, scope, question))
         if not found.ids:
             return []
-        scores = self._scores(found, question, scope, query.vector)
-        return self._hits(found.ids, scores, query.limit)
+        weighed = self._weighed(found, question, scope, query.vector)
+        return self._hits(found.ids, weighed, query.limit)
 
     def _scope(self, tenant: str) -> _Scope:
         texts, terms = self._totals()
@@ -337,13 +341,12 @@ class MemoryReader:
         terms = [np.frombuffer(row[1], dtype="<u4") for row in rows]
         return _Candidates([row[0] for row in rows], terms, [row[2] for row in rows])
 
-    def _scores(self, found: _Candidates, question: Question, scope: _Scope, vector: Vectors | None) -> Scores:
-        share = self._space.share if vector is not None else 0.0
-        scores = by_words(question, found.terms)
-        if share and vector is not None:
-            there = {number: body for number, body in enumerate(found.packed) if body is not None}
-            scores = mixed(scores, share, list(there), self._likeness(scope, vector, list(there.values())))
-        return scores
+    def _weighed(self, found: _Candidates, question: Question, scope: _Scope, vector: Vectors | None) -> Weighed:
+        words, share = by_words(question, found.terms), self._space.share
+        if vector is None or not share:
+            return mixed(words, 0.0, [], np.zeros(0))
+        there = {number: body for number, body in enumerate(found.packed) if body is not None}
+        return mixed(words, share, list(there), self._likeness(scope, vector, list(there.values())))
 
     def _likeness(self, scope: _Scope, vector: Vectors, packed: Sequence[bytes]) -> Scores:
         """Return the likeness of each to the query: its cosine above that of unrelated texts."""
@@ -367,15 +370,15 @@ class MemoryReader:
         found = self._db.execute(_VECTORS, (space, _json(some))) if ids else ()
         return [body for (body,) in found if body is not None]
 
-    def _hits(self, ids: Sequence[int], scores: Scores, limit: int) -> list[MemoryHit]:
-        best = best_first(scores)
+    def _hits(self, ids: Sequence[int], weighed: Weighed, limit: int) -> list[MemoryHit]:
+        best = best_first(weighed.scores)
         hits: list[MemoryHit] = []
         # Damaged entries are passed over, and the next best take their places.
         while best and len(hits) < limit:
             some, best = best[: limit - len(hits)], best[limit - len(hits) :]
             rows = {row[0]: row[1:] for row in self._db.execute(_HITS, (_json([ids[at] for at in some]),))}
-            found = [(rows[ids[at]], float(scores[at])) for at in some if ids[at] in rows]
-            hits += Rows(found, lambda pair: _hit(*pair), lambda pair: shown(pair[0][1]))
+            found = [(rows[ids[at]], at) for at in some if ids[at] in rows]
+            hits += Rows(found, lambda pair: _hit(pair[0], pair[1], weighed), lambda pair: shown(pair[0][1]))
         return hits
 
 
@@ -389,11 +392,12 @@ def _unsettled(row: tuple[Any, ...]) -> Unsettled:
     return Unsettled(text_in(session_id, "session_id"), time_in(since, "since"))
 
 
-def _hit(row: tuple[Any, ...], relevance: float) -> MemoryHit:
-    """Return a hit of `raw("content, session_id, turn")`. Raises ValueError."""
-    content, session_id, turn = row
+def _hit(row: tuple[Any, ...], at: int, weighed: Weighed) -> MemoryHit:
+    """Return the hit at a place, of `raw("content, session_id, turn, position")`. Raises ValueError."""
+    content, session_id, turn, position = row
     text, session = text_in(content, "content"), text_in(session_id, "session_id")
-    return MemoryHit(text, score_of(relevance), session, number_in(turn, "turn"))
+    place = number_in(turn, "turn"), text_id_of(number_in(position, "position"))
+    return MemoryHit(text, score_of(float(weighed.scores[at])), session, *place, weighed.parts(at))
 
 
 def _spelt(term: int) -> str:

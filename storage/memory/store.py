@@ -17,6 +17,7 @@ import trio
 from warren.errors import InvalidParamsError, StoreError, WarrenError
 from warren.memory import (
     MAX_HITS,
+    Chosen,
     Embedder,
     MemoryConfig,
     MemoryEntry,
@@ -176,6 +177,11 @@ class FileMemory:
     async def forget(self, session_id: str) -> int:
         """See MemoryStore."""
         return len(await self._write(partial(Writer.forget, session_id=session_id)))
+
+    async def forget_texts(self, chosen: Chosen) -> int | None:
+        """See MemoryStore."""
+        removed = await self._write(partial(Writer.forget_texts, chosen=chosen))
+        return None if removed is None else len(removed)
 
     async def catch_up(self, progress: Progress | None = None) -> None:
         """See MemoryStore; StoreError has `cause` "index_not_built" if the graph could not be built."""

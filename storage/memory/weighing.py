@@ -1,15 +1,17 @@
 """The part of a search that all homes of a memory share: which candidates to look for, and the score of each."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
 from warren.errors import InvalidParamsError
-from warren.memory import Embedder, MemoryConfig
+from warren.memory import Embedder, MemoryConfig, ScoreParts
 from warren.storage.memory.spaces import MeaningSpace, Space, TermSpace, WordSpace
 from warren.storage.memory.weights import Question, Scores
 from warren.storage.memory.words import Terms
+from warren.values import frozen
 
 BUILT_IN: Final[dict[str, Space]] = {"bm25": TermSpace(), "bag-of-words": WordSpace()}
 QUERY_LENGTH: Final = 4_000
@@ -23,6 +25,8 @@ BACKGROUND: Final = 64
 """Entries, spread over the memory, that tell how like a query an unrelated text is."""
 AT_ONCE: Final = 250
 """Candidates that are fetched or weighed at a time."""
+_DIGITS: Final = 6
+"""Decimal places of a score and of its parts."""
 
 
 def space_of(config: MemoryConfig, embedder: Embedder | None) -> Space:
@@ -62,14 +66,39 @@ def by_words(question: Question, texts: Sequence[Terms]) -> Scores:
     return np.concatenate(parts) if parts else np.zeros(0)
 
 
-def mixed(scores: Scores, share: float, at: Sequence[int], likeness: Scores) -> Scores:
+@frozen(eq=False)
+class Weighed:
+    """The scores of candidates, and the parts of each.
+
+    Attributes:
+        scores: the relevance of each: how well it answers.
+        words: the part by words.
+        likeness: the part by likeness to the query; not a number for an entry that is judged by its words alone.
+        share: the part of a score that the likeness makes.
+    """
+
+    scores: Scores
+    words: Scores
+    likeness: Scores
+    share: float
+
+    def parts(self, at: int) -> ScoreParts:
+        """Return the parts of the score of the candidate at a place."""
+        words, likeness = round(float(self.words[at]), _DIGITS), float(self.likeness[at])
+        if math.isnan(likeness):
+            return ScoreParts(words, None, 0.0)
+        return ScoreParts(words, round(likeness, _DIGITS), self.share)
+
+
+def mixed(words: Scores, share: float, at: Sequence[int], likeness: Scores) -> Weighed:
     """Return scores by words of which those at some places have their share by likeness to the query.
 
     An entry without a vector is judged by its words alone.
     """
-    both = scores.copy()
-    both[at] = (1 - share) * scores[at] + share * likeness
-    return both
+    both, known = words.copy(), np.full(len(words), np.nan)
+    both[at] = (1 - share) * words[at] + share * likeness
+    known[at] = likeness
+    return Weighed(both, words, known, share)
 
 
 def floor_of(cosines: Scores) -> float:
@@ -96,4 +125,4 @@ def best_first(scores: Scores) -> list[int]:
 def score_of(relevance: float) -> float:
     """Return the score of a hit."""
     distance = 1 - min(1.0, relevance)
-    return round(1 - distance / 2, 6)
+    return round(1 - distance / 2, _DIGITS)

@@ -7,8 +7,9 @@ from typing import Any, Final, TypeVar
 
 import apsw
 
+from warren import codec
 from warren.errors import SessionNotFoundError
-from warren.memory import CONVERSATION_END, MemoryEntry, Tail, Unsettled
+from warren.memory import CONVERSATION_END, Chosen, MemoryEntry, Tail, Unsettled
 from warren.principals import DEFAULT_TENANT
 from warren.storage.memory.file import MEMORY_STORE, identity
 from warren.storage.memory.spaces import Space
@@ -31,6 +32,16 @@ _IN_TAIL: Final = f"""
     WHERE session = ? AND position >= ? AND position < ?
 """
 _AT: Final = f"SELECT id, {_TERMS}, content = ? FROM entries WHERE session = ? AND position = ?"
+_CHOSEN: Final = f"""
+    SELECT id, {_TERMS}, position, {raw("turn")} FROM entries
+    WHERE session = ?1 AND (?2 IS NULL OR turn = ?2) AND (?3 IS NULL OR position = ?3)
+"""
+_BURY: Final = "INSERT OR REPLACE INTO tombstones (session, position, turn) VALUES (?,?,?)"
+_BURIED: Final = "SELECT 1 FROM tombstones WHERE session = ? AND position = ?"
+_DIG_UP: Final = """
+    DELETE FROM tombstones WHERE session = ? AND position >= ? AND position < ?
+        AND position NOT IN (SELECT value FROM json_each(?))
+"""
 _SETTLE: Final = """
     DELETE FROM unsettled WHERE since = ? AND session = (SELECT key FROM sessions WHERE session_id = ?)
     RETURNING session
@@ -143,7 +154,7 @@ class Writer:
         return int(self._db.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'entries'").get)
 
     def unknown(self, entries: Sequence[MemoryEntry]) -> list[MemoryEntry]:
-        """Return the entries that are not stored as they are and not blank, each once; the first of a position counts.
+        """Return the entries that are not stored as they are, blank or removed, each once; the first of a place counts.
 
         Raises SessionNotFoundError if the session of one was forgotten.
         """
@@ -188,7 +199,22 @@ class Writer:
                 (session_id,),
             ).get
             rows = list(self._db.execute(f"SELECT id, {_TERMS} FROM entries WHERE session = ?", (key,)))
-            self._db.execute("DELETE FROM unsettled WHERE session = ?", (key,))
+            for table in ("unsettled", "tombstones"):
+                self._db.execute(f"DELETE FROM {table} WHERE session = ?", (key,))
+            return self._remove(key, rows)
+
+    def forget_texts(self, chosen: Chosen) -> list[int] | None:
+        """Remove some entries for good; return their ids, None if the tenant has no such session."""
+        with transaction(self._db, MEMORY_STORE):
+            find = "SELECT key FROM sessions WHERE session_id = ? AND tenant = ? AND forgotten = 0"
+            key = self._db.execute(find, (chosen.session_id, chosen.tenant)).get
+            if key is None:
+                return None
+            rows: list[Any] = list(self._db.execute(_CHOSEN, (key, chosen.turn, chosen.position)))
+            # A damaged turn is none of a message.
+            turns = [row[3] if type(row[3]) is int else 0 for row in rows]
+            self._db.executemany(_BURY, [(key, row[2], turn) for row, turn in zip(rows, turns, strict=True)])
+            self._db.execute("UPDATE sessions SET entries = entries - ? WHERE key = ?", (len(rows), key))
             return self._remove(key, rows)
 
     def settle(self, mark: Unsettled, count: int | None) -> list[int]:
@@ -201,6 +227,7 @@ class Writer:
             if key is None or count is None:
                 return []
             rows = list(self._db.execute(_IN_TAIL, (key, count, CONVERSATION_END)))
+            self._dig_up(key, count, ())
             self._db.execute("UPDATE sessions SET entries = entries - ? WHERE key = ?", (len(rows), key))
             return self._remove(key, rows)
 
@@ -243,8 +270,13 @@ class Writer:
         return None if row is None else int(row[0])
 
     def _has(self, session: int | None, entry: MemoryEntry) -> bool:
+        if self._is_buried(session, entry):
+            return True
         found = self._db.execute(_AT, (entry.content, session, entry.position)).get
         return found is not None and bool(found[2])
+
+    def _is_buried(self, session: int | None, entry: MemoryEntry) -> bool:
+        return self._db.execute(_BURIED, (session, entry.position)).get is not None
 
     def _cut(self, tail: Tail, kept: set[int], tenant: str) -> None:
         session = self._session(tail.session_id)
@@ -255,7 +287,12 @@ class Writer:
         ]
         self._db.execute("UPDATE sessions SET entries = entries - ? WHERE key = ?", (len(rows), session))
         self._remove(session, rows)
+        self._dig_up(session, tail.first, kept)
         self._db.execute("INSERT OR REPLACE INTO unsettled VALUES (?, ?)", (session, microseconds(datetime.now(UTC))))
+
+    def _dig_up(self, session: int, first: int, kept: Iterable[int]) -> None:
+        """Give places free whose messages were never committed: other messages may come to them."""
+        self._db.execute(_DIG_UP, (session, first, CONVERSATION_END, codec.encode(sorted(kept)).decode()))
 
     def _remove(self, session: int, rows: Sequence[tuple[int, ...]]) -> list[int]:
         """Remove entries of a session, of each its id and the number of its terms, with all of them; return the ids."""
@@ -278,13 +315,13 @@ class Writer:
         return self._db.last_insert_rowid()
 
     def _add(self, row: _Prepared, tenant: str) -> int | None:
-        """Store an entry and return its id; None if its text is there already."""
+        """Store an entry and return its id; None if its text is there already, or was removed meanwhile."""
         entry = row.entry
         session = self._session(entry.session_id)
         if session is None:
             session = self._new_session(entry.session_id, tenant)
         there = self._db.execute(_AT, (entry.content, session, entry.position)).get
-        if there is not None and there[2]:
+        if (there is not None and there[2]) or self._is_buried(session, entry):
             return None
         if there is not None:
             self._remove(session, [there])

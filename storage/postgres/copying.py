@@ -35,6 +35,7 @@ _ORDER: Final = {
     "audit": ("number",),
     "memory_sessions": ("key",),
     "memory_entries": ("id",),
+    "memory_tombstones": ("session", "position"),
 }
 _TEXTS: Final = frozenset(
     "session_id model labels title details tenant owner peer body cuts summary outcome params content terms"  # noqa: SIM905 - legible
@@ -126,10 +127,11 @@ class WholeDatabase:
         where = "" if after is None else f"WHERE ({order}) > ({places})"
         columns = ", ".join(f"t.{each}" for each in table.columns)
         read = ", ".join(_READ.get((table.name, each), each) for each in table.columns)
+        bulk = f"{table.bulk}::text"
         # The running sum ends a page inside the server; it does not look at the texts for their length.
         sql = f"""
             SELECT {columns}, {order} FROM (
-                SELECT *, sum(octet_length({table.bulk})) OVER (ORDER BY {order}) - octet_length({table.bulk}) AS before
+                SELECT *, sum(octet_length({bulk})) OVER (ORDER BY {order}) - octet_length({bulk}) AS before
                 FROM (SELECT {read} FROM warren.{table.name} AS t {where} ORDER BY {order} LIMIT {PAGE_ROWS}) AS t
             ) AS t WHERE before < {PAGE_BYTES} ORDER BY {order}
         """

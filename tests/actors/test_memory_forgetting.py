@@ -1,4 +1,4 @@
-"""Deleted sessions are forgotten, for good; archived ones are not."""
+"""Deleted sessions are forgotten, and so are texts that somebody has removed, for good; archived sessions are not."""
 
 from pathlib import Path
 
@@ -11,9 +11,18 @@ from tests.support.asking import ask
 from tests.support.compacting import settings, talk
 from tests.support.memories import MemoryFaults, memory_in, recalling_model, remembered
 from tests.support.runtime import memory_of, new_session, open_runtime
+from warren.actors.memory import indexable
 from warren.actors.service import Service
-from warren.errors import AgentError, PersistenceDisabledError, SessionNotFoundError, StoreError
+from warren.errors import (
+    AgentError,
+    PermissionDeniedError,
+    PersistenceDisabledError,
+    SessionNotFoundError,
+    StoreError,
+)
+from warren.memory import MemoryEntry
 from warren.messages import UserMessage
+from warren.principals import OWN_SCOPES, Principal
 
 pytestmark = pytest.mark.virtual_time
 
@@ -148,3 +157,56 @@ async def test_without_a_store_nothing_is_deleted() -> None:
         with pytest.raises(PersistenceDisabledError):
             await service.delete(session_id)
         assert await found(service, session_id)
+
+
+async def test_forgotten_texts_stay_forgotten(tmp_path: Path) -> None:
+    """They are found by no search and no model, and count no more; later messages are remembered. The audit says who.
+
+    The next process, whose compaction takes the same messages in once more, does not bring them back.
+    """
+    folder = tmp_path / "memory"
+    ann = Principal("default", "ann", frozenset({"session:admin", "memory:read"}))
+    async with open_runtime(recalling_model(), store=tmp_path, config=settings(), memory=memory_in(folder)) as service:
+        session_id, other = await talkative(service), await talkative(service)
+        memory = memory_of(service)
+        before = await memory.texts("default")
+        (first, *_) = await service.search_memory("question 0", session_id=session_id, limit=1)
+        assert await service.as_(ann).forget_memory(session_id, text_id=first.text_id) == 1
+        assert first not in await service.search_memory("question 0", session_id=session_id, limit=20)
+        rest = await service.as_(ann).forget_memory(session_id)
+        assert await memory.texts("default") == before - 1 - rest
+        assert not await found(service, session_id)
+        assert await found(service, other)
+    async with open_runtime(recalling_model(), store=tmp_path, config=settings(), memory=memory_in(folder)) as service:
+        page = await service.history(session_id, limit=1 + rest)
+        with pytest.raises(StoreError, match="further"):
+            await memory_of(service).remember(session_id, 0, [entry.message for entry in page.messages])
+        entries = [
+            MemoryEntry(session_id, each.position, 1, indexable(each.message), each.created_at)
+            for each in page.messages
+        ]
+        assert await memory_of(service).add(entries) == 0
+        await memory_of(service).rebuild()
+        assert not await found(service, session_id)
+        await talk(service, session_id, 6)
+        assert await found(service, session_id)
+        noted = [entry for entry in (await service.audit()).entries if entry.action == "forget"]
+        assert [(entry.who, entry.session_id, dict(entry.details)) for entry in noted] == [
+            ("ann", session_id, {"text_id": first.text_id}),
+            ("ann", session_id, {}),
+        ]
+
+
+async def test_only_who_may_delete_may_forget(tmp_path: Path) -> None:
+    """A writer is refused and noted; a session of another tenant is not found, and keeps its texts."""
+    writer = Principal("default", "bob", OWN_SCOPES - {"session:admin"})
+    async with open_runtime(recalling_model(), store=tmp_path, config=settings(), memory=memory_in(None)) as service:
+        session_id = await talkative(service)
+        with pytest.raises(PermissionDeniedError, match="session:admin"):
+            await service.as_(writer).forget_memory(session_id)
+        with pytest.raises(SessionNotFoundError):
+            await service.as_(Principal("acme", "ann")).forget_memory(session_id)
+        assert await found(service, session_id)
+        assert await service.forget_memory(await new_session(service)) == 0
+        noted = [entry for entry in (await service.audit()).entries if entry.action == "forget"]
+        assert [(entry.who, entry.outcome) for entry in noted] == [("bob", "refused"), ("local", "done")]

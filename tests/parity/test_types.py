@@ -94,6 +94,8 @@ FITS: Final[Mapping[str, frozenset[str]]] = {
         "action": "none",
         "all_tenants": "flag",
         "cursor": "none",
+        "turn": "number/none",
+        "text_id": "none",
     }.items()
 }
 """Of which kinds an argument may be; what is wrong inside of one is wrong too."""

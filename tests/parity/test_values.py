@@ -48,6 +48,7 @@ NAMES: Final = {
     "peer/send": "send_message",
     "peer/list": "peers",
     "memory/search": "search_memory",
+    "memory/forget": "forget_memory",
     "audit/list": "audit",
     "usage/get": "usage",
     "nodes/drain": "drain_node",

@@ -31,7 +31,7 @@ from warren.events import Envelope, Event, FailureCause, RunCompleted, RunFailed
 from warren.inputs import Input
 from warren.keywords import made
 from warren.ledger import UsageReport, report_of
-from warren.memory import MemoryHit
+from warren.memory import MemoryHit, ScoreParts
 from warren.metrics import History, Metric, Metrics, Series
 from warren.nodes import Node, NodeLoad
 from warren.peers import PeerInfo
@@ -496,6 +496,13 @@ class FakeService(RuntimeService):
             raise MemoryDisabledError("semantic memory is disabled")
         return tuple(self.hits)
 
+    async def forget_memory(self, session_id: str, **options: Any) -> int:
+        self.calls.append(("forget_memory", {"session_id": session_id, **options}))
+        self._check_running()
+        if self.hits is None:
+            raise MemoryDisabledError("semantic memory is disabled")
+        return len(self.hits)
+
     async def audit(self, **wanted: Any) -> AuditPage:
         made(AuditRequest, **wanted)
         self.calls.append(("audit", wanted))
@@ -598,3 +605,8 @@ class FakeService(RuntimeService):
         return outcome.Value(
             TurnResult(turn.session_id, turn.text, steps=1, stop_reason="end_turn", first_seq=first, last_seq=last)
         )
+
+
+def hit(content: str, score: float, session_id: str, turn: int) -> MemoryHit:
+    """Return a hit of a search that words alone have made."""
+    return MemoryHit(content, score, session_id, turn, "7", ScoreParts(2 * score - 1, None, 0.0))

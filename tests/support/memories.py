@@ -17,12 +17,13 @@ from warren import codec
 from warren.actors.memory import SEARCH, OpenMemory
 from warren.actors.service import Service
 from warren.errors import WarrenError
-from warren.memory import MemoryConfig, MemoryEntry, MemoryHit, Progress, Tail
+from warren.memory import MemoryConfig, MemoryEntry, Progress, Tail
 from warren.messages import Message, ToolResult, ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest
 from warren.storage import Runner, inline_runner
 from warren.storage.memory import FileMemory
 from warren.storage.rows import moment
+from warren.values import frozen
 
 RECALL: Final = "recall "
 
@@ -171,9 +172,19 @@ async def recall(service: Service, session_id: str, **args: object) -> str:
     return (await service.start_turn(session_id, RECALL + codec.encode(args).decode())).text
 
 
-async def hits(service: Service, session_id: str, **args: object) -> list[MemoryHit]:
+@frozen
+class Recalled:
+    """A hit as the model reads it."""
+
+    content: str
+    score: float
+    session_id: str
+    turn: int
+
+
+async def hits(service: Service, session_id: str, **args: object) -> list[Recalled]:
     """Let the session's model search; return what it found."""
-    found: list[MemoryHit] = codec.from_data(list[MemoryHit], codec.parse(await recall(service, session_id, **args)))
+    found: list[Recalled] = codec.from_data(list[Recalled], codec.parse(await recall(service, session_id, **args)))
     return found
 
 

@@ -21,6 +21,7 @@ PARAMS: Final[Mapping[str, Mapping[str, Any]]] = {
     "usage/get": {"by": "model", "since": "2026-01-01T00:00:00Z", "limit": 3},
     "memory/search": {"query": "oats", "scope": "project", "limit": 3},
     "nodes/drain": {"name": "somewhere"},
+    "memory/forget": {**ONE, "turn": 1},
     "tools/register": {"tools": [{"name": "look", "description": "", "input_schema": {"type": "object"}}]},
 }
 """The parameters of methods; those that are not here name a session at most."""

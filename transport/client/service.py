@@ -35,6 +35,7 @@ from warren.requests import (
     CompactRequest,
     ContextRequest,
     DrainRequest,
+    ForgetRequest,
     ForkRequest,
     HistoryRequest,
     LabelRequest,
@@ -56,7 +57,16 @@ from warren.transport.client.tools import runner_of
 from warren.transport.client.watching import RemoteWatch
 from warren.transport.rpc.behalf import TENANT_HEADER, carrying
 from warren.transport.rpc.params import RegisterTools
-from warren.transport.rpc.results import Greeting, Injected, Inputs, MemoryHits, Nodes, PeerMessageSent, Peers
+from warren.transport.rpc.results import (
+    Forgotten,
+    Greeting,
+    Injected,
+    Inputs,
+    MemoryHits,
+    Nodes,
+    PeerMessageSent,
+    Peers,
+)
 from warren.values import define, frozen
 from warren.views import ContextView, HistoryPage, SessionPage, SessionView, TurnResult
 
@@ -393,6 +403,11 @@ class RemoteService(SessionService):
     async def search_memory(self, wanted: SearchRequest) -> tuple[MemoryHit, ...]:
         """See SessionService."""
         return (await self._ask(MemoryHits, "memory/search", wanted, repeatable=True)).hits
+
+    @keywords_of(ForgetRequest)
+    async def forget_memory(self, wanted: ForgetRequest) -> int:
+        """See SessionService."""
+        return (await self._ask(Forgotten, "memory/forget", wanted, repeatable=True)).forgotten
 
     @keywords_of(ForkRequest)
     async def fork(self, wanted: ForkRequest) -> SessionView:

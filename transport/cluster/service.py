@@ -40,6 +40,7 @@ from warren.requests import (
     CompactRequest,
     ContextRequest,
     DrainRequest,
+    ForgetRequest,
     ForkRequest,
     HistoryRequest,
     LabelRequest,
@@ -282,6 +283,11 @@ class _Sessions(RuntimeService):
     async def search_memory(self, wanted: SearchRequest) -> tuple[MemoryHit, ...]:
         """See SessionService."""
         return await of_value(self._local.search_memory)(wanted)
+
+    @keywords_of(ForgetRequest)
+    async def forget_memory(self, wanted: ForgetRequest) -> int:
+        """See SessionService."""
+        return await of_value(self._local.forget_memory)(wanted)
 
     @keywords_of(ForkRequest)
     async def fork(self, wanted: ForkRequest) -> SessionView:

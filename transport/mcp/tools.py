@@ -139,6 +139,15 @@ _TABLE: Final = (
         "Search messages that have left the context of their session by compaction.",
         read_only=True,
     ),
+    McpTool(
+        "warren_memory_forget",
+        METHODS["memory/forget"],
+        "Forget remembered texts",
+        "Remove texts from the memory for good: one hit of a search by its text_id, those of a turn, or all that are "
+        "remembered of a session. The messages stay in the history of the session.",
+        destructive=True,
+        idempotent=True,
+    ),
 )
 
 TOOLS: Final[Mapping[str, McpTool]] = {tool.name: tool for tool in _TABLE}

@@ -59,6 +59,7 @@ ROUTES: Final = (
     RestRoute("GET", f"{SESSION}/events", METHODS["session/subscribe"], streams=True),
     RestRoute("GET", "/changes", METHODS["session/watch"], streams=True),
     RestRoute("POST", "/memory/search", METHODS["memory/search"]),
+    RestRoute("POST", "/memory/forget", METHODS["memory/forget"]),
     RestRoute("GET", "/audit", METHODS["audit/list"]),
     RestRoute("GET", "/usage", METHODS["usage/get"]),
     RestRoute("GET", "/nodes", METHODS["nodes/list"]),

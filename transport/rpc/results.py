@@ -166,6 +166,13 @@ class MemoryHits:
 
 
 @frozen
+class Forgotten:
+    """The number of texts that were removed from the memory."""
+
+    forgotten: int
+
+
+@frozen
 class Registered:
     """The number of tools that the call has registered."""
 

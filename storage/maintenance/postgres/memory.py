@@ -39,7 +39,8 @@ _TOTALS_ARE_WRONG: Final = """
         (SELECT (count(*)::numeric, coalesce(sum(length(terms) / 4), 0)::numeric) FROM warren.memory_entries)
 """
 _FORGET: Final = """
-    WITH gone AS (DELETE FROM warren.memory_entries WHERE session = ANY ($1::int8[]))
+    WITH gone AS (DELETE FROM warren.memory_entries WHERE session = ANY ($1::int8[])),
+        places AS (DELETE FROM warren.memory_tombstones WHERE session = ANY ($1::int8[]))
     UPDATE warren.memory_sessions SET forgotten = true, entries = 0, unsettled_since = NULL WHERE key = ANY ($1::int8[])
 """
 # Writers of the memory lock the row of a session first: none of them is in the middle of something then.

@@ -8,7 +8,7 @@ from typing import Any, Final
 import attrs
 import numpy as np
 
-from warren.memory import MemoryHit, Unsettled
+from warren.memory import MemoryHit, Unsettled, text_id_of
 from warren.principals import DEFAULT_TENANT
 from warren.storage.memory.postgres.vectors import Table
 from warren.storage.memory.spaces import Space
@@ -16,6 +16,7 @@ from warren.storage.memory.weighing import (
     BY_WORDS,
     QUERY_LENGTH,
     SMALL_SESSION,
+    Weighed,
     above,
     best_first,
     by_words,
@@ -24,7 +25,7 @@ from warren.storage.memory.weighing import (
     rarest,
     score_of,
 )
-from warren.storage.memory.weights import LENGTH, SATURATION, Corpus, Question, Scores
+from warren.storage.memory.weights import LENGTH, SATURATION, Corpus, Question
 from warren.storage.memory.words import Analyzer, Terms
 from warren.storage.postgres.driver import Connection, Row, array, escaped, unescaped
 from warren.storage.postgres.guard import Guard, Guarded
@@ -85,12 +86,15 @@ _CANDIDATES: Final = """
     SELECT e.id, e.terms, {} FROM ({}) AS c(entry) JOIN warren.memory_entries e ON e.id = c.entry {} ORDER BY e.id
 """
 _HITS: Final = """
-    SELECT id, content, session_id, turn FROM warren.memory_entries JOIN warren.memory_sessions ON key = session
-    WHERE id = ANY ($1::int8[]) AND tenant = $2
+    SELECT id, content, session_id, turn, position
+    FROM warren.memory_entries JOIN warren.memory_sessions ON key = session WHERE id = ANY ($1::int8[]) AND tenant = $2
 """
-_BEFORE: Final = """
-    SELECT position, turn FROM warren.memory_entries
-    WHERE session = (SELECT key FROM warren.memory_sessions WHERE session_id = $1) AND position < $2::int8
+_NEWEST_BEFORE: Final = """
+    SELECT position, turn FROM {} JOIN warren.memory_sessions ON key = session
+    WHERE session_id = $1 AND position < $2::int8 ORDER BY position DESC LIMIT 1
+"""
+_BEFORE: Final = f"""
+    ({_NEWEST_BEFORE.format("warren.memory_entries")}) UNION ALL ({_NEWEST_BEFORE.format("warren.memory_tombstones")})
     ORDER BY position DESC LIMIT 1
 """
 _UNSETTLED: Final = """
@@ -171,10 +175,10 @@ class Searcher:
         if not rows:
             return []
         floor = await self._floor(db, scope, query.vector)
-        weigh = partial(self._scores, rows, question, floor, query.vector)
+        weigh = partial(self._weighed, rows, question, floor, query.vector)
         short = sum(len(row[1]) for row in rows) <= AT_ONCE_ON_LOOP
-        scores = weigh() if short else await self.runner(weigh)
-        return await _hits(self.guard.on(db, query.tenant), query, rows, scores)
+        weighed = weigh() if short else await self.runner(weigh)
+        return await _hits(self.guard.on(db, query.tenant), query, rows, weighed)
 
     async def _scope(self, db: Connection, tenant: str) -> _Scope:
         ((alone,),) = await db.fetch(_ALONE, tenant)
@@ -267,13 +271,13 @@ class Searcher:
             some = dict(await db.fetch(self.table.some_of("$1", "$2"), vector, scope.tenant))
         return floor_of(np.array(list(some.values()), dtype=np.float64))
 
-    def _scores(self, rows: Sequence[Row], question: Question, floor: float, vector: str | None) -> Scores:
-        scores = by_words(question, [np.frombuffer(row[1], dtype="<u4") for row in rows])
+    def _weighed(self, rows: Sequence[Row], question: Question, floor: float, vector: str | None) -> Weighed:
+        words = by_words(question, [np.frombuffer(row[1], dtype="<u4") for row in rows])
         if vector is None:
-            return scores
+            return mixed(words, 0.0, [], np.zeros(0))
         at = [number for number, row in enumerate(rows) if row[2] is not None]
         cosines = np.array([rows[number][2] for number in at], dtype=np.float64)
-        return mixed(scores, self.space.share, at, above(cosines, floor) if self.space.has_floor else cosines)
+        return mixed(words, self.space.share, at, above(cosines, floor) if self.space.has_floor else cosines)
 
 
 async def totals(db: Connection) -> tuple[int, int]:
@@ -300,7 +304,7 @@ async def counts(db: Connection) -> tuple[int, int]:
 
 
 async def last_before(db: Connection, session_id: str, position: int) -> tuple[int, int]:
-    """Return the position and the turn of a session's newest entry before a position; -1 and 0 if there is none."""
+    """See MemoryStore."""
     rows = await db.fetch(_BEFORE, escaped(session_id), position)
     return (rows[0][0], rows[0][1]) if rows else (-1, 0)
 
@@ -310,8 +314,8 @@ async def unsettled(db: Connection) -> list[Unsettled]:
     return [Unsettled(unescaped(session_id), moment(since)) for session_id, since in await db.fetch(_UNSETTLED)]
 
 
-async def _hits(db: Connection | Guarded, query: Query, rows: Sequence[Row], scores: Scores) -> list[MemoryHit]:
-    best = best_first(scores)
+async def _hits(db: Connection | Guarded, query: Query, rows: Sequence[Row], weighed: Weighed) -> list[MemoryHit]:
+    best = best_first(weighed.scores)
     hits: list[MemoryHit] = []
     # The next best take the places of entries that were removed meanwhile.
     while best and len(hits) < query.limit:
@@ -319,8 +323,9 @@ async def _hits(db: Connection | Guarded, query: Query, rows: Sequence[Row], sco
         found = {row[0]: row[1:] for row in await db.fetch(_HITS, array([rows[at][0] for at in some]), query.tenant)}
         for at in some:
             if rows[at][0] in found:
-                content, session_id, turn = found[rows[at][0]]
-                hits.append(MemoryHit(unescaped(content), score_of(float(scores[at])), unescaped(session_id), turn))
+                content, session_id, turn, position = found[rows[at][0]]
+                score, place = score_of(float(weighed.scores[at])), (turn, text_id_of(position))
+                hits.append(MemoryHit(unescaped(content), score, unescaped(session_id), *place, weighed.parts(at)))
     return hits
 
 

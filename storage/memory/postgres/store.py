@@ -12,6 +12,7 @@ from warren.config import PostgresConfig
 from warren.errors import InvalidParamsError, StoreError, WarrenError
 from warren.memory import (
     MAX_HITS,
+    Chosen,
     Embedder,
     MemoryConfig,
     MemoryEntry,
@@ -44,7 +45,7 @@ EMBED_AT_ONCE: Final = 64
 # Compiling a query takes longer than any query of a memory, and so does planning it anew each time; the graph has to
 # return as many as are asked for.
 _SETTINGS: Final = "SET jit = off; SET plan_cache_mode = force_generic_plan; SET hnsw.ef_search = 100"
-_TABLES: Final = ("sessions", "entries", "postings", "totals", "spaces", "vectors")
+_TABLES: Final = ("sessions", "entries", "tombstones", "postings", "totals", "spaces", "vectors")
 _BYTES: Final = """
     SELECT coalesce(sum(pg_total_relation_size(to_regclass(name))), 0)::int8,
         coalesce((SELECT pg_relation_size(to_regclass($2))), 0)
@@ -175,6 +176,11 @@ class PostgresMemory:
         """See MemoryStore. If the answer to a commit was lost, entries of that attempt are not counted."""
         async with self._writing:
             return await self._read(partial(writer.forget, session_id=session_id))
+
+    async def forget_texts(self, chosen: Chosen) -> int | None:
+        """See MemoryStore. If the answer to a commit was lost, texts of that attempt are not counted."""
+        async with self._writing:
+            return await self._read(partial(writer.forget_texts, chosen=chosen))
 
     async def catch_up(self, progress: Progress | None = None) -> None:
         """See MemoryStore."""

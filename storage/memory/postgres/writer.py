@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from warren.errors import SessionNotFoundError
-from warren.memory import CONVERSATION_END, MemoryEntry, Tail, Unsettled
+from warren.memory import CONVERSATION_END, Chosen, MemoryEntry, Tail, Unsettled
 from warren.principals import DEFAULT_TENANT
 from warren.storage.memory.postgres.vectors import Table, literals
 from warren.storage.memory.words import Analyzer, release_gil
@@ -28,10 +28,11 @@ _REMOVED: Final = 500
 _STEP: Final = 8
 """Entries handled between two pauses: about a millisecond."""
 _KNOWN: Final = """
-    SELECT given.n, s.forgotten, coalesce(e.content = given.content, false)
+    SELECT given.n, s.forgotten, coalesce(e.content = given.content, false) OR t.session IS NOT NULL
     FROM unnest($1::text[], $2::int8[], $3::text[]) WITH ORDINALITY AS given(session_id, position, content, n)
     JOIN warren.memory_sessions s USING (session_id)
-    LEFT JOIN warren.memory_entries e ON e.session = s.key AND e.position = given.position ORDER BY given.n
+    LEFT JOIN warren.memory_entries e ON e.session = s.key AND e.position = given.position
+    LEFT JOIN warren.memory_tombstones t ON t.session = s.key AND t.position = given.position ORDER BY given.n
 """
 # In order, so that two writers do not wait for each other.
 _ENTER: Final = """
@@ -53,6 +54,26 @@ _AT: Final = """
     SELECT given.n, e.id, e.terms, e.content = given.content
     FROM unnest($1::int8[], $2::int8[], $3::text[]) WITH ORDINALITY AS given(session, position, content, n)
     JOIN warren.memory_entries e ON e.session = given.session AND e.position = given.position
+"""
+_BURIED: Final = """
+    SELECT given.n FROM unnest($1::int8[], $2::int8[]) WITH ORDINALITY AS given(session, position, n)
+    JOIN warren.memory_tombstones t ON t.session = given.session AND t.position = given.position
+"""
+_FIND: Final = """
+    SELECT key FROM warren.memory_sessions WHERE session_id = $1 AND tenant = $2 AND NOT forgotten FOR UPDATE
+"""
+_BURY: Final = """
+    WITH chosen AS (
+        SELECT id, terms, position, turn FROM warren.memory_entries
+        WHERE session = $1::int8 AND ($2::int8 IS NULL OR turn = $2::int8) AND ($3::int8 IS NULL OR position = $3::int8)
+        LIMIT $4::int8
+    ), buried AS (
+        INSERT INTO warren.memory_tombstones SELECT $1::int8, position, turn FROM chosen ON CONFLICT DO NOTHING
+    ) SELECT id, terms FROM chosen
+"""
+_DIG_UP: Final = """
+    DELETE FROM warren.memory_tombstones
+    WHERE session = $1::int8 AND position >= $2::int8 AND position < $3::int8 AND position <> ALL ($4::int8[])
 """
 _ADD: Final = """
     INSERT INTO warren.memory_entries (session, position, turn, created_at, terms, content)
@@ -87,6 +108,7 @@ _SETTLE: Final = """
     RETURNING key
 """
 _FORGET: Final = """
+    WITH gone AS (DELETE FROM warren.memory_tombstones WHERE session = $1::int8)
     UPDATE warren.memory_sessions SET forgotten = true, entries = 0, unsettled_since = NULL WHERE key = $1::int8
 """
 
@@ -142,7 +164,7 @@ def _numbers(values: Any) -> str:
 
 
 async def unknown(db: Connection, entries: Sequence[MemoryEntry]) -> list[MemoryEntry]:
-    """Return the entries that are not stored as they are and not blank, each once; the first of a position counts.
+    """Return the entries that are not stored as they are, blank or removed, each once; the first of a place counts.
 
     Raises SessionNotFoundError if the session of one was forgotten, and as `Connection.fetch`.
     """
@@ -190,6 +212,24 @@ async def forget(db: Connection, session_id: str) -> int:
         while rows := await db.fetch(_OF_SESSION, key, _REMOVED):
             await _remove(db, rows)
             removed += len(rows)
+    return removed
+
+
+async def forget_texts(db: Connection, chosen: Chosen) -> int | None:
+    """Remove some entries of a session, and refuse the same ones; return how many, None if it has no such session.
+
+    Raises as `Connection.fetch`.
+    """
+    removed = 0
+    async with _transaction(db):
+        found = await db.fetch(_FIND, escaped(chosen.session_id), chosen.tenant)
+        if not found:
+            return None
+        ((key,),) = found
+        while rows := await db.fetch(_BURY, key, chosen.turn, chosen.position, _REMOVED):
+            await _remove(db, rows)
+            removed += len(rows)
+        await db.fetch(_COUNT, key, -removed)
     return removed
 
 
@@ -245,6 +285,8 @@ async def _cut_rows(db: Connection, session: int, first: int, kept: set[int]) ->
         await _remove(db, gone[at : at + _REMOVED])
     if gone:
         await db.fetch(_COUNT, session, -len(gone))
+    # Other messages may come to places whose messages were never committed.
+    await db.fetch(_DIG_UP, session, first, CONVERSATION_END, array(sorted(kept)))
     return len(gone)
 
 
@@ -257,6 +299,8 @@ async def _add(db: Connection, given: Prepared, keys: dict[str, int], table: Tab
     there = await db.fetch(_AT, sessions, positions, array(contents))
     await _remove(db, [(key, terms) for _, key, terms, same in there if not same])
     same = {number - 1 for number, _, _, same in there if same}
+    # Removed meanwhile.
+    same |= {number - 1 for (number,) in await db.fetch(_BURIED, sessions, positions)}
     replaced = {number - 1 for number, *_ in there}
     fresh = [at for at in range(len(places)) if at not in same]
     ids = await _inserted(db, given, places, contents, fresh)

@@ -112,6 +112,28 @@ async def search_of_what_was_compacted(stage: Stage) -> None:
             assert ("Ottilie" in found.data["words"]) == bool(expected)
 
 
+@scenario(
+    "memory/search",
+    "memory/forget",
+    TURN,
+    needs=["memory", "compaction"],
+    setting=Setting((LARGE, SUMMARY), threshold=1_000),
+    codes=[ErrorCode.SESSION_NOT_FOUND],
+)
+async def what_is_forgotten_is_found_no_more(stage: Stage) -> None:
+    """A turn is forgotten once, and then all of the session; an unknown session is not found."""
+    session_id = stage.well(await stage.one.first_turn(WORDS)).data["session_id"]
+    stage.well(await stage.one.call(TURN, session_id=session_id, prompt="go on"))
+    for which, count in (({"turn": 9}, 0), ({"turn": 1, "text_id": "0"}, 1), ({}, 1), ({}, 0)):
+        found = await stage.one.call("memory/forget", session_id=session_id, **which)
+        stage.well(found, "memory/forget", forgotten=count)
+        if count:
+            found = await stage.one.call("memory/search", query="Ottilie", session_id=session_id)
+            stage.well(found, "memory/search", found=[])
+    refused = await stage.one.call("memory/forget", session_id="nobody")
+    stage.refused(refused, ErrorCode.SESSION_NOT_FOUND)
+
+
 @scenario(TURN, needs=["memory"], setting=Setting(({"text": "hello"}, {"tool_calls": [RECALL]}, {"text": "nothing"})))
 async def model_searches_the_memory(stage: Stage) -> None:
     """The memory's tool is offered where there is one, and its call is told as any other."""
@@ -127,3 +149,6 @@ async def memory_is_off(stage: Stage) -> None:
     session_id = stage.well(await stage.one.first_turn("hi")).data["session_id"]
     refused = await stage.one.call("memory/search", query="boat", session_id=session_id)
     stage.refused(refused, ErrorCode.SESSION_MEMORY_DISABLED)
+    if "memory/forget" in stage.surface.can:
+        refused = await stage.one.call("memory/forget", session_id=session_id)
+        stage.refused(refused, ErrorCode.SESSION_MEMORY_DISABLED)

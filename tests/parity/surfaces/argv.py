@@ -23,6 +23,7 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "session/fork": ("sessions", "fork"),
     "session/label": ("sessions", "label"),
     "memory/search": ("memory", "search"),
+    "memory/forget": ("memory", "forget"),
     "usage/get": ("usage",),
 }
 NEEDED: Final[Mapping[str, set[str]]] = {
@@ -59,6 +60,8 @@ FLAGS: Final[Mapping[str, str]] = {
     "scope": "--scope",
     "by": "--by",
     "title": "--title",
+    "turn": "--turn",
+    "text_id": "--id",
     "idempotency_key": "--key",
 }
 IN_PLACE: Final = ("session_id", "prompt", "query")

@@ -43,6 +43,7 @@ NAMES: Final[Mapping[str, str]] = {
     "session/inputs": "warren_inputs",
     "peer/send": "warren_send",
     "memory/search": "warren_memory_search",
+    "memory/forget": "warren_memory_forget",
 }
 HELLO: Final = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "parity", "version": "1"}}
 

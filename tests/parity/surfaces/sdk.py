@@ -37,6 +37,7 @@ from warren.transport.rpc.results import (
     Archived,
     Decided,
     Deleted,
+    Forgotten,
     Injected,
     Inputs,
     Interrupted,
@@ -67,6 +68,7 @@ METHODS: Final[Mapping[str, Callable[[SessionService], Callable[..., Awaitable[A
     "peer/send": lambda service: service.send_message,
     "peer/list": lambda service: service.peers,
     "memory/search": lambda service: service.search_memory,
+    "memory/forget": lambda service: service.forget_memory,
     "usage/get": lambda service: service.usage,
     "tenants/list": lambda service: service.tenants,
     "audit/list": lambda service: service.audit,
@@ -81,6 +83,7 @@ NOTHING: Final[Mapping[str, Any]] = {
 """The result of a call that returns none."""
 WRAPPED: Final[Mapping[str, Callable[[Any], Any]]] = {
     "memory/search": MemoryHits,
+    "memory/forget": Forgotten,
     "session/inputs": Inputs,
     "peer/list": Peers,
     "peer/send": PeerMessageSent,

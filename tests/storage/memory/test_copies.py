@@ -6,7 +6,7 @@ from tests.storage.copies import source, target
 from tests.storage.memory.samples import NOW, SubjectEmbedder, entries, opened
 from tests.support.postgres import database_with_vectors
 from warren.config import PostgresConfig, StoreConfig
-from warren.memory import MemoryEntry, Tail
+from warren.memory import Chosen, MemoryEntry, Tail
 from warren.storage.copying import MEMORY, TABLES, Copied, Remembering, copy
 from warren.storage.memory.copying import memory_in
 from warren.storage.memory_store import MemoryStore
@@ -14,6 +14,7 @@ from warren.storage.sqlite import SqliteStore
 
 TEXTS = ("the cat sleeps", "a car with an engine", "bread from the oven", "nul \0 and \x01 in it", "é \U0010ffff")
 ALL = (*TABLES, *MEMORY)
+SECRET = MemoryEntry("a", 80, 1, "the cat has a secret", NOW)
 NAME = "subjects"
 
 
@@ -34,7 +35,7 @@ async def answers(memory: MemoryStore) -> list[tuple[str, str, int, float]]:
 
 
 async def test_a_memory_with_vectors_goes_into_a_database_and_back(tmp_path: Path) -> None:
-    """The vectors are made anew by the next opening; unsettled sessions, and forgotten ones, stay what they are."""
+    """The vectors are made anew by the next opening; unsettled and forgotten sessions and forgotten texts stay that."""
     embedder = SubjectEmbedder()
     here, back = StoreConfig(tmp_path / "here"), StoreConfig(tmp_path / "back")
     await (await SqliteStore.open(here)).aclose()
@@ -43,6 +44,8 @@ async def test_a_memory_with_vectors_goes_into_a_database_and_back(tmp_path: Pat
         await memory.index([MemoryEntry("b", 3, 1, "a pet", NOW)], Tail("b", 3))
         await memory.index([MemoryEntry("gone", 1, 1, "a dog", NOW)])
         await memory.forget("gone")
+        await memory.index([SECRET])
+        await memory.forget_texts(Chosen("a", "default", position=SECRET.position))
         expected, unsettled = await answers(memory), await memory.unsettled()
     assert {content for _, content, *_ in expected} >= {TEXTS[0], TEXTS[1], TEXTS[2], TEXTS[3]}
     assert len(unsettled) == 1
@@ -52,6 +55,7 @@ async def test_a_memory_with_vectors_goes_into_a_database_and_back(tmp_path: Pat
         async with opened(url, embedder, name=NAME) as memory:
             assert memory.behind == len(TEXTS) + 1
             await memory.catch_up()
+            assert await memory.index([SECRET]) == 0
             assert await answers(memory) == expected
             assert await memory.unsettled() == unsettled
         second = await copied(PostgresConfig(url), back, back.path / "memory")
@@ -60,4 +64,4 @@ async def test_a_memory_with_vectors_goes_into_a_database_and_back(tmp_path: Pat
         await memory.catch_up()
         assert await answers(memory) == expected
         assert await memory.unsettled() == unsettled
-        assert await memory.index([MemoryEntry("a", 90, 1, "one more cat", NOW)]) == 1
+        assert await memory.index([SECRET, MemoryEntry("a", 90, 1, "one more cat", NOW)]) == 1

@@ -9,11 +9,11 @@ import trio
 from tests.storage.damaging import KINDS, STORAGE, columns, put, quick_folder
 from tests.storage.memory.samples import entries, entry, opened
 from warren.errors import WarrenError
-from warren.memory import Tail
+from warren.memory import Chosen, Tail
 from warren.storage.maintenance.memory import examine_memory, fix_memory
 from warren.storage.memory.file import FILE_NAME
 
-SCHEMA = [STORAGE.parent / "memory" / name for name in ("schema.sql", "schema_2.sql")]
+SCHEMA = [STORAGE.parent / "memory" / name for name in ("schema.sql", "schema_2.sql", "schema_4.sql")]
 TEXTS = ("the cat sleeps", "the dog barks at the cat", "bread from the oven")
 
 
@@ -21,6 +21,8 @@ async def sample(path: Path) -> None:
     """Remember texts of two sessions, with a row in every table; the second session is never touched."""
     async with opened(path, name="bag-of-words") as memory:
         await memory.index(entries(TEXTS, session="a", first=1), Tail("a", 1))
+        await memory.index(entries(("a cow",), session="a", first=5))
+        await memory.forget_texts(Chosen("a", "default", position=5))
         await memory.index(entries(("a second cat", "a car engine"), session="b", first=1))
 
 

@@ -86,6 +86,7 @@ async def test_a_memory_of_the_first_version_is_brought_up(tmp_path: Path) -> No
     with sqlite3.connect(tmp_path / FILE_NAME) as db:
         db.execute("DROP TABLE unsettled")
         db.execute("DROP TABLE tenants")
+        db.execute("DROP TABLE tombstones")
         db.execute("DROP INDEX sessions_tenant")
         db.execute("ALTER TABLE sessions DROP COLUMN tenant")
         db.execute("PRAGMA user_version = 1")

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.fake_service import hit
 from warren.attachments import File
 from warren.errors import InvalidParamsError
-from warren.memory import MemoryHit
 from warren.service import Capabilities
 from warren.tool_config import McpServer
 from warren.transport.acp import commands
@@ -169,7 +169,7 @@ def test_a_command_that_cannot_be_had_says_so() -> None:
 
 def test_what_is_remembered_is_told_in_single_lines() -> None:
     """A hit of many lines cannot be taken for many hits, nor flood the client."""
-    hits = [MemoryHit("a\n- b " * 200, 0.9, "s1", 3), MemoryHit("c", 0.8, "s1", 4)]
+    hits = [hit("a\n- b " * 200, 0.9, "s1", 3), hit("c", 0.8, "s1", 4)]
     lines = commands.memory_text(hits).splitlines()
     assert [line[:17] for line in lines] == ["- (0.90, turn 3) ", "- (0.80, turn 4) "]
     assert len(lines[0]) < 400

@@ -67,15 +67,43 @@ def test_a_deleted_session_is_forgotten(cli: Cli) -> None:
 
 
 def test_search(cli: Cli) -> None:
-    """Piped, a hit is a line of score, session, turn and text, and nothing found is said on stderr."""
+    """Piped, a hit is a line of score, its parts, session, turn, id and text; nothing found is said on stderr."""
     known(cli)
-    score, *rest = cli.run("memory", "search", "deployed").out.removesuffix("\n").split("\t")
-    assert (rest, 0.5 < float(score) <= 1) == (["s2", "4", FAILED], True)
+    score, words, *rest = cli.run("memory", "search", "deployed").out.removesuffix("\n").split("\t")
+    assert (rest[0], rest[1:3], rest[4:]) == ("-", ["s2", "4"], [FAILED])
+    assert 0.5 < float(score) == pytest.approx((1 + float(words)) / 2, abs=1e-3)
     ended = cli.run("memory", "search", "zebra")
     assert (ended.code, ended.out, ended.err) == (0, "", "nothing found\n")
     assert found(cli, "doors", "--session", "s2", "--scope", "project")
     assert len(found(cli, "the doors of friday")) == 2
     assert len(found(cli, "the doors of friday", "--limit", "1")) == 1
+
+
+def test_forget(cli: Cli) -> None:
+    """A text is forgotten by the id of its hit, and all of a session by its name; the same input brings none back."""
+    known(cli)
+    (hit,) = found(cli, "deployed")
+    ended = cli.run("memory", "forget", "s2", "--id", hit["text_id"])
+    assert (ended.code, ended.out) == (0, "forgot 1\n")
+    assert found(cli, "deployed") == []
+    ended = cli.run("memory", "forget", "added", "--output", "json")
+    assert (ended.code, json.loads(ended.out)) == (0, {"forgotten": 1})
+    again = lines({"content": DOORS}, {"content": FAILED, "session_id": "s2", "turn": 4})
+    assert cli.run("memory", "add", stdin=again).out == "added 0 of 2\n"
+    assert found(cli, "the doors of friday deployed") == []
+    noted = [json.loads(line) for line in cli.run("audit", "--output", "json").out.splitlines()]
+    assert [(each["session_id"], each["details"]) for each in noted if each["action"] == "forget"] == [
+        ("s2", {"text_id": hit["text_id"]}),
+        ("added", {}),
+    ]
+    for name, more, code, problem in (
+        ("nobody", (), 1, "SESSION_NOT_FOUND"),
+        ("s2", ("--id", "first"), 2, "text_id"),
+        ("s2", ("--turn", "-1"), 2, "turn"),
+        ("s2", ("--store", "elsewhere"), 1, "SESSION_MEMORY_DISABLED"),
+    ):
+        ended = cli.run("memory", "forget", name, *more, "--output", "json")
+        assert (ended.code, problem in ended.err) == (code, True), ended.err
 
 
 def test_search_in_a_batch(cli: Cli) -> None:
@@ -92,7 +120,14 @@ def test_search_in_a_batch(cli: Cli) -> None:
     answers = [[hit["session_id"] for hit in json.loads(line)] for line in ended.out.splitlines()]
     assert [len(answer) for answer in answers] == [2, 1, 1, 2, 0]
     assert answers[2] == ["s2"]
-    assert set(json.loads(ended.out.splitlines()[0])[0]) == {"content", "score", "session_id", "turn"}
+    assert set(json.loads(ended.out.splitlines()[0])[0]) == {
+        "content",
+        "score",
+        "session_id",
+        "turn",
+        "text_id",
+        "parts",
+    }
     one = cli.run("memory", "search", "--batch", "--session", "s2", "--limit", "1", stdin=queries)
     assert [len(json.loads(line)) for line in one.out.splitlines()] == [1, 1, 1, 1, 0]
 

@@ -340,7 +340,10 @@ def test_two_hundred_events_a_second_are_shown_as_they_come(served: Gateway, wat
 
 
 def test_a_hit_of_the_memory_leads_to_its_turn(folder: Path, watched: Watched) -> None:
-    """A search finds a text that left the context; its link opens the session at that turn, which shows its cost."""
+    """A search finds a text that left the context; its link opens the session at that turn, which shows its cost.
+
+    Its score has parts, and it can be forgotten: alone, and with all of its session.
+    """
     page = watched.page
     with gateway(folder, "--memory") as served:
         model = served.model("priced", {"loop": True, "steps": [{"text": "An answer of many words. " * 150}]})
@@ -354,7 +357,7 @@ def test_a_hit_of_the_memory_leads_to_its_turn(folder: Path, watched: Watched) -
 
         usage = served.ask(make)
         show(page, served, "memory")
-        page.get_by_label("Search the memory").fill("the otter swims at dusk")
+        page.get_by_label("Search the memory").fill("the otter swims at dusk: an answer")
         page.keyboard.press("Enter")
         page.get_by_role("link", name=re.compile(", turn 3$")).first.click()
         expect(turns(page)).to_have_count(9)
@@ -364,6 +367,20 @@ def test_a_hit_of_the_memory_leads_to_its_turn(folder: Path, watched: Watched) -
         expect(turns(page).nth(2).locator(".foot")).to_contain_text("· $")
         spent = (usage.input_tokens * 1_000 + usage.output_tokens * 2_000) / 1_000_000
         expect(page.locator(".facts").first).to_contain_text(f"Cost${spent:,.2f}")
+        page.go_back()
+        hits, axe = page.locator(".hits li"), Axe()
+        hits.first.locator(".score summary").click()
+        found = hits.count()
+        assert found > 1
+        expect(hits.first.locator(".score dl")).to_contain_text("100 %by likeness of the vectorsnot weighed")
+        assert axe.run(page, options={"runOnly": STANDARD}).response["violations"] == []
+        for way, word in (("This text…", ""), ("All of its session…", "forget")):
+            hits.first.get_by_text("Forget", exact=True).click()
+            hits.first.get_by_role("button", name=way).click()
+            page.get_by_role("dialog").locator("input").fill(word) if word else None
+            page.get_by_role("dialog").get_by_role("button", name="Forget").click()
+            expect(page.get_by_role("dialog")).to_have_count(0)
+            expect(hits).to_have_count(0 if word else found - 1)
         page.goto("about:blank")  # before its gateway ends
 
 

@@ -8,7 +8,7 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 import trio
 
-from tests.support.fake_service import FakeService
+from tests.support.fake_service import FakeService, hit
 from tests.support.models import FunctionModel, Puppet, reply, says
 from tests.support.runtime import new_session, open_runtime
 from tests.transport.mcp.clients import ERAS, connected
@@ -17,7 +17,6 @@ from warren.budget import Budget
 from warren.compaction import CompactionConfig
 from warren.config import Config, Limits
 from warren.errors import ProviderError
-from warren.memory import MemoryHit
 from warren.messages import AssistantMessage, ReasoningBlock, TextBlock, ToolUseBlock
 from warren.model import ModelReply
 from warren.service import Capabilities, RuntimeService
@@ -80,20 +79,21 @@ async def test_an_error_fits_the_schema_of_every_result() -> None:
 
 
 async def test_the_memory_is_offered_only_where_there_is_one() -> None:
-    """Without a memory its tool is not listed, and whoever calls it nevertheless is told what is missing."""
+    """Without a memory its tools are not listed, and whoever calls it nevertheless is told what is missing."""
     async with open_runtime() as service, connected(service) as program:
         names = [found.name for found in (await program.client.list_tools()).tools]
-        assert names == [name for name in TOOLS if name != "warren_memory_search"]
+        assert names == [name for name in TOOLS if not name.startswith("warren_memory")]
         body = await program.fail("warren_memory_search", query="oats", scope="project")
     assert body["code"] == "SESSION_MEMORY_DISABLED"
 
 
 async def test_the_memory_is_searched() -> None:
     """The hits of the runtime come as it is, with the arguments that the client gave."""
-    service = Remembering(hits=[MemoryHit("it was oats", 0.9, "s1", 2)])
+    service = Remembering(hits=[hit("it was oats", 0.9, "s1", 2)])
     async with connected(service) as program:
         found = await program.ask("warren_memory_search", query="oats", scope="project", limit=3)
-    assert found == {"hits": [{"content": "it was oats", "score": 0.9, "session_id": "s1", "turn": 2}]}
+    assert service.hits is not None
+    assert found == {"hits": [codec.to_data(service.hits[0])]}
     assert service.calls == [
         ("search_memory", {"query": "oats", "scope": "project", "limit": 3, "session_id": None}),
     ]

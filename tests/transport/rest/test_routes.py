@@ -9,7 +9,7 @@ import httpx
 import pytest
 import trio
 
-from tests.support.fake_service import FakeService
+from tests.support.fake_service import FakeService, hit
 from tests.support.models import Puppet
 from tests.transport.rest.clients import create, problem, rest
 from tests.transport.rest.serving import served
@@ -17,7 +17,6 @@ from warren.compaction.config import CompactionConfig
 from warren.config import Config, Limits
 from warren.errors import ProviderError
 from warren.health import Status
-from warren.memory import MemoryHit
 from warren.model import ModelReply, ModelRequest, Piece
 from warren.service import Health
 from warren.transport.rest.routes import ROUTES
@@ -152,7 +151,7 @@ async def test_a_failed_first_turn_names_its_session() -> None:
 
 async def test_the_memory_is_searched() -> None:
     """A search is a POST with the parameters of the method, and gets the hits."""
-    service = FakeService(hits=[MemoryHit("they met", 0.5, "s1", 3)])
+    service = FakeService(hits=[hit("they met", 0.5, "s1", 3)])
     async with rest(service) as http:
         found = await http.post("/memory/search", json={"query": "met", "scope": "project", "limit": 2})
         assert found.json()["hits"][0]["content"] == "they met"

@@ -11,12 +11,12 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from tests.support.asking import ask
-from tests.support.fake_service import ENTRY, FakeService, until_interrupted
+from tests.support.fake_service import ENTRY, FakeService, hit, until_interrupted
+from warren import codec
 from warren.budget import Budget
 from warren.compaction.config import CompactionConfig
 from warren.config import Config, StoreConfig
 from warren.errors import AgentError, InvalidParamsError, MemoryDisabledError
-from warren.memory import MemoryHit
 from warren.requests import WatchRequest
 from warren.tools import Tool, tool
 from warren.transport.http.config import GatewayConfig
@@ -99,6 +99,7 @@ def test_the_table_has_the_contracts_methods() -> None:
         "peer/list",
         "tools/register",
         "memory/search",
+        "memory/forget",
         "audit/list",
         "usage/get",
         "nodes/list",
@@ -326,6 +327,7 @@ def test_what_needs_a_capability_says_so() -> None:
         "session/compact": "session-compaction",
         "memory/search": "memory-store",
         "store/check": "session-store",
+        "memory/forget": "memory-store",
     }
 
 
@@ -408,14 +410,24 @@ async def test_what_a_method_calls_and_answers(
 
 async def test_a_search_of_the_memory() -> None:
     """The query reaches the service, one session by default; its hits come back under `hits`."""
-    service = FakeService(hits=[MemoryHit("blue doors", 0.9, "s1", 3)])
-    found = {"hits": [{"content": "blue doors", "score": 0.9, "session_id": "s1", "turn": 3}]}
+    service = FakeService(hits=[hit("blue doors", 0.9, "s1", 3)])
+    assert service.hits is not None
+    found = {"hits": [codec.to_data(service.hits[0])]}
     assert await call("memory/search", service, query="doors", session_id="s1") == found
     assert await call("memory/search", service, query="doors", scope="project", limit=20) == found
     assert service.calls == [
         ("search_memory", {"query": "doors", "session_id": "s1", "scope": "session", "limit": 5}),
         ("search_memory", {"query": "doors", "session_id": None, "scope": "project", "limit": 20}),
     ]
+
+
+async def test_forgetting_tells_how_many() -> None:
+    """The session, and the turn or the text if one is named, reach the service; bad ones are named."""
+    service = FakeService(hits=[hit("blue doors", 0.9, "s1", 3)])
+    assert await call("memory/forget", service, session_id="s1", turn=3) == {"forgotten": 1}
+    assert service.calls == [("forget_memory", {"session_id": "s1", "turn": 3, "text_id": None})]
+    with pytest.raises(InvalidParamsError, match=r"\$\.text_id: must be the text_id of a hit"):
+        await call("memory/forget", service, session_id="s1", text_id="the first")
 
 
 async def test_a_search_where_nothing_is_remembered() -> None:

@@ -1,17 +1,20 @@
-"""`warren memory …`: search, count, index anew and add remembered texts."""
+"""`warren memory …`: search, count, index anew, add and forget remembered texts."""
 
 import os
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
+import click
 
 from warren import codec
 from warren.errors import InvalidParamsError, MemoryDisabledError, SessionNotFoundError, WarrenError
+from warren.keywords import made
 from warren.memory import MemoryConfig, MemoryHit, MemoryStats
-from warren.requests import Scope
+from warren.requests import ForgetRequest, Scope
 from warren.service import SessionService
 from warren.transport.cli.chosen_store import has_place, memory_of, remembers, store_of
 from warren.transport.cli.ids import LAST, resolve
@@ -68,6 +71,30 @@ def search_batch(options: Options, asked: Defaults) -> None:
                 streams.write(codec.encode(await _find(find, line, defaults)).decode() + "\n")
 
     execute(work, options)
+
+
+def forget_texts(options: Options, name: str, turn: int | None, text_id: str | None, *, ask: bool) -> None:
+    """Run `warren memory forget`; with `ask` a user at a terminal has to confirm. Raises click.Abort if not.
+
+    Raises InvalidParamsError for a bad turn or id, SessionNotFoundError for an unknown session, and
+    MemoryDisabledError if there is no memory.
+    """
+    wanted, streams = made(ForgetRequest, name, turn=turn, text_id=text_id), Streams()
+    if ask and sys.stdin.isatty() and sys.stderr.isatty():
+        which = "all texts" if turn is None and text_id is None else "these texts"
+        click.confirm(f"Forget {which} of session {name} for good?", abort=True, err=True)
+    if options.server is None:
+        _config(options)
+        # Any embedder will do: forgetting needs no index, and the index skips forgotten texts.
+        options = attrs.evolve(options, memory=True, embedder="bm25")
+
+    async def work() -> int:
+        async with open_service(options) as service:
+            session_id = await _session(service, wanted.session_id)
+            return await service.forget_memory(session_id, turn=wanted.turn, text_id=wanted.text_id)
+
+    forgotten = execute(work, options)
+    _show(options, {"forgotten": forgotten}, lambda _: streams.write(f"forgot {forgotten}\n"))
 
 
 def show_stats(options: Options) -> None:
@@ -245,8 +272,13 @@ def _show_hits(streams: Streams, hits: Sequence[MemoryHit]) -> None:
     if not hits:
         streams.note("nothing found")
         return
-    rows = [(f"{hit.score:.3f}", hit.session_id, str(hit.turn), hit.content) for hit in hits]
-    show_table(streams, ("score", "session", "turn", "text"), rows)
+    show_table(streams, ("score", "words", "likeness", "session", "turn", "id", "text"), [_row(hit) for hit in hits])
+
+
+def _row(hit: MemoryHit) -> tuple[str, ...]:
+    likeness = "-" if hit.parts.likeness is None else f"{hit.parts.likeness:.3f}"
+    scores = (f"{hit.score:.3f}", f"{hit.parts.words:.3f}", likeness)
+    return (*scores, hit.session_id, str(hit.turn), hit.text_id, hit.content)
 
 
 def _show(options: Options, data: Any, show: Callable[[Streams], None]) -> None:

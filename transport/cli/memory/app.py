@@ -5,8 +5,8 @@ from typing import Any
 import attrs
 import click
 
-from warren.requests import SearchRequest
-from warren.transport.cli.help import examples
+from warren.requests import ForgetRequest, SearchRequest
+from warren.transport.cli.help import ID_HELP, examples
 from warren.transport.cli.option import of_field
 from warren.transport.cli.options import embedder_option, gather, reached_options, remembered_options
 from warren.transport.cli.values import text_of
@@ -16,8 +16,8 @@ from warren.transport.cli.values import text_of
 def memory() -> None:
     """Search the memory, and look after it.
 
-    These commands open the memory of the store themselves; a gateway may use it at the same time. Only `search` can ask
-    a gateway with --server.
+    These commands open the memory of the store themselves; a gateway may use it at the same time. Only `search` and
+    `forget` can ask a gateway with --server.
     """
 
 
@@ -43,11 +43,12 @@ def memory_search(
 ) -> None:
     """Find remembered texts by their meaning, best first.
 
-    Piped, each hit is a line of fields between tabs: score, session, turn, text.
+    Piped, each hit is a line of fields between tabs: score, its parts by words and by likeness of the vectors (- if
+    vectors were not weighed), session, turn, id, text.
 
     With --batch each line of stdin is {"query", "limit"?, "scope"?, "session_id"?}, and each line of stdout a JSON list
-    of its hits {"content", "score", "session_id", "turn"}. A bad line ends it with exit code 2 and an error that names
-    the line and the field. Blank lines are skipped.
+    of its hits {"content", "score", "session_id", "turn", "text_id", "parts"}. A bad line ends it with exit code 2 and
+    an error that names the line and the field. Blank lines are skipped.
     """
     from warren.transport.cli.memory import actions as work  # noqa: PLC0415 - help does without it
     from warren.transport.cli.memory.lines import Defaults  # noqa: PLC0415 - the same
@@ -61,6 +62,31 @@ def memory_search(
         work.search_batch(options, asked)
     else:
         work.search(options, query, asked)
+
+
+@memory.command(
+    "forget",
+    epilog=examples(
+        "warren memory forget last --turn 3",
+        "warren memory forget 4f9c --id 12",
+        "warren memory forget 4f9c --yes",
+        note=ID_HELP,
+    ),
+)
+@click.argument("session", metavar="SESSION", type=text_of)
+@of_field(ForgetRequest, "turn", variable=False)
+@of_field(ForgetRequest, "text_id", "--id", "text_id", variable=False, metavar="ID")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask. Without a terminal nothing is asked.")
+@reached_options
+def memory_forget(session: str, turn: int | None, text_id: str | None, *, yes: bool, **given: Any) -> None:
+    """Remove remembered texts of a session for good: one, those of a turn, or all that are remembered now.
+
+    They do not come back: neither by a later compaction, nor if they are added again. The messages stay in the history
+    of the session.
+    """
+    from warren.transport.cli.memory import actions as work  # noqa: PLC0415 - help does without it
+
+    work.forget_texts(gather(given), session, turn, text_id, ask=not yes)
 
 
 @memory.command("stats", epilog=examples("warren memory stats", "warren memory stats --output json"))

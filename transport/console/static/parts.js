@@ -143,6 +143,23 @@ export function Ask({ title, text, word, field, value = "", long, action, danger
   <//>`;
 }
 
+/** A button that opens a list of things to do: pairs of a name and a function. */
+export function Menu({ label, items }) {
+  const at = useRef();
+  const close = () => {
+    at.current.open = false;
+  };
+  useEffect(() => {
+    const press = (event) => !at.current.contains(event.target) && close();
+    addEventListener("pointerdown", press);
+    return () => removeEventListener("pointerdown", press);
+  }, []);
+  return html`<details class="menu" ref=${at} onKeyDown=${(event) => { if (event.key === "Escape") { close(); at.current.querySelector("summary").focus(); } }}>
+    <summary class="button">${label}</summary>
+    <div class="items">${items.map(([name, run]) => html`<button onClick=${() => { close(); run(); }}>${name}</button>`)}</div>
+  </details>`;
+}
+
 /** Run something for each of many, a few at a time; return how many succeeded and the errors. */
 export async function forEach(items, act, { at_once = 4, told = () => {} } = {}) {
   const left = [...items];

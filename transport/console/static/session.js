@@ -6,7 +6,7 @@ import { Conversation, WINDOW, earlier, positions } from "./conversation.js";
 import { save, asMarkdown, transcript } from "./export.js";
 import { compact, count, dollars, labelsOf, labelsText, plural, shortId, when } from "./format.js";
 import { modelName } from "./list.js";
-import { Ask, Failure, Loading, State, useChanges, useKeys, useNow, useTitle } from "./parts.js";
+import { Ask, Failure, Loading, Menu, State, useChanges, useKeys, useNow, useTitle } from "./parts.js";
 import { go, linkTo } from "./route.js";
 import { Timeline } from "./timeline.js";
 import { Message, Turn } from "./turn.js";
@@ -409,20 +409,4 @@ function Events({ conversation }) {
     ${conversation.raw.length > shown && html`<button onClick=${() => setShown(shown + 400)}>Earlier events (${count(conversation.raw.length - shown)})</button>`}
     ${!newest.length && html`<p class="empty">No event yet.</p>`}
   </div>`;
-}
-
-function Menu({ label, items }) {
-  const at = useRef();
-  const close = () => {
-    at.current.open = false;
-  };
-  useEffect(() => {
-    const press = (event) => !at.current.contains(event.target) && close();
-    addEventListener("pointerdown", press);
-    return () => removeEventListener("pointerdown", press);
-  }, []);
-  return html`<details class="menu" ref=${at} onKeyDown=${(event) => { if (event.key === "Escape") { close(); at.current.querySelector("summary").focus(); } }}>
-    <summary class="button">${label}</summary>
-    <div class="items">${items.map(([name, run]) => html`<button onClick=${() => { close(); run(); }}>${name}</button>`)}</div>
-  </details>`;
 }
