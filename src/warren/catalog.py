@@ -19,6 +19,8 @@ MILLION: Final = 6
 """The power of ten of the tokens that a price is for."""
 # What a maker puts behind the name of a model to say which edition of it is meant.
 _EDITION: Final = re.compile(r"([-@]20\d{6}|-20\d\d-\d\d-\d\d|-latest|-0)(-v\d+:\d+)?$")
+# The ids of Amazon Bedrock: a place of its inference, the vendor, the model's name, and the version of the id.
+_BEDROCK: Final = re.compile(r"^(?:[a-z-]+\.)?anthropic\.(claude-.+?)(?:-v\d+)?(?::\d+\w*)*$")
 _price: Final = attrs.field(default=None, validator=not_negative)
 
 
@@ -155,8 +157,9 @@ def _entry(name: str) -> ModelEntry:
 def entry_of(model: str, own: Models = NO_MODELS) -> ModelEntry:
     """Return the known facts about a model.
 
-    The table knows the models by their names, and their editions: `claude-haiku-4-5-20251001` is `claude-haiku-4-5`. Of
-    another name only the window may be known, as that of the longest known beginning; see `window_of`.
+    The table knows the models by their names, their editions, and their ids at Bedrock and Vertex AI:
+    `claude-haiku-4-5-20251001` and `us.anthropic.claude-haiku-4-5-20251001-v1:0` are `claude-haiku-4-5`.
+    Of another name only the window may be known, as that of the longest known beginning; see `window_of`.
 
     Args:
         model: the model's name. A path before it, as in `anthropic/claude-sonnet-5`, is ignored for the table.
@@ -170,6 +173,7 @@ def entry_of(model: str, own: Models = NO_MODELS) -> ModelEntry:
 def _listed(model: str) -> ModelEntry:
     """Return the facts of the table about a model."""
     name = model.rpartition("/")[2]
+    name = _BEDROCK.sub(r"\1", name)
     models = _table()["models"]
     plain = name if name in models else _EDITION.sub("", name)
     return _entry(plain) if plain in models else _family(name)

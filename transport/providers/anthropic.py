@@ -127,7 +127,8 @@ class MessagesDialect:
 
 def _forces(request: ModelRequest) -> bool:
     """Return whether the answer is forced into a call of a tool."""
-    return forced_schema(request) is not None and claude.forces_tools(request.model)
+    schema = forced_schema(request)
+    return schema is not None and claude.forces_tools(request.model, schema)
 
 
 @define

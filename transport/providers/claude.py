@@ -22,6 +22,8 @@ _ADAPTIVE: Final = re.compile(r"claude-(?!3|(opus|sonnet|haiku)-4(-[0-5])?($|-\d
 _UNBUDGETED: Final = re.compile(r"claude-(opus-4-[78]|fable|mythos)")
 # These models reason always: they refuse `disabled`, budgets and forced tools.
 _ALWAYS: Final = re.compile(r"claude-((fable|mythos)|[a-z]+-(5-[5-9]|[6-9]|\d\d)(?!\d))")
+# These models take a schema for their answer; older ones, and models of other makers, are forced into a call of a tool.
+_STRUCTURED: Final = re.compile(r"claude-((opus|sonnet|haiku)-(4-[5-9]|[5-9]|\d\d)(?!\d)|fable|mythos)")
 # These models refuse reasoning whose context has changed, as after a compaction, unless the request lets them drop it.
 _BOUND: Final = re.compile(r"claude-((fable|mythos)-5-[1-9]|[a-z]+-(5-[5-9]|[6-9]|\d\d))(?!\d)")
 _BUDGETS: Final[Mapping[Effort, int]] = {
@@ -56,9 +58,9 @@ def check(model: str, options: ModelOptions) -> None:
         raise FieldValueError("temperature", f"must be 1 while {model} reasons")
 
 
-def forces_tools(model: str) -> bool:
-    """Return whether an answer can be forced into a tool call."""
-    return _ALWAYS.search(model) is None
+def forces_tools(model: str, schema: Mapping[str, Any]) -> bool:
+    """Return whether an answer of a schema is forced into a tool call: if the model does not take the schema itself."""
+    return _ALWAYS.search(model) is None and not (_STRUCTURED.search(model) and output_format(schema))
 
 
 def reasoning(model: str, options: ModelOptions, cap: int, *, forced: bool, bare: bool = False) -> dict[str, Any]:

@@ -79,17 +79,22 @@ async def test_a_changed_context_is_no_error() -> None:
     assert "anthropic-beta" not in (await requested(ADAPTIVE)).headers
 
 
-async def test_data_from_models_that_always_reason() -> None:
-    """They refuse forced tools, so the schema goes as the format of the answer; others do not reason meanwhile."""
+async def test_data_from_claude() -> None:
+    """The schema is the format of the answer from 4.5 on, beside reasoning; else the answer is forced into a tool."""
     body = await sent(ALWAYS, answer_schema=SCHEMA, effort="low")
     closed = SCHEMA | {"properties": {"name": {"type": "string"}}, "additionalProperties": False}
     assert body["output_config"] == {"effort": "low", "format": {"type": "json_schema", "schema": closed}}
     assert (body["tool_choice"], body["thinking"]) == ({"type": "none"}, DROPPED)
     free = {"type": "object", "properties": {"any": {"type": "object"}}}
     assert "output_config" not in await sent(ALWAYS, answer_schema=free)
-    body = await sent(ADAPTIVE, answer_schema=SCHEMA, effort="max")
+    for model in (OLD, ADAPTIVE, "claude-haiku-4-5"):
+        body = await sent(model, answer_schema=SCHEMA)
+        assert body["output_config"] == {"format": {"type": "json_schema", "schema": closed}}
+        assert body["tool_choice"] == {"type": "none"}
+    body = await sent(ADAPTIVE, answer_schema=free, effort="max")
     assert (body["tool_choice"]["type"], body["thinking"]) == ("tool", {"type": "disabled"})
-    assert "output_config" not in body
+    for model in ("claude-opus-4-1", "claude-sonnet-4-0", "claude-3-5-haiku-latest"):
+        assert (await sent(model, answer_schema=SCHEMA))["tool_choice"]["type"] == "tool"
 
 
 async def test_chat() -> None:
