@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -141,11 +141,13 @@ async def _serve(settings: Serving) -> None:
     with ExitStack() as stack:
         node = _reached(settings, listeners, stack)
         config = attrs.evolve(settings.config, node=node)
-        async with until_signalled(drain) as stop, open_runtime(config) as service:
+        hung_up, hangups = trio.open_memory_channel[None](1)
+        async with until_signalled(drain, partial(_note, hung_up)) as stop, open_runtime(config) as service:
             stop.service = service
             with stop.serving:
                 async with trio.open_nursery() as serving:
-                    port = await serving.start(partial(serve_gateway, metrics=metrics), service, gateway, listeners)
+                    serve = partial(serve_gateway, metrics=metrics, hangups=hangups)
+                    port = await serving.start(serve, service, gateway, listeners)
                     Streams().write(f"listening on {_url(gateway.host, port)}\n")
                     if seat is None:
                         _say_model(settings)
@@ -153,6 +155,12 @@ async def _serve(settings: Serving) -> None:
                         serving.start_soon(_end_after, seat.wait_for_parent, stop, drain)
                     if isinstance(service, NodeService):
                         serving.start_soon(_end_after, service.asked_to_drain, stop, drain)
+
+
+def _note(signals: "trio.MemorySendChannel[None]") -> None:
+    """Note a signal, unless the one before it has not been heard yet."""
+    with suppress(trio.WouldBlock):
+        signals.send_nowait(None)
 
 
 async def _end_after(reason: Callable[[], Awaitable[None]], stop: Stop, drain: float) -> None:

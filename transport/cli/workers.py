@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, MutableMapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Final, Self
 
 import attrs
@@ -21,7 +21,7 @@ import click
 import trio
 
 from warren.actors.supervision import Restarts, supervised_nursery
-from warren.transport.cli.ending import SIGNALS, die_of
+from warren.transport.cli.ending import die_of, ends
 from warren.values import define, frozen
 
 VARIABLE: Final = "WARREN_WORKER"
@@ -98,6 +98,7 @@ class Workers:
     restarts: Restarts
     signals: int = 0
     _processes: dict[int, trio.Process] = attrs.field(factory=dict)
+    _serving: set[int] = attrs.field(factory=set)
 
     async def run(self, count: int, *, task_status: trio.TaskStatus[None]) -> None:
         """Keep `count` workers until they were told to end, and have; report when all of them serve.
@@ -118,14 +119,21 @@ class Workers:
         for process in self._processes.values():
             process.send_signal(number)
 
+    def hang_up(self) -> None:
+        """Pass a SIGHUP on: each worker reads its files again."""
+        for number in self._serving:  # one that only begins does not listen yet, and would die of it
+            self._processes[number].send_signal(signal.SIGHUP)
+
     async def _keep(self, number: int, *, task_status: trio.TaskStatus[None]) -> None:
         begun = False
         while not self.signals:
             async with self._running(number) as process:
                 # Its first line says that it serves.
-                if process.stdout is not None and await process.stdout.receive_some() and not begun:
-                    begun = True
-                    task_status.started()
+                if process.stdout is not None and await process.stdout.receive_some():
+                    self._serving.add(number)
+                    if not begun:
+                        begun = True
+                        task_status.started()
                 code = await process.wait()
             if self._told_to_end():
                 break
@@ -161,6 +169,7 @@ class Workers:
             with trio.CancelScope(shield=True):
                 await _end(process)
             del self._processes[number]
+            self._serving.discard(number)
 
 
 async def _end(process: trio.Process) -> None:
@@ -195,9 +204,8 @@ async def until_workers_end(workers: Workers, count: int) -> AsyncIterator[None]
 
 
 async def _pass_on(workers: Workers, *, task_status: trio.TaskStatus[None]) -> None:
-    with trio.open_signal_receiver(*SIGNALS) as signals:
-        task_status.started()
-        async for number in signals:
+    async with aclosing(ends(workers.hang_up, task_status)) as numbers:
+        async for number in numbers:
             workers.signal(number)
             if workers.signals > 1:
                 die_of(number)

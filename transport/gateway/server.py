@@ -1,6 +1,6 @@
 """The gateway: on one port, JSON-RPC over WebSocket at `/ws`, the console at `/console/`, and REST everywhere else."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import lru_cache, partial
 from typing import Final
@@ -47,6 +47,7 @@ async def serve_gateway(
     listeners: Sequence[trio.SocketListener] = (),
     *,
     metrics: Sequence[trio.SocketListener] = (),
+    hangups: AsyncIterable[object] | None = None,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve sessions over WebSocket and HTTP until cancelled.
@@ -60,6 +61,7 @@ async def serve_gateway(
         listeners: the sockets to accept clients from; they are closed at the end. Without any the address of the
             settings is bound.
         metrics: the sockets for `/metrics` alone, as above.
+        hangups: signals at which the files of tokens and keys are read at once, and the log says what is new.
         task_status: gets the port once clients can connect.
 
     Raises:
@@ -72,7 +74,7 @@ async def serve_gateway(
     scraped = list(metrics)
     try:
         scraped = scraped or await listen_for_metrics(config)
-        await _serve(service, config, accepting, scraped, task_status)
+        await _serve(service, config, accepting, scraped, hangups=hangups, task_status=task_status)
     finally:
         for listener in (*accepting, *scraped):
             listener.socket.close()
@@ -83,6 +85,8 @@ async def _serve(
     config: GatewayConfig,
     listeners: list[trio.SocketListener],
     scraped: list[trio.SocketListener],
+    *,
+    hangups: AsyncIterable[object] | None,
     task_status: trio.TaskStatus[int],
 ) -> None:
     node = service if isinstance(service, NodeService) else None
@@ -116,6 +120,8 @@ async def _serve(
         own = None if node is None else Host(node.own, settings, metrics=with_clients, of_nodes=True)
         server = HttpServer(config, shutdown, app, _WebSockets(host_of, own, access, config, shutdown).serve)
         scraping = HttpServer(config, shutdown, metrics_app(host_of, service.principal), _no_websocket)
+        if hangups is not None:
+            nursery.start_soon(access.look_again, hangups)
         try:
             connections = await nursery.start(server.hold_connections)
             if scraped:

@@ -1,6 +1,7 @@
 """Access to one gateway: its tokens, kept up to date while it runs, and the connections that end with their tokens."""
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+import logging
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -32,6 +33,7 @@ from warren.values import define
 JWT: Final = "$.jwt"
 Note = Callable[[AuditEntry], None]
 """Adds an entry to the audit; never waits."""
+logger: Final = logging.getLogger(__name__)
 
 
 @define(eq=False)
@@ -44,6 +46,7 @@ class Access:
         paces: the paces of tenants and tokens.
         places: the connections of tenants.
         problems: each says why tokens or keys are not up to date; None if they are.
+        looks: each reads a file of tokens or keys again, changed or not, and logs what is new.
     """
 
     policy: AccessPolicy
@@ -51,6 +54,14 @@ class Access:
     paces: Paces = attrs.field(factory=Paces)
     places: Places = attrs.field(factory=Places)
     problems: list[Callable[[], str | None]] = attrs.field(factory=list)
+    looks: list[Callable[[], Awaitable[None]]] = attrs.field(factory=list)
+
+    async def look_again(self, hangups: AsyncIterable[object]) -> None:
+        """Read the files of tokens and keys again at each of some signals; they are read when they change besides."""
+        async for _ in hangups:
+            for look in self.looks:
+                await look()
+            logger.warning("SIGHUP: %s; a change of other settings needs a restart", _read_again(len(self.looks)))
 
     @property
     def health(self) -> AccessHealth | None:
@@ -59,6 +70,10 @@ class Access:
             return None
         problem = next((found for each in self.problems if (found := each()) is not None), None)
         return AccessHealth("ok" if problem is None else "degraded", problem)
+
+
+def _read_again(files: int) -> str:
+    return "no file of tokens or keys is in use" if not files else "the files of tokens and keys were read again"
 
 
 def check_access(config: GatewayConfig, principal: Principal = LOCAL) -> None:
@@ -176,18 +191,21 @@ def _rights(login: Login) -> tuple[Principal, float | None]:
 def _follow_tokens(path: Path, access: Access, note: Note, nursery: trio.Nursery) -> None:
     authenticator, file = access.policy.authenticator, _tokens_of(path)
 
-    def use(tokens: Mapping[bytes, Login]) -> None:
-        for entry in () if authenticator.tokens is None else token_changes(authenticator.tokens, tokens):
+    def use(tokens: Mapping[bytes, Login]) -> str:
+        changes = () if authenticator.tokens is None else tuple(token_changes(authenticator.tokens, tokens))
+        for entry in changes:
             note(entry)
         authenticator.use(tokens)
+        return ", ".join(f"{each.action} {each.tenant}/{each.details['name']}" for each in changes) or "no change"
 
     use(file.load())
+    access.looks.append(partial(file.look_again, use))
     access.problems.append(lambda: file.problem)
     nursery.start_soon(file.follow, use)
 
 
 async def _follow_keys(config: JwtConfig, access: Access, nursery: trio.Nursery, stack: AsyncExitStack) -> None:
-    from warren.transport.http.jwt_verifier import FIELD, JwtVerifier, RemoteKeys, read_keys  # noqa: PLC0415 - as above
+    from warren.transport.http.jwt_verifier import FIELD, JwtVerifier, RemoteKeys, SigningKey, read_keys  # noqa: PLC0415 - as above
 
     access.policy.authenticator.verifier = verifier = JwtVerifier(config)
     if is_url(config.keys):
@@ -198,6 +216,12 @@ async def _follow_keys(config: JwtConfig, access: Access, nursery: trio.Nursery,
         nursery.start_soon(remote.follow)
     else:
         file = WatchedFile(Path(config.keys), read_keys, FIELD)
-        verifier.use(file.load())
+
+        def use(keys: Sequence[SigningKey]) -> str:
+            verifier.use(keys)
+            return f"{len(keys)} keys"
+
+        use(file.load())
+        access.looks.append(partial(file.look_again, use))
         access.problems.append(lambda: file.problem)
-        nursery.start_soon(file.follow, verifier.use)
+        nursery.start_soon(file.follow, use)

@@ -69,14 +69,21 @@ class WatchedFile(Generic[T]):
         self.problem = None
         return value
 
-    async def follow(self, use: Callable[[T], None]) -> None:
-        """Pass on the value of each later version, until cancelled."""
+    async def follow(self, use: Callable[[T], object]) -> None:
+        """Pass on the value of each later version, until cancelled; the log gets the text that `use` returns."""
         while True:
             await trio.sleep(LOOK)
-            value = await trio.to_thread.run_sync(self.changed)  # a file system may hang
-            if value is not None:
-                logger.info("%s was read again", self.path)
-                use(value)
+            await self._look(use, logging.INFO)
+
+    async def look_again(self, use: Callable[[T], object]) -> None:
+        """Read the file now, changed or not, and pass on its value. A problem is logged again."""
+        self._version = self.problem = None
+        await self._look(use, logging.WARNING)  # the level that a server shows: somebody has asked for it
+
+    async def _look(self, use: Callable[[T], object], level: int) -> None:
+        value = await trio.to_thread.run_sync(self.changed)  # a file system may hang
+        if value is not None:
+            logger.log(level, "%s was read again: %s", self.path, use(value))
 
     def _newest(self) -> tuple[int, ...]:
         found = self.path.stat()
