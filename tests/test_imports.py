@@ -72,6 +72,7 @@ SANS_IO: Final[tuple[str, ...]] = (
     "transport/event_text.py",
     "transport/rpc/behalf.py",
     "transport/rpc/traces.py",
+    "transport/rpc/uploads.py",
     "transport/tracing/spans.py",
     "transport/rpc/contracts/__init__.py",
     "transport/rpc/contracts/meerkat/dialect.py",

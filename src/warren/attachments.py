@@ -5,6 +5,7 @@ The bytes are stored once for each tenant, under their SHA-256. Messages, inputs
 
 import mimetypes
 import re
+from codecs import getincrementaldecoder
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -236,8 +237,9 @@ def _found(data: bytes, name: str | None, claimed: str | None) -> str:
 
 
 def _is_text(data: bytes) -> bool:
+    # Of more than a text may have the beginning is enough, for an error that says so.
     try:
-        data.decode()
+        getincrementaldecoder("utf-8")().decode(data[: MAX_TEXT + 1], final=len(data) <= MAX_TEXT)
     except UnicodeDecodeError:
         return False
     return b"\0" not in data

@@ -84,6 +84,7 @@ CapacityCause = Literal[
     "token_sessions",
     "token_turns_per_minute",
     "unread",
+    "uploads",
 ]
 ProviderCause = Literal[
     "bad_address",

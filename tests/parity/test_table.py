@@ -56,6 +56,7 @@ def test_every_operation_is_used() -> None:
     assert SURFACES[1].can <= used | {
         OPTIONS,
         COMPACTION_OPTIONS,
+        "file/put",
         "session/attachment",
         "config/get",
         "health",

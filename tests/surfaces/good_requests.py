@@ -22,6 +22,7 @@ PARAMS: Final[Mapping[str, Mapping[str, Any]]] = {
     "memory/search": {"query": "oats", "scope": "project", "limit": 3},
     "nodes/drain": {"name": "somewhere"},
     "memory/forget": {**ONE, "turn": 1},
+    "file/put": {"data": "aGk=", "size": 2, "name": "a.txt"},
     "tools/register": {"tools": [{"name": "look", "description": "", "input_schema": {"type": "object"}}]},
 }
 """The parameters of methods; those that are not here name a session at most."""

@@ -102,8 +102,10 @@ class Lines:
         for start in range(0, count, BATCH):
             session = (await self.session()).encode()
             odd = [noise.message(self.spoken.examples) for _ in range(min(BATCH, count - start))]
-            odd += [json.dumps(each).encode() for each in FAREWELL]
-            await self.request(*self.spoken.ping, before=[line.replace(SESSION.encode(), session) for line in odd])
+            farewell = [json.dumps(each).encode() for each in FAREWELL]
+            for lines in (odd, farewell):  # apart, as requests run at once: a watch would begin behind its own end
+                before = [line.replace(SESSION.encode(), session) for line in lines]
+                await self.request(*self.spoken.ping, before=before)
 
     async def session(self) -> str:
         """Return the id of a new session that has had a turn."""

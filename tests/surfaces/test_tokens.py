@@ -293,7 +293,7 @@ async def test_without_scopes_nothing_can_be_done(tmp_path: Path) -> None:
                 error = await program.error(method, **params_of(method))
                 assert error["data"] == bodies.get(method, error["data"])
                 assert (error["code"], error["data"]["code"]) == (-32009, "PERMISSION_DENIED")
-        assert bodies.keys() | {"session/subscribe"} == METHODS.keys() - UNSCOPED
+        assert bodies.keys() | {"session/subscribe", "file/put"} == METHODS.keys() - UNSCOPED
         assert {each["code"] for each in bodies.values()} == {"PERMISSION_DENIED"}
         async with connect_client(f"ws://{HOST}:{port}", token=token) as remote:
             with pytest.raises(PermissionDeniedError, match="session:read"):

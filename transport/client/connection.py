@@ -5,7 +5,7 @@ import logging
 import math
 import ssl
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import anyio
@@ -16,12 +16,16 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from wsproto.events import CloseConnection, Event, Ping, TextMessage
 
 from warren import codec
+from warren.attachments import File
 from warren.errors import InvalidParamsError, WarrenError, of_body
 from warren.events import Envelope
 from warren.transport.client.socket import FAILURES, ClosedError, Socket, UpgradeRefusedError, open_socket
 from warren.transport.rpc import jsonrpc
+from warren.transport.rpc.behalf import MEMBER
 from warren.transport.rpc.client_tools import EXECUTE
 from warren.transport.rpc.dialect import CHANGED, EVENT, UNSUBSCRIBED
+from warren.transport.rpc.params import PutFile
+from warren.transport.rpc.results import FileReceived, Greeting
 from warren.transport.rpc.traces import with_meta
 from warren.values import define, frozen
 from warren.views import SessionChanges
@@ -42,6 +46,11 @@ REASONS: Final = {
     OTHER_VERSION: "its release and this one speak no version of the links between nodes in common",
 }
 
+FILES: Final = "attachments"
+MOST_PIECE: Final = 384 * 1024
+"""Bytes of a file in one message."""
+BESIDES: Final = 2_048
+"""Bytes of such a message besides those of the file."""
 logger: Final = logging.getLogger(__name__)
 
 
@@ -147,7 +156,7 @@ class Connection:
         on_changes: gets the changes of the list of sessions that this connection watches, and None if it is lost.
         lost: whether the connection has ended.
         run_tool: runs the tools that this client has registered.
-        most: bytes that a message may have, as the server has said; None if it has not.
+        most: bytes that a message may have, as the server has said; None if it has not been asked, or has no bound.
     """
 
     run_tool: RunTool | None = None
@@ -159,6 +168,7 @@ class Connection:
     most: int | None = None
     _requests: dict[jsonrpc.Id, _Request] = attrs.field(factory=dict)
     _numbers: "itertools.count[int]" = attrs.field(factory=lambda: itertools.count(1))
+    _sending: int = 0  # requests whose files are on the way
     _closing: anyio.CancelScope = attrs.field(factory=anyio.CancelScope)
     _socket: Socket | None = None
     _stray: Callable[[Mapping[str, Any]], None] = lambda _params: None
@@ -174,7 +184,7 @@ class Connection:
     @property
     def idle(self) -> bool:
         """Whether nothing depends on the connection."""
-        return not (self._requests or self.feeds or self.starting)
+        return not (self._requests or self.feeds or self.starting or self._sending)
 
     def may_run(self, session_id: str) -> bool:
         """Return whether a turn whose events nobody wants may run here: the server sends them here all the same."""
@@ -207,10 +217,11 @@ class Connection:
             answered()
             raise LostError(sent=False)
         number = next(self._numbers)
-        message = jsonrpc.request(number, method, with_meta(params))
-        if self.most is not None and len(message) > self.most:
+        try:
+            message = await self._message(number, method, params)
+        except BaseException:
             answered()
-            raise _too_large(len(message), self.most)
+            raise
         request = self._requests[number] = _Request(len(message), answered)
         self._send(message, request)
         await request.done.wait()
@@ -220,6 +231,56 @@ class Connection:
         if response.error is not None:
             raise _error_of(response.error)
         return response.result
+
+    async def _message(self, number: int, method: str, params: Any) -> bytes:
+        """Return a request as bytes; if it is too large, its files have been sent ahead of it. Raises as `ask`."""
+        files: Sequence[File] = params.get(FILES, ()) if isinstance(params, dict) else ()
+        size = sum(len(each.data) for each in files if each.data is not None)
+        if size and self.most is None:  # a link between nodes begins without a greeting
+            self.most = codec.from_server(Greeting, await self.ask("initialize", {})).max_message_bytes
+        if self.most is None or size <= self.most:
+            message = jsonrpc.request(number, method, with_meta(params))
+            if self.most is None or len(message) <= self.most:
+                return message
+        if size:
+            message = jsonrpc.request(number, method, with_meta(await self._without_files(params, files)))
+        if len(message) > self.most:
+            raise _too_large(len(message), self.most)
+        return message
+
+    async def _without_files(self, params: Mapping[str, Any], files: Sequence[File]) -> Mapping[str, Any]:
+        """Send the files of a request ahead of it, in pieces; return its parameters with their hashes.
+
+        A connection that is lost meanwhile counts as lost before the request.
+        """
+        member = {MEMBER: params[MEMBER]} if MEMBER in params else {}
+        self._sending += 1
+        try:
+            return {**params, FILES: [await self._put(each, member) for each in files]}
+        except LostError:
+            raise LostError(sent=False) from None
+        finally:
+            self._sending -= 1
+
+    async def _put(self, file: File, member: Mapping[str, Any]) -> File:
+        """Send a file ahead of the request that it goes with; return it by its hash."""
+        if file.data is None or self.most is None:
+            return file
+        most = min(MOST_PIECE, max(1, self.most - BESIDES) * 3 // 4) or 1
+        size, name = len(file.data), str(id(file))
+        for start in range(0, size, most):
+            part = PutFile(
+                file.data[start : start + most],
+                offset=start,
+                size=size,
+                upload_id=name,
+                media_type=file.media_type,
+                name=file.name,
+            )
+            answer = await self.ask("file/put", {**codec.to_data(part), **member})
+        received = codec.from_server(FileReceived, answer)
+        hashed = None if received.attachment is None else received.attachment.sha256
+        return File(sha256=hashed, name=file.name)
 
     def close(self) -> None:
         """Close the connection. Idempotent."""

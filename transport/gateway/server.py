@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from warren.actors.access import check_scope
 from warren.audit import AuditEntry, calling_from
+from warren.config import Limits
 from warren.extras import installed
 from warren.health import worst
 from warren.metrics import Metric, Metrics, Series
@@ -32,6 +33,7 @@ from warren.transport.mcp.late import LateMcp
 from warren.transport.rest.app import LOOPBACK, metrics_app, rest_app
 from warren.transport.rpc.behalf import TENANT_HEADER
 from warren.transport.rpc.methods import Host
+from warren.transport.rpc.uploads import Room
 from warren.values import frozen
 
 __all__ = ["GatewayConfig", "listen", "serve_gateway"]
@@ -90,7 +92,8 @@ async def _serve(
     task_status: trio.TaskStatus[int],
 ) -> None:
     node = service if isinstance(service, NodeService) else None
-    settings, shutdown = config.public(), Shutdown()
+    settings, shutdown, room = config.public(), Shutdown(), Room()
+    limits = Limits() if config.runtime is None else config.runtime.limits
 
     async def with_clients(own: Metrics) -> Metrics:
         return _with_connections(own, server.connections)
@@ -107,7 +110,15 @@ async def _serve(
         trio.open_nursery() as nursery,
     ):
         host_of = _hosts(
-            Host(service, settings, metrics=whole_metrics, max_message_bytes=config.max_message_bytes), access
+            Host(
+                service,
+                settings,
+                metrics=whole_metrics,
+                max_message_bytes=config.max_message_bytes,
+                max_attachment=limits.max_attachment,
+                room=room,
+            ),
+            access,
         )
         mounts: dict[str, ASGIApp] = {}
         if installed("mcp"):  # it has an extra of its own
@@ -117,7 +128,17 @@ async def _serve(
         app = rest_app(
             host_of, access, config, shutdown, mounts=mounts, pages=console_pages() if config.console else {}
         )
-        own = None if node is None else Host(node.own, settings, metrics=with_clients, of_nodes=True)
+        own = None
+        if node is not None:
+            own = Host(
+                node.own,
+                settings,
+                metrics=with_clients,
+                of_nodes=True,
+                max_message_bytes=config.max_message_bytes,
+                max_attachment=limits.max_attachment,
+                room=room,
+            )
         server = HttpServer(config, shutdown, app, _WebSockets(host_of, own, access, config, shutdown).serve)
         scraping = HttpServer(config, shutdown, metrics_app(host_of, service.principal), _no_websocket)
         if hangups is not None:

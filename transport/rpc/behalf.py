@@ -30,7 +30,7 @@ def carrying(params: Any, principal: Principal) -> Any:
         said["limits"] = attrs.asdict(principal.limits, filter=attrs.filters.exclude(type(None)))
     if principal.home is not None:
         said["home"] = principal.home
-    return {**codec.to_data(params), MEMBER: said}
+    return {**(params if isinstance(params, dict) else codec.to_data(params)), MEMBER: said}
 
 
 def carried(params: Any) -> tuple[Principal, Any]:

@@ -1,13 +1,15 @@
 """The table of methods: name, parameters, result, handler and documentation of each. Every surface calls these."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, Generic, Literal, ParamSpec, Protocol, TypeVar
 
 import attrs
 
 from warren import codec
-from warren.attachments import AttachmentContent
+from warren.attachments import AttachmentContent, File
 from warren.audit import AuditPage, AuditRequest
+from warren.config import Limits
 from warren.errors import InvalidParamsError
 from warren.ledger import UsageReport
 from warren.metrics import History, Metrics
@@ -37,13 +39,14 @@ from warren.requests import (
 from warren.service import Capabilities, Health, OnBegin, RuntimeService, SessionService
 from warren.tenants import TenantsPage, TenantsRequest
 from warren.tools import Tool, ToolSpec
-from warren.transport.rpc.params import Initialize, NoParams, RegisterTools
+from warren.transport.rpc.params import Initialize, NoParams, PutFile, RegisterTools
 from warren.transport.rpc.results import (
     Archived,
     Asked,
     CallerInfo,
     Decided,
     Deleted,
+    FileReceived,
     Forgotten,
     Greeting,
     Injected,
@@ -63,6 +66,7 @@ from warren.transport.rpc.results import (
     Withdrawn,
 )
 from warren.transport.rpc.settings import Settings
+from warren.transport.rpc.uploads import Room, Uploads
 from warren.values import frozen
 from warren.version import VERSION
 from warren.views import ContextView, HistoryPage, SessionPage, SessionView, TurnResult
@@ -120,6 +124,11 @@ class Caller(Protocol):
         """End the watch; return whether there was one."""
         return False
 
+    @property
+    def uploads(self) -> Uploads | None:
+        """The files that the caller has sent ahead of its prompts; None if it cannot send any."""
+        return None
+
     def tools(self) -> Sequence[Tool]:
         """Return the tools that the caller runs itself; they are offered in the turns that it starts."""
         return ()
@@ -145,6 +154,8 @@ class Host:
             None adds nothing.
         of_nodes: whether its callers are other nodes, which say on whose behalf they call.
         max_message_bytes: bytes that a message of a client may have; None for no bound.
+        max_attachment: bytes that a file may have.
+        room: the room for files that clients send ahead of their prompts.
     """
 
     service: RuntimeService
@@ -153,6 +164,8 @@ class Host:
     metrics: Callable[[Metrics], Awaitable[Metrics]] | None = None
     of_nodes: bool = False
     max_message_bytes: int | None = None
+    max_attachment: int = Limits().max_attachment
+    room: Room = attrs.field(factory=Room, eq=False)
 
     def of(self, principal: Principal | None) -> "Host":
         """Return the host of a client: its service is that of the principal; None leaves it as it is."""
@@ -207,19 +220,40 @@ async def _initialized(_host: Host, _caller: Caller, _params: NoParams) -> Nothi
     return Nothing()
 
 
+async def _put(host: Host, caller: Caller, params: PutFile) -> FileReceived:
+    from warren.actors.access import check_scope  # noqa: PLC0415 - the help of commands does without the runtime
+
+    check_scope(host.service.principal, "start_turn")
+    if caller.uploads is None:
+        raise InvalidParamsError("$: this surface takes no files ahead of their prompts", path="$")
+    return caller.uploads.put(host.service.principal.tenant, params, host.max_attachment)
+
+
+def _files(host: Host, caller: Caller, given_files: Sequence[File]) -> AbstractContextManager[Sequence[File]]:
+    """Return the files of a prompt for a body, with the bytes of those that the caller has sent ahead."""
+    if not given_files or caller.uploads is None:
+        return nullcontext(given_files)
+    return caller.uploads.lent(host.service.principal.tenant, given_files)
+
+
 async def _create(host: Host, caller: Caller, params: SessionRequest) -> TurnResult:
     options, tools = given(SessionRequest, params), caller.tools()
-    return await caller.stream(
-        None,
-        lambda on_begin: host.service.create_session(**options, extra_tools=tools, on_begin=on_begin),
-    )
+    with _files(host, caller, params.attachments) as files:
+        options |= {"attachments": files} if files else {}
+        return await caller.stream(
+            None,
+            lambda on_begin: host.service.create_session(**options, extra_tools=tools, on_begin=on_begin),
+        )
 
 
 async def _start_turn(host: Host, caller: Caller, params: TurnRequest) -> TurnResult:
     options, tools = given(TurnRequest, params), caller.tools()
-    return await caller.stream(
-        params.session_id, lambda on_begin: host.service.start_turn(**options, extra_tools=tools, on_begin=on_begin)
-    )
+    with _files(host, caller, params.attachments) as files:
+        options |= {"attachments": files} if files else {}
+        return await caller.stream(
+            params.session_id,
+            lambda on_begin: host.service.start_turn(**options, extra_tools=tools, on_begin=on_begin),
+        )
 
 
 async def _subscribe(_host: Host, caller: Caller, params: SubscribeRequest) -> Subscribed:
@@ -352,6 +386,13 @@ _TABLE: Final[tuple[Method[Any, Any], ...]] = (
         lambda service: service.history,
         "Show messages of finished turns, oldest first.",
         bulky=True,
+    ),
+    Method(
+        "file/put",
+        PutFile,
+        FileReceived,
+        _put,
+        "Send a file ahead of its prompt, in pieces if it is too large for a message.",
     ),
     _row(
         "session/attachment",

@@ -6,7 +6,8 @@ from typing import Any, Final
 
 import attrs
 
-from warren.fields import FieldValueError
+from warren.attachments import MAX_NAME
+from warren.fields import AtMost, FieldValueError, fits, is_text, is_whole, not_blank, not_negative, optional, positive
 from warren.tools import ToolSpec
 from warren.values import frozen
 
@@ -47,3 +48,24 @@ class RegisterTools:
     """Tools that the client runs itself, each with the JSON schema of its arguments."""
 
     tools: tuple[ToolSpec, ...] = attrs.field(validator=_tools)
+
+
+@frozen
+class PutFile:
+    """The next bytes of a file, ahead of the prompt that it goes with.
+
+    Attributes:
+        data: the bytes; JSON has them in base64.
+        offset: bytes of the file that were sent before.
+        size: bytes of the whole file, the same with each piece; null if `data` is all of it.
+        upload_id: your own name for the file while it is on its way, if several are at once.
+        media_type: its type, as of a `File`; that of the last piece counts.
+        name: its name, for people and models; that of the last piece counts.
+    """
+
+    data: bytes = attrs.field(repr=False)
+    offset: int = attrs.field(default=0, validator=[is_whole, not_negative, fits], kw_only=True)
+    size: int | None = attrs.field(default=None, validator=optional(is_whole, positive, fits), kw_only=True)
+    upload_id: str = attrs.field(default="", validator=[is_text, AtMost(MAX_NAME)], kw_only=True)
+    media_type: str | None = attrs.field(default=None, validator=optional(is_text, not_blank), kw_only=True)
+    name: str | None = attrs.field(default=None, validator=optional(is_text, not_blank, AtMost(MAX_NAME)), kw_only=True)

@@ -1,5 +1,6 @@
 """Results of methods for which the domain has no class."""
 
+from warren.attachments import Attachment
 from warren.inputs import Input
 from warren.memory import MemoryHit
 from warren.nodes import Node
@@ -55,6 +56,19 @@ class Greeting:
 @frozen
 class Nothing:
     """An empty answer."""
+
+
+@frozen
+class FileReceived:
+    """The piece is here.
+
+    Attributes:
+        received: bytes of the file that are here now.
+        attachment: the file, once it is whole. A prompt of this connection has it by its hash: `{"sha256": …}`.
+    """
+
+    received: int
+    attachment: Attachment | None = None
 
 
 @frozen

@@ -18,6 +18,7 @@ from warren.transport.rpc.endpoint import Dispatcher, Endpoint, Work
 from warren.transport.rpc.feeds import Feeds
 from warren.transport.rpc.methods import Caller, Host, RunTurn
 from warren.transport.rpc.traces import without_meta
+from warren.transport.rpc.uploads import Uploads
 from warren.transport.rpc.watching import ClientWatch
 from warren.values import define
 from warren.views import TurnResult
@@ -57,8 +58,10 @@ class SessionClient(Dispatcher, Caller):
     feeds: Feeds
     _tools: ClientTools = attrs.field(init=False)
     _watch: ClientWatch = attrs.field(init=False)
+    _uploads: Uploads = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        self._uploads = Uploads(self.host.room)
         self._watch = ClientWatch(self.feeds.tasks, self.endpoint.tell)
         self._tools = ClientTools(self.endpoint.ask)
 
@@ -83,6 +86,7 @@ class SessionClient(Dispatcher, Caller):
     def close(self) -> None:
         """See Dispatcher."""
         self._watch.end()
+        self._uploads.close()
         self.feeds.close()
 
     async def stream(self, _session_id: str | None, run: RunTurn) -> TurnResult:
@@ -112,6 +116,11 @@ class SessionClient(Dispatcher, Caller):
     def register(self, tools: Sequence[ToolSpec]) -> None:
         """See Caller."""
         self._tools.register(tools)
+
+    @property
+    def uploads(self) -> Uploads:
+        """See Caller."""
+        return self._uploads
 
 
 @define(eq=False)
@@ -154,3 +163,8 @@ class _OnBehalf(Caller):
     def register(self, tools: Sequence[ToolSpec]) -> None:
         """See Caller."""
         self.node.register(tools)
+
+    @property
+    def uploads(self) -> Uploads:
+        """See Caller."""
+        return self.node.uploads

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import attrs
 import trio
 
-from warren.config import Config
+from warren.config import Config, Limits
 from warren.fields import not_negative, positive
 from warren.service import RuntimeService
 from warren.transport.rpc.dialect import Dialect, Native
@@ -70,5 +70,11 @@ async def serve_stdio(
     )
     channel = LineChannel(*streams, config.max_message_bytes)
     endpoint = Endpoint(channel, bounds, stop, end_turns=end_turns)
-    host = Host(service, config.public(), max_message_bytes=config.max_message_bytes)
+    limits = Limits() if config.runtime is None else config.runtime.limits
+    host = Host(
+        service,
+        config.public(),
+        max_message_bytes=config.max_message_bytes,
+        max_attachment=limits.max_attachment,
+    )
     await serve_client(endpoint, host, dialect or Native(), config.max_subscriptions)

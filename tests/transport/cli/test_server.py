@@ -320,3 +320,11 @@ def test_no_file_is_made(cli: Cli, shared: str) -> None:
     """Not even the folder of the store."""
     assert cli.run("run", "hi", "--server", shared).code == 0
     assert list(Path(cli.folder).iterdir()) == []
+
+
+def test_a_file_that_is_too_large_for_a_message(cli: Cli, shared: str) -> None:
+    """It goes in pieces, and arrives whole."""
+    photo = cli.folder / "photo.png"
+    photo.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(1_500_000))
+    ended = cli.run("run", "--server", shared, "--attach", str(photo), "look")
+    assert (ended.code, ended.out) == (0, "look\n[image photo.png: 1500008 bytes]\n")

@@ -24,7 +24,10 @@ from warren.transport.embed import open_supervisor
 from warren.transport.rest.routes import ROUTES
 from warren.transport.rpc.methods import METHODS
 
-ELSEWHERE: Final = {"initialize", "initialized", "session/unsubscribe", "session/unwatch", "tools/register"}
+ELSEWHERE: Final = {
+    *("initialize", "initialized", "session/unsubscribe", "session/unwatch", "tools/register"),
+    "file/put",  # a request has its files itself
+}
 """Methods that make sense on a connection that stays."""
 PRICED: Final = {"echo": ModelEntry(input=Decimal(1), output=Decimal(1))}
 """With prices: without any a budget in money is refused, though it fits the document."""

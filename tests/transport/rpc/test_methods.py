@@ -22,6 +22,7 @@ from warren.tools import Tool, tool
 from warren.transport.http.config import GatewayConfig
 from warren.transport.rpc.methods import METHODS, Caller, Host, RunTurn
 from warren.transport.rpc.settings import Settings
+from warren.transport.rpc.uploads import Room, Uploads
 from warren.views import TurnResult
 
 SECRET = "t0ken"  # noqa: S105 - not one of ours
@@ -37,6 +38,11 @@ class FakeCaller(Caller):
 
     calls: list[tuple[Any, ...]] = attrs.field(factory=list)
     brought: tuple[Tool, ...] = ()
+    sent: Uploads = attrs.field(factory=lambda: Uploads(Room()))
+
+    @property
+    def uploads(self) -> Uploads:
+        return self.sent
 
     def tools(self) -> tuple[Tool, ...]:
         return self.brought
@@ -78,6 +84,7 @@ def test_the_table_has_the_contracts_methods() -> None:
         "session/read",
         "session/list",
         "session/history",
+        "file/put",
         "session/attachment",
         "session/context",
         "session/archive",
@@ -289,6 +296,7 @@ async def test_a_result_is_of_the_class_that_the_table_names(name: str) -> None:
         "tool/approve": {"session_id": "s1", "call_id": "c", "decision": "deny"},
         "peer/send": {"session_id": "s1", "to": "b", "body": "x"},
         "tools/register": {"tools": []},
+        "file/put": {"data": "AAAA", "size": 9},
         "memory/search": {"query": "x", "scope": "project"},
         "nodes/drain": {"name": "x"},
     }
