@@ -54,6 +54,7 @@ def subprotocol_of(offered: Sequence[str]) -> str | None:
     return next((value for value in offered if value.startswith((TOKEN_PREFIX, TENANT_PREFIX))), None)
 
 
+@lru_cache(maxsize=1024)
 def host_of(header: str) -> str:
     """Return the name in a `Host` header without its port; empty if the header is not a host."""
     found = _HOST.fullmatch(header)
@@ -111,13 +112,13 @@ class AccessPolicy:
             raise RefusedError(401, "a valid token of a node is needed", REALM, field=HEADER)
         return proof
 
-    def check_source(self, origins: Iterable[str], hosts: Iterable[str]) -> None:
+    def check_source(self, origins: Sequence[str], hosts: Sequence[str]) -> None:
         """Raise RefusedError (403) for a page that is not on the list or, without a token, a foreign name of the host.
 
         A page may have a name that leads to this machine; its browser then takes the gateway for the page's own
         origin and sends none.
         """
-        patterns = (*OWN_ORIGINS, *self.origins)
+        patterns = (*OWN_ORIGINS, *self.origins) if origins else ()
         if not all(origin_allowed(origin, patterns) for origin in origins):
             raise RefusedError(403, "this origin is not on the gateway's allow-list", field="$.headers.origin")
         if self.authenticator.is_open and not all(self._is_own(host_of(host)) for host in hosts):

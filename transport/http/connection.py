@@ -21,6 +21,7 @@ from warren.transport.http.shutdown import Shutdown
 from warren.transport.http.wire import Wire
 from warren.values import define
 
+_Event = h11.Event | type[h11.NEED_DATA | h11.PAUSED]
 Address = tuple[str, int] | None
 """Host and port of a client; None if it was gone when it was asked for."""
 CHUNK: Final = 64 * 1024
@@ -81,15 +82,17 @@ class HttpConnection:
 
         Raises RefusedError if it is not HTTP, too long, or ambiguous; the connection is to be closed then.
         """
-        read = False
-        while (event := self.next_event()) is h11.NEED_DATA:
+        event: _Event = h11.NEED_DATA
+        if self._protocol.trailing_data[0]:
+            # Requests that came in one piece must not be answered in one go.
+            await trio.lowlevel.checkpoint()
+            event = self.next_event()
+        while event is h11.NEED_DATA:
             data = await self.wire.receive_some(CHUNK)
             if not data:
                 return None
             self._protocol.receive_data(data)
-            read = True
-        if not read:  # requests that came in one piece must not be answered in one go
-            await trio.lowlevel.checkpoint()
+            event = self.next_event()
         return head_of(event) if isinstance(event, h11.Request) else None
 
     def unread(self) -> Wire:
@@ -117,7 +120,7 @@ class HttpConnection:
         self._ahead = 0
         return True
 
-    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+    def next_event(self) -> _Event:
         """Return the next event of the request that was received. Raises RefusedError if it breaks the protocol."""
         try:
             return self._protocol.next_event()

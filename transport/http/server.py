@@ -49,6 +49,8 @@ class HttpServer:
         self._lingering = 0
         self._without_head: dict[trio.CancelScope, None] = {}
         """The connections that have not sent a head yet, the oldest first."""
+        self._idle: dict[Wire, float] = {}
+        """The time at which each connection that waits for its next request is closed, the earliest first."""
         self._connections: trio.Nursery | None = None
 
     @property
@@ -64,7 +66,11 @@ class HttpServer:
             # Cancelling the server ends connections through `shut_down`, which sets a deadline for them.
             connections.cancel_scope.shield = True
             self._connections = connections
-            await self._shutdown.wait()
+            scope = trio.CancelScope()
+            with self._shutdown.cancels(scope), scope:
+                await self._end_idle()
+            for wire in self._idle:
+                wire.interrupt()
 
     def shut_down(self) -> None:
         """End every connection within twice `close_timeout` seconds, also if the start was cut short."""
@@ -152,14 +158,32 @@ class HttpServer:
         return False
 
     async def _later_head(self, connection: HttpConnection) -> Head | None:
-        scope = trio.move_on_after(self._config.keep_alive_timeout)
-        with self._shutdown.cancels(scope), scope:
+        """Return the head of the next request, None if none comes in time. Raises RefusedError."""
+        # A cancel scope with a deadline for each request would take a tenth of the time of `GET /health`.
+        self._idle[connection.wire] = trio.current_time() + self._config.keep_alive_timeout
+        try:
             head = await connection.next_head()
-            if head is not None and head.path == WEBSOCKET_PATH:
-                problem = f"the WebSocket is at {WEBSOCKET_PATH}, on a connection of its own"
-                raise RefusedError(404, problem, field="$.path")
-            return head
-        return None
+        except trio.ClosedResourceError:
+            return None
+        finally:
+            self._idle.pop(connection.wire, None)
+            connection.wire.interrupted = False  # a request that came at the last moment is read whole
+        if head is not None and head.path == WEBSOCKET_PATH:
+            problem = f"the WebSocket is at {WEBSOCKET_PATH}, on a connection of its own"
+            raise RefusedError(404, problem, field="$.path")
+        return head
+
+    async def _end_idle(self) -> None:
+        """Close the connections whose next request does not come in time, until cancelled."""
+        while True:
+            due = trio.current_time() + self._config.keep_alive_timeout
+            for wire, end in tuple(self._idle.items()):
+                if end > trio.current_time():
+                    due = end
+                    break
+                del self._idle[wire]
+                wire.interrupt()
+            await trio.sleep_until(due)
 
 
 def _address(stream: trio.SocketStream) -> Address:

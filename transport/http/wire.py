@@ -26,9 +26,11 @@ class Wire(trio.abc.Stream):
 
     Attributes:
         paces: the paces that the client has to keep to, in both directions.
+        interrupted: whether to receive raises trio.ClosedResourceError.
     """
 
     paces: Paced = NO_PACE
+    interrupted: bool = False
 
     def __init__(self, stream: trio.SocketStream, stall_timeout: float) -> None:
         self._stream = stream
@@ -41,6 +43,11 @@ class Wire(trio.abc.Stream):
     def unread(self, data: bytes) -> None:
         """Put bytes back: they are received next."""
         self._unread = data + self._unread
+
+    def interrupt(self) -> None:
+        """Raise trio.ClosedResourceError in the task that waits for bytes, or is about to, as if this were closed."""
+        self.interrupted = True
+        trio.lowlevel.notify_closing(self._stream.socket)
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Return some bytes, b"" at the end."""
@@ -116,9 +123,9 @@ class Wire(trio.abc.Stream):
         The stream itself looks first; for `GET /health` that would be a twentieth more.
         """
         fd = self._stream.socket.fileno()
-        if fd < 0:
-            raise trio.ClosedResourceError("the connection is closed")
         while True:
+            if fd < 0 or self.interrupted:
+                raise trio.ClosedResourceError("the connection is closed")
             await trio.lowlevel.wait_readable(fd)
             try:
                 return os.read(fd, max_bytes)

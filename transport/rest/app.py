@@ -46,6 +46,7 @@ from warren.transport.rest.parameters import (
 )
 from warren.transport.rest.routes import ROUTES, WITH_BODY, RestRoute
 from warren.transport.rest.site import Site
+from warren.transport.rest.streaming import Streaming
 from warren.transport.rpc.behalf import TENANT_HEADER
 from warren.transport.rpc.endpoint import BULKY
 from warren.transport.rpc.jsonrpc import abandoned
@@ -293,19 +294,13 @@ class _Rest:
     def _streaming(self, row: RestRoute) -> Endpoint:
         async def stream(request: Request, login: Login) -> Answer:
             wanted, seen = row.method.decode(await _parameters(row, request)), request.headers.get("last-event-id")
+            service = self.host_of(login).service
+            streaming = Streaming(self.config.heartbeat, self.shutdown, partial(self.access.stays.ends, login))
             if isinstance(wanted, WatchRequest):
-                stays = partial(self.access.stays.ends, login)
-                return ChangeStream(self.host_of(login).service, wanted, self.config.heartbeat, self.shutdown, stays)
+                return ChangeStream(service, wanted, streaming)
             if seen:
                 wanted = attrs.evolve(wanted, after_seq=last_event_id(seen))
-            return EventStream(
-                self.host_of(login).service,
-                wanted,
-                self.config.heartbeat,
-                self.shutdown,
-                partial(self.access.stays.ends, login),
-                by_header=bool(seen),
-            )
+            return EventStream(service, wanted, streaming, by_header=bool(seen))
 
         return stream
 

@@ -1,7 +1,6 @@
 """Server-sent events: the changes of the list of sessions, as a stream."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from functools import partial
 from typing import Final
 
 import trio
@@ -10,8 +9,7 @@ from starlette.types import Receive, Scope, Send
 from warren import codec
 from warren.requests import WatchRequest
 from warren.service import ChangeReader, SessionService
-from warren.transport.http.shutdown import Shutdown
-from warren.transport.rest.events import HEADERS, HEARTBEAT, until_gone
+from warren.transport.rest.streaming import HEARTBEAT, Streaming, Tell
 from warren.values import frozen
 
 KIND: Final = b"event: changes\ndata: "
@@ -26,37 +24,26 @@ class ChangeStream:
     Attributes:
         service: the runtime.
         wanted: the filter.
-        heartbeat: seconds of silence before a comment says that the stream is there.
-        shutdown: its begin ends the stream.
-        stays: calls a function once the client may not stay, during a block: the stream ends then, too.
+        streaming: the bounds of the stream.
     """
 
     service: SessionService
     wanted: WatchRequest
-    heartbeat: float
-    shutdown: Shutdown
-    stays: Callable[[Callable[[], None]], AbstractContextManager[None]]
+    streaming: Streaming
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response."""
         wanted = self.wanted
         async with self.service.watch(labels=wanted.labels, include_archived=wanted.include_archived) as reader:
-            await send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
-            async with trio.open_nursery() as tasks:
-                end = tasks.cancel_scope.cancel
-                with self.shutdown.cancels(tasks.cancel_scope), self.stays(end):
-                    tasks.start_soon(until_gone, receive, tasks.cancel_scope)
-                    await self._relay(reader, send)
-                    tasks.cancel_scope.cancel()
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await self.streaming.answer(receive, send, partial(self._relay, reader))
 
-    async def _relay(self, reader: ChangeReader, send: Send) -> None:
+    async def _relay(self, reader: ChangeReader, tell: Tell) -> None:
         """Send changes, and a sign of life after each silence, until the runtime ends."""
         while True:
             body = HEARTBEAT
-            with trio.move_on_after(self.heartbeat):
+            with trio.move_on_after(self.streaming.heartbeat):
                 try:
                     body = KIND + codec.encode(await anext(reader)) + b"\n\n"
                 except StopAsyncIteration:
                     return
-            await send({"type": "http.response.body", "body": body, "more_body": True})
+            await tell(body)

@@ -1,9 +1,9 @@
 """Server-sent events: a session's log as a stream that a client can leave and come back to."""
 
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Final
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
 
 import trio
 from starlette.types import Receive, Scope, Send
@@ -13,29 +13,21 @@ from warren.errors import InvalidParamsError
 from warren.events import Envelope
 from warren.requests import SessionRef, SubscribeRequest
 from warren.service import EventReader, SessionService
-from warren.transport.http.shutdown import Shutdown
 from warren.transport.rest.answers import failure
+from warren.transport.rest.streaming import HEARTBEAT, Streaming, Tell
 from warren.transport.rpc.dialect import missing
 from warren.transport.rpc.feed import session_over
 from warren.values import frozen
 
-MEDIA_TYPE: Final = "text/event-stream"
 LAST_ID: Final = "$.headers.last-event-id"
 AFTER: Final = "$.after_seq"
 """The two ways to say after which event a stream begins; the header is the one that counts."""
-HEARTBEAT: Final = b":\n\n"
 KINDS: Final = {cls: name for name, cls in codec.EVENT_TYPES.items()}
 END: Final = "end"
 """The kind of the last message once the session is over; it has no id, for it is no event of the log."""
 BATCH: Final = 32
 """Events that leave in one piece, if so many wait."""
 FAILED: Final = "session %s: a stream of its events failed"
-HEADERS: Final = (
-    (b"content-type", MEDIA_TYPE.encode()),
-    (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),  # a proxy that collects what it passes on would keep events from the client
-)
-
 logger: Final = logging.getLogger(__name__)
 
 
@@ -76,17 +68,13 @@ class EventStream:
     Attributes:
         service: the runtime.
         wanted: the session, and after which event to begin.
-        heartbeat: seconds of silence before a comment says that the stream is there.
-        shutdown: its begin ends the stream.
-        stays: calls a function once the client may not stay, during a block: the stream ends then, too.
+        streaming: the bounds of the stream.
         by_header: whether `Last-Event-ID` says after which event: an error names it then.
     """
 
     service: SessionService
     wanted: SubscribeRequest
-    heartbeat: float
-    shutdown: Shutdown
-    stays: Callable[[Callable[[], None]], AbstractContextManager[None]]
+    streaming: Streaming
     by_header: bool = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -100,30 +88,22 @@ class EventStream:
 
     async def _send(self, receive: Receive, send: Send) -> None:
         async with self.service.subscribe(self.wanted.session_id, after_seq=self.wanted.after_seq) as reader:
-            await send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
-            async with trio.open_nursery() as tasks:
-                end = tasks.cancel_scope.cancel
-                with self.shutdown.cancels(tasks.cancel_scope), self.stays(end):
-                    tasks.start_soon(until_gone, receive, tasks.cancel_scope)
-                    await self._relay(reader, send)
-                    tasks.cancel_scope.cancel()
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await self.streaming.answer(receive, send, partial(self._relay, reader))
 
-    async def _relay(self, reader: EventReader, send: Send) -> None:
+    async def _relay(self, reader: EventReader, tell: Tell) -> None:
         """Send events, and a sign of life after each silence, until there are no more."""
         while not reader.over:
             page = await self._page(reader)
             if page is None:
                 return
             for start in range(0, len(page), BATCH):
-                body = b"".join(map(frame, page[start : start + BATCH]))
-                await send({"type": "http.response.body", "body": body, "more_body": True})
+                await tell(b"".join(map(frame, page[start : start + BATCH])))
                 if len(page) > 1:  # this reader is behind, and a send is no checkpoint if the kernel has room
                     await trio.lowlevel.checkpoint()
             if not page and not reader.over:
-                await send({"type": "http.response.body", "body": HEARTBEAT, "more_body": True})
+                await tell(HEARTBEAT)
         if last := await self._last_word():
-            await send({"type": "http.response.body", "body": last, "more_body": True})
+            await tell(last)
 
     async def _page(self, reader: EventReader) -> Sequence[Envelope] | None:
         """Return the next events, none after a silence, None if they cannot be read: the client comes back for more."""
@@ -138,10 +118,10 @@ class EventStream:
             return None
 
     async def _news(self, reader: EventReader) -> None:
-        """Return once there are more events, or the log ends, or `heartbeat` seconds have passed."""
+        """Return once there are more events, or the log ends, or the time of a heartbeat has come."""
         news = trio.Event()
         reader.notify = lambda _event: news.set()
-        with trio.move_on_after(self.heartbeat):
+        with trio.move_on_after(self.streaming.heartbeat):
             await news.wait()
 
     async def _last_word(self) -> bytes | None:
@@ -152,11 +132,3 @@ class EventStream:
         except Exception:
             logger.exception(FAILED, session_id)
             return None
-
-
-async def until_gone(receive: Receive, scope: trio.CancelScope) -> None:
-    """Cancel a scope once the client has ended its side of the connection."""
-    message: Any = {}
-    while message.get("type") != "http.disconnect":
-        message = await receive()
-    scope.cancel()

@@ -9,9 +9,9 @@ from warren.events import Envelope
 from warren.requests import SubscribeRequest, WatchRequest
 from warren.service import Capabilities
 from warren.transport.http.refusals import JSON
-from warren.transport.rest.events import MEDIA_TYPE
 from warren.transport.rest.parameters import KEY, KEY_HEADER
 from warren.transport.rest.routes import ROUTES, WITH_BODY, RestRoute
+from warren.transport.rest.streaming import MEDIA_TYPE
 from warren.transport.rpc.error_schema import error_schema
 from warren.transport.rpc.methods import Capability
 from warren.transport.rpc.schemas import Schemas

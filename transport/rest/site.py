@@ -46,11 +46,13 @@ class Site:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        headers: Sequence[tuple[bytes, bytes]] = scope["headers"]
+        found: dict[bytes, list[str]] = {b"origin": [], b"host": [], TRACEPARENT: []}
+        for name, value in scope["headers"]:
+            if name in found:
+                found[name].append(value.decode("latin-1"))
         # A connection has one task for all its requests, so what the one before has named ends here.
-        here.set(next((context_of(value.decode("latin-1")) for name, value in headers if name == TRACEPARENT), None))
-        origins = [value.decode("latin-1") for name, value in headers if name == b"origin"]
-        hosts = [value.decode("latin-1") for name, value in headers if name == b"host"]
+        here.set(context_of(found[TRACEPARENT][0]) if found[TRACEPARENT] else None)
+        origins, hosts = found[b"origin"], found[b"host"]
         try:
             self._policy.check_source(origins, hosts)
         except RefusedError as exc:

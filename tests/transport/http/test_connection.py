@@ -450,6 +450,25 @@ async def test_the_end_of_the_server_closes_a_connection_with_its_answer() -> No
     assert b"connection: close" in answers[0].lower()
 
 
+@pytest.mark.parametrize("asked", [b"", request()[:10]])
+async def test_the_end_of_the_server_closes_a_connection_that_waits_for_its_next_request(asked: bytes) -> None:
+    """Also if it has sent the beginning of one. Else the server would wait for it for two minutes."""
+    answered, ends = trio.Event(), list[bytes]()
+
+    async def ask(port: int) -> None:
+        async with await trio.open_tcp_stream(HOST, port) as stream:
+            await exchange(stream, request(), until=b"hello")
+            await stream.send_all(asked)
+            answered.set()
+            ends.append(await to_the_end(stream))
+
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery, served(PlainTextResponse("hello"), close_timeout=60) as port:
+            nursery.start_soon(ask, port)
+            await answered.wait()
+    assert ends == [b""]
+
+
 async def _set_later(event: trio.Event) -> None:
     await trio.sleep(0.2)
     event.set()
