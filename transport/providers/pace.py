@@ -23,11 +23,11 @@ class RequestPace:
 
         If nobody else has done a part since the last piece, the owner goes on at once: the sending is a checkpoint.
         """
-        if self._turn.locked() or self._newest not in (None, owner):
+        if self._turn.locked() or (self._newest is not None and self._newest is not owner):
             await self.part()
         self._newest = owner
 
     def end(self, owner: object) -> None:
-        """Let the next body begin at once if the newest piece was of this one."""
+        """Let the next body begin at once if the newest piece was of this one, whose answer has come meanwhile."""
         if self._newest is owner:
             self._newest = None

@@ -145,6 +145,7 @@ class HttpProvider:
                 exc.usage = answer.counts.usage(body.weight, ())
             raise
         finally:
+            self._pace.end(body)
             pieces.end()
         return answer.reply(body.weight)
 
@@ -377,16 +378,15 @@ class Pieces(httpx.AsyncByteStream):
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         """Begin with the first piece."""
-        return _Rest(iter(self.pieces), self.pace, self.read)
+        return _Rest(self, iter(self.pieces))
 
 
 @define(eq=False)
 class _Rest:
     """The pieces that have not gone out. It is no generator, so that a request that fails may leave it half way."""
 
+    body: Pieces
     pieces: Iterator[Part]
-    pace: RequestPace
-    read: ReadFile
     begun: bool = False
     file: Attachment | None = None
     place: int = 0  # in the file
@@ -400,10 +400,9 @@ class _Rest:
             self.file, self.place = piece, 0
             piece = await self._of_file()
         if piece is None:
-            self.pace.end(self)
             raise StopAsyncIteration
         if self.begun:  # the first one is the only one, or small
-            await self.pace.piece(self)
+            await self.body.pace.piece(self.body)
         self.begun = True
         return piece
 
@@ -411,7 +410,7 @@ class _Rest:
         """Return the next piece of the file in base64."""
         file, size = self.file, STEP
         assert file is not None  # noqa: S101 - for the type checker
-        data = await self.read(file, self.place, size)
+        data = await self.body.read(file, self.place, size)
         self.place += len(data)
         if self.place >= file.size or not data:
             self.file = None

@@ -192,7 +192,7 @@ class ClientConnection:
             async for piece in pieces:
                 batch.append(writer.piece(piece))
                 size += len(piece)
-                if size >= most or (size >= CHUNK and writer.whole):
+                if size >= most and not writer.whole:  # the end of the body is left to the caller
                     if rest := self._left_by_kernel(batch):
                         await self._write(rest, seconds)
                     else:
