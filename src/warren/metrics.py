@@ -78,6 +78,8 @@ class LoadSample:
         model_p99_ms: 99 in a hundred of them took no longer.
         first_piece_p50_ms: the median of the times to the first piece of an answer.
         errors: turns that failed, by their cause, and turns and sessions that were refused, by the reason.
+        buckets: the counts of the histograms that the durations are read off, `commit`, `loop`, `model` and
+            `first_piece`, which add up over processes. Nodes tell them to each other; for all others there are none.
     """
 
     at: datetime
@@ -94,19 +96,22 @@ class LoadSample:
     model_p99_ms: float | None
     first_piece_p50_ms: float | None
     errors: Mapping[str, int] = attrs.field(factory=dict)
+    buckets: Mapping[str, tuple[int, ...]] = attrs.field(factory=dict)
 
 
 @frozen
 class History:
-    """The load of the last hour, as the process itself has kept it.
+    """The load of the last hour, as the processes themselves have kept it.
 
     Attributes:
         seconds: the time that each sample stands for.
         samples: the samples, the oldest first.
+        processes: the processes whose loads are added up. Those that have ended took theirs along.
     """
 
     seconds: float
     samples: tuple[LoadSample, ...] = ()
+    processes: int = 1
 
 
 @frozen

@@ -678,6 +678,8 @@ class RuntimeService(SessionService, Protocol):
     def load(self) -> History:
         """Return the load of the last hour, a sample for every ten seconds since the start. Never waits.
 
+        It is that of this process. A gateway answers `metrics/history` with the load of all nodes on its store.
+
         Raises:
             PermissionDeniedError: if the principal does not have the scope `metrics:read`.
         """

@@ -163,6 +163,8 @@ class Workers:
             start_new_session=True,  # a terminal's Ctrl-C reaches the parent alone, which passes it on once
         )
         self._processes[number] = process
+        if self._told_to_end():  # while the process was made
+            process.terminate()
         try:
             yield process
         finally:

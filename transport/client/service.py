@@ -456,7 +456,7 @@ class RemoteService(SessionService):
         return await self._ask(Health, "health", {}, repeatable=True)
 
     async def load(self) -> History:
-        """Return the load of the last hour of the process behind the server."""
+        """Return the load of the last hour of all processes on the store of the server."""
         return await self._ask(History, "metrics/history", {}, repeatable=True)
 
     async def metrics(self) -> Metrics:

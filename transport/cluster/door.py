@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 
-from warren.metrics import Metrics
+from warren.metrics import History, Metrics
 from warren.service import Health, RuntimeService
 
 
@@ -38,6 +38,13 @@ class NodeService(RuntimeService):
 
         Args:
             own: the metrics of this process.
+        """
+
+    @abstractmethod
+    async def load_of_nodes(self) -> History:
+        """Return the load of the last hour of all nodes on the store together, within a second.
+
+        A node that does not answer is left out. Raises PermissionDeniedError as `load`.
         """
 
     @abstractmethod

@@ -16,6 +16,7 @@ import trio
 
 from warren.actors.access import check_scope, scoped
 from warren.actors.eventlog import LogReader
+from warren.actors.history import added
 from warren.actors.runtime import Runtime
 from warren.actors.service import Service
 from warren.actors.supervision import supervised_nursery
@@ -436,6 +437,10 @@ class OwnSessions(_Sessions):
         if self._supervisor.scheduler.closed:
             raise not_owner(session_id, None)
 
+    def load(self) -> History:
+        """See RuntimeService. It has the buckets, by which the other node adds it up."""
+        return self._local.load_for_nodes()
+
     async def _again(self, session_id: str, cursor: int) -> Continuation | None:
         """The other node follows the session itself."""
         del session_id, cursor
@@ -504,14 +509,24 @@ class ClusterService(_Sessions, NodeService):
         others = await self._ask_group(RemoteService.metrics)
         return own if others is None else by_worker([own, *(each for each in others if each is not None)])
 
-    async def _ask_group(self, ask: Callable[[RemoteService], Awaitable[T]]) -> Sequence[T | None] | None:
-        """Return the answers of the other nodes of this one's group, None for each that gives none in time.
+    async def load_of_nodes(self) -> History:
+        """See NodeService."""
+        own = self._local.load_for_nodes()
+        others = await self._ask_each(RemoteService.load, lambda _: True)
+        return added([own, *(each for each in others if each is not None)])
 
-        Without a group return None.
-        """
+    async def _ask_group(self, ask: Callable[[RemoteService], Awaitable[T]]) -> Sequence[T | None] | None:
+        """Return the answers of the other nodes of this one's group; None without a group."""
         node = self._supervisor.shared.storage.node
         if node is None or node.group is None:
             return None
+        group = node.group
+        return await self._ask_each(ask, lambda other: other.group == group)
+
+    async def _ask_each(
+        self, ask: Callable[[RemoteService], Awaitable[T]], wanted: Callable[[Node], bool]
+    ) -> Sequence[T | None]:
+        """Return the answers of other nodes that are wanted, None for each that gives none in time."""
         found: list[T | None] = []
 
         async def put_to(other: Node) -> None:
@@ -522,7 +537,7 @@ class ClusterService(_Sessions, NodeService):
 
         with suppress(StoreError):  # the own health says so
             store = await self.store()
-            others = [each for each in await store.nodes() if each.group == node.group and each.key != store.key]
+            others = [each for each in await store.nodes() if wanted(each) and each.key != store.key]
             async with trio.open_nursery() as nursery:
                 for other in others:
                     nursery.start_soon(put_to, other)

@@ -196,7 +196,8 @@ def _hosts(host: Host, access: Access) -> Callable[[Login], Host]:
     def host_of(login: Login) -> Host:
         own = host.of(login.principal)
         node = own.service if isinstance(own.service, NodeService) else None
-        return attrs.evolve(own, health=partial(_health, login.principal, own.service, node, access))
+        health = partial(_health, login.principal, own.service, node, access)
+        return attrs.evolve(own, health=health, load=None if node is None else node.load_of_nodes)
 
     return host_of
 

@@ -152,6 +152,7 @@ class Host:
         health: asks for the health of all processes that serve together; None if this one serves alone.
         metrics: adds the metrics of the surface, and those of all processes that serve together, to the runtime's own;
             None adds nothing.
+        load: asks for the load of all processes on the store; None if this one serves alone.
         of_nodes: whether its callers are other nodes, which say on whose behalf they call.
         max_message_bytes: bytes that a message of a client may have; None for no bound.
         max_attachment: bytes that a file may have.
@@ -162,6 +163,7 @@ class Host:
     settings: Settings = attrs.field(factory=Settings)
     health: Callable[[], Awaitable[Health]] | None = None
     metrics: Callable[[Metrics], Awaitable[Metrics]] | None = None
+    load: Callable[[], Awaitable[History]] | None = None
     of_nodes: bool = False
     max_message_bytes: int | None = None
     max_attachment: int = Limits().max_attachment
@@ -291,7 +293,7 @@ async def _metrics(host: Host, _caller: Caller, _params: NoParams) -> Metrics:
 
 
 async def _history(host: Host, _caller: Caller, _params: NoParams) -> History:
-    return host.service.load()
+    return host.service.load() if host.load is None else await host.load()
 
 
 async def _nodes(host: Host, _caller: Caller, _params: NoParams) -> Nodes:
@@ -607,7 +609,7 @@ _TABLE: Final[tuple[Method[Any, Any], ...]] = (
         NoParams,
         History,
         _history,
-        "Show the load of the last hour of this process, a sample for every ten seconds.",
+        "Show the load of the last hour, of all processes on the store, a sample for every ten seconds.",
         bulky=True,
     ),
 )

@@ -3,18 +3,24 @@
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from tests.transport.cli.process import LIMIT, SLOW, Cli, Running, one_line
 from tests.transport.cli.serving import connected, serve
 from tests.transport.cluster.nodes import free_port
 from tests.transport.rest.clients import client as rest_client
+from warren.actors.supervision import Restarts
+from warren.config import Intensity
+from warren.transport.cli.workers import Workers
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the workers are found in /proc")
 
@@ -80,6 +86,17 @@ async def test_the_log_as_json(cli: Cli) -> None:
     ]
 
 
+async def test_a_signal_reaches_a_worker_that_is_just_being_started() -> None:
+    """The command ends, and does not wait for a worker that it has told nothing."""
+    endless = [sys.executable, "-c", "import signal; print('serves', flush=True); signal.pause()"]
+    workers = Workers(endless, (), (), Restarts(Intensity()))
+    with trio.fail_after(LIMIT):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(nursery.start, partial(workers.run, 1))
+            await trio.testing.wait_all_tasks_blocked()
+            workers.signal(signal.SIGTERM)
+
+
 async def test_one_scrape_has_the_metrics_of_all_workers(cli: Cli) -> None:
     """Whichever of them answers; a worker that dies takes its own series along, and its successor begins them anew."""
     port = free_port()
@@ -100,6 +117,7 @@ async def test_one_scrape_has_the_metrics_of_all_workers(cli: Cli) -> None:
         for _ in range(6):
             async with connected(url) as client:
                 await client.call("session/create", prompt="hello")
+                assert (await client.call("metrics/history"))["processes"] == 2
         for _ in range(4):
             assert sum((await turns()).values()) == 6
         first = workers_of(running)[0]

@@ -13,6 +13,7 @@ from playwright.sync_api import Page, expect
 from tests.transport.console.content import ASKING, GUIDE, SLOW
 from tests.transport.console.stage import Gateway, browser, gateway
 from warren.categories import Gates
+from warren.compaction.config import CompactionConfig
 
 OUT: Final = Path("build/screenshots")
 PICTURE: Final = Path("docs/console.png")
@@ -28,6 +29,11 @@ TITLES: Final = (
     ),
     *("Review the change to the ledger", "Find the duplicate invoices of May", "Explain the new lease rules"),
 )
+REMEMBERED: Final = (
+    ("Which plants keep the soil of a slope in place?", "And which of them like wet soil?", "Thank you, go on."),
+    ("How deep is the soil behind the shed?", "Write the numbers down, please."),
+)
+"""Prompts of sessions that are compacted."""
 LABELS: Final[tuple[dict[str, str], ...]] = ({"team": "garden"}, {"team": "office", "topic": "invoices"}, {})
 
 
@@ -45,6 +51,14 @@ def fill(served: Gateway) -> dict[str, str]:
             TITLES[0], model=guide, labels={"team": "garden"}, system_prompt="You plan gardens."
         )
         await service.start_turn(plan.session_id, "Where do I put the earth?")
+        # Their first turns leave the context, so that the memory has them.
+        for prompts in REMEMBERED:
+            told = await service.create_session(
+                prompts[0], model=guide, compaction=CompactionConfig(recent_turn_budget=0)
+            )
+            for prompt in prompts[1:]:
+                await service.start_turn(told.session_id, prompt)
+            await service.compact(told.session_id)
         found = {"plan": plan.session_id}
         for name, prompt, model, more in (
             ("asks", "What time is it where you are?", asking, {"approvals": Gates(builtins="ask")}),
@@ -63,7 +77,7 @@ def main() -> int:
     out.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory() as name,
-        gateway(Path(name), "--builtins", "--model", "echo") as served,
+        gateway(Path(name), "--builtins", "--memory", "--model", "echo") as served,
         browser() as opened,
     ):
         found = fill(served)
@@ -96,7 +110,7 @@ def main() -> int:
 
 def _list(page: Page, served: Gateway, _found: dict[str, str]) -> None:
     page.goto(served.url)
-    expect(page.get_by_test_id("count")).to_contain_text("39 of 39")
+    expect(page.get_by_test_id("count")).to_contain_text("41 of 41")
 
 
 def _chosen(page: Page, served: Gateway, found: dict[str, str]) -> None:
@@ -104,6 +118,7 @@ def _chosen(page: Page, served: Gateway, found: dict[str, str]) -> None:
     for number in (1, 2):
         page.locator(".space .row input").nth(number).check()
     page.get_by_role("button", name="Delete…").click()
+    expect(page.get_by_role("dialog")).to_be_visible()
 
 
 def _session(page: Page, served: Gateway, found: dict[str, str]) -> None:
@@ -133,6 +148,18 @@ def _events(page: Page, served: Gateway, found: dict[str, str]) -> None:
     expect(page.locator(".events details").first).to_be_visible()
 
 
+def _memory(page: Page, served: Gateway, _found: dict[str, str]) -> None:
+    page.goto(f"{served.url}#/memory?text=how deep is the soil")
+    page.locator(".hits .score summary").first.click()
+    page.locator(".hits .menu summary").nth(1).click()
+
+
+def _forget(page: Page, served: Gateway, found: dict[str, str]) -> None:
+    _memory(page, served, found)
+    page.get_by_role("button", name="All of its session…").click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+
+
 def _health(page: Page, served: Gateway, _found: dict[str, str]) -> None:
     page.goto(f"{served.url}#/health")
     expect(page.get_by_text("Turns that run").first).to_be_visible()
@@ -157,6 +184,8 @@ SCREENS: Final = {
     "running": _runs,
     "context": _context,
     "events": _events,
+    "memory": _memory,
+    "forget": _forget,
     "health": _health,
     "load": _load,
     "new": _new,

@@ -43,7 +43,7 @@ export function Load({ connection }) {
   const errors = [...new Set(samples.flatMap((each) => Object.keys(each.errors ?? {})))].sort();
   const all = errors.length ? [...CHARTS, { title: "Errors in ten seconds, by code", form: whole, lines: errors.slice(0, COLOURS.length).map((name) => [name, (each) => each.errors?.[name] ?? 0]) }] : CHARTS;
   return html`<main class="screen" id="main" tabindex="-1"><div class="head"><h1>Load</h1>
-      ${samples.length > 0 && html`<p class="quiet" role="status">${clock(samples[0].at)} to ${clock(samples.at(-1).at)}, of the process that this page is connected to</p>`}</div>
+      ${samples.length > 0 && html`<p class="quiet" role="status">${clock(Date.parse(samples[0].at) - value.seconds * 1000)} to ${clock(samples.at(-1).at)}${value.processes > 1 ? `, ${value.processes} processes together` : ""}</p>`}</div>
     ${(error || broken) && html`<${Failure} error=${error ?? broken} again=${again} />`}
     ${!value && !error && html`<${Loading} what="the load" />`}
     ${value && !samples.length && html`<p class="empty">The gateway has just started: the first figures come after ${value.seconds} seconds.</p>`}

@@ -18,7 +18,7 @@ function Score({ score, parts }) {
 function ways({ session_id, turn, text_id }) {
   const session = `session ${shortId(session_id)}`;
   const way = (name, what, which, word) => [name, { what, word, params: { session_id, ...which } }];
-  return [way("This text…", `this text of ${session}`, { text_id }), ...(turn > 0 ? [way(`Turn ${turn}…`, `all texts of turn ${turn} of ${session}`, { turn })] : []), way("All of its session…", `all texts of ${session}`, {}, "forget")];
+  return [way("This text…", `the words of this text of ${session}`, { text_id }), ...(turn > 0 ? [way(`Turn ${turn}…`, `all texts of turn ${turn} of ${session}`, { turn })] : []), way("All of its session…", `all texts of ${session}`, {}, "forget")];
 }
 
 export function Memory({ connection, query }) {
@@ -43,12 +43,12 @@ export function Memory({ connection, query }) {
   return html`<main class="screen" id="main" tabindex="-1"><div class="head"><h1>Memory</h1></div>
     <p class="quiet">Texts that left the context of sessions by compaction.</p>
     ${off ? html`<p class="notice">This gateway has no memory: start it with <code>--memory</code>.</p>`
-      : html`<form class="filters" role="search" onSubmit=${search}><input type="search" aria-label="Search the memory" placeholder="Search" value=${text} onInput=${(event) => setText(event.target.value)} /><button class="primary" type="submit">Search</button></form>`}
+      : html`<form class="filters asked" role="search" onSubmit=${search}><input type="search" aria-label="Search the memory" placeholder="Search" value=${text} onInput=${(event) => setText(event.target.value)} /><button class="primary" type="submit">Search</button></form>`}
     ${error && !off && html`<${Failure} error=${error} again=${again} />`}
     ${asked && value === undefined && !error && html`<p class="quiet" role="status">Searching…</p>`}
     ${value && html`<p class="quiet" role="status">${plural(value.hits.length, "hit")}</p>`}
     <ol class="hits">${(value?.hits ?? []).map((hit) => html`<li class="card" key=${`${hit.session_id} ${hit.text_id}`}><div class="top-line"><p class="who"><a href=${`${linkTo("session", hit.session_id)}${hit.turn > 0 ? `?turn=${hit.turn}` : ""}`}>Session ${shortId(hit.session_id)}${hit.turn > 0 ? `, turn ${hit.turn}` : ""}</a></p><${Score} score=${hit.score} parts=${hit.parts} /></div><${LongText} text=${hit.content} />
       ${forgets && html`<${Menu} label="Forget" items=${ways(hit).map(([name, way]) => [name, () => setAsking(way)])} />`}</li>`)}</ol>
-    ${asking && html`<${Ask} title="Forget?" text=${`No search finds ${asking.what} any more, and there is no way back. The messages stay in the history of the session.`} word=${asking.word} action="Forget" danger act=${forget} close=${() => setAsking(null)} />`}
+    ${asking && html`<${Ask} title="Forget?" text=${`The memory forgets ${asking.what} for good: no search finds them any more. The messages stay in the history of the session.`} word=${asking.word} action="Forget" danger act=${forget} close=${() => setAsking(null)} />`}
   </main>`;
 }
