@@ -46,6 +46,7 @@ BLOCK_TYPES: Final[Mapping[str, type]] = {
     "text": messages.TextBlock,
     "reasoning": messages.ReasoningBlock,
     "tool_use": messages.ToolUseBlock,
+    "hosted_tool": messages.HostedToolBlock,
 }
 ROLES: Final[Mapping[str, type]] = {
     "system": messages.SystemMessage,

@@ -13,7 +13,13 @@ StopReason = Literal["end_turn", "tool_use", "max_tokens", "stop_sequence", "con
 
 @frozen
 class TextBlock:
-    """Text of the model's answer."""
+    """Text of the model's answer.
+
+    Attributes:
+        text: the text.
+        metadata: opaque provider data, sent back verbatim; `citations` in it are the sources, in the
+            form of the provider.
+    """
 
     text: str
     metadata: Mapping[str, Any] | None = None
@@ -52,6 +58,19 @@ class ToolUseBlock:
 
 
 @frozen
+class HostedToolBlock:
+    """A call of a tool that the provider runs itself, such as a web search, or its result.
+
+    Attributes:
+        kind: the name that the provider has for the block, such as `web_search_call`.
+        metadata: opaque provider data, sent back verbatim.
+    """
+
+    kind: str
+    metadata: Mapping[str, Any] | None = None
+
+
+@frozen
 class UnknownBlock:
     """A block that a newer version wrote. It is kept unchanged, and left out of requests to a model."""
 
@@ -59,7 +78,7 @@ class UnknownBlock:
     data: Mapping[str, Any]
 
 
-Block = TextBlock | ReasoningBlock | ToolUseBlock | UnknownBlock
+Block = TextBlock | ReasoningBlock | ToolUseBlock | HostedToolBlock | UnknownBlock
 
 
 @frozen

@@ -6,6 +6,7 @@ value checks itself. A new option is a field here and, if it changes a request t
 protocol.
 """
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from operator import attrgetter
@@ -51,6 +52,7 @@ MAX_KEY: Final = 200
 """Characters of an idempotency key."""
 MAX_TITLE: Final = 200
 """Characters of a title that a host gives."""
+_HOSTED: Final = re.compile(r"[A-Za-z0-9_]{1,100}", re.ASCII)
 _SWITCHED: Final[Mapping[str, str]] = {
     f"{verb}_{kind}": f"overrides.{kind}" for verb in ("override", "enable") for kind in ("builtins", "shell", "memory")
 }
@@ -69,6 +71,15 @@ def _names(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> 
     for index, name in enumerate(value):
         if type(name) is not str:
             raise FieldValueError(f"{attribute.name}[{index}]", "must be a string")
+
+
+def _objects(instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+    is_object(instance, attribute, value)
+    for name, inner in () if value is None else value.items():
+        if type(name) is not str or not _HOSTED.fullmatch(name):
+            raise FieldValueError(f"{attribute.name}.{name}", "is no name of letters, digits and `_`")
+        if not isinstance(inner, Mapping):
+            raise FieldValueError(f"{attribute.name}.{name}", "must be an object")
 
 
 def _files(value: Sequence[File]) -> tuple[File, ...]:
@@ -96,6 +107,8 @@ class ModelOptions:
         effort: how much the model reasons before it answers; `none` turns reasoning off.
         reasoning_tokens: cap of the reasoning of one answer, in tokens. Use this or the effort. Some models have none.
         fallback: models that take over, in this order, while the model is overloaded or away.
+        hosted_tools: tools that the provider runs itself, by their names there, each with its settings, which are
+            passed on as they are: {"web_search": {}} for one that most providers have; {} for none.
     """
 
     max_tokens: int | None = attrs.field(default=None, validator=optional(is_whole, positive, fits))
@@ -105,6 +118,7 @@ class ModelOptions:
     effort: Effort | None = attrs.field(default=None, validator=optional(OneOf(EFFORTS)))
     reasoning_tokens: int | None = attrs.field(default=None, validator=optional(is_whole, positive, fits))
     fallback: tuple[str, ...] | None = attrs.field(default=None, converter=_row, validator=_names)
+    hosted_tools: Mapping[str, Any] | None = attrs.field(default=None, validator=_objects)
 
     def over(self, *above: "ModelOptions") -> "ModelOptions":
         """Return these options; those that are None are as the first of the levels above has them."""

@@ -100,6 +100,7 @@ _model_options: Final[Mapping[str, st.SearchStrategy[Any]]] = {
     "top_p": st.none() | st.floats(0, 1, exclude_min=True),
     "effort": st.none() | st.sampled_from(EFFORTS),
     "reasoning_tokens": st.none() | st.integers(1, 2**53),
+    "hosted_tools": st.none() | st.dictionaries(st.from_regex(r"[a-z_]{1,9}", fullmatch=True), st.just({"max": 1})),
 }
 _said: Final = st.none() | text.filter(str.strip)
 _turn_options: Final[Mapping[str, st.SearchStrategy[Any]]] = {

@@ -51,6 +51,7 @@ FITS: Final[Mapping[str, frozenset[str]]] = {
         "effort": "none",
         "reasoning_tokens": "number/none",
         "fallback": "none",
+        "hosted_tools": "none",
         "labels": "none",
         "title": "text/none",
         "budget": "budget/none",

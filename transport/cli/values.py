@@ -118,10 +118,15 @@ def delay_of(value: str) -> float:
     return seconds
 
 
-def schema_of(value: str) -> dict[str, Any]:
-    """Return the given JSON object, or that of the named file. Raises click.BadParameter for other data."""
+def schema_of(value: str | dict[str, Any]) -> dict[str, Any]:
+    """Return the given JSON object, or that of the named file. Raises click.BadParameter for other data.
+
+    An object is from the configuration file, which has read it.
+    """
     from warren import codec  # noqa: PLC0415 - few turns have a schema
 
+    if isinstance(value, dict):
+        return value
     given = text_of(value).lstrip().startswith("{")
     try:
         data = codec.parse(value if given else Path(value).read_bytes())

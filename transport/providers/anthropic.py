@@ -1,5 +1,6 @@
 """The Anthropic messages protocol. No I/O."""
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from warren.messages import (
     AssistantMessage,
     Block,
     ContextMessage,
+    HostedToolBlock,
     Message,
     ReasoningBlock,
     StopReason,
@@ -29,7 +31,7 @@ from warren.options import CacheTime, ModelOptions
 from warren.tools import ToolSpec
 from warren.transport.providers import claude, failures, wire
 from warren.transport.providers.accumulate import Call, Counts, Ids, reply
-from warren.transport.providers.dialect import DEFAULT_CACHE, OUTPUT, forced_schema
+from warren.transport.providers.dialect import DEFAULT_CACHE, OUTPUT, WEB_SEARCH, forced_schema, with_hosted
 from warren.transport.providers.encoded import (
     BETWEEN,
     Encoded,
@@ -40,7 +42,7 @@ from warren.transport.providers.encoded import (
     members,
     quoted,
 )
-from warren.transport.providers.kept import keep, kept
+from warren.transport.providers.kept import CITATIONS, keep, kept, kept_by
 from warren.transport.providers.settings import ModelEndpoint
 from warren.values import define, frozen
 
@@ -60,6 +62,11 @@ MARKS: Final[Mapping[CacheTime, bytes]] = {
 PROTOCOL: Final = "anthropic"
 """The name under which blocks have the data that goes back verbatim."""
 
+SEARCH: Final = "web_search_20250305"
+"""The search that all models have that have any."""
+_DATE: Final = re.compile(r"_\d{8}$")
+_HOSTED: Final = re.compile(r"(server|mcp)_tool_use|\w+_tool_result")
+"""Blocks about tools that the server runs."""
 _THOUGHTS: Final = ("thinking", "redacted_thinking")
 _STOP: Final[Mapping[str, StopReason]] = {
     "tool_use": "tool_use",
@@ -116,6 +123,7 @@ class MessagesDialect:
             tail["tool_choice"] = {"type": "tool", "name": OUTPUT} if forced else {"type": "none"}
             if not forced and (form := claude.output_format(schema)):
                 tail["output_config"] = tail.get("output_config", {}) | form
+        tools = with_hosted(tools, _hosted(request.options))  # also for data: the context may have their calls
         head = b"{" + members(self.head(request.model))
         mark = MARKS[request.options.prompt_cache or DEFAULT_CACHE]
         return context.marked(head, tools, b"," + members(tail) + b"}", mark)
@@ -123,6 +131,12 @@ class MessagesDialect:
     def answer(self, request: ModelRequest, endpoint: ModelEndpoint, known: Collection[str]) -> "MessagesAnswer":
         """Return the empty answer to a request, to be fed with the events of the stream."""
         return MessagesAnswer(endpoint, request.model, known, forced=_forces(request))
+
+
+def _hosted(options: ModelOptions) -> list[dict[str, Any]]:
+    """Return the definitions of the tools that the server runs: the name is the type without its date."""
+    named = ((SEARCH if name == WEB_SEARCH else name, own) for name, own in (options.hosted_tools or {}).items())
+    return [{"type": kind, "name": _DATE.sub("", kind), **own} for kind, own in named]
 
 
 def _forces(request: ModelRequest) -> bool:
@@ -142,13 +156,15 @@ class _Part:
     text: list[str] = attrs.field(factory=list)
     signature: list[str] = attrs.field(factory=list)
     call: Call = attrs.field(factory=Call)
+    citations: list[dict[str, Any]] = attrs.field(factory=list)
 
     def block(self, ids: Ids) -> Block | None:
         """Return the block, or None if it is empty."""
         text = joined(self.text)
         match self.kind:
             case "text":
-                return TextBlock(text) if text else None
+                own = keep(PROTOCOL, self.provider, self.model, {}, self.citations)
+                return TextBlock(text, own) if text else None
             case "thinking":
                 own = {"type": "thinking", **_rest(self.start, "thinking"), "signature": "".join(self.signature)}
                 return (
@@ -160,6 +176,9 @@ class _Part:
                 return ReasoningBlock("", keep(PROTOCOL, self.provider, self.model, self.start))
             case "tool_use":
                 return self._called().block(ids)
+            case kind if _HOSTED.fullmatch(kind):
+                args = {"input": self._called().block(ids).args} if "input" in self.start else {}
+                return HostedToolBlock(kind, keep(PROTOCOL, self.provider, self.model, self.start | args))
             case _:
                 return UnknownBlock(self.kind, _rest(self.start, "type"))
 
@@ -175,6 +194,7 @@ class _Delta(msgspec.Struct):
     thinking: str | None = None
     signature: str | None = None
     partial_json: str | None = None
+    citation: dict[str, Any] | None = None
 
 
 class _BlockDelta(msgspec.Struct, tag="content_block_delta", tag_field="type"):
@@ -206,6 +226,8 @@ class MessagesAnswer:
         """Add the next event of the stream, and return its pieces. Raises ProviderError for an error or a bad event."""
         if (found := _block_delta(data)) is not None:  # nearly every event; the others are read member by member
             delta = found.delta
+            if delta.citation is not None:
+                return self._cite(found.index, [delta.citation])
             return self._add(
                 found.index, delta.signature or "", delta.partial_json or "", delta.text or delta.thinking or ""
             )
@@ -258,15 +280,25 @@ class MessagesAnswer:
         part.call = Call(id=wire.as_text(start.get("id")))
         part.call.add(wire.as_text(start.get("name")), "")
         part.signature.append(wire.as_text(start.get("signature")))
+        part.citations += wire.objects_in(start, "citations")
         self._begun = True
         self.size += 1
         return _said(part, wire.text_in(start, "text") or wire.text_in(start, "thinking"))
 
     def _block_delta(self, event: dict[str, Any]) -> list[Piece]:
         delta = wire.object_in(event, "delta")
+        if citation := wire.object_in(delta, "citation"):
+            return self._cite(_index(event), [citation])
         signature, arguments = joined([wire.text_in(delta, "signature")]), wire.text_in(delta, "partial_json")
         text = wire.text_in(delta, "text") or wire.text_in(delta, "thinking")
         return self._add(_index(event), signature, arguments, text)
+
+    def _cite(self, index: int, citations: list[dict[str, Any]]) -> list[Piece]:
+        """Add sources of a text."""
+        if (part := self._parts.get(index)) is not None:
+            part.citations += citations
+            self.size += 1
+        return []
 
     def _add(self, index: int, signature: str, arguments: str, text: str) -> list[Piece]:
         """Add the next parts of a block."""
@@ -434,9 +466,9 @@ class MessagesContext(Encoded):
             case ToolResultsMessage():
                 return "user", [self._result(result) for result in message.results]
             case AssistantMessage():
-                return "assistant", [
-                    part for block in message.blocks for part in _block(block, self.provider, self.model)
-                ]
+                return "assistant", _without_open(
+                    [part for block in message.blocks for part in _block(block, self.provider, self.model)]
+                )
 
     def _content(self, text: str, files: Sequence[Attachment]) -> list[dict[str, Any]]:
         """Return the files, as the vendor advises, and then the text."""
@@ -469,7 +501,11 @@ class MessagesContext(Encoded):
 def _block(block: Block, provider: str, model: str) -> Sequence[dict[str, Any]]:
     match block:
         case TextBlock():
-            return _text(block.text)
+            sources = (block.metadata or {}).get(CITATIONS) if kept_by(block, provider, model) else None
+            return [each | {"citations": sources} for each in _text(block.text)] if sources else _text(block.text)
+        case HostedToolBlock():
+            own = kept(block, PROTOCOL, provider, model)
+            return [own] if own else []
         case ToolUseBlock():
             call = {"id": wire.call_id(block.id), "name": wire.call_name(block.name), "input": dict(block.args)}
             return [{"type": "tool_use", **call}]
@@ -477,6 +513,13 @@ def _block(block: Block, provider: str, model: str) -> Sequence[dict[str, Any]]:
             return _thought(block, provider, model)
         case UnknownBlock():
             return []
+
+
+def _without_open(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Leave out calls of the server's tools without a result, as after an interrupt: the server refuses them."""
+    ended = {part.get("tool_use_id") for part in parts}
+    calls = ("server_tool_use", "mcp_tool_use")
+    return [part for part in parts if part["type"] not in calls or part.get("id") in ended]
 
 
 def _thought(block: ReasoningBlock, provider: str, model: str) -> list[dict[str, Any]]:

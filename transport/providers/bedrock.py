@@ -7,8 +7,10 @@ from urllib.parse import quote
 import attrs
 
 from warren import codec
+from warren.options import ModelOptions
 from warren.transport.providers import claude, wire
 from warren.transport.providers.anthropic import MessagesDialect
+from warren.transport.providers.dialect import no_hosted_tools
 from warren.transport.providers.settings import ModelEndpoint
 from warren.values import define, frozen
 
@@ -38,6 +40,11 @@ class BedrockDialect(MessagesDialect):
     def headers(self, key: str | None, model: str) -> dict[str, str]:  # noqa: ARG002 - of the protocol
         """Return the headers of every request to a model."""
         return {"accept": FRAMES}
+
+    def check(self, model: str, options: ModelOptions) -> None:
+        """Refuse options that a model does not have; see `dialect.ModelDialect`."""
+        no_hosted_tools(options, "Bedrock")
+        super().check(model, options)
 
     def head(self, model: str) -> dict[str, Any]:
         """Return the members with which the body of a request begins."""

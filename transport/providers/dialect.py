@@ -1,8 +1,9 @@
 """The interface of a provider's protocol; the HTTP around it is shared (`remote.py`)."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, Protocol
 
+from warren import codec
 from warren.fields import FieldValueError
 from warren.model import ModelReply, ModelRequest, Piece
 from warren.options import CacheTime, ModelOptions
@@ -114,6 +115,24 @@ def no_reasoning_cap(options: ModelOptions, whose: str) -> None:
     """Refuse a cap of the reasoning, which the protocol or the model does not have. Raises FieldValueError."""
     if options.reasoning_tokens is not None:
         raise FieldValueError("reasoning_tokens", f"{whose} has no such cap; use `effort`")
+
+
+WEB_SEARCH: Final = "web_search"
+"""The hosted tool that each protocol with any has, under its own name."""
+
+
+def no_hosted_tools(options: ModelOptions, whose: str) -> None:
+    """Refuse tools that the provider runs, of which a protocol or a server has none. Raises FieldValueError."""
+    for name in options.hosted_tools or ():
+        raise FieldValueError(f"hosted_tools.{name}", f"{whose} has no tools of its own")
+
+
+def with_hosted(tools: bytes, hosted: Sequence[Mapping[str, Any]]) -> bytes:
+    """Return the JSON list of the tools, with those that the provider runs behind the others; nothing for none."""
+    if not hosted:
+        return tools
+    behind = codec.encode_whole(list(hosted))
+    return tools[:-1] + b"," + behind[1:] if tools else behind
 
 
 def forced_schema(request: ModelRequest) -> Mapping[str, Any] | None:

@@ -16,6 +16,7 @@ from warren.messages import (
     AssistantMessage,
     Block,
     ContextMessage,
+    HostedToolBlock,
     Message,
     ReasoningBlock,
     StopReason,
@@ -24,6 +25,7 @@ from warren.messages import (
     ToolResult,
     ToolResultsMessage,
     ToolUseBlock,
+    UnknownBlock,
     UserMessage,
 )
 from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, joined
@@ -31,7 +33,7 @@ from warren.options import Effort, ModelOptions
 from warren.tools import ToolSpec
 from warren.transport.providers import failures, wire
 from warren.transport.providers.accumulate import Counts, Ids, reply
-from warren.transport.providers.dialect import SURE_TOKENS, forced_schema
+from warren.transport.providers.dialect import SURE_TOKENS, WEB_SEARCH, forced_schema, with_hosted
 from warren.transport.providers.encoded import (
     BETWEEN,
     NO_INSERTS,
@@ -52,6 +54,9 @@ PROTOCOL: Final = "gemini"
 SIGNATURE: Final = "thoughtSignature"
 FOREIGN: Final = "skip_thought_signature_validator"
 """The signature, by Google's documentation, of a call that another model made."""
+SEARCH: Final = "google_search"
+HOSTED: Final = ("toolCall", "toolResponse", "executableCode", "codeExecutionResult")
+"""Parts about tools that the server runs."""
 _STOP: Final[Mapping[str, StopReason]] = {
     "MAX_TOKENS": "max_tokens",
     "SAFETY": "content_filter",
@@ -141,9 +146,12 @@ class GeminiDialect:
 
     def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[Part]:  # noqa: ARG002 - of the protocol
         """Return the body of a request, in pieces; see `dialect.ModelDialect`."""
-        head = b"{"
-        if request.tools:
-            head += b'"tools":[{"functionDeclarations":' + _TOOLS.encoded(request.tools) + b"}]"
+        tools = b'[{"functionDeclarations":' + _TOOLS.encoded(request.tools) + b"}]" if request.tools else b""
+        both = b""
+        if request.answer_schema is None and (hosted := _hosted(request.options)):
+            both = b',"toolConfig":{"includeServerSideToolInvocations":true}' if tools else b""
+            tools = with_hosted(tools, hosted)
+        head = b'{"tools":' + tools + both if tools else b"{"
         config: dict[str, Any] = {}
         if (cap := request.answer_cap(SURE_TOKENS)) is not None:
             config["maxOutputTokens"] = cap
@@ -161,6 +169,12 @@ class GeminiDialect:
     def answer(self, request: ModelRequest, endpoint: ModelEndpoint, known: Collection[str]) -> "GeminiAnswer":
         """Return the empty answer to a request, to be fed with the events of the stream."""
         return GeminiAnswer(endpoint, request.model, known)
+
+
+def _hosted(options: ModelOptions) -> list[dict[str, Any]]:
+    """Return the definitions of the tools that the server runs."""
+    named = (options.hosted_tools or {}).items()
+    return [{SEARCH if name == WEB_SEARCH else name: own} for name, own in named]
 
 
 def _thinking(model: str, options: ModelOptions) -> dict[str, Any]:
@@ -181,6 +195,7 @@ class _Part:
     text: list[str] = attrs.field(factory=list)
     call: dict[str, Any] = attrs.field(factory=dict)
     signature: str = ""
+    citations: list[dict[str, Any]] = attrs.field(factory=list)
 
     def block(self, provider: str, model: str, ids: Ids) -> Block | None:
         """Return the block, or None if it is empty."""
@@ -192,8 +207,10 @@ class _Part:
             if args is None or isinstance(args, dict):
                 return ToolUseBlock(call_id, name, args or {}, metadata=own)
             return ToolUseBlock(call_id, name, {}, codec.encode(args).decode(), own)
+        if self.kind in HOSTED:
+            return HostedToolBlock(self.kind, keep(PROTOCOL, provider, model, self.call))
         if self.kind == "text" and text:
-            return TextBlock(text, own)
+            return TextBlock(text, keep(PROTOCOL, provider, model, signed, self.citations))
         return ReasoningBlock(text, own) if text or own else None
 
 
@@ -246,6 +263,9 @@ class GeminiAnswer:
     def _candidate(self, candidate: dict[str, Any]) -> list[Piece]:
         parts = wire.objects_in(wire.object_in(candidate, "content"), "parts")
         pieces = [piece for part in parts for piece in self._part(part)]
+        texts = [part for part in self._parts if part.kind == "text"]
+        if texts and (sources := wire.object_in(candidate, "groundingMetadata")):
+            texts[-1].citations.append(sources)
         if finish := wire.text_in(candidate, "finishReason"):
             if finish in _BROKEN:
                 said = wire.as_text(candidate.get("finishMessage"))
@@ -260,6 +280,10 @@ class GeminiAnswer:
         if call := wire.object_in(data, "functionCall"):
             self._parts.append(_Part("call", call=call, signature=signature))
             self.size += len(codec.encode(call))
+            return []
+        if hosted := next((kind for kind in HOSTED if kind in data), None):
+            self._parts.append(_Part(hosted, call=data))
+            self.size += len(codec.encode(data))
             return []
         kind = "thought" if data.get("thought") else "text"
         last = self._parts[-1] if self._parts else None
@@ -339,9 +363,13 @@ class GeminiContext(Encoded):
     def _said(self, message: AssistantMessage) -> Iterator[dict[str, Any]]:
         first = _BUDGETED.search(self.model) is None
         for block in message.blocks:
-            if not isinstance(block, TextBlock | ReasoningBlock | ToolUseBlock):
+            if isinstance(block, UnknownBlock):
                 continue
             own = kept(block, PROTOCOL, self.provider, self.model)
+            if isinstance(block, HostedToolBlock):
+                if own:
+                    yield own
+                continue
             if isinstance(block, ToolUseBlock):
                 # The first call of an answer has to be signed, also if another model made it.
                 signed = own or ({SIGNATURE: FOREIGN} if first else {})

@@ -4,26 +4,39 @@ A block's `metadata` has it under the protocol's name, and its maker under `PROV
 model of the same provider gets it back over the same protocol: others refuse it, or cannot read it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from warren.messages import ReasoningBlock, TextBlock, ToolUseBlock
+from warren.messages import HostedToolBlock, ReasoningBlock, TextBlock, ToolUseBlock
 from warren.transport.providers import wire
 
 PROVIDER: Final = "provider"
 MODEL: Final = "model"
+CITATIONS: Final = "citations"
+"""The sources of a text, in the form of its provider."""
 
 
-def keep(protocol: str, provider: str, model: str, data: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def keep(
+    protocol: str, provider: str, model: str, data: Mapping[str, Any], citations: Sequence[Mapping[str, Any]] = ()
+) -> Mapping[str, Any] | None:
     """Return the metadata of a block that a model of a provider made; None if there is nothing to keep."""
-    return {protocol: data, PROVIDER: provider, MODEL: model} if data else None
+    if not data and not citations:
+        return None
+    own = {protocol: data} if data else {}
+    return {**own, PROVIDER: provider, MODEL: model} | ({CITATIONS: citations} if citations else {})
 
 
-def kept(block: TextBlock | ReasoningBlock | ToolUseBlock, protocol: str, provider: str, model: str) -> dict[str, Any]:
-    """Return the data that a model gets back with a block; empty if another one made it, or there is none.
+def kept_by(block: TextBlock | ReasoningBlock | ToolUseBlock | HostedToolBlock, provider: str, model: str) -> bool:
+    """Return whether a model of a provider made the data of a block.
 
     Data without a provider or a model, as older versions stored it, counts as made by any.
     """
     metadata = block.metadata or {}
-    own = metadata.get(PROVIDER, provider) == provider and metadata.get(MODEL, model) == model
-    return wire.as_object(metadata.get(protocol)) if own else {}
+    return bool(metadata.get(PROVIDER, provider) == provider and metadata.get(MODEL, model) == model)
+
+
+def kept(
+    block: TextBlock | ReasoningBlock | ToolUseBlock | HostedToolBlock, protocol: str, provider: str, model: str
+) -> dict[str, Any]:
+    """Return the data that a model gets back with a block; empty if another one made it, or there is none."""
+    return wire.as_object((block.metadata or {}).get(protocol)) if kept_by(block, provider, model) else {}

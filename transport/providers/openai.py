@@ -29,7 +29,14 @@ from warren.options import ModelOptions
 from warren.tools import ToolSpec
 from warren.transport.providers import failures, wire
 from warren.transport.providers.accumulate import Counts, Ids, ToolCalls, reply
-from warren.transport.providers.dialect import OUTPUT, SURE_TOKENS, cache_key, forced_schema, no_reasoning_cap
+from warren.transport.providers.dialect import (
+    OUTPUT,
+    SURE_TOKENS,
+    cache_key,
+    forced_schema,
+    no_hosted_tools,
+    no_reasoning_cap,
+)
 from warren.transport.providers.encoded import (
     BETWEEN,
     Encoded,
@@ -77,6 +84,7 @@ class ChatDialect:
     def check(self, model: str, options: ModelOptions) -> None:  # noqa: ARG002 - of the protocol
         """Refuse options that the protocol does not have; see `dialect.ModelDialect`."""
         no_reasoning_cap(options, "OpenAI's protocol")
+        no_hosted_tools(options, "the protocol of OpenAI's chat completions")
 
     def context(self, endpoint: ModelEndpoint, model: str) -> "ChatContext":
         """Return an empty context for a model of a provider, to which messages are added."""

@@ -13,6 +13,7 @@ from warren.messages import (
     AssistantMessage,
     Block,
     ContextMessage,
+    HostedToolBlock,
     Message,
     ReasoningBlock,
     StopReason,
@@ -29,7 +30,14 @@ from warren.options import ModelOptions
 from warren.tools import ToolSpec
 from warren.transport.providers import failures, wire
 from warren.transport.providers.accumulate import Call, Counts, Ids, reply
-from warren.transport.providers.dialect import OUTPUT, SURE_TOKENS, cache_key, forced_schema, no_reasoning_cap
+from warren.transport.providers.dialect import (
+    OUTPUT,
+    SURE_TOKENS,
+    cache_key,
+    forced_schema,
+    no_reasoning_cap,
+    with_hosted,
+)
 from warren.transport.providers.encoded import (
     BETWEEN,
     NO_INSERTS,
@@ -49,6 +57,8 @@ PROTOCOL: Final = "openai"
 """The name under which blocks have the data that goes back verbatim."""
 LEAST_CAP: Final = 16
 """The smallest cap of an answer that the protocol takes."""
+HOSTED: Final = ("web_search_call", "file_search_call", "code_interpreter_call", "mcp_call", "mcp_list_tools")
+"""Items about tools that the server runs."""
 _STOP: Final[Mapping[str, StopReason]] = {"max_output_tokens": "max_tokens", "content_filter": "content_filter"}
 # Others refuse to be asked for encrypted reasoning.
 _REASONS: Final = re.compile(r"(^|/)(o\d|gpt-([5-9]|\d\d|oss)(?!.*-chat)|codex)")
@@ -97,7 +107,11 @@ class ResponsesDialect:
         if (schema := forced_schema(request)) is not None:
             # Strict mode refuses most schemas.
             tail["text"] = {"format": {"type": "json_schema", "name": OUTPUT, "schema": schema, "strict": False}}
-        tools = b',"tools":' + _TOOLS.encoded(request.tools) if request.tools else b""
+        tools = _TOOLS.encoded(request.tools) if request.tools else b""
+        if request.answer_schema is None:
+            hosted = (request.options.hosted_tools or {}).items()
+            tools = with_hosted(tools, [{"type": name, **own} for name, own in hosted])
+        tools = b',"tools":' + tools if tools else b""
         behind = b"," + members(tail) if tail else b""
         return context.between(b"{" + members(head) + tools, behind + b"}")
 
@@ -121,17 +135,18 @@ class _Item:
         match self.kind:
             case "message":
                 phase = wire.as_text(self.whole.get("phase"))
-                return (
-                    TextBlock(text, keep(PROTOCOL, provider, model, {"phase": phase} if phase else {}))
-                    if text
-                    else None
-                )
+                parts = wire.objects_in(self.whole, "content")
+                sources = [source for part in parts for source in wire.objects_in(part, "annotations")]
+                own = keep(PROTOCOL, provider, model, {"phase": phase} if phase else {}, sources)
+                return TextBlock(text, own) if text else None
             case "reasoning":
                 names = ("id", "encrypted_content") if self.whole.get("encrypted_content") else ()
                 own = keep(PROTOCOL, provider, model, {name: wire.as_text(self.whole.get(name)) for name in names})
                 return ReasoningBlock(text, own) if text or own else None
             case "function_call":
                 return self.call.block(ids)
+            case kind if kind in HOSTED:
+                return HostedToolBlock(kind, keep(PROTOCOL, provider, model, self.whole))
             case _:
                 return UnknownBlock(self.kind, {name: value for name, value in self.whole.items() if name != "type"})
 
@@ -338,6 +353,11 @@ class ResponsesContext(Encoded):
                 own = kept(block, PROTOCOL, self.provider, self.model)
                 summary = [{"type": "summary_text", "text": block.text}] if block.text else []
                 waiting += [{"type": "reasoning", "summary": summary, **own}] if own else []
+            elif isinstance(block, HostedToolBlock):
+                if item := kept(block, PROTOCOL, self.provider, self.model):
+                    yield from waiting
+                    waiting = []
+                    yield item
             elif isinstance(block, ToolUseBlock) or (isinstance(block, TextBlock) and block.text):
                 yield from waiting
                 waiting = []

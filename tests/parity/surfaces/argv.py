@@ -113,8 +113,8 @@ def _options(given: Mapping[str, Any]) -> Iterator[str]:
                 yield from _options({"budget.max_tokens" if key == "max_tokens" else key: value[key] for key in value})
             case "compaction", dict():
                 yield from _options(value)
-            case "output_schema", dict():
-                yield f"--output-schema={codec.encode(value).decode()}"
+            case (("output_schema" | "hosted_tools"), dict()):
+                yield f"--{name.replace('_', '-')}={codec.encode(value).decode()}"
             case "include_archived", True:
                 yield "--all"
             case "session", _:

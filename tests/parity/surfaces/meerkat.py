@@ -22,7 +22,17 @@ from warren.views import Billing, SessionState
 SAME: Final = frozenset({CREATE, TURN, REGISTER, "session/archive"})
 """Methods that are answered in our shapes."""
 METHODS: Final = SAME | {"session/inject_context", "turn/interrupt", "session/list", "session/read", "session/history"}
-OURS: Final = {"compaction", "fallback", "tools", "overrides", "approvals", "peer", "mode", "idempotency_key"}
+OURS: Final = {
+    "compaction",
+    "fallback",
+    "hosted_tools",
+    "tools",
+    "overrides",
+    "approvals",
+    "peer",
+    "mode",
+    "idempotency_key",
+}
 """Options that it has no words for."""
 READ: Final = {"session_id", "message_count", "is_active", "last_assistant_text", "labels", "model"}
 UNTOLD: Final = ("extraction_", "input_taken", "tool_approval_")

@@ -121,6 +121,20 @@ def test_another_model_takes_over(cli: Cli) -> None:
     assert f"{model}: no seats; echo answers" in ended.err
 
 
+def test_tools_of_the_provider(cli: Cli) -> None:
+    """A file, a variable and a flag name them; a protocol without them refuses them by name, and {} turns them off."""
+    (cli.folder / "warren.toml").write_text("[hosted_tools.web_search]\nmax_uses = 3\n", encoding="utf-8")
+    local = ("--base-url", "http://127.0.0.1:9/v1", "-p", "local", "-m", "llama")
+    refused = "Error: hosted_tools.web_search: the protocol of OpenAI's chat completions has no tools of its own"
+    assert one_line(cli.run("run", "x", *local, "--config", "warren.toml"), 2).startswith(refused)
+    named = {"WARREN_HOSTED_TOOLS": '{"web_search": {}}'}
+    assert one_line(cli.run("run", "x", *local, env=named), 2).startswith(refused)
+    flag = ("--hosted-tools", '{"web_search": {}}')
+    assert one_line(cli.run("run", "x", *local, *flag), 2).startswith(refused)
+    off = cli.run("run", "x", "-m", "echo", "--config", "warren.toml", "--hosted-tools", "{}", "--verbose")
+    assert (off.code, off.out) == (0, "x\n")
+
+
 def test_ephemeral_keeps_nothing(cli: Cli) -> None:
     """With --ephemeral there is no folder, and the line under the answer says so."""
     ended = cli.run("run", "x", "--ephemeral")

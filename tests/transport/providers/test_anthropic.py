@@ -311,9 +311,9 @@ async def test_thinking_is_kept_verbatim() -> None:
 async def test_unknown_block() -> None:
     """A block of a kind that we do not know is kept."""
     outcome = await streamed(
-        request(CLAUDE), start(), opened(0, "server_tool_use", id="s", name="search"), more(0, text="x"), STOP
+        request(CLAUDE), start(), opened(0, "video", id="s", name="search"), more(0, text="x"), STOP
     )
-    assert outcome.reply.message.blocks == (UnknownBlock("server_tool_use", {"id": "s", "name": "search"}),)
+    assert outcome.reply.message.blocks == (UnknownBlock("video", {"id": "s", "name": "search"}),)
 
 
 @pytest.mark.parametrize(

@@ -230,9 +230,9 @@ async def test_stopped_answers() -> None:
     refused = await streamed(request(RESPONSES), added(0, "message"), part("refusal", 0, "I cannot."), ended())
     assert (refused.text, refused.reply.message.stop_reason) == ("I cannot.", "end_turn")
     assert (await streamed(request(RESPONSES), CREATED, ended())).reply.message == AssistantMessage(())
-    search = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
-    blocks = (await streamed(request(RESPONSES), done(0, search), ended())).reply.message.blocks
-    assert blocks == (UnknownBlock("web_search_call", {"id": "ws_1", "status": "completed"}),)
+    new = {"type": "video_call", "id": "ws_1", "status": "completed"}
+    blocks = (await streamed(request(RESPONSES), done(0, new), ended())).reply.message.blocks
+    assert blocks == (UnknownBlock("video_call", {"id": "ws_1", "status": "completed"}),)
 
 
 @pytest.mark.parametrize(

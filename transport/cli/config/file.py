@@ -119,6 +119,8 @@ def _value(settings: Any, name: str) -> Any:
     return getattr(getattr(settings, table) if table else settings, inner)
 
 
+OBJECTS: Final = frozenset({"hosted_tools"})
+"""Settings that are objects of their own, not tables of settings."""
 OTHERWISE: Final = {"compaction.enabled": "no_compaction", "serve.origins": "origin"}
 
 
@@ -240,7 +242,7 @@ def _raw(data: Mapping[str, Any], name: str) -> Any:
 
 def _dotted(data: Mapping[str, Any]) -> Iterator[str]:
     for name, value in data.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and name not in OBJECTS:
             yield from (f"{name}.{inner}" for inner in _dotted(value))
         else:
             yield name

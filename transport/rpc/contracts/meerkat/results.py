@@ -7,6 +7,7 @@ from warren.messages import (
     AssistantMessage,
     Block,
     ContextMessage,
+    HostedToolBlock,
     Message,
     ReasoningBlock,
     SystemMessage,
@@ -221,5 +222,7 @@ def _block(block: Block) -> dict[str, Any]:
             return {"block_type": "reasoning", "data": {"text": text}}
         case ToolUseBlock(id=call, name=name, args=args):
             return {"block_type": "tool_use", "data": {"id": call, "name": name, "args": args}}
+        case HostedToolBlock(kind=kind, metadata=data):
+            return {"block_type": kind, "data": dict(data or {})}
         case UnknownBlock(type=kind, data=data):
             return {"block_type": kind, "data": data}

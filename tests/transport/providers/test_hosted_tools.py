@@ -1,0 +1,200 @@
+"""Tools that the provider runs itself: asked for, read, and sent back to the model that called them."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+import httpx
+import pytest
+
+from tests.transport.providers.calls import CLAUDE, GEMINI, GPT, RESPONSES, WEATHER, over, request, streamed
+from tests.transport.providers.dialects import STOP, body, more, opened, start, stopped
+from tests.transport.providers.targets import provider
+from warren import codec
+from warren.config import ModelServer
+from warren.errors import InvalidParamsError
+from warren.messages import AssistantMessage, HostedToolBlock, Message, ReasoningBlock, TextBlock, UserMessage
+from warren.options import ModelOptions
+from warren.transport.providers import open_providers
+
+SEARCH: Final = {"web_search": {"max_uses": 2}}
+SCHEMA: Final = {"type": "object", "properties": {"a": {"type": "string"}}}
+USE: Final = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "rabbits"}}
+FOUND: Final[Mapping[str, Any]] = {
+    "type": "web_search_tool_result",
+    "tool_use_id": "srvtoolu_1",
+    "content": [
+        {
+            "type": "web_search_result",
+            "url": "https://example.com/a",
+            "title": "A",
+            "encrypted_content": "EqgfCioI",
+            "page_age": "April 30, 2025",
+        }
+    ],
+}
+CITED: Final = {
+    "type": "web_search_result_location",
+    "url": "https://example.com/a",
+    "title": "A",
+    "encrypted_index": "Eo8BCioI",
+    "cited_text": "Rabbits dig",
+}
+CALLED: Final = {
+    "type": "web_search_call",
+    "id": "ws_1",
+    "status": "completed",
+    "action": {"type": "search", "query": "rabbits"},
+}
+SOURCE: Final = {"type": "url_citation", "start_index": 0, "end_index": 4, "url": "https://example.com/a", "title": "A"}
+THOUGHT: Final = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
+GROUNDED: Final = {
+    "webSearchQueries": ["rabbits"],
+    "groundingChunks": [{"web": {"uri": "https://example.com/a", "title": "A"}}],
+    "groundingSupports": [{"segment": {"endIndex": 4, "text": "They dig."}, "groundingChunkIndices": [0]}],
+}
+ASKED: Final = {"toolCall": {"toolType": "GOOGLE_SEARCH_WEB", "args": {"queries": ["rabbits"]}, "id": "t1"}}
+TOLD: Final = {
+    "toolResponse": {"toolType": "GOOGLE_SEARCH_WEB", "response": {"results": 1}, "id": "t1"},
+    "thoughtSignature": "sig==",
+}
+
+
+def item(index: int, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the event of OpenAI's protocol with a whole item."""
+    return {"type": "response.output_item.done", "output_index": index, "item": data}
+
+
+MESSAGE: Final = {"type": "message", "role": "assistant"}
+EVENTS: Final[Mapping[str, list[Any]]] = {
+    CLAUDE: [
+        start(input_tokens=9),
+        opened(0, "server_tool_use", id="srvtoolu_1", name="web_search", input={}),
+        more(0, partial_json='{"query": "rab'),
+        more(0, partial_json='bits"}'),
+        opened(1, kind=FOUND["type"], **{name: FOUND[name] for name in ("tool_use_id", "content")}),
+        opened(2, "text", text="", citations=[]),
+        {"type": "content_block_delta", "index": 2, "delta": {"type": "citations_delta", "citation": CITED}},
+        more(2, text="They dig."),
+        stopped(output_tokens=3),
+        STOP,
+    ],
+    RESPONSES: [
+        item(0, THOUGHT),
+        {"type": "response.output_item.added", "output_index": 1, "item": CALLED | {"status": "in_progress"}},
+        {"type": "response.web_search_call.searching", "output_index": 1, "item_id": "ws_1"},
+        item(1, CALLED),
+        {"type": "response.output_item.added", "output_index": 2, "item": MESSAGE | {"content": []}},
+        {"type": "response.output_text.delta", "output_index": 2, "item_id": "m", "delta": "They dig."},
+        item(2, MESSAGE | {"content": [{"type": "output_text", "text": "They dig.", "annotations": [SOURCE]}]}),
+        {"type": "response.completed", "response": {"status": "completed", "output": [], "usage": {}}},
+    ],
+    GEMINI: [
+        {"candidates": [{"content": {"role": "model", "parts": [ASKED, TOLD]}}]},
+        {"candidates": [{"content": {"parts": [{"text": "They dig."}]}}]},
+        {"candidates": [{"finishReason": "STOP", "groundingMetadata": GROUNDED}]},
+    ],
+}
+CITATIONS: Final = {CLAUDE: [CITED], RESPONSES: [SOURCE], GEMINI: [GROUNDED]}
+BACK: Final[Mapping[str, list[Any]]] = {
+    CLAUDE: [
+        {"role": "assistant", "content": [USE, FOUND, {"type": "text", "text": "They dig.", "citations": [CITED]}]}
+    ],
+    RESPONSES: [THOUGHT, CALLED, MESSAGE | {"content": "They dig."}],
+    GEMINI: [{"role": "model", "parts": [ASKED, TOLD, {"text": "They dig."}]}],
+}
+"""The answers as they go back."""
+
+
+async def answer(model: str) -> AssistantMessage:
+    """Return what a model answers with a search, as it is after a restart."""
+    pieces: list[Any] = []
+    outcome = await streamed(request(model, hosted_tools=SEARCH), *EVENTS[model], pieces=pieces)
+    assert "".join(piece.text for piece in pieces) == "They dig."
+    message = codec.decode_message(codec.encode(outcome.reply.message))
+    assert isinstance(message, AssistantMessage)
+    return message
+
+
+def told(model: str, message: AssistantMessage) -> list[Any]:
+    """Return the answer in the next request to a model."""
+    target = provider(model)
+    context = target.dialect.context(target.endpoint, model)
+    read: list[Any] = body(context, [UserMessage("a"), message, UserMessage("b")])[context.MEMBER]
+    return read[1:-1]
+
+
+@pytest.mark.parametrize("model", EVENTS)
+async def test_a_search_goes_back_to_the_model_that_made_it(model: str) -> None:
+    """Verbatim, with the sources of the text, which callers find in its metadata; the answer calls no tool of ours."""
+    message = await answer(model)
+    assert (message.text, message.stop_reason, message.tool_calls) == ("They dig.", "end_turn", ())
+    (said,) = [block for block in message.blocks if isinstance(block, TextBlock)]
+    assert (said.metadata or {})["citations"] == CITATIONS[model]
+    assert told(model, message) == BACK[model]
+
+
+@pytest.mark.parametrize("model", EVENTS)
+async def test_another_model_gets_the_text_alone(model: str) -> None:
+    """Of any protocol, and of the same one."""
+    message = await answer(model)
+    plain = AssistantMessage((TextBlock("They dig."),))
+    for other in (*EVENTS, GPT, f"{model}-other"):
+        if other != model:
+            target = provider(other) if not other.endswith("-other") else provider(model)
+            context = target.dialect.context(target.endpoint, other)
+            bare = target.dialect.context(target.endpoint, other)
+            asked: list[Message] = [UserMessage("a"), message, UserMessage("b")]
+            assert body(context, asked) == body(bare, [asked[0], plain, asked[2]]), other
+
+
+async def test_a_call_of_the_server_without_a_result_does_not_go_back() -> None:
+    """The server refuses it, as after an answer that was paused."""
+    message = await answer(CLAUDE)
+    blocks = [block for block in message.blocks if not (isinstance(block, HostedToolBlock) and "result" in block.kind)]
+    assert told(CLAUDE, attrs.evolve(message, blocks=tuple(blocks))) == [
+        {"role": "assistant", "content": BACK[CLAUDE][0]["content"][2:]}
+    ]
+    assert not any(isinstance(block, ReasoningBlock) for block in message.blocks)
+
+
+async def sent(model: str, **options: object) -> dict[str, Any]:
+    """Return the body of the request that a call sends."""
+    bodies: list[dict[str, Any]] = []
+
+    def server(asked: httpx.Request) -> httpx.Response:
+        bodies.append(codec.parse(asked.content))
+        return httpx.Response(200, json={"content": [], "output": [], "candidates": []})
+
+    await over(server, request(model, **options))
+    return bodies[0]
+
+
+async def test_requests() -> None:
+    """The name that all have is each vendor's own; other names and all settings go as they are, behind our tools."""
+    claude = (await sent(CLAUDE, hosted_tools=SEARCH, tools=(WEATHER,)))["tools"]
+    assert [tool["name"] for tool in claude] == [WEATHER.name, "web_search"]
+    assert claude[1].pop("cache_control") == {"type": "ephemeral"}
+    assert claude[1] == {"type": "web_search_20250305", "name": "web_search", "max_uses": 2}
+    newer = (await sent(CLAUDE, hosted_tools={"web_fetch_20260209": {}}, prompt_cache="off"))["tools"]
+    assert newer == [{"type": "web_fetch_20260209", "name": "web_fetch"}]
+    assert (await sent(RESPONSES, hosted_tools=SEARCH))["tools"] == [{"type": "web_search", "max_uses": 2}]
+    assert len((await sent(RESPONSES, hosted_tools=SEARCH, tools=(WEATHER,)))["tools"]) == 2
+    gemini = await sent(GEMINI, hosted_tools={"web_search": {}, "url_context": {}})
+    assert (gemini["tools"], "toolConfig" in gemini) == ([{"google_search": {}}, {"url_context": {}}], False)
+    gemini = await sent(GEMINI, hosted_tools={"web_search": {}}, tools=(WEATHER,))
+    assert [*gemini["tools"][0], *gemini["tools"][1]] == ["functionDeclarations", "google_search"]
+    assert gemini["toolConfig"] == {"includeServerSideToolInvocations": True}
+    for model in (RESPONSES, GEMINI):
+        assert "tools" not in await sent(model, hosted_tools=SEARCH, answer_schema=SCHEMA)
+        assert "tools" not in await sent(model, hosted_tools={})
+
+
+async def test_who_has_none_refuses_them_by_name() -> None:
+    """Before anything is sent: chat completions, and Claude on Bedrock."""
+    chat = ModelServer(name="chat", base_url="http://127.0.0.1:9/v1", key_env="K", dialect="openai-chat")
+    async with open_providers({"AWS_REGION": "us-east-1"}, servers=[chat]) as providers:
+        for name, model in (("chat", "llama"), ("bedrock", "anthropic.claude-sonnet-5")):
+            with pytest.raises(InvalidParamsError, match="has no tools of its own") as caught:
+                providers.resolve(model, name).check(ModelOptions(hosted_tools=SEARCH))
+            assert caught.value.details["path"] == "$.hosted_tools.web_search"
