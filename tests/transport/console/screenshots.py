@@ -162,7 +162,8 @@ def _forget(page: Page, served: Gateway, found: dict[str, str]) -> None:
 
 def _health(page: Page, served: Gateway, _found: dict[str, str]) -> None:
     page.goto(f"{served.url}#/health")
-    expect(page.get_by_text("Turns that run").first).to_be_visible()
+    page.get_by_role("button", name="Examine the store").click()
+    expect(page.get_by_text("Examined at")).to_be_visible()
 
 
 def _load(page: Page, served: Gateway, _found: dict[str, str]) -> None:

@@ -10,12 +10,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import attrs
 import pytest
 import trio
-from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, expect, sync_playwright
 
 from warren.client import connect
 
@@ -43,6 +43,10 @@ SCRIPTS: Final = (
     *("two", "priced"),
 )
 """The scripts that clients may name: the settings of the gateway list them."""
+ROWS: Final = ".space .row"
+STANDARD: Final = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+THEMES: Final[dict[Literal["light", "dark"], list[str]]] = {"light": STANDARD, "dark": ["color-contrast"]}
+"""The rules for each theme: only the colours of the second one are others."""
 LIMIT: Final = 15_000
 """Milliseconds that the page may take for anything: machines of tests may be busy."""
 
@@ -75,11 +79,13 @@ class Gateway:
         folder: the folder of its store and of the scripts that its models play.
         flags: flags of the command.
         token: the token of its clients; None for none.
+        settings: the beginning of its configuration file.
     """
 
     folder: Path
     flags: tuple[str, ...] = ()
     token: str | None = None
+    settings: str = ""
     port: int = attrs.field(init=False)
     _process: subprocess.Popen[str] | None = attrs.field(default=None, init=False)
 
@@ -103,7 +109,7 @@ class Gateway:
 
     def start(self) -> None:
         """Start the server and wait until it listens."""
-        listed = "".join(f'[models."{self.script(name)}"]\n' for name in SCRIPTS)
+        listed = self.settings + "".join(f'[models."{self.script(name)}"]\n' for name in SCRIPTS)
         listed += "input = 1_000\noutput = 2_000\n"  # dollars for a million tokens of the last one, `priced`
         (self.folder / "config.toml").write_text(listed, encoding="utf-8")
         flags = ["--config", str(self.folder / "config.toml")]
@@ -150,9 +156,9 @@ def _in_thread(run: Callable[[], Any]) -> Any:
 
 
 @contextmanager
-def gateway(folder: Path, *flags: str, token: str | None = None) -> Iterator[Gateway]:
+def gateway(folder: Path, *flags: str, token: str | None = None, settings: str = "") -> Iterator[Gateway]:
     """Run a gateway with a store in a folder; end it on leaving."""
-    made = Gateway(folder, flags, token)
+    made = Gateway(folder, flags, token, settings)
     made.start()
     try:
         yield made
@@ -184,3 +190,20 @@ class Watched:
         known = any(part in message.text for part in self.allowed)
         if message.type in {"error", "warning"} and not known:
             self.problems.append(message.text)
+
+
+def show(page: Page, served: Gateway, *parts: str) -> None:
+    """Open a place of the console."""
+    page.goto(f"{served.url}#/{'/'.join(parts)}")
+    expect(page.get_by_test_id("status")).to_have_text("Connected")
+
+
+def say(page: Page, words: str) -> None:
+    """Send words in the way that is chosen."""
+    page.get_by_label("Message", exact=True).fill(words)
+    page.keyboard.press("Enter")
+
+
+def turns(page: Page) -> Locator:
+    """Return the turns on the screen of a session."""
+    return page.locator(".turn")

@@ -5,19 +5,18 @@ import re
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import pytest
 import trio
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped] # it has no types
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Page, expect
 
 from tests.transport.console.content import ASKING, BUSY, GUIDE, NASTY, NASTY_TEXT, SLOW
-from tests.transport.console.stage import Gateway, Watched, gateway
+from tests.transport.console.stage import ROWS, STANDARD, THEMES, Gateway, Watched, gateway, say, show, turns
 from tests.transport.http.tokens import listed
 from warren.categories import Gates
 
-ROWS: Final = ".space .row"
 FIRST: Final = 2_000
 """Events that the page asks for before it draws a session."""
 MANY: Final = 10_000
@@ -32,26 +31,6 @@ SCROLL: Final = """async (box) => {
     return frames * 2;
 }"""
 """Scrolls a box for half a second; returns the frames a second."""
-STANDARD: Final = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
-THEMES: Final[dict[Literal["light", "dark"], list[str]]] = {"light": STANDARD, "dark": ["color-contrast"]}
-"""The rules for each theme: only the colours of the second one are others."""
-
-
-def show(page: Page, served: Gateway, *parts: str) -> None:
-    """Open a place of the console."""
-    page.goto(f"{served.url}#/{'/'.join(parts)}")
-    expect(page.get_by_test_id("status")).to_have_text("Connected")
-
-
-def say(page: Page, words: str) -> None:
-    """Send words in the way that is chosen."""
-    page.get_by_label("Message", exact=True).fill(words)
-    page.keyboard.press("Enter")
-
-
-def turns(page: Page) -> Locator:
-    """Return the turns on the screen of a session."""
-    return page.locator(".turn")
 
 
 def act(page: Page, name: str) -> None:

@@ -30,6 +30,7 @@ function App() {
       <a class="brand" href=${linkTo()}><img src="icon.svg" alt="" width="24" height="24" />Warren</a>
       <nav aria-label="Console">${places.map(([name, place]) => html`<a href=${linkTo(...place)} aria-current=${here === place[0] ? "page" : undefined}>${name}</a>`)}</nav>
       <div class="right"><${Theme} /><button class="quiet" onClick=${() => setHelping(true)} aria-label="Keyboard">?</button>
+        ${connection.tenant && html`<span class="badge" data-testid="tenant">Tenant ${connection.tenant}<button class="quiet" aria-label="Back to my own tenant" onClick=${() => { go(); connection.workIn(""); }}>×</button></span>`}
         ${connection.token && html`<button class="quiet" onClick=${() => connection.signIn("")}>Sign out</button>`}
         <${Status} /></div>
     </header>
@@ -87,7 +88,7 @@ function SignIn() {
   };
   return html`<main class="screen narrow" id="main" tabindex="-1">
     <h1>Sign in</h1>
-    <p>${connection.tokenEnded ? "This token has expired or was revoked. Sign in with another one to go on here." : bad ? "The gateway refused the connection: this token is not valid, or the gateway has no room." : "The gateway lets in clients that know its token."}</p>
+    <p>${connection.tokenEnded ? "This token has expired or was revoked. Sign in with another one to go on here." : connection.tenant ? `The gateway refused the connection: it may be that this token may not work in the tenant ${connection.tenant}, or is not valid.` : bad ? "The gateway refused the connection: this token is not valid, or the gateway has no room." : "The gateway lets in clients that know its token."}</p>
     <form class="card" onSubmit=${submit}>
       <label for="token">Token</label>
       <input id="token" type="password" autocomplete="off" autofocus value=${token} onInput=${(event) => setToken(event.target.value)} aria-invalid=${bad} />

@@ -1,6 +1,7 @@
 // The connection to the gateway: JSON-RPC over a WebSocket that comes back by itself, and the subscriptions on it.
 
 const TOKEN = "warren.token";
+const TENANT = "warren.tenant";
 const CALL_LIMIT = 30_000;
 const PING_EVERY = 15_000;
 const PING_LIMIT = 10_000;
@@ -49,10 +50,23 @@ export class Connection {
     return sessionStorage.getItem(TOKEN) ?? "";
   }
 
+  /** The tenant of others that this page works in; empty for that of the token. */
+  get tenant() {
+    return sessionStorage.getItem(TENANT) ?? "";
+  }
+
   /** Connect with another token; an empty one forgets it. */
   signIn(token) {
     if (token) sessionStorage.setItem(TOKEN, token);
     else sessionStorage.removeItem(TOKEN);
+    this.workIn("");
+  }
+
+  /** Connect anew to work in the tenant of others, which needs a scope; an empty one is that of the token. */
+  workIn(tenant) {
+    if (tenant !== this.tenant) this.opened = 0; // another place, not the same one again
+    if (tenant) sessionStorage.setItem(TENANT, tenant);
+    else sessionStorage.removeItem(TENANT);
     this.tries = 0;
     this.tokenEnded = false;
     this.greeting = null;
@@ -78,7 +92,7 @@ export class Connection {
   open() {
     clearTimeout(this.timer);
     this.change("connecting");
-    const protocols = this.token ? ["warren", `bearer.${this.token}`] : ["warren"];
+    const protocols = ["warren", this.token && `bearer.${this.token}`, this.tenant && `tenant.${this.tenant}`].filter(Boolean);
     let socket;
     try {
       socket = new WebSocket(this.url, protocols);

@@ -44,7 +44,8 @@ export function ago(time, now) {
 
 export function bytes(number) {
   if (number < 1024) return `${number} B`;
-  return number < 1024 ** 2 ? `${(number / 1024).toFixed(1)} KB` : `${(number / 1024 ** 2).toFixed(1)} MB`;
+  const unit = number < 1024 ** 2 ? 1 : number < 1024 ** 3 ? 2 : 3;
+  return `${(number / 1024 ** unit).toFixed(1)} ${["KB", "MB", "GB"][unit - 1]}`;
 }
 
 /** Return labels as `a=b` pairs, and pairs as labels; a bad pair throws an error with a sentence for people. */

@@ -13,7 +13,7 @@ export function List({ connection, rows, query, create }) {
   useChanges(connection);
   const now = useNow();
   const [writes, admin] = [connection.can("session:write"), connection.can("session:admin")];
-  const [filter, setFilter] = useState(() => ({ state: query.get("state") ?? "", model: query.get("model") ?? "", label: query.get("label") ?? "", text: query.get("text") ?? "" }));
+  const [filter, setFilter] = useState(() => ({ state: query.get("state") ?? "", model: query.get("model") ?? "", node: query.get("node") ?? "", label: query.get("label") ?? "", text: query.get("text") ?? "" }));
   const [chosen, setChosen] = useState(new Set());
   const [asked, setAsked] = useState(null);
   const [report, setReport] = useState(null);
@@ -21,6 +21,7 @@ export function List({ connection, rows, query, create }) {
   const search = useRef();
   const found = useMemo(() => fitting(rows.rows, filter), [rows.version, filter]);
   const models = useMemo(() => [...new Set([...rows.rows.values()].map((row) => row.model))].sort(), [rows.version]);
+  const nodes = useMemo(() => [...new Set([filter.node, ...[...rows.rows.values()].map((row) => row.node)])].filter(Boolean).sort(), [rows.version, filter.node]);
   const counts = useMemo(() => countStates(rows.rows), [rows.version]);
   const selected = [...chosen].filter((id) => rows.rows.has(id));
   const change = (values) => {
@@ -72,6 +73,10 @@ export function List({ connection, rows, query, create }) {
       <select aria-label="Model" value=${filter.model} onChange=${(event) => change({ model: event.target.value })}>
         <option value="">Every model</option>${models.map((model) => html`<option value=${model}>${modelName(model)}</option>`)}
       </select>
+      ${nodes.length > 0 && html`<select aria-label="Node" value=${filter.node} onChange=${(event) => change({ node: event.target.value })}>
+        <option value="">Every node</option>${nodes.map((node) => html`<option value=${node}>${node}</option>`)}
+      </select>`}
+      ${connection.can("tenant:admin") && html`<${Tenant} connection=${connection} />`}
       <input class="short" placeholder="Label, or name=value" aria-label="Label" value=${filter.label} onInput=${(event) => change({ label: event.target.value })} />
     </div>
     ${rows.error && html`<${Failure} error=${rows.error} again=${() => rows.look()} />`}
@@ -87,10 +92,37 @@ export function List({ connection, rows, query, create }) {
     </div>`}
     ${!rows.whole && !found.length && !rows.error && html`<${Loading} what="sessions" />`}
     ${rows.whole && !found.length && html`<div class="empty"><p>${rows.rows.size ? "No session fits the filter." : "No session yet."}</p>
-      ${rows.rows.size ? html`<button onClick=${() => change({ state: "", model: "", label: "", text: "" })}>Clear the filter</button>` : create && html`<button class="primary" onClick=${create}>Begin the first one</button>`}</div>`}
+      ${rows.rows.size ? html`<button onClick=${() => change({ state: "", model: "", node: "", label: "", text: "" })}>Clear the filter</button>` : create && html`<button class="primary" onClick=${create}>Begin the first one</button>`}</div>`}
     ${found.length > 0 && html`<${Table} found=${found} now=${now} chosen=${chosen} choose=${choose} all=${all} may=${writes || admin} at=${at} setAt=${setAt} />`}
     ${asked && html`<${Ask} ...${asked} close=${() => setAsked(null)} />`}
   </main>`;
+}
+
+const TENANT = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$/;
+
+/** The tenant to work in, for whoever may work in those of others: the known ones are those of the ledger. */
+function Tenant({ connection }) {
+  const [known, setKnown] = useState([]);
+  const [asked, setAsked] = useState(false);
+  const { tenant } = connection;
+  const caller = connection.greeting?.caller;
+  const own = tenant ? caller?.name.split("/")[0] : caller?.tenant; // there it is called by both names
+  const look = () => connection.read("usage/get", { by: "tenant", all_tenants: true, limit: 1000 }).then(({ rows }) => setKnown(rows.map((row) => row.key)), () => {});
+  const names = [...new Set([tenant, ...known])].filter((name) => name && name !== own).sort();
+  const choose = (event) => {
+    if (event.target.value === "?") {
+      event.target.value = tenant;
+      setAsked(true);
+    } else connection.workIn(event.target.value);
+  };
+  return html`<select aria-label="Tenant" value=${tenant} onFocus=${look} onChange=${choose}>
+      <option value="">Own tenant${own && `: ${own}`}</option>${names.map((name) => html`<option value=${name}>Tenant ${name}</option>`)}<option value="?">Another tenant…</option>
+    </select>
+    ${asked && html`<${Ask} title="Work in another tenant" text="This page then shows the sessions of that tenant alone. The audit of the tenant notes it." field="Tenant" action="Go there" close=${() => setAsked(false)} act=${async (text) => {
+      const name = text.trim();
+      if (!TENANT.test(name)) throw new Error("a tenant has 1 to 64 letters, digits, _, . or -, the first a letter or digit");
+      connection.workIn(name);
+    }} />`}`;
 }
 
 /** The rows that are in sight, in a box as high as all of them. */
@@ -145,7 +177,7 @@ function Row({ each, index, row, now, chosen, choose, current }) {
   return html`<div id=${`row-${index}`} class=${`row ${current ? "current" : ""} ${chosen ? "chosen" : ""}`} role="row" aria-rowindex=${index + 2} aria-selected=${chosen} style=${{ transform: `translateY(${index * row}px)` }}>
     <span role="gridcell">${choose && html`<input type="checkbox" aria-label=${`Choose ${each.title ?? id}`} checked=${chosen} onChange=${(event) => choose([id], event.target.checked)} />`}</span>
     <span role="gridcell" class="name"><a href=${linkTo("session", id)}>${each.title ?? html`<span class="quiet">${each.is_active ? "First turn" : "Untitled"}</span>`}</a>
-      <span class="under"><span class="id">${shortId(id)}</span>${Object.keys(each.labels).length > 0 && html` <span class="labels">${labelsText(each.labels)}</span>`}</span></span>
+      <span class="under"><span class="id">${shortId(id)}</span>${Object.keys(each.labels).length > 0 && html` <span class="labels">${labelsText(each.labels)}</span>`}${each.node && html` <span class="node">at ${each.node}</span>`}</span></span>
     <span role="gridcell"><${State} state=${state}>${STATES[state]}${state === "running" && now - each.since > 1500 ? ` ${duration(Math.floor((now - each.since) / 1000) * 1000)}` : ""}<//></span>
     <span role="gridcell" class="model" title=${each.model}>${modelName(each.model)}</span>
     <span role="gridcell" class="figure">${count(each.message_count)}</span>

@@ -10,7 +10,7 @@ export function stateOf(row) {
   if (row.lifecycle === "archived") return "archived";
   if (row.pending_approvals) return "waiting";
   if (row.is_active) return "running";
-  return row.lifecycle === "live" ? "idle" : "stored";
+  return row.lifecycle === "live" || row.node ? "idle" : "stored";
 }
 
 export const STATES = { waiting: "To approve", running: "Running", idle: "Idle", stored: "Stored", archived: "Archived" };
@@ -29,6 +29,7 @@ export class Rows {
     this.version = 0;
     this.listeners = new Set();
     this.opened = 0;
+    this.tenant = connection.tenant;
     connection.on("session/changed", (changes) => this.take(changes));
     connection.listen(() => this.watch());
   }
@@ -47,7 +48,11 @@ export class Rows {
 
   /** Watch on this connection, if somebody looks and it is not done yet; then read the list: nothing falls between. */
   watch() {
-    const { state, opened } = this.connection;
+    const { state, opened, tenant } = this.connection;
+    if (this.tenant !== tenant) {
+      this.rows.clear();
+      Object.assign(this, { tenant, whole: false, opened: 0 });
+    }
     if (state !== "open" || !this.listeners.size || this.opened === opened) return;
     this.opened = opened;
     for (const row of this.rows.values()) row.told = false;
@@ -119,12 +124,13 @@ export class Rows {
 }
 
 /** Return the rows that fit a filter, the newest first. */
-export function fitting(rows, { state, model, label, text }) {
+export function fitting(rows, { state, model, node, label, text }) {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   const [name, value] = label.includes("=") ? [label.slice(0, label.indexOf("=")).trim(), label.slice(label.indexOf("=") + 1).trim()] : [label.trim(), null];
   const fits = (row) => {
     if (state ? stateOf(row) !== state : row.lifecycle === "archived") return false;
     if (model && row.model !== model) return false;
+    if (node && row.node !== node) return false;
     if (name && !(name in row.labels && (value === null || row.labels[name] === value))) return false;
     if (!words.length) return true;
     const all = `${row.title ?? ""} ${row.session_id} ${row.model} ${Object.entries(row.labels).flat().join(" ")}`.toLowerCase();
