@@ -17,9 +17,11 @@ class Retention:
         events: age of events of the log. A subscriber that begins below the kept events gets one gap.
         archived: age of archived sessions, since the end of their last turn. They are deleted as by `delete`.
         audit: age of entries of the audit. An entry of its own says that they were removed.
+        usage: age of hours of the ledger, those of today (UTC) excepted: limits count their tokens.
     """
 
     superseded: float | None = attrs.field(default=None, validator=positive)
     events: float | None = attrs.field(default=None, validator=positive)
     archived: float | None = attrs.field(default=None, validator=positive)
     audit: float | None = attrs.field(default=None, validator=positive)
+    usage: float | None = attrs.field(default=None, validator=positive)

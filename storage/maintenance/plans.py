@@ -17,6 +17,8 @@ ROOM: Final = 0.03
 FEWEST: Final = 20
 MOST: Final = 5_000
 
+HOUR: Final = 3_600.0
+"""Seconds of an hour, which is as old as its end."""
 EARLIEST: Final = microseconds(datetime.min.replace(tzinfo=UTC))
 
 
@@ -49,6 +51,8 @@ class Plan:
         damaged: sessions that are left alone because their rows cannot be read.
         entries: how many entries of the audit go.
         entries_before: the stored time of the first entry that stays.
+        usage: how many rows of the ledger go.
+        usage_before: the stored time of the first hour whose rows stay.
     """
 
     shares: tuple[Share, ...] = ()
@@ -56,6 +60,8 @@ class Plan:
     damaged: tuple[str, ...] = ()
     entries: int = 0
     entries_before: int = EARLIEST
+    usage: int = 0
+    usage_before: int = EARLIEST
 
     def prune_entry(self) -> AuditEntry:
         """Return the entry of the audit that says that older entries were removed; it is newer than all of them."""
@@ -86,6 +92,7 @@ class Pruned:
             tables in a database keep their size.
         damaged: sessions that were left alone because their rows cannot be read.
         entries: entries of the audit that were removed.
+        usage: rows of the ledger that were removed.
     """
 
     messages: int
@@ -95,6 +102,7 @@ class Pruned:
     bytes_after: int
     damaged: tuple[str, ...] = ()
     entries: int = 0
+    usage: int = 0
 
 
 @define
@@ -117,6 +125,14 @@ class BatchSize:
 def deletion(session_id: str, tenant: str) -> AuditEntry:
     """Return the entry of the audit for an archived session that retention deletes."""
     return AuditEntry(at=datetime.now(UTC), action="delete", who=RETENTION, tenant=tenant, session_id=session_id)
+
+
+def stored_hour(age: float | None, now: datetime) -> int:
+    """Return the stored form of the first hour of the ledger that stays, at the latest the first one of today (UTC)."""
+    if age is None:
+        return EARLIEST
+    today = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return min(microseconds(today), stored_cut(age + HOUR, now))
 
 
 def stored_cut(age: float, now: datetime) -> int:

@@ -5,6 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 import apsw
@@ -16,7 +17,18 @@ from warren.memory import Progress
 from warren.retention import Retention
 from warren.storage.maintenance.damage import readable_session
 from warren.storage.maintenance.files import reading, rivals
-from warren.storage.maintenance.plans import EARLIEST, ROOM, BatchSize, Plan, Pruned, Share, Table, deletion, stored_cut
+from warren.storage.maintenance.plans import (
+    EARLIEST,
+    ROOM,
+    BatchSize,
+    Plan,
+    Pruned,
+    Share,
+    Table,
+    deletion,
+    stored_cut,
+    stored_hour,
+)
 from warren.storage.operations import Audit, Delete
 from warren.storage.rows import ARCHIVED, DELETED, shown
 from warren.storage.sqlite import queries
@@ -94,6 +106,10 @@ _OLD_ENTRIES: Final = "SELECT count(*) FROM audit WHERE at < ?"
 _DROP_ENTRIES: Final = """
     DELETE FROM audit WHERE number IN (SELECT number FROM audit WHERE at < ? ORDER BY at LIMIT ?) RETURNING 1
 """
+_OLD_USAGE: Final = "SELECT count(*) FROM usage WHERE hour < ?"
+_DROP_USAGE: Final = """
+    DELETE FROM usage WHERE rowid IN (SELECT rowid FROM usage WHERE hour < ? LIMIT ?) RETURNING 1
+"""
 _CHANGED: Final = f"UPDATE sessions SET change = {NEXT_CHANGE} WHERE key = ?"
 
 
@@ -144,6 +160,19 @@ class DropEntries(SqliteOperation[int]):
         return len(rows)
 
 
+@frozen
+class DropUsage(SqliteOperation[int]):
+    """Remove rows of the ledger, those of hours before a stored time; return how many went."""
+
+    before: int
+    limit: int
+    session_id: str = ""
+
+    def apply(self, db: apsw.Connection, holder: Holder) -> int:  # noqa: ARG002 - no lease is needed
+        """Remove the rows."""
+        return len(db.execute(_DROP_USAGE, (self.before, self.limit)).fetchall())
+
+
 def plan(config: StoreConfig, retention: Retention, now: datetime) -> Plan:
     """Return the plan for the time `now`; nothing is changed. Raises StoreError as `reading` does."""
     with reading(config) as db:
@@ -160,9 +189,11 @@ def plan(config: StoreConfig, retention: Retention, now: datetime) -> Plan:
         before = EARLIEST if retention.audit is None else stored_cut(retention.audit, now)
         # A file of an older version has none: the removal will migrate it.
         entries: int = db.execute(_OLD_ENTRIES, (before,)).get if db.table_exists(None, "audit") else 0
+        hour = stored_hour(retention.usage, now)
+        usage: int = db.execute(_OLD_USAGE, (hour,)).get if db.table_exists(None, "usage") else 0
     shares = [Share(known, each.table, each.edge, each.rows, each.size) for each in due if (known := ids[each.key])]
     sessions = tuple(known for key in archived if (known := ids[key]))
-    return Plan(tuple(shares), sessions, tuple(named), entries, before)
+    return Plan(tuple(shares), sessions, tuple(named), entries, before, usage, hour)
 
 
 def prune(config: StoreConfig, planned: Plan, progress: Progress | None = None, rest: Rest = time.sleep) -> Pruned:
@@ -181,11 +212,14 @@ def prune(config: StoreConfig, planned: Plan, progress: Progress | None = None, 
             pruning.remove_rows()
             deleted = tuple(session_id for session_id in planned.sessions if pruning.delete(db, session_id))
             entries = pruning.remove_entries(planned)
+            usage = pruning.remove(planned.usage, partial(DropUsage, planned.usage_before))
             _give_back(db, rest)
         finally:
             writer.close()
         gone = pruning.gone
-        return Pruned(gone["messages"], gone["events"], deleted, before, size_of(config), planned.damaged, entries)
+        return Pruned(
+            gone["messages"], gone["events"], deleted, before, size_of(config), planned.damaged, entries, usage
+        )
 
 
 @define
@@ -218,12 +252,16 @@ class Pruning:
 
     def remove_entries(self, planned: Plan) -> int:
         """Remove the entries of the audit that are planned; return how many. Raises StoreError."""
-        removed = 0
         if planned.entries:
             self._writer.write([Audit((planned.prune_entry(),))])
-        while removed < planned.entries:
+        return self.remove(planned.entries, partial(DropEntries, planned.entries_before))
+
+    def remove(self, planned: int, drop: Callable[[int], SqliteOperation[int]]) -> int:
+        """Remove so many rows by operations, each of which gets its most rows; return how many. Raises StoreError."""
+        removed = 0
+        while removed < planned:
             began = time.monotonic()
-            (outcome,) = self._writer.write([DropEntries(planned.entries_before, self._pace.amount)])
+            (outcome,) = self._writer.write([drop(self._pace.amount)])
             if not _value(outcome):
                 break
             removed += _value(outcome)

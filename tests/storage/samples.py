@@ -73,6 +73,12 @@ def updated(commit: Commit, **changes: Any) -> Commit:
     return attrs.evolve(commit, record=attrs.evolve(commit.record, options=options, **changes))
 
 
+def used(session_id: str, number: int = 0, tenant: str = "default", cost: Decimal | None = Decimal("0.0001")) -> Commit:
+    """Return a turn of a tenant, an hour after the one before it; its model has a price or none."""
+    commit = updated(turn(session_id, number), tenant=tenant, updated_at=NOW + timedelta(hours=number))
+    return attrs.evolve(commit, charges=charges_of("echo" if cost else "free", cost))
+
+
 def entry(step: int, head: int, summary: str = "so far") -> CompactionEntry:
     """Return a move of the head to a position, before a step."""
     return CompactionEntry(step, NOW, head, 9, 4, summary, 30)

@@ -4,7 +4,8 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from datetime import timedelta
+from contextlib import nullcontext
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,16 @@ import pytest
 
 from tests.storage.audited import created, said
 from tests.storage.conformance.homes import done
-from tests.storage.samples import NOW, opened, written
+from tests.storage.samples import NOW, opened, used, written
 from tests.support.postgres import database
 from warren.audit import AuditRequest
 from warren.config import PostgresConfig, StoreConfig
 from warren.retention import Retention
-from warren.storage import Archive, Audit, Lease, Release
+from warren.storage import Archive, Audit, Lease, Release, Store
 from warren.storage.maintenance import retention
 from warren.storage.maintenance.postgres import retention as of_database
 from warren.storage.postgres import PostgresStore
+from warren.storage.sqlite import SqliteStore
 from warren.storage.sqlite.file import FILE_NAME
 
 CHANGES = (
@@ -81,6 +83,33 @@ async def test_rows_of_a_file_are_only_added(tmp_path: Path) -> None:
     with pytest.raises(apsw.ConstraintError):
         db.execute("DELETE FROM audit")
     db.close()
+
+
+@pytest.mark.parametrize("kind", ["file", "database"])
+async def test_old_hours_of_the_ledger_can_go(kind: str, tmp_path: Path) -> None:
+    """Whole hours by their end, of all tenants, in steps; those of today stay whatever the age is."""
+    with database() if kind == "database" else nullcontext(str(tmp_path)) as place:
+        file, url = StoreConfig(tmp_path), PostgresConfig(place if kind == "database" else "postgresql://h/d")
+        store: Store = await (PostgresStore.open(url) if kind == "database" else SqliteStore.open(file))
+        for number in range(30):  # one in each hour from 12:00:00 on
+            await done(store, used("a", number))
+            await done(store, used("b", number, tenant="other"))
+
+        async def pruned(age: float, now: datetime) -> tuple[int, int]:
+            ages = Retention(usage=age)
+            if kind == "database":
+                planned = await of_database.plan(url, ages, now)
+                return planned.usage, (await of_database.prune(url, planned)).usage
+            plan = retention.plan(file, ages, now)
+            return plan.usage, retention.prune(file, plan, rest=lambda _seconds: None).usage
+
+        day = NOW.replace(hour=0, minute=0, second=0, microsecond=0)
+        assert await pruned(60.0, day + timedelta(hours=23)) == (0, 0)
+        assert await pruned(3_600.0, day + timedelta(hours=15, minutes=59, days=1)) == (24, 24)
+        assert min(await store.of("other").usage("hour")) == "2026-03-02T00:00:00Z"
+        assert await pruned(36 * 3_600.0, day + timedelta(hours=15, minutes=59, days=2)) == (2 * 3, 2 * 3)
+        assert min(await store.usage("hour")) == "2026-03-02T03:00:00Z"
+        await store.aclose()
 
 
 async def test_rows_of_a_database_are_only_added() -> None:

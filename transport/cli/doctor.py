@@ -225,10 +225,11 @@ def _show_plan(options: Options, plan: "Plan") -> None:
     if options.mode.json:
         data = counts | {"sessions": plan.sessions, "bytes": plan.size, "damaged": plan.damaged}
         data |= {"entries": plan.entries} if plan.entries else {}
+        data |= {"usage": plan.usage} if plan.usage else {}
         streams.write(codec.encode(data).decode() + "\n")
         return
     text = "would go: {messages} messages, {events} events".format_map(counts)
-    sessions = f"{len(plan.sessions)} archived sessions{_entries(plan.entries)}"
+    sessions = f"{len(plan.sessions)} archived sessions{_more(plan)}"
     streams.write(f"{text}, {sessions}; {size(plan.size)} of text\n")
     _note_damaged(streams, plan.damaged)
 
@@ -240,14 +241,15 @@ def _show_pruned(options: Options, done: "Pruned", noun: str) -> None:
         return
     streams.write(
         f"gone: {done.messages} messages, {done.events} events, {len(done.sessions)} archived sessions"
-        f"{_entries(done.entries)}\n"
+        f"{_more(done)}\n"
         f"{noun}: {size(done.bytes_before)} before, {size(done.bytes_after)} after\n"
     )
     _note_damaged(streams, done.damaged)
 
 
-def _entries(count: int) -> str:
-    return f", {count} entries of the audit" if count else ""
+def _more(found: "Plan | Pruned") -> str:
+    entries = f", {found.entries} entries of the audit" if found.entries else ""
+    return entries + (f", {found.usage} rows of the ledger" if found.usage else "")
 
 
 def _note_damaged(streams: Streams, sessions: Sequence[str]) -> None:

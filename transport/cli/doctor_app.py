@@ -59,6 +59,7 @@ def _age(name: str, about: str) -> Callable[[F], F]:
 @_age("events", "Remove events from the event logs.")
 @_age("archived", "Delete archived sessions, by their last turn.")
 @_age("audit", "Remove entries of the audit.")
+@_age("usage", "Remove hours of the ledger, but those of today.")
 @click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
 @click.option(
     "--rewrite", is_flag=True, help="Write the file anew in the end; nothing else may use the store meanwhile."
@@ -69,6 +70,7 @@ def prune(
     events: float | None,
     archived: float | None,
     audit: float | None,
+    usage: float | None,
     *,
     dry_run: bool,
     rewrite: bool,
@@ -78,14 +80,14 @@ def prune(
 
     It works in small steps beside a running gateway. Sessions go on as before, because the removed data is in no
     model's context. Data without a retention is kept for ever; the configuration file sets it in the table [retention]
-    as superseded, events, archived and audit. The remembered texts of a removed session are removed too.
+    as superseded, events, archived, audit and usage. The remembered texts of a removed session are removed too.
     """
     from warren.retention import Retention  # noqa: PLC0415 - help does without it
     from warren.transport.cli import doctor as work  # noqa: PLC0415 - the same
 
-    ages = Retention(superseded, events, archived, audit)
+    ages = Retention(superseded, events, archived, audit, usage)
     if ages == Retention() and not rewrite:
-        raise click.UsageError("nothing is to go: give --superseded, --events, --archived or --audit.")
+        raise click.UsageError("nothing is to go: give --superseded, --events, --archived, --audit or --usage.")
     if dry_run and rewrite:
         raise click.UsageError("--dry-run and --rewrite exclude each other.")
     work.prune(gather(given), ages, dry_run=dry_run, rewrite=rewrite)

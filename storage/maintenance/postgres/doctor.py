@@ -10,8 +10,11 @@ import attrs
 from warren import codec
 from warren.config import PostgresConfig
 from warren.errors import WarrenError
+from warren.ledger import COUNTS
 from warren.principals import TENANT
 from warren.reports import DatabaseFacts, Finding, HolderFacts, Report
+from warren.storage.ledger import HOUR
+from warren.storage.maintenance.plans import EARLIEST
 from warren.storage.maintenance.postgres.attached import examine_files, fix_files
 from warren.storage.maintenance.postgres.connecting import be_patient, connected, existing, looking
 from warren.storage.maintenance.postgres.memory import about_memory, fix_memory
@@ -23,7 +26,7 @@ from warren.storage.postgres.driver import Connection, array, unescaped
 from warren.storage.postgres.guard import absence
 from warren.storage.postgres.lease import ALIVE
 from warren.storage.postgres.schema import SCHEMA, State
-from warren.storage.rows import ARCHIVED, DELETED, OPEN, time_in
+from warren.storage.rows import ARCHIVED, DELETED, OPEN, microseconds, time_in
 from warren.values import frozen
 
 TABLES: Final = ("messages", "events", "compactions", "inbox", "creations", "requests", "attachments")
@@ -46,6 +49,12 @@ _OF_NO_TENANT: Final = f"""
 _OF_TWO_TENANTS: Final = """
     SELECT session_id FROM warren.creations c JOIN warren.sessions s ON s.key = c.session
     WHERE c.tenant <> s.tenant ORDER BY s.key LIMIT 100
+"""
+_DAMAGED_USAGE: Final = f"""
+    SELECT count(*), min(tenant) FROM warren.usage
+    WHERE tenant !~ '^({TENANT.pattern})$' OR least({", ".join(COUNTS)}) < 0
+        OR priced::text IN ('NaN', 'Infinity', '-Infinity')
+        OR hour % {HOUR} <> 0 OR hour NOT BETWEEN {EARLIEST} AND {microseconds(datetime.max.replace(tzinfo=UTC))}
 """
 _SERVER: Final = """
     SELECT current_setting('server_version'), current_setting('synchronous_commit'), current_setting('fsync'),
@@ -166,7 +175,7 @@ async def examine(config: PostgresConfig, *, full: bool = False) -> Report[Datab
                 findings += [*dead, *_about_erasures(facts)]
                 findings += [finding async for finding in _about_rows(db, full=full)]
                 findings += [*_about_names(await _misnamed(db)), *[each async for each in _about_tenants(db)]]
-                findings += [finding async for finding in about_memory(db)]
+                findings += [*await _about_usage(db), *[finding async for finding in about_memory(db)]]
                 findings += [Finding("tenants", text, "notice") for text in [await absence(db)] if text]
             else:
                 holders = ()
@@ -460,6 +469,14 @@ async def _about_tenants(db: Connection) -> AsyncIterator[Finding]:
         if ids:
             many = "1 session" if len(ids) == 1 else f"{len(ids)} sessions"
             yield Finding("tenants", f"{many}: {problem}", sessions=ids)
+
+
+async def _about_usage(db: Connection) -> list[Finding]:
+    ((count, tenant),) = await db.fetch(_DAMAGED_USAGE)
+    text = (
+        f"{count} rows of the table usage cannot be right, one of the tenant {tenant!r}: no report is right with them"
+    )
+    return [Finding("usage", text)] if count else []
 
 
 # -- repairs

@@ -12,7 +12,17 @@ from warren.config import PostgresConfig
 from warren.errors import LeasedError, WarrenError
 from warren.memory import Progress
 from warren.retention import Retention
-from warren.storage.maintenance.plans import EARLIEST, BatchSize, Plan, Pruned, Share, Table, deletion, stored_cut
+from warren.storage.maintenance.plans import (
+    EARLIEST,
+    BatchSize,
+    Plan,
+    Pruned,
+    Share,
+    Table,
+    deletion,
+    stored_cut,
+    stored_hour,
+)
 from warren.storage.maintenance.postgres.connecting import be_patient, connected, existing, looking
 from warren.storage.operations import Delete
 from warren.storage.postgres import PostgresStore, audit
@@ -94,6 +104,12 @@ _DROP_ENTRIES: Final = """
         SELECT number FROM warren.audit WHERE at < $1::int8 ORDER BY at LIMIT $2::int8
     ) RETURNING 1
 """
+_OLD_USAGE: Final = "SELECT count(*) FROM warren.usage WHERE hour < $1::int8"
+_DROP_USAGE: Final = """
+    DELETE FROM warren.usage WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM warren.usage WHERE hour < $1::int8 LIMIT $2::int8
+    )) RETURNING 1
+"""
 SIZE: Final = """
     SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::int8 FROM pg_class c
     WHERE c.relnamespace = 'warren'::regnamespace AND c.relkind = 'r'
@@ -118,11 +134,19 @@ async def plan(config: PostgresConfig, retention: Retention, now: datetime) -> P
             old = await _due(db, _OLD_EVENTS, retention.events, now)
             parts += [("events", row) for row in old if row[0] not in gone]
             before = EARLIEST if retention.audit is None else stored_cut(retention.audit, now)
-            there = (await db.fetch("SELECT to_regclass('warren.audit') IS NOT NULL"))[0][0]
-            entries = (await db.fetch(_OLD_ENTRIES, before))[0][0] if there else 0
+            # Tables of an older release may have neither: the removal expands them.
+            entries = await _count(db, "audit", _OLD_ENTRIES, before)
+            hour = stored_hour(retention.usage, now)
+            usage = await _count(db, "usage", _OLD_USAGE, hour)
     shares = (Share(unescaped(name), table, edge, rows, size) for table, (_, name, edge, rows, size) in parts)
     sessions = tuple(unescaped(name) for _, name in archived)
-    return Plan(tuple(shares), sessions, entries=entries, entries_before=before)
+    found = Plan(tuple(shares), sessions, entries=entries, entries_before=before)
+    return attrs.evolve(found, usage=usage, usage_before=hour)
+
+
+async def _count(db: Connection, table: str, sql: str, before: int) -> int:
+    there = (await db.fetch("SELECT to_regclass('warren.' || $1) IS NOT NULL", table))[0][0]
+    return int((await db.fetch(sql, before))[0][0]) if there else 0
 
 
 async def prune(
@@ -154,8 +178,22 @@ async def prune(
                 await rest(batch.took(trio.current_time() - began))
         deleted = await _deleted(config, planned.sessions)
         entries = await _drop_entries(db, planned, rest)
+        usage = await _drop_usage(db, planned, rest)
         ((after,),) = await db.fetch(SIZE)
-    return Pruned(gone["messages"], gone["events"], deleted, before, after, entries=entries)
+    return Pruned(gone["messages"], gone["events"], deleted, before, after, entries=entries, usage=usage)
+
+
+async def _drop_usage(db: Connection, planned: Plan, rest: Rest) -> int:
+    """Remove the rows of the ledger that are planned; return how many."""
+    removed, batch = 0, BatchSize(200)
+    while removed < planned.usage:
+        began = trio.current_time()
+        rows = await db.fetch(_DROP_USAGE, planned.usage_before, batch.amount)
+        if not rows:
+            break
+        removed += len(rows)
+        await rest(batch.took(trio.current_time() - began))
+    return removed
 
 
 async def _drop_entries(db: Connection, planned: Plan, rest: Rest) -> int:

@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from tests.storage.conformance.homes import Home, done
-from tests.storage.samples import NOW, TEXTS, charges_of, of_text, turn, updated
+from tests.storage.samples import NOW, TEXTS, of_text, turn, updated, used
 from warren.errors import StoreError
 from warren.ledger import Charge, Figures
 from warren.requests import ForkRequest
@@ -19,12 +19,6 @@ from warren.usage import Usage
 ONE = Figures(1, 10, 5, 3, 2, priced=Decimal("0.0001"))
 UNPRICED = Figures(1, 10, 5, 3, 2, 15)
 HOUR = datetime.fromisoformat("2026-03-01T12:00:00Z")
-
-
-def used(session_id: str, number: int = 0, tenant: str = "default", cost: Decimal | None = Decimal("0.0001")) -> Commit:
-    """Return a turn of a tenant, an hour after the one before it; its model has a price or none."""
-    commit = updated(turn(session_id, number), tenant=tenant, updated_at=NOW + timedelta(hours=number))
-    return attrs.evolve(commit, charges=charges_of("echo" if cost else "free", cost))
 
 
 def paid(session_id: str, payer: str, number: int = 0) -> Commit:

@@ -151,6 +151,23 @@ async def test_files_are_compared_with_the_messages_that_name_them() -> None:
         assert [(each.sessions, each.fixable) for each in await examined(url)] == [(("a",), False)]
 
 
+async def test_rows_of_the_ledger_are_looked_at() -> None:
+    """One that a report could not read, or that no turn can have made, is a problem."""
+    with database() as url:
+        async with postgres_opened(url) as store:
+            await every(store, turn("a"), RELEASED[0])
+        assert await examined(url) == []
+        for change in (
+            "UPDATE warren.usage SET priced = 'NaN'",
+            "UPDATE warren.usage SET priced = 0, input_tokens = -1",
+            "UPDATE warren.usage SET input_tokens = 1, hour = hour + 1",
+        ):
+            server().run(name_in(url), change)
+            (finding,) = await examined(url)
+            assert (finding.check, finding.level, finding.fixable) == ("usage", "problem", False)
+            assert finding.message.startswith("1 rows of the table usage cannot be right, one of the tenant 'default'")
+
+
 async def test_sessions_of_dead_processes_are_freed() -> None:
     """Those of a process that lives are not, and neither are those that nobody has."""
     with database() as url:

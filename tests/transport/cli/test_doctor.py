@@ -197,7 +197,7 @@ def test_rewrite(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("args", "problem"),
     [
-        (("prune",), "nothing is to go: give --superseded, --events, --archived or --audit"),
+        (("prune",), "nothing is to go: give --superseded, --events, --archived, --audit or --usage"),
         (("prune", "--events", "0"), "'0' is not a duration above 0"),
         (("prune", "--events", "a day"), "'a day' is not a duration"),
         (("prune", "--events", "1d", "--dry-run", "--rewrite"), "exclude each other"),
