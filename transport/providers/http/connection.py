@@ -97,7 +97,7 @@ class ClientConnection:
     silence: SilenceWatch = attrs.field(factory=SilenceWatch)
     silent: bool = False
     idle_since: float = 0.0
-    reader: ResponseReader = attrs.field(factory=ResponseReader)
+    reader: ResponseReader = attrs.field(init=False)
     _sent: bool = False
 
     @property

@@ -21,6 +21,7 @@ class ResponseReader:
         status: the status code; 0 until it has arrived. Those of `100 Continue` and the like are passed over.
         reason: the words behind it.
         headers: the headers, as they were sent.
+        version: the version of the protocol, as in `1.1`.
         begun: whether the head has arrived.
         done: whether the whole answer has arrived.
         reusable: whether the connection can serve another request: the server wants it, and nothing followed.
@@ -31,27 +32,26 @@ class ResponseReader:
     status: int = 0
     reason: bytes = b""
     headers: list[tuple[bytes, bytes]] = attrs.field(factory=list)
+    version: bytes = b""
     begun: bool = False
     done: bool = False
     reusable: bool = False
     failure: str | None = None
     _parts: list[bytes] = attrs.field(factory=list)
     _head_size: int = 0
-    _parser: httptools.HttpResponseParser = attrs.field(init=False)
+    _parser: httptools.HttpResponseParser | None = attrs.field(init=False)
 
     @_parser.default
     def _new_parser(self) -> httptools.HttpResponseParser:
         return httptools.HttpResponseParser(self)
 
-    @property
-    def version(self) -> bytes:
-        """The version of the protocol, as in `1.1`."""
-        return self._parser.get_http_version().encode()
-
     def feed(self, data: bytes) -> None:
         """Take the next bytes; none is the end of the connection."""
         if not data:
             self._end()
+            return
+        if self._parser is None:  # something follows the answer
+            self.reusable = False
             return
         if not self.begun:
             self._head_size += len(data)
@@ -65,6 +65,8 @@ class ResponseReader:
                 self.failure = str(exc)
         if not self.begun and self._head_size > LONGEST_HEAD:
             self.failure = f"a head of more than {LONGEST_HEAD} bytes"
+        if self.done:
+            self._parser = None  # it refers to this reader: without the cycle both are freed at once
 
     def taken(self) -> bytes:
         """Return the part of the body that has arrived since the last call."""
@@ -100,10 +102,12 @@ class ResponseReader:
             self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """Take the status code, unless the answer is still to come."""
+        """Take the status code and the version, unless the answer is still to come."""
+        assert self._parser is not None  # noqa: S101 - for the type checker: it calls this
         status = self._parser.get_status_code()
         if status >= 200:  # noqa: PLR2004 - those below are words before the answer
             self.status, self.begun = status, True
+            self.version = self._parser.get_http_version().encode()
             if self.bodiless:
                 self.on_message_complete()
         else:
@@ -116,6 +120,6 @@ class ResponseReader:
 
     def on_message_complete(self) -> None:
         """Note the end of the answer."""
-        if self.begun:
+        if self.begun and self._parser is not None:
             self.done = True
             self.reusable = self._parser.should_keep_alive()

@@ -1,5 +1,7 @@
 """The reader of answers: the same answer however its bytes are cut, and the errors of those that are none."""
 
+import gc
+import weakref
 from itertools import pairwise
 from typing import Any
 
@@ -82,3 +84,15 @@ def test_an_answer_that_is_not_http(answer: bytes) -> None:
     reader, _ = read(answer, [])
     assert reader.failure
     assert not reader.reusable
+
+
+def test_an_answer_leaves_no_cycle() -> None:
+    """The reader of a whole answer is freed at once, without the garbage collector, and its parser with it."""
+    gc.disable()
+    try:
+        reader, _ = read(SIZED, [])
+        gone = weakref.ref(reader)
+        del reader
+        assert gone() is None
+    finally:
+        gc.enable()
