@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
 
 import attrs
 import trio
@@ -14,7 +15,7 @@ from warren.actors.tenancy import DAY, NEVER, Acceptance, Account, Accounts, Spe
 from warren.errors import StoreError, WarrenError
 from warren.memory import Index
 from warren.messages import Message
-from warren.values import define, frozen
+from warren.values import define
 
 if TYPE_CHECKING:
     from warren.actors.memory import Memory
@@ -39,15 +40,16 @@ class Limiter:
     tenancy: Tenancy
     _storage: Storage
     _memory: "Memory"
-    _locks: dict[Account, trio.Lock] = attrs.field(factory=dict)
+    _locks: WeakKeyDictionary[Account, trio.Lock] = attrs.field(factory=WeakKeyDictionary)
 
     # -- the counts
 
     async def look(self, by: Accounts, wanted: Sequence[Stored]) -> None:
         """Bring counts of the store up to date, if they have a limit. Raises StoreError."""
+        now = trio.current_time()
         for account in by:
             for name in wanted:
-                if account.limit(name) is not None:
+                if now > account.figures[name].good_until and account.limit(name) is not None:
                     await self._refresh(account, name)
 
     async def count(self, tenant: str, name: Stored) -> int:
@@ -66,8 +68,10 @@ class Limiter:
             began, figure.moved = trio.current_time(), False
             figure.day = self.tenancy.day()
             figure.value = await self._count(account, name)
-            figure.took = trio.current_time() - began
-            figure.read_at = NEVER if figure.moved else began
+            fresh = max(FRESH, SHARE * (trio.current_time() - began))
+            if name == "tokens_per_day":
+                fresh = min(fresh, self.tenancy.left_of_day())
+            figure.good_until = NEVER if figure.moved else began + fresh
 
     async def _count(self, account: Account, name: Stored) -> int:
         store, owner = (await self._storage.reader()).of(account.tenant), account.name
@@ -84,14 +88,10 @@ class Limiter:
 
     def _is_old(self, account: Account, name: Stored) -> bool:
         """Return whether a count has to be read before it is used again."""
-        figure = account.figure(name)
-        if figure.read_at == NEVER:
-            return True
-        if name == "tokens_per_day" and figure.day != self.tenancy.day():
-            return True
-        if account.creating:  # a session whose creation is on its way would count twice, or not at all
+        good_until = account.figure(name).good_until
+        if account.creating and good_until != NEVER:  # what is on its way would count twice, or not at all
             return False
-        return trio.current_time() - figure.read_at > max(FRESH, SHARE * figure.took)
+        return trio.current_time() > good_until
 
     # -- sessions, turns and texts
 
@@ -146,8 +146,10 @@ class Limiter:
 
     def bounded(self, index: Index | None, tenant: str, owner: str) -> Index | None:
         """Return the function that remembers texts of an owner's session, which remembers none beyond the limits."""
+        if index is None:
+            return None
         by = [each for each in self.tenancy.known(tenant, owner) if each.limit("memory_texts") is not None]
-        if index is None or not by:
+        if not by:
             return index
 
         async def remember(first: int, messages: Sequence[Message]) -> None:
@@ -175,22 +177,19 @@ class Limiter:
             await trio.sleep(store.renewal)
 
 
-@frozen
+@define(eq=False)
 class Allowance:
     """The tokens that a running turn may use."""
 
     _limiter: Limiter
-    _spending: Spending
+    spending: Spending
 
     async def check(self) -> None:
         """Check that one more model call may be made. Raises CapacityExceededError, and StoreError."""
-        await self._limiter.look(self._spending.by, FOR_STEP)
-        self._limiter.tenancy.check_tokens(self._spending.by)
-
-    def spend(self, tokens: int) -> None:
-        """Note that a model call has used tokens."""
-        self._spending.spend(tokens)
-
-    def stored(self) -> None:
-        """Note that the store has the tokens so far."""
-        self._spending.stored()
+        by, now = self.spending.by, trio.current_time()
+        for account in by:
+            figure, limit = account.figures["tokens_per_day"], account.limits.tokens_per_day
+            if now > figure.good_until:
+                await self._limiter.look(by, FOR_STEP)
+            if limit is not None and figure.value + account.unstored >= limit:
+                self._limiter.tenancy.check_tokens(by)

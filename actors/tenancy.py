@@ -5,7 +5,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final, Literal, cast
+from typing import Final, Literal, cast, get_args
 from weakref import WeakValueDictionary
 
 import attrs
@@ -25,6 +25,7 @@ MOST_KEPT: Final = 1_000
 """Accounts of tokens, and rates of tokens, that are kept while nobody uses them."""
 Stored = Literal["sessions", "tokens_per_day", "stored_bytes", "memory_texts"]
 """The limits whose counts are in the store."""
+STORED: Final[tuple[Stored, ...]] = get_args(Stored)
 NEVER: Final = -math.inf
 
 
@@ -34,15 +35,13 @@ class Figure:
 
     Attributes:
         value: the count.
-        read_at: the time at which it was read; `NEVER` if it has to be read before it is used again.
-        took: seconds that the reading took.
+        good_until: the time until which it is used; `NEVER` if it has to be read before it is used again.
         moved: whether the count has changed since the newest reading began.
         day: the day (UTC) on which that reading began, in days since 1970.
     """
 
     value: int = 0
-    read_at: float = NEVER
-    took: float = 0.0
+    good_until: float = NEVER
     moved: bool = False
     day: int = 0
 
@@ -53,7 +52,7 @@ class Figure:
 
     def expire(self) -> None:
         """Have the count read before it is used again."""
-        self.read_at, self.moved = NEVER, True
+        self.good_until, self.moved = NEVER, True
 
 
 @define(eq=False)
@@ -64,12 +63,13 @@ class Moment:
         running: turns that run.
         busy: how many reasons each session has to count: its turn runs or waits for room, or is being accepted.
         filled_at: the time of the newest look at the rate.
+        left: turns that might begin then; each that begins takes one.
     """
 
     running: int = 0
     busy: dict[str, int] = attrs.field(factory=dict)
     filled_at: float = 0.0
-    _tokens: float = math.inf  # of the bucket: turns that may begin now
+    left: float = math.inf
     _per_minute: int = 1
 
     # -- the bucket
@@ -77,21 +77,13 @@ class Moment:
     def wait_for_turn(self, per_minute: int, now: float) -> float:
         """Return the seconds until one more turn may begin by the rate; 0 if it may begin now."""
         grown = (now - self.filled_at) * per_minute / MINUTE
-        self._tokens, self.filled_at, self._per_minute = min(self._tokens + grown, per_minute), now, per_minute
-        lacking = 1 - self._tokens
+        self.left, self.filled_at, self._per_minute = min(self.left + grown, per_minute), now, per_minute
+        lacking = 1 - self.left
         return lacking * MINUTE / per_minute if lacking > ROUNDING else 0.0
-
-    def began_turn(self) -> None:
-        """Note that a turn has begun, after `wait_for_turn`."""
-        self._tokens -= 1
-
-    def gave_back(self) -> None:
-        """Note that a turn was not accepted after all, after `began_turn`."""
-        self._tokens += 1
 
     def is_full(self, now: float) -> bool:
         """Return whether its rate would let a new client begin no more turns."""
-        return self._tokens + (now - self.filled_at) * self._per_minute / MINUTE >= self._per_minute
+        return self.left + (now - self.filled_at) * self._per_minute / MINUTE >= self._per_minute
 
     # -- sessions that are busy
 
@@ -130,7 +122,7 @@ class Account:
     moment: Moment = attrs.field(factory=Moment)
     creating: int = 0
     unstored: int = 0
-    figures: dict[Stored, Figure] = attrs.field(factory=dict)
+    figures: Mapping[Stored, Figure] = attrs.field(factory=lambda: {name: Figure() for name in STORED})
 
     @property
     def shown(self) -> str:
@@ -144,18 +136,19 @@ class Account:
 
     def figure(self, name: Stored) -> Figure:
         """Return a count of the store."""
-        return self.figures.setdefault(name, Figure())
-
-    @property
-    def has_spent(self) -> bool:
-        """Whether the tokens of the day are used up, as far as this process knows."""
-        limit = self.limits.tokens_per_day
-        return limit is not None and self.figure("tokens_per_day").value + self.unstored >= limit
+        return self.figures[name]
 
 
 Accounts = Sequence[Account]
 NOBODY: Final[Accounts] = ()
 """The accounts of a caller without limits."""
+
+
+def give_back(by: Accounts) -> None:
+    """Count a turn for rates no longer, after `Tenancy.begin_turn`."""
+    for account in by:
+        if account.limits.turns_per_minute is not None:
+            account.moment.left += 1
 
 
 @define(eq=False)
@@ -177,8 +170,7 @@ class Acceptance:
     def give_back(self) -> None:
         """Count the turn for the rates no longer, unless it was accepted."""
         if not self.taken:
-            for account in self.by:
-                account.moment.gave_back()
+            give_back(self.by)
 
 
 @define(eq=False)
@@ -192,21 +184,34 @@ class Spending:
 
     by: Accounts
     unstored: int = 0
+    _seen: float = 0.0  # sum of `good_until` of the counts when the newest tokens were used: another one was read later
 
     def spend(self, tokens: int) -> None:
         """Note that a model call has used tokens."""
         self.unstored += tokens
+        self._seen = 0.0
         for account in self.by:
             account.unstored += tokens
+            self._seen += account.figures["tokens_per_day"].good_until
 
     def stored(self) -> None:
-        """Note that the store has the tokens so far, or that the turn has ended: they are read again before use."""
-        for account in self.by:
-            account.unstored -= self.unstored
-            figure = account.figure("tokens_per_day")
-            figure.add(self.unstored)  # for those that cannot wait until it is read
-            figure.expire()
+        """Note that the store has the tokens so far, or that the turn has ended.
+
+        They need not be read for it, which would cost each turn more than all else about limits does.
+        """
+        tokens, seen = self.unstored, 0.0
         self.unstored = 0
+        if not tokens:
+            return
+        for account in self.by:
+            figure = account.figures["tokens_per_day"]
+            seen += figure.good_until
+            account.unstored -= tokens
+            figure.value += tokens
+            figure.moved = True
+        if seen != self._seen:  # a count was read meanwhile, which may have them already
+            for account in self.by:
+                account.figures["tokens_per_day"].expire()
 
 
 @define(eq=False)
@@ -219,7 +224,7 @@ class Tenancy:
         clock: the time in seconds since 1970, for the end of the day.
         refused: the requests that were refused so far, and the compactions that remembered nothing, by the cause.
         senders: the accounts of the newest caller that waits for a turn of a session, by the session.
-        unbegun: the turns that were admitted and have not begun, by the session.
+        unbegun: the accounts of the turns that were admitted and have not begun, by the session.
         spending: the tokens of running turns, by the session.
     """
 
@@ -228,7 +233,7 @@ class Tenancy:
     clock: Callable[[], float] = time.time
     refused: Counter[str] = attrs.field(factory=Counter)
     senders: dict[str, Accounts] = attrs.field(factory=dict)
-    unbegun: dict[str, Acceptance] = attrs.field(factory=dict)
+    unbegun: dict[str, Accounts] = attrs.field(factory=dict)
     spending: dict[str, Spending] = attrs.field(factory=dict)
     _of_tenants: dict[str, Account] = attrs.field(factory=dict)
     _observed: dict[str, Account] = attrs.field(factory=dict)
@@ -293,6 +298,10 @@ class Tenancy:
         """Return today (UTC), in days since 1970."""
         return int(self.clock() // DAY)
 
+    def left_of_day(self) -> float:
+        """Return the seconds until midnight (UTC)."""
+        return DAY - self.clock() % DAY
+
     def share(self, limit: int) -> int:
         """Return the part of a limit that this process may use."""
         return -(-limit // self.nodes)
@@ -322,42 +331,47 @@ class Tenancy:
         Raises CapacityExceededError.
         """
         for account in by:
-            self._check_running(account, session_id)
-            per_minute = account.limits.turns_per_minute
-            if per_minute is not None:
-                wait = account.moment.wait_for_turn(self.share(per_minute), now)
-                if wait:
-                    problem = f"has begun {per_minute} turns within a minute, as many as it may"
-                    raise self.refusal(account, "turns_per_minute", problem, wait)
-        self.check_growth(by)
-        self.check_tokens(by)
+            # All turns of callers with limits come here: what refuses none calls as few functions as it can.
+            limits, moment = account.limits, account.moment
+            most, busy, rate = limits.running_turns, moment.busy, limits.turns_per_minute
+            if most is not None and session_id not in busy and len(busy) >= self.share(most):
+                raise self.refusal(account, "running_turns", f"runs {most} turns, as many as it may", SOON)
+            if rate is not None and (wait := moment.wait_for_turn(self.share(rate), now)):
+                problem = f"has begun {rate} turns within a minute, as many as it may"
+                raise self.refusal(account, "turns_per_minute", problem, wait)
+            figures = account.figures
+            if limits.stored_bytes is not None and figures["stored_bytes"].value >= limits.stored_bytes:
+                self.check_growth((account,))
+            tokens = limits.tokens_per_day
+            if tokens is not None and figures["tokens_per_day"].value + account.unstored >= tokens:
+                self.check_tokens((account,))
 
     def check_tokens(self, by: Accounts) -> None:
         """Check that one more model call may be made. Raises CapacityExceededError."""
         for account in by:
-            if account.has_spent:
-                problem = f"has used its {account.limits.tokens_per_day} tokens of today (UTC)"
-                raise self.refusal(account, "tokens_per_day", problem, DAY - self.clock() % DAY)
-
-    def _check_running(self, account: Account, session_id: str | None) -> None:
-        limit, busy = account.limits.running_turns, account.moment.busy
-        if limit is not None and session_id not in busy and len(busy) >= self.share(limit):
-            raise self.refusal(account, "running_turns", f"runs {limit} turns, as many as it may", SOON)
+            limit = account.limits.tokens_per_day
+            if limit is not None and account.figures["tokens_per_day"].value + account.unstored >= limit:
+                problem = f"has used its {limit} tokens of today (UTC)"
+                raise self.refusal(account, "tokens_per_day", problem, self.left_of_day())
 
     def check_growth(self, by: Accounts, files: int = 0) -> None:
         """Check that a session may grow, by files of so many bytes at once. Raises CapacityExceededError."""
         for account in by:
-            limit = account.limit("stored_bytes")
-            if limit is not None and account.figure("stored_bytes").value + files >= limit:
+            limit = account.limits.stored_bytes
+            if limit is not None and account.figures["stored_bytes"].value + files >= limit:
                 problem = f"has {limit} bytes stored, as many as it may: delete sessions"
                 raise self.refusal(account, "stored_bytes", problem, None)
 
     def accepts_turn(self, by: Accounts) -> Acceptance:
         """Count a turn for the rates of its caller, after `check_turn`; return it, as it may not be accepted."""
-        rated = [account for account in by if account.limits.turns_per_minute is not None]
-        for account in rated:
-            account.moment.began_turn()
-        return Acceptance(rated)
+        self.begin_turn(by)
+        return Acceptance(by)
+
+    def begin_turn(self, by: Accounts) -> None:
+        """Count a turn for the rates of its caller, after `check_turn`."""
+        for account in by:
+            if account.limits.turns_per_minute is not None:
+                account.moment.left -= 1
 
     def may_begin(self, tenant: str) -> bool:
         """Return whether one more turn of a tenant may begin that waits for room."""
@@ -369,7 +383,8 @@ class Tenancy:
             return False
         if limits.tokens_per_day is None:
             return True
-        return account.figure("tokens_per_day").day == self.day() and not account.has_spent
+        figure = account.figures["tokens_per_day"]
+        return figure.day == self.day() and figure.value + account.unstored < limits.tokens_per_day
 
     def begins(self, session_id: str) -> None:
         """Note that the turn of a session has begun, which was admitted before."""
@@ -384,7 +399,11 @@ class Tenancy:
             tenant: the tenant of the session.
             payer: the name of the client that they count for; empty if it has no limit of its own.
         """
-        by = [each for each in self.known(tenant, payer) if each.limits.tokens_per_day is not None]
+        of_tenant = self._of_tenants.get(tenant)
+        own = (self._newest.get((tenant, payer)) or self._of_tokens.get((tenant, payer))) if payer else None
+        if of_tenant is None and own is None:
+            return None
+        by = [each for each in (of_tenant, own) if each is not None and each.limits.tokens_per_day is not None]
         if not by:
             return None
         found = self.spending[session_id] = Spending(by)
@@ -393,7 +412,7 @@ class Tenancy:
     def ended_turn(self, session_id: str) -> None:
         """Note that the turn of a session has ended, or could not begin."""
         if self.unbegun and (accepted := self.unbegun.pop(session_id, None)) is not None:
-            accepted.give_back()
+            give_back(accepted)
         if self.spending and (spending := self.spending.pop(session_id, None)) is not None:
             spending.stored()
 

@@ -49,6 +49,7 @@ SCRIPTS: Final = (
     "metrics",
     "watching",
     "traces",
+    "tenants",
     "import_time",
     "start_time",
     "memory_quality",

@@ -561,7 +561,7 @@ class SessionActor:
         record = turn.so_far().compacted(turn.record, now, entry, event.seq, count, turn_open=turn_open)
         await conversation.commit_compaction(record, entry, event)
         if turn.plan.allowance is not None:
-            turn.plan.allowance.stored()
+            turn.plan.allowance.spending.stored()
 
         def publish() -> None:
             self.log.publish(event)

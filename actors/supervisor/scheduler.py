@@ -260,9 +260,9 @@ class Scheduler:
         if by:
             if accepted is not None:
                 accepted.take()  # from here on it is given back by its end
-            self.tenancy.unbegun[session_id] = (
-                self.tenancy.accepts_turn(by) if accepted is None else Acceptance(accepted.by)
-            )
+            else:
+                self.tenancy.begin_turn(by)
+            self.tenancy.unbegun[session_id] = by
             self._counts(session_id, by)
         if self.waiting:  # its tenant may have had to wait while there was room
             self.waiting.discard(session_id)
@@ -295,10 +295,12 @@ class Scheduler:
 
     def _counts(self, session_id: str, by: Accounts) -> None:
         """Let the turn of a session count for accounts from now on, and for no others."""
-        self._counts_no_more(session_id)
+        if session_id in self._accounts:
+            self._counts_no_more(session_id)
         self._accounts[session_id] = by
         for account in by:
-            account.moment.hold(session_id)
+            busy = account.moment.busy
+            busy[session_id] = busy.get(session_id, 0) + 1
 
     def _counts_no_more(self, session_id: str) -> None:
         for account in self._accounts.pop(session_id, NOBODY):
@@ -311,10 +313,10 @@ class Scheduler:
 
     def _runs_no_more(self, session_id: str) -> None:
         """Let a session neither run nor wait, for its accounts."""
-        if session_id in self.running:
-            for account in self._accounts.get(session_id, NOBODY):
-                account.moment.running -= 1
-        self._counts_no_more(session_id)
+        runs = session_id in self.running
+        for account in self._accounts.pop(session_id, NOBODY):
+            account.moment.running -= runs
+            account.moment.let_go(session_id)
 
     # -- changes: sessions in memory
 

@@ -120,7 +120,7 @@ class TurnPlan:
         self.meter.charge(usage)
         self.charges.append(Charge(self.route.current.choice.model, usage, payer=self.payer))
         if self.allowance is not None:
-            self.allowance.spend(usage.total_tokens)
+            self.allowance.spending.spend(usage.total_tokens)
 
     async def check_allowed(self) -> None:
         """Check that one more model call may be made. Raises CapacityExceededError, and StoreError."""

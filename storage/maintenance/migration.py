@@ -2,7 +2,6 @@
 
 from warren.config import StoreConfig
 from warren.errors import StoreError
-from warren.memory import Progress
 from warren.storage.maintenance.files import look_at
 from warren.storage.maintenance.versions import StoreVersion
 from warren.storage.sqlite.database import close_writer, version_of
@@ -28,15 +27,14 @@ def look(config: StoreConfig) -> StoreVersion:
     return StoreVersion(path=str(path), version=version, needs=version, known=VERSION)
 
 
-def migrate(config: StoreConfig, *, make: bool, progress: Progress | None = None) -> StoreVersion:
+def migrate(config: StoreConfig, *, make: bool) -> StoreVersion:
     """Bring a store up to this version, and return its version before; with `make` it may be missing.
 
-    `progress` is called before and after each script. Raises StoreError with `cause` "missing", "newer_schema" and so
-    on.
+    Raises StoreError with `cause` "missing", "newer_schema" and so on.
     """
     before = look(config)
     if not before.version and not make:
         raise StoreError(f"there is no store at {config.path}", cause="missing", retryable=False)
     with SESSION_STORE.faults(config.path / FILE_NAME):
-        close_writer(open_writer(config, progress))
+        close_writer(open_writer(config))
     return before
