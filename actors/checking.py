@@ -1,5 +1,6 @@
 """Examinations of the store for clients of its runtime: one at a time, in another thread or on another connection."""
 
+import time
 from functools import partial
 from typing import Final
 
@@ -14,6 +15,9 @@ from warren.values import define
 
 LIMIT: Final = 300.0
 """Seconds that an examination may take."""
+REST: Final = 0.0002
+"""Seconds for which an examination stands back, every few milliseconds: the event loop does not wait for the
+interpreter each time that it needs it."""
 
 
 @define(eq=False)
@@ -60,11 +64,16 @@ def _examine_files(store: StoreConfig, memory: MemoryConfig | None) -> Report[Fi
     """Examine a store and its memory, in a thread that ends soon after the caller was cancelled."""
     from warren.storage.maintenance import doctor  # noqa: PLC0415 - it has an extra of its own
 
-    go_on = trio.from_thread.check_cancelled
-    report = doctor.examine(store, go_on=go_on)
+    report = doctor.examine(store, go_on=_go_on)
     if memory is None or memory.path is None:
         return report
     from warren.storage.maintenance.memory import examine_memory  # noqa: PLC0415 - it has an extra of its own
 
-    facts, findings = examine_memory(memory.path, go_on=go_on)
+    facts, findings = examine_memory(memory.path, go_on=_go_on)
     return attrs.evolve(report, memory=facts, findings=(*report.findings, *findings))
+
+
+def _go_on() -> None:
+    """Let the other threads go on, and end the examination if its caller was cancelled."""
+    time.sleep(REST)
+    trio.from_thread.check_cancelled()

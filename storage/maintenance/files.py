@@ -18,7 +18,7 @@ from warren.storage.sqlite.lease import Holder
 
 GoOn = Callable[[], object]
 STEPS: Final = 5_000
-"""Instructions of SQLite's machine between two questions whether a query goes on: less than a millisecond."""
+"""Instructions of SQLite's machine between two questions whether a query goes on: a few milliseconds."""
 
 
 @contextmanager

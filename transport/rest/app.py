@@ -46,7 +46,7 @@ from warren.transport.rest.parameters import (
 )
 from warren.transport.rest.routes import ROUTES, WITH_BODY, RestRoute
 from warren.transport.rest.site import Site
-from warren.transport.rest.streaming import Streaming
+from warren.transport.rest.streaming import Streaming, until_gone
 from warren.transport.rpc.behalf import TENANT_HEADER
 from warren.transport.rpc.endpoint import BULKY
 from warren.transport.rpc.jsonrpc import abandoned
@@ -259,6 +259,8 @@ class _Rest:
                 if row.method.bulky:
                     async with making:
                         return await self._page(row, login, params)
+                if row.method.costly:
+                    return _answered(row, await self._while_heard(request, row.method, login, params))
                 return _answered(row, await self._call(row.method, login, params))
             except InvalidParamsError as exc:
                 return failure(exc, _refusal(row, exc.path))
@@ -277,6 +279,21 @@ class _Rest:
         self.unread.check()
         body = await trio.to_thread.run_sync(codec.encode_in_pieces, result)
         return LargeAnswer(self.unread, body, row.status, None, JSON)
+
+    async def _while_heard(self, request: Request, method: Method[Any, Any], login: Login, params: object) -> Any:
+        """Return a method's result; end the call if its client leaves. Raises as `_call`."""
+        result: Any = None
+        failed: WarrenError | RefusedError = abandoned()
+        async with trio.open_nursery() as tasks:
+            tasks.start_soon(until_gone, request.receive, tasks.cancel_scope)
+            try:
+                result = await self._call(method, login, params)
+            except (WarrenError, RefusedError) as exc:  # a nursery would wrap it in an exception group
+                failed = exc
+            tasks.cancel_scope.cancel()
+        if result is None:
+            raise failed
+        return result
 
     async def _call(self, method: Method[Any, Any], login: Login, params: object) -> Any:
         """Return a method's result. A turn that the call has started goes on if the call ends before it.

@@ -45,13 +45,13 @@ class Streaming:
         async with trio.open_nursery() as tasks:
             end = tasks.cancel_scope.cancel
             with self.shutdown.cancels(tasks.cancel_scope), self.stays(end):
-                tasks.start_soon(_until_gone, receive, tasks.cancel_scope)
+                tasks.start_soon(until_gone, receive, tasks.cancel_scope)
                 await relay(tell)
                 end()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _until_gone(receive: Receive, scope: trio.CancelScope) -> None:
+async def until_gone(receive: Receive, scope: trio.CancelScope) -> None:
     """Cancel a scope once the client has ended its side of the connection."""
     message: Any = {}
     while message.get("type") != "http.disconnect":

@@ -191,6 +191,7 @@ class Method(Generic[P, R]):
             much to read.
         waits: whether the handler may wait for more than a moment. A call of one that does not cannot be cut off by a
             shutdown.
+        costly: whether a call costs much, and is in vain without its client: it ends if the client leaves.
     """
 
     name: str
@@ -202,6 +203,7 @@ class Method(Generic[P, R]):
     urgent: bool = False
     bulky: bool = False
     waits: bool = True
+    costly: bool = False
 
     def decode(self, params: object) -> P:
         """Return checked parameters. Raises InvalidParamsError that names the bad field: `$.budget.max_steps`."""
@@ -592,6 +594,7 @@ _TABLE: Final[tuple[Method[Any, Any], ...]] = (
         _check,
         "Examine the store beside the sessions, as `warren doctor` does; that may take minutes.",
         capability=_STORE,
+        costly=True,
     ),
     Method(
         "capabilities/get",

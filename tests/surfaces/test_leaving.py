@@ -1,0 +1,44 @@
+"""Clients that leave while their call costs the server much."""
+
+import attrs
+import pytest
+import trio
+
+from tests.support.fake_service import FakeService
+from tests.transport.clients import HOST, connect, gateway
+from warren.reports import StoreReport
+
+POST = "POST /store/check HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
+
+
+@attrs.define(eq=False)
+class Examining(FakeService):
+    """A service whose examinations never end by themselves."""
+
+    begun: trio.Event = attrs.field(factory=trio.Event)
+    ended: trio.Event = attrs.field(factory=trio.Event)
+
+    async def check_store(self) -> StoreReport:
+        self.begun.set()
+        try:
+            await trio.sleep_forever()
+        finally:
+            self.ended.set()
+        raise AssertionError
+
+
+@pytest.mark.parametrize("way", ["HTTP", "WebSocket"])
+async def test_an_examination_ends_when_its_client_leaves(way: str) -> None:
+    """Nobody waits for its report any more, and there is one at a time."""
+    service = Examining()
+    async with gateway(service) as port:
+        if way == "HTTP":
+            async with await trio.open_tcp_stream(HOST, port) as stream:
+                await stream.send_all(POST.encode())
+                await service.begun.wait()
+        else:
+            async with connect(port) as client:
+                await client.send("store/check")
+                await service.begun.wait()
+        with trio.fail_after(5):
+            await service.ended.wait()
