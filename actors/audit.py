@@ -75,14 +75,25 @@ class Refusals:
 
 @define(eq=False)
 class Auditor:
-    """Writes entries of the audit. `auditing` makes it."""
+    """Writes entries of the audit. `auditing` makes it.
+
+    Attributes:
+        lost: entries that are in the log alone, as too many waited for the store.
+    """
 
     _storage: Storage
+    lost: int = 0
     _waiting: list[AuditEntry] = attrs.field(factory=list)
     _refusals: dict[str | None, Refusals] = attrs.field(factory=dict)  # by tenant
     _reads: dict[tuple[object, ...], float] = attrs.field(factory=dict)  # the time of the newest entry about each
     _work: trio.Event = attrs.field(factory=trio.Event)
     _done: trio.Event = attrs.field(factory=trio.Event)
+    _refused_before: bool = False  # by the store, which the log says once
+
+    @property
+    def waiting(self) -> int:
+        """Entries that are not stored yet."""
+        return len(self._waiting)
 
     def entry(self, principal: Principal, action: Action, session_id: str | None = None, **details: str) -> AuditEntry:
         """Return the entry of an action of a principal, which is done now."""
@@ -125,6 +136,7 @@ class Auditor:
     def add(self, entry: AuditEntry) -> None:
         """Add an entry of `entry` soon, as it is. Never waits."""
         if len(self._waiting) >= MOST_WAITING:
+            self.lost += 1
             logger.error("an entry of the audit cannot be stored: %s", codec.encode(entry).decode())
             return
         self._waiting.append(entry)
@@ -164,8 +176,11 @@ class Auditor:
                 await self._storage.write(Audit(entries))
         except WarrenError as exc:
             # After a crash they may be stored: an entry that is there twice is better than none.
-            logger.warning("%d entries of the audit wait for the store: %s", len(entries), exc)
+            if not self._refused_before:
+                logger.warning("entries of the audit wait for the store: %s", exc)
+            self._refused_before = True
             return False
+        self._refused_before = False
         del self._waiting[: len(entries)]
         done, self._done = self._done, trio.Event()
         done.set()

@@ -151,6 +151,10 @@ def _of_store(writes: Writes | None, supervisor: Supervisor) -> Iterator[Metric]
     yield _one("warren_store_queue", "gauge", help_, 0 if found is None else found.queued)
     help_ = "Renewals of the leases that came too late: other processes may have taken sessions over."
     yield _one("warren_lease_lapses_total", "counter", help_, storage.lapses)
+    auditor = supervisor.shared.auditor
+    yield _one("warren_audit_waiting", "gauge", "Entries of the audit that are not stored yet.", auditor.waiting)
+    help_ = "Entries of the audit that are in the log alone: too many waited for the store."
+    yield _one("warren_audit_lost_total", "counter", help_, auditor.lost)
 
 
 def _of_memory(searches: Histogram | None, health: Health) -> Iterator[Metric]:

@@ -2,6 +2,7 @@
 
 from warren.config import StoreConfig
 from warren.errors import StoreError
+from warren.memory import Progress
 from warren.storage.maintenance.files import look_at
 from warren.storage.maintenance.versions import StoreVersion
 from warren.storage.sqlite.database import close_writer, version_of
@@ -27,14 +28,15 @@ def look(config: StoreConfig) -> StoreVersion:
     return StoreVersion(path=str(path), version=version, needs=version, known=VERSION)
 
 
-def migrate(config: StoreConfig, *, make: bool) -> StoreVersion:
+def migrate(config: StoreConfig, *, make: bool, progress: Progress | None = None) -> StoreVersion:
     """Bring a store up to this version, and return its version before; with `make` it may be missing.
 
-    Raises StoreError with `cause` "missing", "newer_schema" and so on.
+    `progress` is called before and after each script. Raises StoreError with `cause` "missing", "newer_schema" and so
+    on.
     """
     before = look(config)
     if not before.version and not make:
         raise StoreError(f"there is no store at {config.path}", cause="missing", retryable=False)
     with SESSION_STORE.faults(config.path / FILE_NAME):
-        close_writer(open_writer(config))
+        close_writer(open_writer(config, progress))
     return before

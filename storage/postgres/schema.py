@@ -11,6 +11,7 @@ built outside of a transaction, while programs write.
 """
 # ruff: noqa: S608 - only numbers and texts of this package become part of the SQL
 
+import logging
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -23,11 +24,13 @@ import trio
 from psycopg import errors
 
 from warren.errors import StoreError
+from warren.memory import Progress
 from warren.storage.postgres.driver import Connection, LostError
 from warren.storage.refusals import unfinished
 from warren.values import frozen
 from warren.version import VERSION
 
+logger: Final = logging.getLogger("warren.storage")
 OLDEST: Final = 14
 """The oldest version of the server that has all that the statements use."""
 LOCK: Final = 4711
@@ -142,10 +145,11 @@ async def prepare(db: Connection, schema: Schema = SCHEMA, *, copying: bool = Fa
         await expand(db, schema)
 
 
-async def expand(db: Connection, schema: Schema = SCHEMA) -> State:
+async def expand(db: Connection, schema: Schema = SCHEMA, progress: Progress | None = None) -> State:
     """Create the tables, or bring them up to this version; return how they were.
 
-    After an interruption the next call goes on with the step that was under way. Raises as `prepare`, and
+    `progress` is called before and after each step, with the scripts that are done and the number of those that were
+    missing. After an interruption the next call goes on with the step that was under way. Raises as `prepare`, and
     StoreError(cause="locked") if another program changes the tables for longer than a statement may take.
     """
     async with alone(db):
@@ -154,9 +158,14 @@ async def expand(db: Connection, schema: Schema = SCHEMA) -> State:
             await _make(db, schema)
             return before
         while state.version < schema.version:
+            if progress is not None:
+                progress(state.version - before.version, schema.version - before.version)
             step = schema.step(state.version)
+            logger.info("the tables of the store get version %d of %d", step.version, schema.version)
             await _transaction(db, step.sql, state) if step.index is None else await _build(db, step, state)
             state = attrs.evolve(state, version=step.version)
+            if progress is not None:
+                progress(state.version - before.version, schema.version - before.version)
     return before
 
 

@@ -6,6 +6,7 @@ moment: the migration therefore asks for the version again under the write lock.
 """
 
 import contextlib
+import logging
 import os
 import stat
 import time
@@ -16,11 +17,13 @@ from typing import Final, Literal, TypeVar
 import apsw
 
 from warren.errors import StoreError, WarrenError
+from warren.memory import Progress
 from warren.storage.refusals import unfinished
 from warren.storage.sqlite.faults import precise, translate
 from warren.values import frozen
 
 R = TypeVar("R")
+logger: Final = logging.getLogger("warren.storage")
 
 
 @frozen
@@ -103,7 +106,12 @@ _FILE_TYPES: Final = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a FIFO"), (st
 
 
 def open_writer(
-    kind: Kind, uri: str, *, busy_timeout: float, synchronous: Literal["FULL", "NORMAL"] = "FULL"
+    kind: Kind,
+    uri: str,
+    *,
+    busy_timeout: float,
+    synchronous: Literal["FULL", "NORMAL"] = "FULL",
+    progress: Progress | None = None,
 ) -> apsw.Connection:
     """Open the connection that writes, and bring the file up to the version of this program.
 
@@ -112,12 +120,13 @@ def open_writer(
         uri: the URI of a file that is there (see `create`), or of a database in memory.
         busy_timeout: seconds to wait for the lock of another process.
         synchronous: SQLite's setting; "FULL" flushes the log in each commit.
+        progress: is called before and after each script of a migration, with those that are done and their number.
 
     Raises StoreError with `cause` "newer_schema" or "not_a_store", and apsw.Error.
     """
     db = _open(uri, apsw.SQLITE_OPEN_READWRITE, busy_timeout)
     try:
-        _prepare(db, kind, busy_timeout, synchronous)
+        _prepare(db, kind, busy_timeout, synchronous, progress)
     except apsw.IOError as exc:
         found = precise(exc, db)
         db.close()
@@ -148,7 +157,7 @@ def _open(uri: str, flags: int, busy_timeout: float) -> apsw.Connection:
     return db
 
 
-def _prepare(db: apsw.Connection, kind: Kind, busy_timeout: float, synchronous: str) -> None:
+def _prepare(db: apsw.Connection, kind: Kind, busy_timeout: float, synchronous: str, progress: Progress | None) -> None:
     # Before anything is changed: it may be the file of another program.
     version = version_of(db, kind)
     if not version and kind.can_shrink:
@@ -157,7 +166,7 @@ def _prepare(db: apsw.Connection, kind: Kind, busy_timeout: float, synchronous: 
     _use_wal(db, busy_timeout)
     db.pragma("synchronous", synchronous)
     if version < kind.version:
-        _migrate(db, kind)
+        _migrate(db, kind, progress)
 
 
 def _use_wal(db: apsw.Connection, busy_timeout: float) -> None:
@@ -214,13 +223,19 @@ def answer(kind: Kind, query: Callable[[apsw.Connection], R], db: apsw.Connectio
         raise
 
 
-def _migrate(db: apsw.Connection, kind: Kind) -> None:
+def _migrate(db: apsw.Connection, kind: Kind, progress: Progress | None) -> None:
     from importlib.resources import files  # noqa: PLC0415 - most files are up to date
 
     with transaction(db):
         # Asked again under the lock: another process may have migrated the file meanwhile.
-        for name in kind.migrations[version_of(db, kind) :]:
+        names = kind.migrations[version_of(db, kind) :]
+        for done, name in enumerate(names):
+            if progress is not None:
+                progress(done, len(names))
+            logger.info("the %s gets what %s brings, %d of %d", kind.noun, name, done + 1, len(names))
             db.execute(files(kind.package).joinpath(name).read_text(encoding="utf-8"))
+        if progress is not None:
+            progress(len(names), len(names))
         db.pragma("application_id", kind.application_id)
         db.pragma("user_version", kind.version)
 

@@ -7,6 +7,7 @@ from typing import Final
 import apsw
 
 from warren.config import StoreConfig
+from warren.memory import Progress
 from warren.storage.sqlite import database
 from warren.storage.sqlite.database import Kind, check_regular, close_writer, create
 
@@ -26,13 +27,15 @@ VERSION: Final = SESSION_STORE.version
 """The version of the files that this program writes."""
 
 
-def open_writer(config: StoreConfig) -> apsw.Connection:
-    """Open the one connection that writes; create the folder and the file, or migrate it.
+def open_writer(config: StoreConfig, progress: Progress | None = None) -> apsw.Connection:
+    """Open the one connection that writes; create the folder and the file, or migrate it with some progress.
 
     Raises StoreError with `cause` "newer_schema" or "not_a_store", OSError and apsw.Error.
     """
     uri = create(config.path.absolute(), FILE_NAME).as_uri()
-    return database.open_writer(SESSION_STORE, uri, busy_timeout=config.busy_timeout, synchronous=config.synchronous)
+    return database.open_writer(
+        SESSION_STORE, uri, busy_timeout=config.busy_timeout, synchronous=config.synchronous, progress=progress
+    )
 
 
 def open_reader(config: StoreConfig) -> apsw.Connection:

@@ -4,7 +4,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ from warren.storage.maintenance.postgres import retention as of_database
 from warren.storage.postgres import PostgresStore
 from warren.storage.sqlite import SqliteStore
 from warren.storage.sqlite.file import FILE_NAME
+from warren.transport.http.token_list import Token, hash_of
+from warren.transport.http.token_table import open_table, row_of
 
 CHANGES = (
     "UPDATE {0} SET who = 'nobody'",
@@ -36,11 +38,13 @@ VICTIM = """
 import sys
 from pathlib import Path
 import trio
-from warren.config import Config, StoreConfig
+from warren.config import Config, PostgresConfig, StoreConfig
 from warren.transport.embed import open_supervisor
 
 async def main():
-    async with open_supervisor(Config(store=StoreConfig(Path(sys.argv[1])))) as service:
+    place = sys.argv[1]
+    store = PostgresConfig(place) if "://" in place else StoreConfig(Path(place))
+    async with open_supervisor(Config(store=store)) as service:
         async with trio.open_nursery() as nursery:
             async def work():
                 while True:
@@ -130,25 +134,55 @@ async def test_rows_of_a_database_are_only_added() -> None:
         await store.aclose()
 
 
-def test_after_a_kill_each_change_has_its_entry(tmp_path: Path) -> None:
+async def test_the_database_notes_its_tokens() -> None:
+    """Whoever changes the table, by the name of the token and without its hash; a change that is taken back is none."""
+    with database() as url:
+        async with open_table(PostgresConfig(url)) as table:
+            token = Token(hash=hash_of("t"), tenant="acme", name="ci", scopes=("session:read",), expires=NOW)
+            await table.add(row_of(token))
+            with psycopg.connect(url) as db:
+                db.execute("UPDATE warren.tokens SET scopes = '{memory:read}'")
+                db.rollback()
+                db.execute("UPDATE warren.tokens SET scopes = '{session:read,session:write}'")
+            await table.remove([token.hash])
+        store = await PostgresStore.open(PostgresConfig(url))
+        entries = (await store.of("acme").audit(AuditRequest())).entries
+        await store.aclose()
+        assert [(each.action, each.outcome, each.who, each.details) for each in entries] == [
+            (action, "done", "", {"name": "ci", "scopes": scopes, "expires": "2026-03-01T12:00:00+00:00"})
+            for action, scopes in (
+                ("token_added", "session:read"),
+                *((each, "session:read session:write") for each in ("token_changed", "token_removed")),
+            )
+        ]
+
+
+@pytest.mark.parametrize("kind", ["file", "database"])
+def test_after_a_kill_each_change_has_its_entry(kind: str, tmp_path: Path) -> None:
     """Of each session that is there, archived or deleted the table says how it became so, once, and of no other."""
-    victim = subprocess.Popen([sys.executable, "-c", VICTIM, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    assert victim.stdout is not None
-    for _ in range(20):
-        assert victim.stdout.readline() == "again\n"
-    victim.send_signal(signal.SIGKILL)
-    victim.wait()
-    victim.stdout.close()
-    db = apsw.Connection(str(tmp_path / FILE_NAME))
-    entries = Counter(db.execute("SELECT session_id, action FROM audit").fetchall())
-    sessions = db.execute("SELECT session_id, state, json_extract(details, '$.parent') IS NOT NULL FROM sessions")
-    expected = Counter[tuple[object, str]]()
+    with database() if kind == "database" else nullcontext(str(tmp_path)) as place:
+        victim = subprocess.Popen([sys.executable, "-c", VICTIM, place], stdout=subprocess.PIPE, text=True)
+        assert victim.stdout is not None
+        for _ in range(20):
+            assert victim.stdout.readline() == "again\n"
+        victim.send_signal(signal.SIGKILL)
+        victim.wait()
+        victim.stdout.close()
+        if kind == "database":
+            with psycopg.connect(place, autocommit=True) as db:
+                entries: Counter[Any] = Counter(db.execute("SELECT session_id, action FROM warren.audit").fetchall())
+                of_sessions = "SELECT session_id, state, details::json -> 'parent' IS NOT NULL FROM warren.sessions"
+                rows: list[Any] = db.execute(of_sessions).fetchall()
+        else:
+            with closing(apsw.Connection(str(tmp_path / FILE_NAME))) as file:
+                entries = Counter(file.execute("SELECT session_id, action FROM audit").fetchall())
+                of_sessions = "SELECT session_id, state, json_extract(details, '$.parent') IS NOT NULL FROM sessions"
+                rows = file.execute(of_sessions).fetchall()
+    expected = Counter[Any]()
     forks = {row[0] for row in entries if row[1] == "fork"}
-    rows: list[Any] = sessions.fetchall()
     for session_id, state, is_fork in rows:
         expected[session_id, "fork" if session_id in forks else "create"] += 1
         assert not is_fork or session_id in forks
         expected.update({1: [(session_id, "archive")], 2: [(session_id, "delete")]}.get(state, []))
-    db.close()
     assert entries == expected
     assert len(entries) > 60

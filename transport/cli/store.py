@@ -9,6 +9,7 @@ from warren import codec
 from warren.config import PostgresConfig, StoreConfig
 from warren.transport.cli.chosen_store import existing_store_of, files_of, store_of
 from warren.transport.cli.options import Options
+from warren.transport.cli.progress import bar
 from warren.transport.cli.runtime import execute
 from warren.transport.cli.streams import Streams
 
@@ -60,13 +61,15 @@ def _seen(options: Options, store: StoreConfig | PostgresConfig | None) -> "Stor
 def _migrated(
     options: Options, store: StoreConfig | PostgresConfig | None, *, make: bool, contract: bool = False
 ) -> "StoreVersion":
-    if isinstance(store, PostgresConfig):
-        from warren.storage.maintenance.postgres import migration as of_database  # noqa: PLC0415 - it needs psycopg
+    with bar(Streams(), "making" if make else "migrating") as progress:
+        if isinstance(store, PostgresConfig):
+            from warren.storage.maintenance.postgres import migration as of_database  # noqa: PLC0415 - it needs psycopg
 
-        return execute(partial(of_database.migrate, store, make=make, contracting=contract), options)
-    from warren.storage.maintenance import migration  # noqa: PLC0415 - it has an extra of its own
+            work = partial(of_database.migrate, store, make=make, contracting=contract, progress=progress)
+            return execute(work, options)
+        from warren.storage.maintenance import migration  # noqa: PLC0415 - it has an extra of its own
 
-    return migration.migrate(files_of(store), make=make)
+        return migration.migrate(files_of(store), make=make, progress=progress)
 
 
 def _show_change(options: Options, before: "StoreVersion", after: "StoreVersion", unchanged: str) -> None:

@@ -26,7 +26,7 @@ from tests.support.postgres import (
 )
 from warren.config import PostgresConfig
 from warren.errors import StoreError
-from warren.storage.maintenance.postgres.migration import look, migrate
+from warren.storage.maintenance.postgres.migration import look, migrate, part_of
 from warren.storage.postgres import PostgresStore
 from warren.storage.postgres.driver import Connection
 from warren.storage.postgres.lease import OLDER
@@ -184,6 +184,18 @@ async def test_programs_write_while_an_index_is_built() -> None:
         assert server().run(name_in(url), VALID) == [(True,)]
         assert server().run(name_in(url), "SELECT later FROM warren.sessions") == [("new",), ("new",)]
         assert (await look(PostgresConfig(url), INDEXED)).state == "current"
+
+
+async def test_the_progress_of_an_expansion() -> None:
+    """It goes from nothing to all versions; an index that is being built counts by the rows that it has seen."""
+    with database() as url:
+        seen: list[tuple[int, int]] = []
+        before = await migrate(PostgresConfig(url), INDEXED, make=False, progress=lambda *each: seen.append(each))
+        total = 100 * (INDEXED.version - before.version)
+        assert (seen[0], seen[-1], seen) == ((0, total), (total, total), sorted(seen))
+    phases = ("initializing", "building index: scanning table", "building index: sorting live tuples")
+    assert [part_of(phase, 50, 100) for phase in phases] == [0.0, 0.25, 0.5]
+    assert [part_of("index validation: scanning table", done, 100) for done in (0, 50, 110)] == [0.5, 0.75, 1.0]
 
 
 async def test_an_index_that_was_left_unfinished_is_built_again() -> None:

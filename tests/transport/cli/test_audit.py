@@ -8,7 +8,7 @@ from tests.transport.cli.serving import connected, serve
 
 
 async def test_the_audit_of_a_live_store(cli: Cli) -> None:
-    """A server's entries are lines of the file and of the server; JSON is a line for each; a bad action is named."""
+    """Its entries are lines of the file and of the server, also as they come; JSON is a line for each."""
     server, url = serve(cli, "-m", "echo")
     async with connected(url) as client:
         one = (await client.call("session/create", prompt=None))["session_id"]
@@ -26,5 +26,13 @@ async def test_the_audit_of_a_live_store(cli: Cli) -> None:
         refused = cli.run("audit", "--all-tenants", "--server", url)
         assert "tenant:admin" in one_line(refused, refused.code)
         assert "action" in cli.run("audit", "--action", "burn").err
+        following = cli.start("audit", "--follow", "--action", "create", "--output", "json")
+        said = following.read_until(f'"session_id":"{one}"')
+        two = (await client.call("session/create", prompt=None))["session_id"]
+        said += following.read_until(two)
+        following.signal(signal.SIGINT)
+        ended = following.end()
+        found = [json.loads(line)["session_id"] for line in (said + ended.out).splitlines()]
+        assert (found, ended.code) == ([one, two], 130)
     server.signal(signal.SIGTERM)
     assert server.end().code == 0

@@ -12,6 +12,7 @@ from tests.storage.samples import turn
 from tests.support.postgres import database, name_in, server
 from tests.transport.cli.filling import HERE
 from tests.transport.cli.process import Cli, one_line
+from tests.transport.cli.terminals import Terminal
 from warren.storage.postgres.schema import SCHEMA
 from warren.storage.sqlite.file import VERSION
 
@@ -131,3 +132,12 @@ def test_no_store_can_be_reached(cli: Cli, args: tuple[str, ...]) -> None:
         assert ended.code in (1, 2)
         assert "Traceback" not in ended.err
         assert "s3cret" not in ended.out + ended.err
+
+
+def test_a_bar_on_a_terminal(cli: Cli, terminal: Terminal) -> None:
+    """A migration shows how far it is; piped, nothing but the result is said."""
+    (cli.folder / "store").mkdir()
+    shutil.copy(VERSIONS / "1.sqlite3", cli.folder / "store" / "sessions.sqlite3")
+    terminal.start("store", "migrate", *HERE)
+    shown = terminal.read_until(f"version 1 before, {VERSION} now\r\n")
+    assert ("migrating" in shown, "100%" in shown) == (True, True), shown
