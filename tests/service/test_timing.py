@@ -2,24 +2,35 @@
 
 import random
 import time
+from contextlib import nullcontext
+from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from psycopg.pq.abc import PGresult
 
 from tests.service.principals import ACME, OF_SESSIONS, called
+from tests.support.postgres import database
 from tests.support.runtime import open_runtime
 from tests.support.steps import Calls
+from warren.config import PostgresConfig
 from warren.errors import SessionNotFoundError
 from warren.ids import new_session_id
 from warren.peers import Peer
 from warren.service import RuntimeService
 from warren.storage import thread_runner
+from warren.storage.postgres.driver import Connection
 
 ROUNDS = 3
 SAMPLES = 8_000
 MOST = 0.03
 """The share of the pairs by which they may differ: five times the deviation of so many that chance decides."""
+
+
+OFF = {"compact", "forget_memory"}
+"""Methods that a runtime without compaction and memory refuses whatever the session is."""
 
 
 async def work(service: RuntimeService, method: str, session_id: str) -> int:
@@ -55,17 +66,58 @@ async def compare(service: RuntimeService, session_id: str) -> None:
         assert found == unknown, method
 
 
+async def test_a_foreign_session_takes_the_queries_of_an_unknown_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each method sends a database as much for both, and gets as many rows, whether the session is live or stored."""
+    asked: ContextVar[list[object] | None] = ContextVar("asked", default=None)
+    run = Connection._run  # noqa: SLF001 - all that goes over the wire
+
+    async def noted(self: Connection, *args: Any) -> list[PGresult]:
+        results = await run(self, *args)
+        into = asked.get()
+        if into is not None:  # by the task of the call, and not by one of the runtime
+            into.append([(each.status, each.ntuples) for each in results])
+        return results
+
+    monkeypatch.setattr(Connection, "_run", noted)
+
+    async def sent(service: RuntimeService, method: str, session_id: str) -> list[object]:
+        found = [list[object]() for _ in range(ROUNDS)]
+        for each in found:
+            token = asked.set(each)
+            await called(service, method, session_id)
+            asked.reset(token)
+        return min(found, key=len)  # a connection that another task has just made prepares its statements first
+
+    async def compared(service: RuntimeService, session_id: str) -> None:
+        foreign, counts = service.as_(ACME), dict[str, int]()
+        for method in OF_SESSIONS:
+            found, unknown = await sent(foreign, method, session_id), await sent(foreign, method, new_session_id())
+            assert found == unknown, method
+            counts[method] = len(found)
+        assert {name for name, count in counts.items() if not count} <= OFF, counts
+
+    with database() as url:
+        async with open_runtime(store=PostgresConfig(url)) as service:
+            mine = (await service.create_session("hi", peer=Peer("scout"))).session_id
+            await compared(service, mine)
+        async with open_runtime(store=PostgresConfig(url)) as service:
+            await compared(service, mine)
+
+
 @pytest.mark.soak
+@pytest.mark.parametrize("kind", ["file", "database"])
 @pytest.mark.parametrize("live", [True, False])
-async def test_a_foreign_session_takes_the_time_of_an_unknown_one(tmp_path: Path, *, live: bool) -> None:
+async def test_a_foreign_session_takes_the_time_of_an_unknown_one(tmp_path: Path, kind: str, *, live: bool) -> None:
     """Of two calls in random order, one for each, either is the longer one as often, however slow both are."""
-    async with open_runtime(store=tmp_path, runner=thread_runner) as service:
-        mine = (await service.create_session("hi")).session_id
-        if live:
-            share = await longer(service, mine)
-    if not live:
-        async with open_runtime(store=tmp_path, runner=thread_runner) as service:
-            share = await longer(service, mine)
+    with database() if kind == "database" else nullcontext("") as url:
+        store = PostgresConfig(url) if url else tmp_path
+        async with open_runtime(store=store, runner=thread_runner) as service:
+            mine = (await service.create_session("hi")).session_id
+            if live:
+                share = await longer(service, mine)
+        if not live:
+            async with open_runtime(store=store, runner=thread_runner) as service:
+                share = await longer(service, mine)
     assert abs(share - 0.5) < MOST
 
 
