@@ -12,12 +12,60 @@ from warren import codec
 from warren.errors import InvalidParamsError, ProviderError
 from warren.messages import ReasoningBlock
 from warren.model import ModelChoice, ModelReply, ModelRequest, Piece, Provider, Providers, TextPiece, Waits
-from warren.transport.providers.scripted import Script, ScriptedCall, ScriptedError, ScriptedStep
+from warren.transport.providers.scripted import ScriptedCall, ScriptedError, ScriptedStep
 from warren.values import define, frozen
 
 NO_SESSION: Final = ""
 
 logger: Final = logging.getLogger(__name__)
+
+
+HEAD: Final = b'{"steps":['
+TAIL: Final = b"]}\n"
+
+
+@define
+class _Tape:
+    """The script of one session on the disk: each answer is added at its end, however long it is.
+
+    The newest step may still change, as an answer as data belongs to the step before it; a failure waits behind it for
+    the step of the call that is made again.
+
+    Attributes:
+        path: the file.
+        step: the newest step; None before the first.
+        failed: the failure behind it, with the number of its calls.
+    """
+
+    path: Path
+    step: ScriptedStep | None = None
+    failed: ScriptedError | None = None
+    _begin: int = len(HEAD)  # place of the newest step, with the comma before it
+    _there: bool = False
+
+    def add(self, step: ScriptedStep) -> None:
+        """Add a step behind the newest one, which does not change any more."""
+        if self.step is not None:
+            self._begin += len(self._bytes_of(self.step))
+        self.step = step
+
+    def write(self) -> None:
+        """Write the end of the file: it is a whole script after each call. Raises OSError."""
+        end = b"" if self.step is None else self._bytes_of(self.step)
+        if self.failed is not None:
+            step = codec.encode(ScriptedStep(error=attrs.evolve(self.failed, times=None)))
+            end += (b"," if self.step is not None else b"") + step
+        if not self._there:
+            self.path.write_bytes(HEAD + end + TAIL)
+            self._there = True
+            return
+        with self.path.open("r+b", buffering=0) as file:
+            file.seek(self._begin)
+            file.write(end + TAIL)  # in one call, so that a process that is killed leaves the old end or the new one
+            file.truncate()
+
+    def _bytes_of(self, step: ScriptedStep) -> bytes:
+        return (b"," if self._begin > len(HEAD) else b"") + codec.encode(step)
 
 
 @define(eq=False)
@@ -32,9 +80,7 @@ class Recorder:
     """
 
     path: Path
-    _steps: dict[str, list[ScriptedStep]] = attrs.field(factory=dict)
-    _failed: dict[str, ScriptedError] = attrs.field(factory=dict)
-    _numbers: dict[str, int] = attrs.field(factory=dict)
+    _tapes: dict[str, _Tape] = attrs.field(factory=dict)
     _writing: trio.Lock = attrs.field(factory=trio.Lock)
     _ended: bool = False
 
@@ -50,59 +96,57 @@ class Recorder:
 
     async def answered(self, request: ModelRequest, pieces: list[str], reply: ModelReply) -> None:
         """Record an answer. An answer as data belongs to the step before it."""
-        session = request.session_id or NO_SESSION
-        steps, message = self._steps.setdefault(session, []), reply.message
-        if request.answer_schema is not None and steps:
-            steps[-1] = attrs.evolve(steps[-1], structured=(*steps[-1].structured, message.text))
-        else:
-            whole = "".join(pieces) == message.text
-            steps.append(
-                ScriptedStep(
-                    text="" if whole else message.text,
-                    chunks=tuple(pieces) if whole else (),
-                    reasoning="".join(each.text for each in message.blocks if isinstance(each, ReasoningBlock)),
-                    tool_calls=tuple(
-                        ScriptedCall(call.name, call.args, call.invalid_args, call.id) for call in message.tool_calls
-                    ),
-                    error=self._failed.pop(session, None),
-                    stop_reason=message.stop_reason,
-                    usage=attrs.evolve(reply.usage, cost=None),
-                )
-            )
-        await self._write(session)
+        message = reply.message
+        whole = "".join(pieces) == message.text
+        step = ScriptedStep(
+            text="" if whole else message.text,
+            chunks=tuple(pieces) if whole else (),
+            reasoning="".join(each.text for each in message.blocks if isinstance(each, ReasoningBlock)),
+            tool_calls=tuple(
+                ScriptedCall(call.name, call.args, call.invalid_args, call.id) for call in message.tool_calls
+            ),
+            stop_reason=message.stop_reason,
+            usage=attrs.evolve(reply.usage, cost=None),
+        )
+
+        def change(tape: _Tape) -> None:
+            before = tape.step
+            if request.answer_schema is not None and before is not None:
+                tape.step = attrs.evolve(before, structured=(*before.structured, message.text))
+            else:
+                tape.add(attrs.evolve(step, error=tape.failed))
+                tape.failed = None
+
+        await self._write(request, change)
 
     async def failed(self, request: ModelRequest, error: ProviderError) -> None:
         """Record a failure: of the step that follows if the call is made again, else of a step of its own."""
-        session = request.session_id or NO_SESSION
-        before = self._failed.get(session)
-        times = 1 if before is None else (before.times or 0) + 1
-        said = ScriptedError(error.message, error.cause or "scripted", bool(error.retryable), error.retry_after, times)
-        self._failed[session] = said
-        await self._write(session)
 
-    async def _write(self, session: str) -> None:
-        """Write the script of a session anew, on a thread; a cancelled turn is recorded all the same."""
-        number = self._numbers.setdefault(session, len(self._numbers) + 1)
-        path = self.path if number == 1 else self.path.with_name(f"{self.path.stem}.{number}{self.path.suffix}")
+        def change(tape: _Tape) -> None:
+            times = 1 if tape.failed is None else (tape.failed.times or 0) + 1
+            cause, again = error.cause or "scripted", bool(error.retryable)
+            tape.failed = ScriptedError(error.message, cause, again, error.retry_after, times)
+
+        await self._write(request, change)
+
+    async def _write(self, request: ModelRequest, change: Callable[[_Tape], None]) -> None:
+        """Change the script of a session, on a thread; a cancelled turn is recorded all the same."""
+        session = request.session_id or NO_SESSION
+        tape = self._tapes.get(session)
+        if tape is None:
+            number = len(self._tapes) + 1
+            path = self.path if number == 1 else self.path.with_name(f"{self.path.stem}.{number}{self.path.suffix}")
+            tape = self._tapes[session] = _Tape(path)
         with trio.CancelScope(shield=True):
             async with self._writing:
                 if self._ended:
                     return
-                steps = [*self._steps.get(session, ())]
-                if session in self._failed:
-                    steps.append(ScriptedStep(error=attrs.evolve(self._failed[session], times=None)))
+                change(tape)
                 try:
-                    await trio.to_thread.run_sync(_put, path, steps)
+                    await trio.to_thread.run_sync(tape.write)
                 except OSError as exc:
                     self._ended = True
-                    logger.error("the recording ends, as %s cannot be written: %s", path, exc)  # noqa: TRY400
-
-
-def _put(path: Path, steps: list[ScriptedStep]) -> None:
-    """Write a script beside its place first, so that a reader never finds half of it."""
-    beside = path.with_name(f"{path.name}.new")
-    beside.write_bytes(codec.encode(Script(tuple(steps))) + b"\n")
-    beside.replace(path)
+                    logger.error("the recording ends, as %s cannot be written: %s", tape.path, exc)  # noqa: TRY400
 
 
 @frozen

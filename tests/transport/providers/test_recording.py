@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
@@ -16,6 +17,8 @@ from warren.messages import ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest, ReasoningPiece, TextPiece
 from warren.tools import tool
 from warren.transport.embed import open_supervisor
+from warren.transport.providers import load_script
+from warren.transport.providers.recording import Recorder
 from warren.usage import Usage
 
 SECRET = "sk-a-secret-of-the-provider"  # noqa: S105 - of nobody
@@ -101,6 +104,30 @@ async def test_sessions_keep_their_files_if_their_first_calls_fail(tmp_path: Pat
     for name, text in (("talk.json", "first"), ("talk.2.json", "later")):
         async with open_supervisor(Config(model=f"scripted:{tmp_path / name}", retry=calm)) as service:
             assert (await service.create_session("?")).text == text
+
+
+async def test_an_answer_costs_what_it_has(tmp_path: Path) -> None:
+    """It is added at the end of the file, which is a whole script after each call; what is before stays as it is."""
+    recorder, path = Recorder(tmp_path / "talk.json"), tmp_path / "talk.json"
+    asked = ModelRequest("m", [UserMessage("?")], session_id="s")
+    data = attrs.evolve(asked, answer_schema={"type": "object"})
+    busy = ProviderError("busy" * 40, cause="overloaded", retryable=True)
+    texts = list[bytes]()
+    for number in range(9):
+        if number % 4 == 3:  # one that is tried again has more bytes than the short step in its place
+            for _ in range(2):
+                await recorder.failed(asked, busy)
+        await recorder.answered(asked, [], reply(f"answer {number}"))
+        if number % 3 == 0:
+            await recorder.failed(data, busy)
+            await recorder.answered(data, [], reply('{"a": 1}'))
+        texts.append(path.read_bytes())
+        script = load_script(path)
+        said = [each for each in script.steps if each.text]
+        assert [each.text for each in said] == [f"answer {each}" for each in range(number + 1)]
+        assert [len(each.structured) for each in said] == [int(each % 3 == 0) for each in range(number + 1)]
+    last = [text.rfind(b'{"text"') for text in texts]
+    assert all(text[:at] == texts[-1][:at] for text, at in zip(texts, last, strict=True))
 
 
 async def test_a_turn_outlives_its_recording(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
