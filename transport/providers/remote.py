@@ -47,6 +47,8 @@ DIALECTS: Final[dict[Dialect, ModelDialect]] = {
 IN_CLOUDS: Final[dict[str, ModelDialect]] = {"bedrock": BedrockDialect(), "vertex": VertexDialect()}
 """The protocols of clouds that differ from those of the makers of the models."""
 CONNECT_SECONDS: Final = 30.0
+CREDENTIAL_SECONDS: Final = 60.0
+"""Seconds within which the credentials of a cloud have to be there: their source is another server, or a program."""
 USAGE_SECONDS: Final = 5.0
 """Seconds to wait for the token counts of a finished answer."""
 CLOSE_SECONDS: Final = 0.1
@@ -229,7 +231,12 @@ class HttpProvider:
 
     async def _authorized(self, request: httpx.Request) -> httpx.Request:
         if self.authorizer is not None:
-            request.headers.update(await self.authorizer.headers(request))
+            with trio.move_on_after(CREDENTIAL_SECONDS) as waiting:
+                request.headers.update(await self.authorizer.headers(request))
+            if waiting.cancelled_caught:
+                name = self.endpoint.vendor.name
+                problem = f"{name}: there were no credentials within {CREDENTIAL_SECONDS:g} s"
+                raise ProviderError(problem, cause="timeout", retryable=True)
         return request
 
     def _request(self, model: str, body: "Pieces") -> httpx.Request:

@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, quote
 import httpx
 import jwt
 import pytest
+import trio
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
@@ -25,7 +26,8 @@ from warren.model import ModelReply
 from warren.transport.providers import open_providers
 from warren.transport.providers.checking import check_live, list_live
 from warren.transport.providers.registry import default_model, known_models
-from warren.transport.providers.settings import endpoints
+from warren.transport.providers.remote import DIALECTS, HttpProvider
+from warren.transport.providers.settings import Bounds, endpoints
 
 AZURE: Final = {"AZURE_OPENAI_ENDPOINT": "https://mine.openai.azure.com/", "AZURE_OPENAI_API_KEY": "azure-not-a-key"}
 RESPONSE: Final = {
@@ -355,3 +357,25 @@ async def test_bedrock_without_credentials(aws: pytest.MonkeyPatch) -> None:
     with pytest.raises(ProviderError, match="bedrock: it needs the extra `bedrock`; from a clone: pip install"):
         await call(lambda _: nothing, f"bedrock:{MODEL}", AWS)
     assert await list_live(AWS) == ()
+
+
+@pytest.mark.virtual_time
+async def test_credentials_that_do_not_come() -> None:
+    """The source of a cloud's credentials that hangs fails the call, long before the bound on a silent answer."""
+
+    class Hanging:
+        """A source without an end."""
+
+        async def headers(self, request: httpx.Request) -> dict[str, str]:
+            """Wait for ever."""
+            assert request.headers["host"] == "mine.openai.azure.com"
+            await trio.sleep_forever()
+            raise AssertionError
+
+    endpoint = endpoints(AZURE)["azure"]
+    provider = HttpProvider(endpoint, DIALECTS[endpoint.dialect], httpx.AsyncClient, Bounds(), authorizer=Hanging())
+    began = trio.current_time()
+    with pytest.raises(ProviderError, match="azure: there were no credentials within 60 s") as failed:
+        await provider.complete(request("gpt-5-mini"), lambda _piece: None)
+    assert (failed.value.cause, failed.value.retryable) == ("timeout", True)
+    assert trio.current_time() - began == pytest.approx(60)
