@@ -25,6 +25,7 @@ from warren.actors.watching import Watch
 from warren.attachments import AttachmentContent
 from warren.audit import Action, AuditEntry, AuditPage, AuditRequest, Outcome
 from warren.categories import CATEGORIES, Answer
+from warren.config import PostgresConfig
 from warren.errors import SessionNotFoundError
 from warren.events import RunFailed
 from warren.fields import FieldValueError
@@ -429,7 +430,9 @@ class Reads:
     def health(self) -> Health:
         """See SessionService."""
         scheduler, shared = self._supervisor.scheduler, self._supervisor.shared
-        store = shared.storage.health()
+        store, place = shared.storage.health(), shared.config.store
+        if store is not None and place is not None:
+            store = attrs.evolve(store, kind="database" if isinstance(place, PostgresConfig) else "file")
         projector = self._projector.health() if self._projector is not None else None
         memory = shared.memory.health()
         loop = self._loop.health()

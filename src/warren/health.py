@@ -24,12 +24,14 @@ class StoreHealth:
         last_error: the error of the newest write or read that failed; None a minute after they succeed again.
         commit_p50_ms: median of the milliseconds of recent commits; None before the first.
         commit_p99_ms: 99th percentile of the milliseconds of recent commits; None before the first.
+        kind: "file" for a store in files, "database" for one in PostgreSQL; None if a program has brought its own.
     """
 
     status: Status
     last_error: str | None = None
     commit_p50_ms: float | None = None
     commit_p99_ms: float | None = None
+    kind: Literal["file", "database"] | None = None
 
 
 @frozen

@@ -65,6 +65,9 @@ async def test_a_store_in_a_database_is_examined_beside_its_sessions() -> None:
             report = await examined(config, service)
             assert report.database is not None
             assert report.database.server
+            health = service.health().store
+            assert health is not None
+            assert health.kind == "database"
 
 
 async def test_there_is_one_examination_at_a_time_and_it_ends_with_its_caller(tmp_path: Path) -> None:

@@ -29,6 +29,14 @@ async def test_a_node_that_drains_passes_its_sessions_on(cli: Cli) -> None:
         await other.call("session/subscribe", session_id=busy)
         turn = await client.send("turn/start", session_id=busy, prompt="go")
         await other.event("text_delta")
+        at_server = "--server", at_second.removesuffix("/ws")
+        listed = await trio.to_thread.run_sync(cli.run, "nodes", "list", "--output", "json", *at_server)
+        assert {each["name"]: each["address"] for each in listed.data["nodes"]} == {
+            "first": at_first.removesuffix("/ws"),
+            "second": at_second.removesuffix("/ws"),
+        }
+        refused = await trio.to_thread.run_sync(cli.run, "nodes", "drain", "first", *at_server)
+        assert "this needs the scope tenant:admin" in one_line(refused, 1)
         assert "first is asked" in (await trio.to_thread.run_sync(cli.run, "nodes", "drain", "first")).out
         while not (await trio.to_thread.run_sync(nodes, cli))["first"].get("draining"):
             pass
@@ -43,6 +51,8 @@ async def test_a_node_that_drains_passes_its_sessions_on(cli: Cli) -> None:
         assert (ended.code, ended.err) == (0, "")
         assert (await other.call("turn/start", session_id=busy, prompt="go on", model="echo"))["text"] == "go on"
     assert list(nodes(cli)) == ["second"]
+    noted = [line.split("\t")[3:5] for line in cli.run("audit", "--action", "drain").out.splitlines()]
+    assert noted == [["drain", "refused"], ["drain", "done"]]
     second.signal(signal.SIGTERM)
     assert second.end().code == 0
 

@@ -104,6 +104,7 @@ def test_the_store_is_examined(served: Gateway, watched: Watched) -> None:
     page.set_viewport_size({"width": 390, "height": 800})
     page.goto(f"{served.url}#/health")
     expect(page.get_by_text("This server is no node")).to_be_visible()
+    expect(page.get_by_text("files (SQLite)")).to_be_visible()
     page.get_by_role("button", name="Examine the store").click()
     expect(page.get_by_text("healthy", exact=True)).to_be_visible()
     for name in ("Log beside it", "Left on the disk", "Rows of events", "Files of messages"):

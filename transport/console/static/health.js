@@ -26,7 +26,7 @@ export function Health({ connection }) {
       <${Card} title="Runtime" facts=${[["Turns that run", `${count(value.running_turns)} of ${count(value.max_sessions)}`], ["Sessions in memory", count(value.live_sessions)], ["Processes", count(value.processes ?? 1)]]}>
         <meter min="0" max=${value.max_sessions} value=${value.running_turns} aria-label="Turns that run"></meter><//>
       <${Card} title="Event loop" status=${value.loop?.status ?? "ok"} facts=${[["Timers late, p99", ms(value.loop?.lag_p99_ms)]]} />
-      ${value.store ? html`<${Card} title="Store" status=${value.store.status} error=${value.store.last_error} facts=${[["Commit, median", ms(value.store.commit_p50_ms)], ["Commit, p99", ms(value.store.commit_p99_ms)]]} />` : html`<${Card} title="Store" facts=${[["Kind", "none: sessions end with the process"]]} />`}
+      ${value.store ? html`<${Card} title="Store" status=${value.store.status} error=${value.store.last_error} facts=${[["Kind", KINDS[value.store.kind] ?? "of the program"], ["Commit, median", ms(value.store.commit_p50_ms)], ["Commit, p99", ms(value.store.commit_p99_ms)]]} />` : html`<${Card} title="Store" facts=${[["Kind", "none: sessions end with the process"]]} />`}
       ${value.memory && html`<${Card} title="Memory" status=${value.memory.status} error=${value.memory.last_error} facts=${[["Entries not in the index yet", count(value.memory.behind ?? 0)]]} />`}
       ${value.projector && html`<${Card} title="Projections" status=${value.projector.status} error=${value.projector.last_error} facts=${[["Behind", value.projector.behind === null ? "another process writes" : count(value.projector.behind ?? 0)]]} />`}
       ${value.access && html`<${Card} title="Tokens" status=${value.access.status} error=${value.access.last_error} facts=${[["The newest list", value.access.status === "ok" ? "in use" : "cannot be used"]]} />`}
@@ -163,6 +163,7 @@ function Holders({ holders }) {
       <td class="figure">${count(each.sessions)}</td><td>${each.expires_at ? when(each.expires_at) : "–"}</td></tr>`)}</tbody></table></div>`;
 }
 
+const KINDS = { file: "files (SQLite)", database: "PostgreSQL" };
 const TONE = { ok: "good", degraded: "waiting", failed: "failed" };
 const ms = (value) => (value === null || value === undefined ? "–" : `${value < 10 ? value.toFixed(2) : Math.round(value)} ms`);
 const onOff = (on) => (on ? "on" : "off");
