@@ -2,6 +2,7 @@
 
 import json
 import re
+import statistics
 import time
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, Final
 import pytest
 import trio
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped] # it has no types
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Request, WebSocketRoute, expect
 
 from tests.transport.console.content import ASKING, BUSY, GUIDE, NASTY, NASTY_TEXT, SLOW
 from tests.transport.console.stage import ROWS, STANDARD, THEMES, Gateway, Watched, gateway, say, show, turns
@@ -31,6 +32,16 @@ SCROLL: Final = """async (box) => {
     return frames * 2;
 }"""
 """Scrolls a box for half a second; returns the frames a second."""
+MOST_REQUESTS: Final = 30
+MOST: Final = 80 * 1024
+"""Requests and bytes, without their headers, until the first rows are there."""
+FIRST_ROW: Final = """new MutationObserver((_, observer) => {
+    if (!document.querySelector("%s")) return;
+    observer.disconnect();
+    requestAnimationFrame(() => requestAnimationFrame(() => { window.firstRow = performance.now(); }));
+}).observe(document, { childList: true, subtree: true });""" % ROWS.replace('"', "'")  # noqa: UP031 - braces
+"""Notes when the first row is on the screen."""
+FIRST_TIMES: Final = """[performance.getEntriesByName("first-contentful-paint")[0].startTime, window.firstRow]"""
 
 
 def act(page: Page, name: str) -> None:
@@ -250,6 +261,71 @@ def test_a_long_session_opens_and_scrolls(served: Gateway, watched: Watched, tur
     while page.get_by_text("prompt 0", exact=True).count() == 0:
         log.evaluate("box => { box.scrollTop = 0; }")
         page.wait_for_timeout(20)
+
+
+def test_the_first_rows_need_one_page_of_the_list(folder: Path, watched: Watched) -> None:
+    """They are drawn with the first answer about the list, however many there are, and after few and small requests."""
+    page, sent = watched.page, list[str]()
+    with gateway(folder) as served:
+
+        async def make(service: Any) -> None:
+            async with trio.open_nursery() as nursery:
+                for number in range(15):
+                    nursery.start_soon(_make_ten, service, number)
+
+        def held(client: WebSocketRoute) -> None:
+            """Pass all on but requests for the list after the first one."""
+            gateway = client.connect_to_server()
+
+            def pass_on(message: str | bytes) -> None:
+                method = json.loads(message)["method"]
+                if method != "session/list" or method not in sent:
+                    gateway.send(message)
+                sent.append(method)
+
+            client.on_message(pass_on)
+
+        served.ask(make)
+        page.route_web_socket(re.compile("/ws$"), held)
+        asked: list[Request] = []
+        page.on("requestfinished", lambda request: asked.append(request))  # noqa: PLW0108 - as in stage.py
+        show(page, served)
+        expect(page.locator(ROWS).first).to_contain_text("row")
+        expect(page.get_by_test_id("count")).to_have_text("100 so far…")
+        sizes = [request.sizes() for request in asked]
+        body, headers = (sum(each[name] for each in sizes) for name in ("responseBodySize", "responseHeadersSize"))
+        print(f"the first rows needed {len(asked)} requests, {body:,} bytes and {headers:,} of headers: {sent}")  # noqa: T201
+        assert sorted(sent[:3]) == ["initialize", "session/list", "session/watch"]
+        assert len(asked) <= MOST_REQUESTS
+        assert 20_000 < body <= MOST
+        page.goto("about:blank")  # before its gateway ends
+
+
+@pytest.mark.soak
+@pytest.mark.time_limit(120)
+def test_a_loaded_gateway_is_on_the_page_within_a_second(folder: Path, watched: Watched) -> None:
+    """With 1,000 sessions: the first paint, and the first rows; the median of several openings with a cold cache."""
+    page = watched.page
+    with gateway(folder) as served:
+
+        async def make(service: Any) -> None:
+            async with trio.open_nursery() as nursery:
+                for number in range(100):
+                    nursery.start_soon(_make_ten, service, number)
+
+        served.ask(make)
+        network, times = page.context.new_cdp_session(page), list[tuple[float, float]]()
+        network.send("Network.enable")
+        network.send("Network.setCacheDisabled", {"cacheDisabled": True})
+        page.add_init_script(FIRST_ROW)
+        for _ in range(5):
+            page.goto("about:blank")
+            show(page, served)
+            expect(page.get_by_test_id("count")).to_have_text("1,000 of 1,000")
+            times.append(tuple(page.evaluate(FIRST_TIMES)))
+        page.goto("about:blank")  # before its gateway ends
+    print(f"milliseconds to the first paint and to the first row: {times}")  # noqa: T201
+    assert all(statistics.median(each) <= 1_000 for each in zip(*times, strict=True))
 
 
 @pytest.mark.soak

@@ -77,7 +77,7 @@ export function List({ connection, rows, query, create }) {
         <option value="">Every node</option>${nodes.map((node) => html`<option value=${node}>${node}</option>`)}
       </select>`}
       ${connection.can("tenant:admin") && html`<${Tenant} connection=${connection} />`}
-      <input class="short" placeholder="Label, or name=value" aria-label="Label" value=${filter.label} onInput=${(event) => change({ label: event.target.value })} />
+      <input class="short" placeholder="Label, name=value" aria-label="Label" value=${filter.label} onInput=${(event) => change({ label: event.target.value })} />
     </div>
     ${rows.error && html`<${Failure} error=${rows.error} again=${() => rows.look()} />`}
     ${rows.damaged > 0 && html`<p class="notice warn">Some sessions are damaged and not shown: run <code>warren doctor</code>.</p>`}

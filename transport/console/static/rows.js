@@ -1,6 +1,8 @@
 // The list of sessions as this page has it: kept fresh while somebody looks at it.
 
 const PAGE = 1000;
+/** Rows of the first page, which is drawn at once: no screen shows more. */
+const FIRST = 100;
 /** Milliseconds between two looks at the whole list, for what no watch tells of: commands beside the gateway. */
 const EVERY = 60_000;
 const AFTER_ERROR = 3_000;
@@ -75,15 +77,15 @@ export class Rows {
     const before = new Set(this.rows.keys());
     let damaged = 0;
     try {
-      for (let offset = 0, more = true; more; offset += PAGE) {
-        const page = await this.connection.read("session/list", { offset, limit: PAGE, include_archived: true });
+      for (let offset = 0, limit = this.whole ? PAGE : FIRST, more = true; more; offset += limit, limit = PAGE) {
+        const page = await this.connection.read("session/list", { offset, limit, include_archived: true });
         if (!current()) return;
         for (const row of page.sessions) {
           before.delete(row.session_id);
           this.keep(row, false);
         }
         damaged += page.damaged?.length ?? 0;
-        more = page.sessions.length + (page.damaged?.length ?? 0) === PAGE;
+        more = page.sessions.length + (page.damaged?.length ?? 0) === limit;
         if (!this.whole) this.change();
       }
     } catch (error) {
