@@ -34,14 +34,12 @@ async def test_a_gateway_that_is_killed_a_few_times(tmp_path: Path) -> None:
 
 
 @pytest.mark.time_limit(120)
-async def test_a_gateway_on_a_database_that_is_killed_five_times(tmp_path: Path) -> None:
+async def test_a_gateway_on_a_database_that_is_killed_a_few_times(tmp_path: Path) -> None:
     """The same promises hold for a store in PostgreSQL."""
     with database() as url:
         world = World(tmp_path, random.Random(7), url, longest=1.5)  # noqa: S311 - it hides nothing
-        for _ in range(5):
+        while world.lives < 3 or world.acknowledged <= 5 or len(set(world.killed_at)) < 2:
             await world.live()
-        assert world.acknowledged > 5
-        assert len(set(world.killed_at)) > 1
 
 
 @pytest.mark.soak

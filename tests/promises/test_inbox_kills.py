@@ -150,7 +150,7 @@ async def _log(service: SessionService, session_id: str) -> list[Any]:
 async def test_killed_while_things_are_said(tmp_path: Path) -> None:
     """After every kill each key's prompt runs exactly once, and no acknowledged message is lost or doubled."""
     world = World(tmp_path, random.Random(7))  # noqa: S311 - the same moments each time
-    while world.lives < 6 or world.done < 2 or len(world.sent) < 2:
+    while world.lives < 4 or world.done < 2 or len(world.sent) < 2:
         await world.live()
     await world.check()
 
