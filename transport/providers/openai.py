@@ -141,11 +141,11 @@ class _Choice(msgspec.Struct):
     delta: _Delta
     index: Literal[0] | None = None
     message: None = None
-    finish_reason: Literal[""] | None = None
+    finish_reason: str | None = None
 
 
 class _Chunk(msgspec.Struct):
-    """A chunk that has one delta with texts alone; the parser refuses any other."""
+    """A chunk that has one delta with texts, and maybe the reason of its end; the parser refuses any other."""
 
     choices: tuple[_Choice]
     usage: None = None
@@ -153,7 +153,7 @@ class _Chunk(msgspec.Struct):
 
 
 _text_chunk: Final = codec.parser_of(_Chunk, b'"delta"')
-"""Returns a chunk that has texts and nothing else; None for any other event."""
+"""Returns a chunk that has texts and a reason alone; None for any other event."""
 
 
 @define
@@ -177,9 +177,13 @@ class ChatAnswer:
         if self.closed:
             return []
         if (chunk := _text_chunk(data)) is not None:  # nearly every event; the others are read member by member
-            self._begun, delta = True, chunk.choices[0].delta
+            self._begun, choice = True, chunk.choices[0]
+            delta = choice.delta
             reasoning = delta.reasoning_content or delta.reasoning or ""
-            return self._say(reasoning, (delta.content or "") + (delta.refusal or ""))
+            pieces = self._say(reasoning, (delta.content or "") + (delta.refusal or ""))
+            if choice.finish_reason:
+                self._finish(choice.finish_reason)
+            return pieces
         if data.strip() == b"[DONE]":
             self._end()
             return []
@@ -218,11 +222,14 @@ class ChatAnswer:
             self._call(fragment, position if delta is whole else fragment.get("index"))
         pieces = self._delta(delta)
         if finish := wire.text_in(choice, "finish_reason"):
-            if finish == "error":
-                raise ProviderError("the model broke off with an error", cause="server_error", retryable=True)
-            self._stop_reason = _STOP.get(finish, "end_turn")
-            self.complete = True
+            self._finish(finish)
         return pieces
+
+    def _finish(self, reason: str) -> None:
+        if reason == "error":
+            raise ProviderError("the model broke off with an error", cause="server_error", retryable=True)
+        self._stop_reason = _STOP.get(reason, "end_turn")
+        self.complete = True
 
     def _delta(self, delta: dict[str, Any]) -> list[Piece]:
         reasoning = wire.text_in(delta, "reasoning_content") or wire.text_in(delta, "reasoning")
