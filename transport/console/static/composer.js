@@ -1,5 +1,6 @@
 // What a person says to a session: a prompt, a word to the running turn, a text for the context; and what waits.
-import { html, useState } from "./vendor/preact.js";
+import { html, useRef, useState } from "./vendor/preact.js";
+import { Chosen, sendWith, useFiles } from "./files.js";
 import { Failure } from "./parts.js";
 import { ago } from "./format.js";
 
@@ -13,50 +14,88 @@ export function Composer({ at, running, inputs, say, withdraw, connection }) {
   const [text, setText] = useState("");
   const [mode, setMode] = useState("queue");
   const [error, setError] = useState(null);
+  const [sent, setSent] = useState(null);
+  const [over, setOver] = useState(false);
+  const chooser = useRef();
+  const { files, add, remove, set, problem } = useFiles();
   const send = async (event) => {
     event?.preventDefault();
     const words = text;
-    if (!words.trim()) return;
+    if (!words.trim() || sent !== null) return;
+    if (mode === "context" && files.length) {
+      setError({ message: "A text for the context has no files: say it, or steer." });
+      return;
+    }
     setError(null);
     setText("");
+    set([]);
     // Under a key of its own a prompt that is sent again after a lost connection is taken once.
     const idempotency_key = key();
-    const sent = mode === "context" ? say("session/inject_context", { text: words, idempotency_key }, { again: true })
-      : say("turn/start", { prompt: words, mode, idempotency_key }, { again: true, limit: 0 });
+    const prompt = { prompt: words, mode, idempotency_key };
+    const withFiles = (attachments) => {
+      setSent(null);
+      return say("turn/start", { ...prompt, attachments }, { limit: 0 });
+    };
     try {
-      await sent;
-    } catch (problem) {
-      if (!ENDED.has(problem.code) || problem.details?.cause === "inbox_full") {
-        setError(problem);
+      if (mode === "context") await say("session/inject_context", { text: words, idempotency_key }, { again: true });
+      else if (files.length) await sendWith(connection, files, withFiles, setSent);
+      else await say("turn/start", prompt, { again: true, limit: 0 });
+    } catch (failure) {
+      if (!ENDED.has(failure.code) || failure.details?.cause === "inbox_full") {
+        setError({ ...failure, message: named(failure.message, files) });
         setText((now) => now || words);
+        set((now) => (now.length ? now : files));
       }
     }
+    setSent(null);
   };
   const press = (event) => {
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) send(event);
     else if (event.key === "Escape") event.target.blur();
   };
+  const paste = (event) => {
+    if (!event.clipboardData.files.length) return;
+    event.preventDefault();
+    add(event.clipboardData.files);
+  };
+  const drop = (event) => {
+    event.preventDefault();
+    setOver(false);
+    add(event.dataTransfer.files);
+  };
+  const drag = (event) => {
+    if (!event.dataTransfer.types.includes("Files")) return;
+    event.preventDefault();
+    setOver(true);
+  };
   const [say_, queue_, help] = MODES[mode];
-  return html`<form class="composer" onSubmit=${send}>
+  return html`<form class=${`composer ${over ? "over" : ""}`} onSubmit=${send} onDragOver=${drag} onDragLeave=${() => setOver(false)} onDrop=${drop}>
     ${inputs.length > 0 && html`<ul class="waiting" aria-label="Inputs that wait">${inputs.map((each) => html`<li key=${each.input_id}><b>${each.kind}</b> <span class="words">${each.text.slice(0, 300)}</span> <span class="quiet">${ago(each.created_at, Date.now())}</span>
       <button type="button" class="quiet" onClick=${() => withdraw(each.input_id)}>Withdraw</button></li>`)}</ul>`}
-    ${error && html`<${Failure} error=${error} />`}
+    ${(error ?? problem) && html`<${Failure} error=${error ?? problem} />`}
+    ${sent !== null && html`<p class="quiet" role="status">Sending the files: ${Math.round(sent * 100)} %</p>`}
+    <${Chosen} files=${files} remove=${remove} />
     ${connection.state !== "open" && html`<p class="quiet">The connection is away; what you send leaves when it is back.</p>`}
     <label class="hidden" for="words">Message</label>
-    <textarea id="words" ref=${at} rows="2" placeholder=${running && mode === "queue" ? "A turn runs; your message waits for it. Enter sends, Shift+Enter begins a line." : "Message. Enter sends, Shift+Enter begins a line."} value=${text} onInput=${(event) => setText(event.target.value)} onKeyDown=${press}></textarea>
+    <textarea id="words" ref=${at} rows="2" placeholder=${running && mode === "queue" ? "A turn runs; your message waits for it. Enter sends, Shift+Enter begins a line." : "Message. Enter sends, Shift+Enter begins a line."} value=${text} onInput=${(event) => setText(event.target.value)} onKeyDown=${press} onPaste=${paste}></textarea>
     <div class="buttons">
       <label for="mode" class="hidden">How</label>
       <select id="mode" value=${mode} onChange=${(event) => setMode(event.target.value)} title=${help}>
         <option value="queue">${running ? "Queue" : "Say"}</option><option value="steer">Steer</option><option value="context">Context</option>
       </select>
+      <input type="file" multiple hidden ref=${chooser} onChange=${(event) => { add(event.target.files); event.target.value = ""; }} />
+      <button type="button" onClick=${() => chooser.current.click()} title="Or drop files here, or paste them">Attach…</button>
       <span class="quiet help">${help}</span>
-      <button class="primary" type="submit" disabled=${!text.trim()}>${running ? queue_ : say_}</button>
+      <button class="primary" type="submit" disabled=${!text.trim() || sent !== null}>${running ? queue_ : say_}</button>
     </div>
   </form>`;
 }
 
 /** Errors of a turn that has begun: the conversation shows them. */
 const ENDED = new Set(["AGENT_ERROR", "PROVIDER_ERROR", "BUDGET_EXHAUSTED"]);
+
+/** Return the words of an error with the name of the file that they are about. */
+const named = (text, files) => text.replace(/^\$\.attachments\[(\d+)\](\.\w+)?: /, (all, index) => (files[index] ? `The file ${files[index].name}: ` : all));
 
 /** An idempotency key. `crypto.randomUUID` is only for pages over TLS or of this machine. */
 export const key = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");

@@ -229,6 +229,19 @@ export class Connection {
     });
   }
 
+  /** Wait until the connection is open, and the gateway has said what it is. */
+  whenOpen() {
+    return new Promise((answer) => {
+      const look = () => {
+        if (this.state !== "open" || !this.greeting) return;
+        this.listeners.delete(look);
+        answer();
+      };
+      this.listeners.add(look);
+      look();
+    });
+  }
+
   /** Call a method that only reads; it is called again if the connection is lost. */
   read(method, params = {}) {
     return this.call(method, params, { again: true });

@@ -43,7 +43,7 @@ export class Conversation {
     const time = Date.parse(timestamp);
     if (event.type === "run_started") {
       this.end(time, "failed", { error: "the turn did not end", cause: "crash" });
-      this.turns.push(newTurn(seq, time, event.prompt));
+      this.turns.push(newTurn(seq, time, event.prompt, event.attachments));
       return;
     }
     let turn = this.turns.at(-1);
@@ -65,8 +65,8 @@ export class Conversation {
 /** Events that come between turns: a compaction that was asked for. */
 const OUTSIDE = new Set(["compaction_started", "compaction_completed", "compaction_failed", "session_moved", "run_failed"]);
 
-function newTurn(seq, time, prompt) {
-  return { seq, time, prompt, entries: [], steps: [], state: "running", ended: null, latest: time, usage: null, error: null, cause: null, version: 0 };
+function newTurn(seq, time, prompt, files = []) {
+  return { seq, time, prompt, files, entries: [], steps: [], state: "running", ended: null, latest: time, usage: null, error: null, cause: null, version: 0 };
 }
 
 function finish(turn, time, state, more = {}) {
@@ -140,7 +140,7 @@ const TAKE = {
     toolOf(turn, event, time).timedOut = event.timeout_ms;
   },
   tool_execution_completed: (turn, event, time) => {
-    Object.assign(toolOf(turn, event, time), { state: "ended", result: event.result, isError: event.is_error, duration: event.duration_ms, ended: time });
+    Object.assign(toolOf(turn, event, time), { state: "ended", result: event.result, isError: event.is_error, duration: event.duration_ms, ended: time, files: event.attachments });
   },
   tool_result_received: (turn, event, time) => {
     Object.assign(toolOf(turn, event, time), { state: "done", isError: event.is_error });
@@ -152,7 +152,7 @@ const TAKE = {
     if (last) last.open = false;
   },
   input_taken: (turn, event, time) => {
-    add(turn, { kind: "input", time, text: event.content, how: event.kind, source: event.source });
+    add(turn, { kind: "input", time, text: event.content, how: event.kind, source: event.source, files: event.attachments });
   },
   compaction_started: (turn, event, time) => {
     add(turn, { kind: "compaction", time, state: "running", before: event.message_count, tokens: event.input_tokens });

@@ -381,7 +381,7 @@ function Stream({ followed, target, before, now, fork, decide, connection }) {
       <div ref=${top} class="sentinel">${first > 0 ? `${plural(first, "earlier turn")}…` : ""}</div>
       ${first === 0 && events}
       ${first === 0 && followed.partial && html`<p class="gap" role="status">Earlier events are coming…</p>`}
-      ${first === 0 && before?.map((each) => html`<${Message} key=${`m${each.position}`} each=${each} />`)}
+      ${first === 0 && before?.map((each) => html`<${Message} key=${`m${each.position}`} each=${each} connection=${connection} id=${followed.session_id} />`)}
       ${turns.slice(first).map((turn, index) => html`
         ${gaps.filter((gap) => gap.before === first + index).map((gap) => html`<p class="gap">${plural(gap.dropped, "event")} ${gap.dropped === 1 ? "is" : "are"} missing: ${gap.cause === "damaged" ? "a damaged row of the store" : "no longer kept"}.</p>`)}
         <${Turn} key=${turn.seq} turn=${turn} version=${turn.version} now=${turn.state === "running" ? now : 0} fork=${fork} decide=${decide} connection=${connection} id=${followed.session_id} />`)}

@@ -1,6 +1,7 @@
 // One turn of a conversation: the prompt, and what the model and its tools did.
 import { Component, html, useState } from "./vendor/preact.js";
 import { clock, compact, count, dollars, duration, plural, when } from "./format.js";
+import { Attachments } from "./files.js";
 import { LongText, Markdown } from "./markdown.js";
 import { Ask, Failure, useLoaded } from "./parts.js";
 
@@ -17,7 +18,7 @@ export class Turn extends Component {
     const from = this.state.whole ? 0 : Math.max(0, turn.entries.length - MOST);
     return html`<article class=${`turn ${turn.state}`} id=${`turn-${turn.seq}`} aria-label=${`Turn of ${clock(turn.time)}`}>
       ${turn.prompt === null ? html`<p class="gap">The beginning of this turn is not shown.</p>`
-        : html`<div class="said user"><p class="who">User <time title=${when(turn.time)}>${clock(turn.time)}</time></p><${LongText} text=${turn.prompt} /></div>`}
+        : html`<div class="said user"><p class="who">User <time title=${when(turn.time)}>${clock(turn.time)}</time></p><${LongText} text=${turn.prompt} /><${Attachments} files=${turn.files} connection=${connection} id=${id} /></div>`}
       ${from > 0 && html`<p class="gap"><button onClick=${() => this.setState({ whole: true })}>Show ${plural(from, "earlier part")} of this turn</button></p>`}
       ${turn.entries.slice(from).map((entry, index) => html`<${Entry} key=${from + index} entry=${entry} now=${now} decide=${decide} connection=${connection} id=${id} />`)}
       ${turn.state === "failed" && html`<p class=${`notice ${turn.cause === "cancelled" ? "warn" : "bad"}`}>${turn.cause === "cancelled" ? "Interrupted" : `Failed (${turn.cause})`}: ${turn.error}</p>`}
@@ -39,9 +40,9 @@ function Entry({ entry, now, decide, connection, id }) {
     case "reasoning":
       return html`<details class="reasoning"><summary>Reasoning <span class="quiet">· ${count(entry.text.length)} characters</span></summary><${Markdown} text=${entry.text} /></details>`;
     case "tool":
-      return html`<${Tool} entry=${entry} now=${now} decide=${decide} />`;
+      return html`<${Tool} entry=${entry} now=${now} decide=${decide} connection=${connection} id=${id} />`;
     case "input":
-      return html`<div class="said input"><p class="who">${INPUTS[entry.how] ?? entry.how}${entry.source ? ` from ${entry.source}` : ""} <time>${clock(entry.time)}</time></p><${LongText} text=${entry.text} /></div>`;
+      return html`<div class="said input"><p class="who">${INPUTS[entry.how] ?? entry.how}${entry.source ? ` from ${entry.source}` : ""} <time>${clock(entry.time)}</time></p><${LongText} text=${entry.text} /><${Attachments} files=${entry.files} connection=${connection} id=${id} /></div>`;
     case "compaction":
       return html`<${Compaction} entry=${entry} connection=${connection} id=${id} />`;
     default:
@@ -51,7 +52,7 @@ function Entry({ entry, now, decide, connection, id }) {
 
 const INPUTS = { steer: "Steered", context: "Context", queue: "Queued", peer: "Message" };
 
-function Tool({ entry, now, decide }) {
+function Tool({ entry, now, decide, connection, id }) {
   const waits = entry.approval === "waits";
   const [open, setOpen] = useState(waits);
   const denied = entry.approval === "deny" || entry.approval === "timeout";
@@ -67,6 +68,7 @@ function Tool({ entry, now, decide }) {
         <p class="label">Arguments</p><pre class="plain" tabindex="0">${shorten(JSON.stringify(entry.args ?? {}, null, 2))}</pre>
         ${entry.reason && html`<p class="label">Reason</p><p>${entry.reason}</p>`}
         ${entry.result !== undefined && html`<p class="label">Result${entry.isError ? " (error)" : ""}</p><${LongText} text=${entry.result} />`}
+        <${Attachments} files=${entry.files} connection=${connection} id=${id} />
       </div>`}
     </details>
     ${waits && decide && html`<${Approval} entry=${entry} now=${now} decide=${decide} />`}
@@ -108,7 +110,7 @@ function Summary({ entry, connection, id }) {
 }
 
 /** A message of the history, where no event tells of it. */
-export function Message({ each }) {
+export function Message({ each, connection, id }) {
   const { message, time, position } = each;
   const who = { system: "System", user: "User", context: "Context", assistant: "Model", tool_results: "Tool" }[message.role] ?? message.role;
   const head = html`<p class="who">${who} ${time && html`<time title=${when(time)}>${clock(time)}</time>`}</p>`;
@@ -119,9 +121,9 @@ export function Message({ each }) {
       return html`<div class="tool done"><details><summary><span class="mark" aria-hidden="true"></span><code>${block.name ?? block.type}</code> <span class="brief">${brief(block.args)}</span></summary><div class="inside"><pre class="plain" tabindex="0">${shorten(JSON.stringify(block.args ?? {}, null, 2))}</pre></div></details></div>`;
     })}</div>`;
   }
-  if (message.role === "tool_results") return message.results.map((result) => html`<details class="reasoning"><summary>Result${result.is_error ? " (error)" : ""}</summary><${LongText} text=${result.content} /></details>`);
+  if (message.role === "tool_results") return message.results.map((result) => html`<details class="reasoning"><summary>Result${result.is_error ? " (error)" : ""}</summary><${LongText} text=${result.content} /><${Attachments} files=${result.attachments} connection=${connection} id=${id} /></details>`);
   if (message.role === "system") return html`<details class="reasoning"><summary>System prompt</summary><${LongText} text=${message.content} /></details>`;
-  return html`<div class=${`said ${message.role === "user" ? "user" : "input"}`} id=${`message-${position}`}>${head}<${LongText} text=${message.content} /></div>`;
+  return html`<div class=${`said ${message.role === "user" ? "user" : "input"}`} id=${`message-${position}`}>${head}<${LongText} text=${message.content} /><${Attachments} files=${message.attachments} connection=${connection} id=${id} /></div>`;
 }
 
 const shorten = (text) => (text.length > 20_000 ? `${text.slice(0, 20_000)}…` : text);
