@@ -71,6 +71,7 @@ SANS_IO: Final[tuple[str, ...]] = (
     "transport/providers/wire.py",
     "transport/event_text.py",
     "transport/rpc/behalf.py",
+    "transport/rest/forms.py",
     "transport/rpc/traces.py",
     "transport/rpc/uploads.py",
     "transport/tracing/spans.py",

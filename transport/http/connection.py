@@ -1,6 +1,7 @@
 """One HTTP/1.1 connection: h11 reads requests from a stream, an ASGI application answers them."""
 
 import logging
+import math
 import time
 from email.utils import formatdate
 from functools import lru_cache
@@ -32,6 +33,10 @@ PARTS: Final = 64
 MAX_AHEAD: Final = 64 * 1024
 """Bytes of later requests that are read while one is answered."""
 WITHOUT_BODY: Final = (204, 304)
+SLOWEST: Final = 32 * 1024
+"""Bytes a second in which a body with files has to come at least."""
+ALLOW: Final = "warren.allow"
+"""The member of a request's scope that lets its body have more bytes than a message."""
 CLOSE: Final = (b"connection", b"close")
 
 logger: Final = logging.getLogger(__name__)
@@ -179,8 +184,11 @@ class _Exchange:
     _given: bool = attrs.field(default=False, init=False)
     _bodiless: bool = attrs.field(default=False, init=False)
     _out: bytes = attrs.field(default=b"", init=False)
+    _most: int = attrs.field(init=False)
+    _slowest: float = attrs.field(default=math.inf, init=False)
 
     def __attrs_post_init__(self) -> None:
+        self._most = self.connection.config.max_message_bytes
         fields = dict(self.head.headers)  # h11 has merged the lines of either of these
         self._announced = int(fields.get(b"content-length", 0))
         self._deadline += self.connection.config.stall_timeout
@@ -206,7 +214,12 @@ class _Exchange:
             "server": None,
             "extensions": {},
             PLACE: self.connection.place,
+            ALLOW: self.allow,
         }
+
+    def allow(self, most: int) -> None:
+        """Let the body have so many bytes, and the time that they take."""
+        self._most, self._slowest = most, SLOWEST
 
     async def receive(self) -> Message:
         """Return the next part of the body, and after the last one the client's leaving.
@@ -236,7 +249,7 @@ class _Exchange:
                 self._whole = True
             elif parts:
                 break
-            elif not await self.connection.receive_body(self._deadline):
+            elif not await self.connection.receive_body(self._deadline + self._size / self._slowest):
                 return None
         if len(parts) == PARTS:
             await trio.lowlevel.checkpoint()
@@ -279,6 +292,5 @@ class _Exchange:
             raise
 
     def _check_size(self, size: int) -> None:
-        most = self.connection.config.max_message_bytes
-        if size > most:
-            raise RefusedError(413, f"the body has more than {most} bytes", field="$.body")
+        if size > self._most:
+            raise RefusedError(413, f"the body has more than {self._most} bytes", field="$.body")

@@ -14,9 +14,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from warren import codec
+from warren.actors.access import check_scope
 from warren.errors import InvalidParamsError, WarrenError
 from warren.extras import installed
-from warren.fields import CAN_CONFLICT
+from warren.fields import CAN_CONFLICT, FieldValueError
 from warren.metrics import Metrics
 from warren.principals import Principal
 from warren.requests import WatchRequest
@@ -24,6 +25,7 @@ from warren.service import Capabilities
 from warren.transport.http.access import Access
 from warren.transport.http.auth import AccessPolicy
 from warren.transport.http.config import GatewayConfig
+from warren.transport.http.connection import ALLOW
 from warren.transport.http.logins import PRINCIPAL, Authenticator, Login, unauthorized
 from warren.transport.http.pace import paced, paced_body, wait_for_all
 from warren.transport.http.places import PLACE
@@ -33,12 +35,15 @@ from warren.transport.http.watched import Stays
 from warren.transport.rest.answers import LargeAnswer, Unread, answer, failure, internal_error
 from warren.transport.rest.changes import ChangeStream
 from warren.transport.rest.events import EventStream, last_event_id
+from warren.transport.rest.files import file_answer
+from warren.transport.rest.forms import FILES, FORM, Form
 from warren.transport.rest.oauth import WELL_KNOWN, Metadata, with_metadata
 from warren.transport.rest.openapi import document, missing
 from warren.transport.rest.parameters import (
     announces_body,
     from_body,
     from_query,
+    read_form,
     whole_body,
     with_key,
     with_path,
@@ -56,6 +61,8 @@ from warren.transport.rpc.params import NoParams
 from warren.values import frozen
 from warren.views import TurnResult
 
+MOST_FILES: Final = 4
+"""The bytes of a request with files, as a multiple of those that a file may have."""
 Answer = Response | EventStream | ChangeStream
 METRICS_PATH: Final = "/metrics"
 LOOPBACK: Final = "127.0.0.1"
@@ -253,12 +260,16 @@ class _Rest:
     def _calling(self, row: RestRoute) -> Endpoint:
         making = trio.CapacityLimiter(BULKY)
 
+        takes_files = FILES in attrs.fields_dict(row.method.params)
+
         async def call(request: Request, login: Login) -> Answer:
+            if takes_files and request.headers.get("content-type", "").startswith(FORM):
+                return await self._with_files(row, request, login)
             params = row.method.decode(await _parameters(row, request))
             try:  # from here on the form is right
                 if row.method.bulky:
                     async with making:
-                        return await self._page(row, login, params)
+                        return await self._page(row, request, login, params)
                 if row.method.costly:
                     return _answered(row, await self._while_heard(request, row.method, login, params))
                 return _answered(row, await self._call(row.method, login, params))
@@ -272,8 +283,34 @@ class _Rest:
 
         return call
 
-    async def _page(self, row: RestRoute, login: Login, params: object) -> Answer:
+    async def _with_files(self, row: RestRoute, request: Request, login: Login) -> Answer:
+        """Run a method whose request is a form, with its files. They are in memory once, until the method returns."""
+        host = self.host_of(login)
+        check_scope(host.service.principal, "start_turn")  # before its body takes room
+        most = self.config.max_message_bytes + MOST_FILES * host.max_attachment
+        request.scope[ALLOW](most)
+        announced = request.headers.get("content-length", "")
+        place = host.room.take(min(most, int(announced)) if announced.isdigit() else most)
+        try:
+            form = Form(request.headers["content-type"], self.config.max_message_bytes, host.max_attachment)
+            await read_form(request, form)
+            data = with_key(row.method.params, form.params(), request.headers)
+            asked = row.method.decode(with_path(with_whole_numbers(row.method.params, data), request.path_params))
+            try:
+                params = attrs.evolve(asked, **{FILES: (*asked.attachments, *form.files())})
+                return _answered(row, await self._call(row.method, login, params))
+            except FieldValueError as exc:
+                raise exc.refusal() from None
+            except InvalidParamsError as exc:
+                found = form.renamed(exc, len(asked.attachments))
+                return failure(found, _refusal(row, str(exc.path)))
+        finally:
+            host.room.drop(place)
+
+    async def _page(self, row: RestRoute, request: Request, login: Login, params: object) -> Answer:
         result = await self._call(row.method, login, params)
+        if row.content:
+            return file_answer(result, self.unread, request.headers)
         if not is_large(result):
             return _answered(row, result)
         self.unread.check()

@@ -9,6 +9,7 @@ from warren.events import Envelope
 from warren.requests import SubscribeRequest, WatchRequest
 from warren.service import Capabilities
 from warren.transport.http.refusals import JSON
+from warren.transport.rest.forms import FILES, FORM, PARAMS
 from warren.transport.rest.parameters import KEY, KEY_HEADER
 from warren.transport.rest.routes import ROUTES, WITH_BODY, RestRoute
 from warren.transport.rest.streaming import MEDIA_TYPE
@@ -29,6 +30,7 @@ EVENT_ID: Final = "^[0-9]{0,18}$"
 EVENT_TEXT: Final = "The id of the last event that the client has; it wins over `after_seq` unless it is empty."
 ENVELOPE_TEXT: Final = "An `Envelope` as JSON; of the event `end` the session's id."
 CHANGES_TEXT: Final = "The `SessionChanges` as JSON; the event is `changes`, and has no id."
+FORM_TEXT: Final = f"It can be `{FORM}`: `{PARAMS}` is this object as JSON, each other part a file of the prompt."
 KEY_TEXT: Final = f"It can be the header `{KEY_HEADER}` instead."
 STATUSES: Final[Mapping[int, str]] = {
     400: "The body is not JSON, or is where none belongs.",
@@ -40,8 +42,9 @@ STATUSES: Final[Mapping[int, str]] = {
     "the answer does not fit its schema; or a parameter is well written and does not fit what is there (a key or a "
     "name that is taken, a position beyond the end, a model, provider or tool that this server does not have): "
     "`details.path` names it.",
-    413: "The body is too long.",
-    415: "The body is said to be something else than JSON.",
+    413: "The body, or a file in it, is too long.",
+    415: "The body is said to be something else than JSON, or than a form where files belong.",
+    416: "The file has nothing in the range.",
     422: "A parameter is wrong: `details.path` names it.",
     429: "A budget is used up, or a limit of the tenant or the token is reached; `Retry-After` says when to ask again, "
     "if waiting helps.",
@@ -101,6 +104,8 @@ def _operation(row: RestRoute, sent: Schemas, got: Schemas, off: frozenset[str])
 
 def _content(row: RestRoute, got: Schemas) -> dict[str, Any]:
     """Return the content of a good answer; the schema of an event is that of each `data:`."""
+    if row.content:
+        return {"*/*": {"schema": {"type": "string", "format": "binary"}}}
     if not row.streams:
         return {JSON: {"schema": got.of(row.method.result)}}
     got.of(SessionChanges if row.method.params is WatchRequest else Envelope)
@@ -128,6 +133,8 @@ def _wanted(row: RestRoute, sent: Schemas, off: frozenset[str]) -> dict[str, Any
             fields[KEY] = {**fields[KEY], "description": f"{fields[KEY]['description']} {KEY_TEXT}"}
         body = {**schema, "properties": fields, "required": sorted(required & set(fields))}
         wanted["requestBody"] = {"required": bool(body["required"]), "content": {JSON: {"schema": body}}}
+        if FILES in fields:
+            wanted["requestBody"]["description"] = FORM_TEXT
     return wanted
 
 

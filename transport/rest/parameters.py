@@ -1,6 +1,7 @@
 """Reads the parameters of a request from its path, query and body. They are plain data; the method checks them."""
 
 from collections.abc import Mapping
+from contextlib import aclosing
 from functools import cache
 from typing import Any, Final, get_args, get_type_hints
 
@@ -12,6 +13,7 @@ from warren import codec
 from warren.errors import InvalidParamsError
 from warren.requests import MAX_OFFSET
 from warren.transport.http.refusals import JSON, RefusedError
+from warren.transport.rest.forms import Form
 
 DIGITS: Final = 20
 """Digits of a number in a query. A longer one stays a text, which the check of the parameters refuses."""
@@ -36,6 +38,16 @@ async def whole_body(request: Request) -> bytes:
     """Return a body. Raises RefusedError if the client leaves before its end."""
     try:
         return await request.body()
+    except ClientDisconnect as exc:
+        raise RefusedError(400, "the body is not whole", field="$.body") from exc
+
+
+async def read_form(request: Request, form: Form) -> None:
+    """Have a form read the body of a request, as it comes. Raises RefusedError."""
+    try:
+        async with aclosing(request.stream()) as pieces:
+            async for piece in pieces:
+                form.feed(piece)
     except ClientDisconnect as exc:
         raise RefusedError(400, "the body is not whole", field="$.body") from exc
 

@@ -21,6 +21,7 @@ class RestRoute:
         status: the status of a good answer.
         failed: the status of an answer whose own `status` is `failed`, for clients that look at the status alone.
         streams: whether the answer is a stream of events rather than the method's result.
+        content: whether the answer is the file of the method's result, as it is.
         operation: the name in the OpenAPI document, if the method has another route too.
     """
 
@@ -30,6 +31,7 @@ class RestRoute:
     status: int = 200
     failed: int | None = None
     streams: bool = False
+    content: bool = False
     operation: str | None = None
 
 
@@ -48,6 +50,13 @@ ROUTES: Final = (
     RestRoute("POST", f"{SESSION}/context", METHODS["session/inject_context"]),
     RestRoute("GET", f"{SESSION}/context", METHODS["session/context"]),
     RestRoute("GET", f"{SESSION}/attachments/{{sha256}}", METHODS["session/attachment"]),
+    RestRoute(
+        "GET",
+        f"{SESSION}/attachments/{{sha256}}/content",
+        METHODS["session/attachment"],
+        content=True,
+        operation="session_attachment_content",
+    ),
     RestRoute("GET", f"{SESSION}/inputs", METHODS["session/inputs"]),
     RestRoute("DELETE", f"{SESSION}/inputs/{{input_id}}", METHODS["session/withdraw"]),
     RestRoute("POST", f"{SESSION}/approvals/{{call_id}}", METHODS["tool/approve"]),

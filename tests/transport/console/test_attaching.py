@@ -8,8 +8,7 @@ from pathlib import Path
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped] # it has no types
 from playwright.sync_api import Locator, Page, expect
 
-from tests.transport.console.stage import Gateway, Watched
-from tests.transport.console.test_console import STANDARD, show
+from tests.transport.console.stage import STANDARD, Gateway, Watched, show
 from warren.attachments import File
 
 GIVE = """(target, [kind, name, type, text]) => {
