@@ -53,10 +53,10 @@ function useFresh(load, inputs) {
   return found;
 }
 
-const STATE_OF = { serving: "good", full: "waiting", draining: "waiting", "not serving": "stored" };
+const STATE_OF = { serving: "good", full: "waiting", draining: "waiting", alive: "idle" };
 /** A node with the fields that the gateway leaves out, as they are what they mostly are. */
 const whole = (node) => ({ ...node, draining: node.draining ?? false, load: { live_sessions: 0, running_turns: 0, max_sessions: 0, ...node.load } });
-const stateOf = (node) => (node.address === null ? "not serving" : node.draining ? "draining" : node.load.max_sessions && node.load.running_turns >= node.load.max_sessions ? "full" : "serving");
+const stateOf = (node) => (node.address === null ? "alive" : node.draining ? "draining" : node.load.max_sessions && node.load.running_turns >= node.load.max_sessions ? "full" : "serving");
 
 /** The processes that have the store open. */
 function Nodes({ connection }) {
