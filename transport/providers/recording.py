@@ -12,7 +12,7 @@ from warren import codec
 from warren.errors import InvalidParamsError, ProviderError
 from warren.messages import ReasoningBlock
 from warren.model import ModelChoice, ModelReply, ModelRequest, Piece, Provider, Providers, TextPiece, Waits
-from warren.transport.providers.scripted import ScriptedCall, ScriptedError, ScriptedStep
+from warren.transport.providers.scripted import ScriptedCall, ScriptedError, ScriptedRequest, ScriptedStep
 from warren.values import define, frozen
 
 NO_SESSION: Final = ""
@@ -72,7 +72,8 @@ class _Tape:
 class Recorder:
     """Writes the answers of each session into a script of its own: FILE, then FILE with `.2` before its ending.
 
-    A file has the answers alone: words, pieces, calls of tools, counts and errors. It has no requests, headers or keys.
+    A file has the answers: words, pieces, calls of tools, counts and errors; and beside each the new messages of its
+    request, and the names of its tools. It has no headers or keys.
     If one cannot be written, the recording ends, and the turns go on.
 
     Attributes:
@@ -107,6 +108,7 @@ class Recorder:
             ),
             stop_reason=message.stop_reason,
             usage=attrs.evolve(reply.usage, cost=None),
+            request=ScriptedRequest.of(request),
         )
 
         def change(tape: _Tape) -> None:

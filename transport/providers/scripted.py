@@ -1,6 +1,7 @@
 """A model that follows a script, for tests, demonstrations and load."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any, Final, cast
@@ -19,6 +20,8 @@ from warren.usage import Usage
 from warren.values import frozen
 
 MAX_SCRIPT: Final = 16 * 1024 * 1024
+LONGEST_SHOWN: Final = 200
+"""Characters of a part of a request that a message quotes."""
 
 
 @frozen
@@ -59,6 +62,37 @@ class ScriptedError:
 
 
 @frozen
+class ScriptedRequest:
+    """The part of a request that is new since the answer before.
+
+    Attributes:
+        messages: the messages since that answer.
+        tools: the names of the tools.
+    """
+
+    messages: tuple[Mapping[str, Any], ...] = ()
+    tools: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, request: ModelRequest) -> "ScriptedRequest":
+        """Return the new part of a request."""
+        new = list[Mapping[str, Any]]()
+        for at in range(len(request.messages) - 1, -1, -1):
+            if isinstance(message := request.messages[at], AssistantMessage):
+                break
+            new.append(codec.parse(codec.encode(message)))
+        return cls(tuple(reversed(new)), tuple(tool.name for tool in request.tools))
+
+    def difference(self, other: "ScriptedRequest") -> str | None:
+        """Return the first difference of another request, for a person; None if it is equal."""
+        for name, own, theirs in (("messages", self.messages, other.messages), ("tools", self.tools, other.tools)):
+            for at, (old, new) in enumerate(zip_longest(own, theirs)):
+                if old != new:
+                    return f"{name}[{at}] is {_shown(new)}, and was {_shown(old)}"
+        return None
+
+
+@frozen
 class ScriptedStep:
     """One model call: first `delay`, then the reasoning, the text, and the error or the tool calls.
 
@@ -72,6 +106,8 @@ class ScriptedStep:
         chunk_delay: seconds between two pieces of the text.
         stop_reason: the stop reason; None is `tool_use` if there are tool calls, else `end_turn`.
         usage: the token counts; None counts the last message and the answer, at four characters a token.
+        request: what was new in the request that the answer was recorded for: its messages since the answer before, and
+            the names of its tools. Only a strict script looks at it.
         structured: the answers to requests for this step's answer as data, one for each attempt; further attempts get
             the text of the step.
     """
@@ -86,6 +122,7 @@ class ScriptedStep:
     stop_reason: StopReason | None = None
     usage: Usage | None = None
     structured: tuple[str, ...] = ()
+    request: "ScriptedRequest | None" = None
 
     def __attrs_post_init__(self) -> None:
         """Raise FieldValueError if a step has both `text` and `chunks`."""
@@ -112,10 +149,12 @@ class Script:
     Attributes:
         steps: one step for each model call; a turn with tool calls takes several.
         loop: whether the script begins again after its last step; if not, calls past the end fail.
+        strict: whether a call fails if its request is not the one that its step was recorded for.
     """
 
     steps: tuple[ScriptedStep, ...] = attrs.field(validator=_not_empty)
     loop: bool = False
+    strict: bool = False
 
 
 @frozen
@@ -135,6 +174,7 @@ class ScriptedProvider:
         if request.answer_schema is not None and (asked := asked_at(request.messages)) is not None:
             return await self._data(request, asked, emit)
         step = self._step(number)
+        self._compare(number, step, request)
         await trio.sleep(step.delay)
         await _play(step, emit)
         self._fail(number, step.error)
@@ -160,6 +200,14 @@ class ScriptedProvider:
             return steps[number % len(steps)]
         raise ProviderError(f"the script ended after {len(steps)} steps", cause="script_ended", retryable=False)
 
+    def _compare(self, number: int, step: ScriptedStep, request: ModelRequest) -> None:
+        if not self.script.strict or step.request is None:
+            return
+        differs = step.request.difference(ScriptedRequest.of(request))
+        if differs is not None:
+            problem = f"the request of step {number + 1} is not the recorded one: {differs}"
+            raise ProviderError(problem, cause="scripted", retryable=False)
+
     def _fail(self, number: int, error: ScriptedError | None) -> None:
         position = number % len(self.script.steps)
         failed = self._failures.get(position, 0)
@@ -169,6 +217,11 @@ class ScriptedProvider:
         # A script may name a cause that is not listed, as a provider of a newer version may.
         cause = cast("ProviderCause", error.cause)
         raise ProviderError(error.message, cause=cause, retryable=error.retryable, retry_after=error.retry_after)
+
+
+def _shown(part: object) -> str:
+    text = "missing" if part is None else codec.encode(part).decode()
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…"
 
 
 def _answers(messages: Iterable[Message]) -> int:

@@ -74,6 +74,24 @@ async def test_a_script_plays_what_was_heard(tmp_path: Path) -> None:
     assert SECRET.encode() not in file.read_bytes()
 
 
+async def test_a_strict_script_says_where_a_request_differs(tmp_path: Path) -> None:
+    """Of the new messages and of the tools; the same course is played as before."""
+    file, calm = tmp_path / "talk.json", RetryPolicy(initial_delay=0, jitter=0)
+    await talk(Config(model="test", record=file, retry=calm), providers={"test": model()})
+    file.write_text(file.read_text().replace('{"steps"', '{"strict":true,"steps"', 1))
+    _, played = await talk(Config(model=f"scripted:{file}", retry=calm))
+    assert played.text == "It is sunny."
+    async with open_supervisor(Config(model=f"scripted:{file}"), tools=[weather]) as service:
+        with pytest.raises(
+            ProviderError, match=r'step 1 .*messages\[0\] is .*"other".*, and was .*"the weather\?"'
+        ) as caught:
+            await service.create_session("other")
+        assert caught.value.cause == "scripted"
+    async with open_supervisor(Config(model=f"scripted:{file}")) as service:
+        with pytest.raises(ProviderError, match=r'tools\[0\] is missing, and was "weather"'):
+            await service.create_session("the weather?")
+
+
 async def test_sessions_keep_their_files_if_their_first_calls_fail(tmp_path: Path) -> None:
     """Two fail before either is answered: each goes on in the file that it has begun."""
     calls, calm = list[str](), RetryPolicy(initial_delay=0, jitter=0)
