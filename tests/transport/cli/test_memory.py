@@ -359,16 +359,25 @@ async def test_a_gateway_whose_embedder_is_away(cli: Cli) -> None:
     assert "new texts are not remembered and searches match words only" in ended.err
 
 
-async def test_a_gateway_searches(cli: Cli) -> None:
-    """`serve --memory` answers `memory/search`; without it clients get -32007."""
+async def test_a_gateway_searches_and_forgets(cli: Cli) -> None:
+    """`serve --memory` answers `memory/search` and `memory/forget`; without it clients get -32007.
+
+    What was answered as forgotten does not come back after a kill, a rebuild and the same input.
+    """
     known(cli)
     running, url = serve(cli, "--memory")
     async with connected(url) as client:
         assert (await client.call("capabilities/get"))["memory_store"] is True
         hits = (await client.call("memory/search", query="deployed", scope="project"))["hits"]
         assert [(hit["content"], hit["session_id"], hit["turn"]) for hit in hits] == [(FAILED, "s2", 4)]
-    running.signal(signal.SIGTERM)
-    assert running.end().code == 0
+        assert await client.call("memory/forget", session_id="s2", text_id=hits[0]["text_id"]) == {"forgotten": 1}
+        running.signal(signal.SIGKILL)
+    running.end()
+    assert cli.run("memory", "rebuild").code == 0
+    assert cli.run("memory", "add", stdin=lines({"content": FAILED, "session_id": "s2", "turn": 4})).out.startswith(
+        "added 0"
+    )
+    assert [hit["content"] for hit in found(cli, "deployed doors")] == [DOORS]
     _, url = serve(cli)
     async with connected(url) as client:
         refusal = await client.refused("memory/search", query="deployed", scope="project")
