@@ -362,7 +362,7 @@ async def test_a_gateway_whose_embedder_is_away(cli: Cli) -> None:
 async def test_a_gateway_searches_and_forgets(cli: Cli) -> None:
     """`serve --memory` answers `memory/search` and `memory/forget`; without it clients get -32007.
 
-    What was answered as forgotten does not come back after a kill, a rebuild and the same input.
+    A forgotten text does not come back after a kill, a rebuild and the same input.
     """
     known(cli)
     running, url = serve(cli, "--memory")
