@@ -17,8 +17,8 @@ from warren.values import define
 
 MINUTE: Final = 60.0
 DAY: Final = 86_400.0
-ROUNDING: Final = 1e-6
-"""Share of a turn by which the sums of the bucket may be wrong."""
+ENOUGH: Final = 1 - 1e-6
+"""The rest of a rate that is enough for a turn: one, but for the rounding of the sums."""
 SOON: Final = 1.0
 """Seconds after which a turn may be tried again if as many run as may: nothing tells when one will end."""
 MOST_KEPT: Final = 1_000
@@ -76,10 +76,10 @@ class Moment:
 
     def wait_for_turn(self, per_minute: int, now: float) -> float:
         """Return the seconds until one more turn may begin by the rate; 0 if it may begin now."""
-        grown = (now - self.filled_at) * per_minute / MINUTE
-        self.left, self.filled_at, self._per_minute = min(self.left + grown, per_minute), now, per_minute
-        lacking = 1 - self.left
-        return lacking * MINUTE / per_minute if lacking > ROUNDING else 0.0
+        left = self.left + (now - self.filled_at) * per_minute / MINUTE
+        self.left = left = min(per_minute, left)
+        self.filled_at, self._per_minute = now, per_minute
+        return 0.0 if left >= ENOUGH else (1 - left) * MINUTE / per_minute
 
     def is_full(self, now: float) -> bool:
         """Return whether its rate would let a new client begin no more turns."""
@@ -330,13 +330,14 @@ class Tenancy:
 
         Raises CapacityExceededError.
         """
+        shared = self.nodes > 1
         for account in by:
             # All turns of callers with limits come here: what refuses none calls as few functions as it can.
             limits, moment = account.limits, account.moment
             most, busy, rate = limits.running_turns, moment.busy, limits.turns_per_minute
-            if most is not None and session_id not in busy and len(busy) >= self.share(most):
+            if most is not None and len(busy) >= (self.share(most) if shared else most) and session_id not in busy:
                 raise self.refusal(account, "running_turns", f"runs {most} turns, as many as it may", SOON)
-            if rate is not None and (wait := moment.wait_for_turn(self.share(rate), now)):
+            if rate is not None and (wait := moment.wait_for_turn(self.share(rate) if shared else rate, now)):
                 problem = f"has begun {rate} turns within a minute, as many as it may"
                 raise self.refusal(account, "turns_per_minute", problem, wait)
             figures = account.figures

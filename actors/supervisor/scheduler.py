@@ -315,8 +315,13 @@ class Scheduler:
         """Let a session neither run nor wait, for its accounts."""
         runs = session_id in self.running
         for account in self._accounts.pop(session_id, NOBODY):
-            account.moment.running -= runs
-            account.moment.let_go(session_id)
+            moment = account.moment
+            moment.running -= runs
+            busy = moment.busy
+            if busy[session_id] == 1:
+                del busy[session_id]
+            else:
+                busy[session_id] -= 1
 
     # -- changes: sessions in memory
 
