@@ -19,13 +19,14 @@ from warren.requests import SearchRequest
 
 Schema = dict[str, Any]
 
+_BASE64: Final = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 _PLAIN: Final[Mapping[Any, Schema]] = {
     Any: {},
     str: {"type": "string"},
     int: {"type": "integer"},
     float: {"type": "number"},
     bool: {"type": "boolean"},
-    bytes: {"type": "string", "contentEncoding": "base64"},
+    bytes: {"type": "string", "contentEncoding": "base64", "pattern": _BASE64},
     type(None): {"type": "null"},
     datetime: {"type": "string", "format": "date-time"},
     Decimal: {"type": "string", "format": "decimal"},
@@ -40,6 +41,8 @@ _CHECKS: Final[Mapping[Any, Schema]] = {
     is_cursor: {"pattern": r"^-?[0-9]{1,18}\.[0-9]{1,18}$"},
     peer_names: {"items": {"type": "string", "pattern": _NAME}, "maxItems": MAX_TRUSTED},
 }
+_ADDRESS: Final[Schema] = {"type": "string", "pattern": r"^https://[!#-\[\]-~]+$"}
+_HASH: Final[Schema] = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 _NULL: Final[Schema] = {"type": "null"}
 _TEXT: Final[Schema] = {"type": "string"}
 _RULES: Final[Mapping[type, Sequence[Schema]]] = {
@@ -58,7 +61,14 @@ _RULES: Final[Mapping[type, Sequence[Schema]]] = {
             "required": ["kind", "request_id", "status"],
         },
     ),
-    File: tuple({"properties": {name: {}}, "required": [name]} for name in ("data", "url", "sha256")),
+    File: (
+        {"properties": {"data": _TEXT, "url": _NULL, "sha256": _NULL}, "required": ["data"]},
+        {
+            "properties": {"url": _ADDRESS, "media_type": _TEXT, "data": _NULL, "sha256": _NULL},
+            "required": ["url", "media_type"],
+        },
+        {"properties": {"sha256": _HASH, "data": _NULL, "url": _NULL}, "required": ["sha256"]},
+    ),
     SearchRequest: (
         {"properties": {"scope": {"const": "project"}}, "required": ["scope"]},
         {"properties": {"session_id": _TEXT}, "required": ["session_id"]},
