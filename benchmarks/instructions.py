@@ -2,7 +2,8 @@
 
 Each kind of turn runs in two processes under callgrind, the second of which runs more turns: the difference of their
 instructions, over the difference of their turns, is what a turn takes beyond the start of the process. All threads
-count. Without valgrind there is nothing to count with, and the benchmark says so.
+count, but not the server of a model behind HTTP, which is a process of its own. Without valgrind there is nothing to
+count with, and the benchmark says so.
 """
 
 import re
@@ -11,19 +12,48 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
 import trio
 
+from benchmarks.model_over_http import MODEL, SHORT
+from benchmarks.model_server import started
 from benchmarks.report import Goal, report
 from warren import Config, SessionService, StoreConfig, open_supervisor
 from warren.config import TraceConfig
 from warren.transport.cli.process import tune
 
 COUNTED: Final = re.compile(rb"Collected : (\d+)")
-KINDS: Final = {"in_memory": (1, 100, 300), "durable_100_sessions": (100, 2, 6)}
-"""Sessions, and the turns of each in the short and in the long run."""
+
+
+@attrs.frozen
+class Kind:
+    """A kind of turns to count.
+
+    Attributes:
+        sessions: number of sessions that take turns at once.
+        short: turns of each in the short run.
+        long: turns of each in the long run.
+        durable: whether there is a store.
+        over_http: whether the model is behind HTTP; else it echoes.
+    """
+
+    sessions: int
+    short: int
+    long: int
+    durable: bool = False
+    over_http: bool = False
+
+
+KINDS: Final = {
+    "in_memory": Kind(1, 100, 300),
+    "durable_100_sessions": Kind(100, 2, 6, durable=True),
+    "over_http": Kind(1, 50, 150, over_http=True),
+    "over_http_durable_100_sessions": Kind(100, 2, 6, durable=True, over_http=True),
+}
 GOAL: Final = 550_000
 
 
@@ -32,8 +62,8 @@ async def _turns(service: SessionService, session_id: str, count: int) -> None:
         await service.start_turn(session_id, "hello there")
 
 
-async def _run(store: StoreConfig | None, traces: TraceConfig | None, sessions: int, turns: int) -> None:
-    async with open_supervisor(Config(store=store, model="echo", traces=traces)) as service:
+async def _run(config: Config, url: str, sessions: int, turns: int) -> None:
+    async with open_supervisor(config, environ={"OPENAI_BASE_URL": url}) as service:
         ids = [(await service.create_session(None)).session_id for _ in range(sessions)]
         async with trio.open_nursery() as nursery:
             for session_id in ids:
@@ -43,9 +73,14 @@ async def _run(store: StoreConfig | None, traces: TraceConfig | None, sessions: 
 def run_turns(kind: str, turns: int, traces: TraceConfig | None = None) -> None:
     """Run turns: the program that is counted."""
     tune()
-    with tempfile.TemporaryDirectory() as folder:
-        store = None if kind == "in_memory" else StoreConfig(Path(folder))
-        trio.run(_run, store, traces, KINDS[kind][0], turns)
+    chosen = KINDS[kind]
+    with ExitStack() as stack:
+        store = StoreConfig(Path(stack.enter_context(tempfile.TemporaryDirectory()))) if chosen.durable else None
+        config, url = Config(store=store, model="echo", traces=traces), ""
+        if chosen.over_http:
+            url = f"{stack.enter_context(started()).url(*SHORT)}/v1"
+            config = attrs.evolve(config, model=MODEL, provider="openai")
+        trio.run(_run, config, url, chosen.sessions, turns)
 
 
 def _counted(command: Sequence[str], turns: int) -> int:
@@ -64,8 +99,9 @@ def of_a_turn(kind: str, *command: str) -> int:
         kind: the kind.
         command: the module that runs its turns, and its arguments before their number.
     """
-    sessions, short, long = KINDS[kind]
-    return round((_counted(command, long) - _counted(command, short)) / (sessions * (long - short)))
+    chosen = KINDS[kind]
+    more = chosen.sessions * (chosen.long - chosen.short)
+    return round((_counted(command, chosen.long) - _counted(command, chosen.short)) / more)
 
 
 def main() -> None:
