@@ -41,6 +41,8 @@ def test_the_page_about_the_store_has_its_version() -> None:
     """The doctor's output there is the same as for a store that is up to date."""
     page = (DOCS / "operations.md").read_text(encoding="utf-8")
     assert re.findall(r"^schema: +version (\d+)$", page, re.MULTILINE) == [str(VERSION)]
+    shown = (DOCS / "postgres.md").read_text(encoding="utf-8").split("$ warren store init\n")[1].split("```")[0]
+    assert {*re.findall(r"version:? +(\d+)", shown)} == {str(VERSION)}
 
 
 def test_the_time_limit_of_tests_is_told() -> None:

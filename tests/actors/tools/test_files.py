@@ -2,6 +2,7 @@
 
 import ctypes
 import errno
+import itertools
 import os
 import socket
 import stat
@@ -311,11 +312,14 @@ def test_adversary_who_swaps_links(tmp_path: Path, root: Path, use: Use, calls: 
             exchange(root / "folder" / "file", root / "folder" / "other")
             exchange(root / "folder", root / "link")
 
-    seen, refused = [], 0
+    seen: list[str] = []
+    refused = 0
     with ThreadPoolExecutor(1) as pool:
         swapping = pool.submit(swap)
         try:
-            for number in range(calls):
+            for number in itertools.count():
+                if number >= calls and refused and "plain" in "".join(seen):  # how often is the scheduler's affair
+                    break
                 call: tuple[str, dict[str, str]] = ("read_file", {"path": "folder/file"})
                 if number % 20 == 0:
                     call = ("write_file", {"path": f"folder/new{number % 7}", "content": "plain"})
@@ -330,7 +334,5 @@ def test_adversary_who_swaps_links(tmp_path: Path, root: Path, use: Use, calls: 
         finally:
             stop.set()
         swapping.result()
-    assert refused > 0
-    assert any("plain" in text for text in seen)  # how many of which is the scheduler's affair
     assert not [text for text in seen if "SECRET" in text]
     assert [(each.name, each.read_text()) for each in outside.iterdir()] == [("file", "SECRET")]

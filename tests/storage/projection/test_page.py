@@ -4,7 +4,9 @@ import json
 import re
 
 from tests.conftest import ROOT
-from tests.storage.projection.histories import World
+from tests.storage.files import blob
+from tests.storage.projection.histories import IDS, World
+from warren.storage import Attach
 from warren.storage.projection.file_feed import FileFeed
 from warren.storage.projection.formats import Change
 from warren.storage.projection.projection import SYNC_EVERY, TRY_AGAIN, WITNESSES
@@ -13,13 +15,15 @@ PAGE = (ROOT / "docs" / "projections.md").read_text(encoding="utf-8")
 
 
 def test_the_table_has_every_file(world: World) -> None:
-    """Each file that is there after a compaction is in the table, and no other."""
+    """Each file that is there after a compaction is in the table, and no other; those of messages by their folder."""
     world.turn()
+    world.write(Attach(IDS[0], (blob(),)))
     world.compact()
     world.settled()
     root = world.config.path
     made = [root / "projector.lock", *(root / "tenants").rglob("*.*")]
     names = {str(path.relative_to(root)).replace(world.path().name, "ID").replace("default", "TENANT") for path in made}
+    names = {re.sub(r"(?<=/files/).*", "", name) for name in names}
     assert set(re.findall(r"^\| `([^`]+)`", PAGE, re.MULTILINE)) == names
 
 
