@@ -228,11 +228,14 @@ def _migrate(db: apsw.Connection, kind: Kind, progress: Progress | None) -> None
 
     with transaction(db):
         # Asked again under the lock: another process may have migrated the file meanwhile.
-        names = kind.migrations[version_of(db, kind) :]
+        version = version_of(db, kind)
+        names = kind.migrations[version:]
         for done, name in enumerate(names):
             if progress is not None:
                 progress(done, len(names))
-            logger.info("the %s gets what %s brings, %d of %d", kind.noun, name, done + 1, len(names))
+            # The first contents of a new file are no migration.
+            if version:
+                logger.info("the %s gets what %s brings, %d of %d", kind.noun, name, done + 1, len(names))
             db.execute(files(kind.package).joinpath(name).read_text(encoding="utf-8"))
         if progress is not None:
             progress(len(names), len(names))

@@ -69,7 +69,12 @@ def _migrated(
             return execute(work, options)
         from warren.storage.maintenance import migration  # noqa: PLC0415 - it has an extra of its own
 
-        return migration.migrate(files_of(store), make=make, progress=progress)
+        files = files_of(store)
+
+        async def migrated() -> "StoreVersion":
+            return migration.migrate(files, make=make, progress=progress)
+
+        return execute(migrated, options)
 
 
 def _show_change(options: Options, before: "StoreVersion", after: "StoreVersion", unchanged: str) -> None:

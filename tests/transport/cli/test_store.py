@@ -27,7 +27,8 @@ def test_a_store_in_files(cli: Cli) -> None:
     assert "there is no store at store" in one_line(cli.run("store", "migrate", *HERE), 1)
     assert not (cli.folder / "store").exists()
     made = "store/sessions.sqlite3: version"
-    assert cli.run("store", "init", *HERE).out == f"{made} {VERSION}\n"
+    first = cli.run("store", "init", *HERE, "--verbose")
+    assert (first.out, first.err) == (f"{made} {VERSION}\n", "")
     assert cli.run("store", "init", *HERE).out == f"store/sessions.sqlite3: was there already, version {VERSION}\n"
     assert cli.run("store", "status", *HERE, "--output", "json").data == {
         "state": "current",
@@ -49,7 +50,10 @@ def test_a_file_of_another_version(cli: Cli) -> None:
     shutil.copy(next(iter(sorted(VERSIONS.glob("*1*.sqlite3")))), file)
     old = cli.run("store", "status", *HERE, "--output", "json")
     assert (old.code, old.data["state"]) == (1, "older")
-    migrated = cli.run("store", "migrate", *HERE)
+    migrated = cli.run("store", "migrate", *HERE, "--verbose")
+    steps = VERSION - old.data["version"]
+    assert migrated.err.count("INFO warren.storage: the session store gets what schema_") == steps
+    assert f", {steps} of {steps}\n" in migrated.err
     assert migrated.out == f"store/sessions.sqlite3: version {old.data['version']} before, {VERSION} now\n"
     assert cli.run("store", "migrate", *HERE).out == f"store/sessions.sqlite3: up to date already, version {VERSION}\n"
     with apsw.Connection(str(file)) as db:
