@@ -276,7 +276,8 @@ class Turn:
             if calls:
                 await self._run_tools(calls)
             self.emit(TurnCompleted(message.stop_reason, self._step_usage, self.plan.route.stand_in))
-            if not self._take_inputs(last=not calls) and not calls:
+            final = not calls and message.stop_reason != "pause_turn"
+            if not self._take_inputs(last=final) and final:
                 break
         if self.plan.output is not None:
             self.structured_output = await Extraction(self.plan.output, self.emit, self._ask_for_data).run()
@@ -361,11 +362,16 @@ class Turn:
         message = with_unique_calls(reply.message)
         self._accept(message)
         self._call = None
-        self.text, self.stop_reason = message.text, message.stop_reason
+        self._say(message)
         self._refused = self.stop_reason == "content_filter"
-        if self.text:
-            self.emit(TextComplete(self.text))
+        if message.text:
+            self.emit(TextComplete(message.text))
         return message
+
+    def _say(self, message: AssistantMessage) -> None:
+        """Note the text of an answer; one that the provider had paused goes on with it."""
+        before = self.text if self.stop_reason == "pause_turn" else ""
+        self.text, self.stop_reason = before + message.text, message.stop_reason
 
     async def _run_tools(self, calls: Sequence[ToolUseBlock]) -> None:
         plan = self.plan
@@ -420,7 +426,7 @@ class Turn:
     def _close(self, reason: str) -> None:
         """Complete the messages after an abrupt end: keep partial text, give every open call a result."""
         if self._call is not None and (partial := self._call.partial()) is not None:
-            self.text, self.stop_reason = partial.text, partial.stop_reason
+            self._say(partial)
             self.context.append(partial)
         if self._tool_run is not None:
             self._tool_run.close(reason)

@@ -8,7 +8,8 @@ import attrs
 from warren.attachments import Attachment
 from warren.values import frozen
 
-StopReason = Literal["end_turn", "tool_use", "max_tokens", "stop_sequence", "content_filter", "cancelled"]
+StopReason = Literal["end_turn", "tool_use", "pause_turn", "max_tokens", "stop_sequence", "content_filter", "cancelled"]
+"""The reason for the end of an answer; `pause_turn`: tools of the provider still run, and the next step goes on."""
 
 
 @frozen

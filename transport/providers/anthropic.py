@@ -67,9 +67,13 @@ SEARCH: Final = "web_search_20250305"
 _DATE: Final = re.compile(r"_\d{8}$")
 _HOSTED: Final = re.compile(r"(server|mcp)_tool_use|\w+_tool_result")
 """Blocks about tools that the server runs."""
+_CALLS: Final = ("server_tool_use", "mcp_tool_use")
+SHUT: Final = b"}]}"
+"""Closes a block and its message."""
 _THOUGHTS: Final = ("thinking", "redacted_thinking")
 _STOP: Final[Mapping[str, StopReason]] = {
     "tool_use": "tool_use",
+    "pause_turn": "pause_turn",
     "max_tokens": "max_tokens",
     "model_context_window_exceeded": "max_tokens",
     "stop_sequence": "stop_sequence",
@@ -265,6 +269,10 @@ class MessagesAnswer:
         parts = (self._parts[index].block(ids) for index in sorted(self._parts))
         blocks = tuple(_spoken(block) if self._forced else block for block in parts if block is not None)
         stopped = "end_turn" if self._forced and self._stop_reason == "tool_use" else self._stop_reason
+        if stopped == "pause_turn" and not any(isinstance(block, HostedToolBlock) for block in blocks):
+            stopped = (
+                "end_turn"  # nothing runs that would go on, and an empty answer would be asked for again and again
+            )
         return reply(blocks, stopped, self.counts, sent)
 
     def _message_start(self, event: dict[str, Any]) -> list[Piece]:
@@ -370,12 +378,16 @@ class MessagesContext(Encoded):
     signature are left out, because the server refuses them; so are messages that are empty without them. The protocol
     wants the system messages beside the others.
 
+    An answer that the server has paused stays the last message of the next request, with the calls of the server's
+    tools that have no result yet: the results come in the answer that goes on. These calls are held back until then,
+    because a conversation that goes on otherwise must not have them.
+
     The last block stays open for a cache mark. A request marks the end of its messages, so that the next one finds
     it in the cache, and the places to which a request falls back that does not: a compaction changes all behind the
     head, and another session may share the system prompt or the tools alone.
     """
 
-    __slots__ = ("_asked", "_blocks", "_calls", "_head", "_role", "_system", "_thinks")
+    __slots__ = ("_asked", "_blocks", "_calls", "_head", "_held", "_paused", "_role", "_system", "_thinks")
 
     def __init__(self, provider: str, model: str) -> None:
         super().__init__(provider, model)
@@ -386,6 +398,8 @@ class MessagesContext(Encoded):
         self._head: int | None = None  # place at the end of the head
         self._thinks = False  # whether the newest answer begins with reasoning
         self._calls = False  # whether the newest answer calls tools
+        self._paused = False  # whether the server goes on with the newest answer
+        self._held: list[dict[str, Any]] = []  # the end of that answer, from the first call without a result on
 
     @property
     def has_bare_calls(self) -> bool:
@@ -434,24 +448,43 @@ class MessagesContext(Encoded):
                 self._system += (BETWEEN if self._system else b"") + letters(message.content)
             return
         role, content = self._turn(message)
+        held, self._held, self._paused = self._held, [], False
+        if isinstance(message, AssistantMessage):
+            content = held + content
+            if message.stop_reason == "pause_turn":
+                self._paused = any(_HOSTED.fullmatch(part["type"]) for part in content)
+                content, self._held = _cut_at_open(content)
+            self._put(role, _paired(content))
+        else:
+            self._put("assistant", _paired(held))
+            self._put(role, content)
+        if self._role:
+            self._shut = SHUT
+        if self._held:
+            self._shut = self._before("assistant") + codec.encode_whole(self._held)[1:-2] + SHUT
+
+    def _before(self, role: str) -> bytes:
+        """Return the bytes between the newest block and the first one of the next message."""
+        if role == self._role:
+            return b"},"
+        return (SHUT + b"," if self._role else b"") + b'{"role":"%s","content":[' % role.encode()
+
+    def _put(self, role: str, content: list[dict[str, Any]]) -> None:
+        """Write the blocks of a message."""
         if not content:
             return
         if role == "assistant":
             if role != self._role:
                 self._thinks, self._calls = content[0]["type"] in _THOUGHTS, False
             self._calls = self._calls or any(part["type"] == "tool_use" for part in content)
-        if role == self._role:
-            before = b"},"
-        else:
-            if self._role == "user":
-                self._asked = self.size, self._blocks
-            before = (self._shut + b"," if self._role else b"") + b'{"role":"%s","content":[' % role.encode()
-        self._grow(before + codec.encode_whole(content)[1:-2])
-        self._role, self._shut = role, b"}]}"
+        if role != self._role and self._role == "user":
+            self._asked = self.size, self._blocks
+        self._grow(self._before(role) + codec.encode_whole(content)[1:-2])
+        self._role = role
         self._blocks += len(content)
 
     def _last(self) -> bytes:
-        if self._role == "user":
+        if self._role == "user" or self._paused:
             return b""
         return (b"," if self._role else b"") + codec.encode_whole({"role": "user", "content": _text(wire.CONTINUE)})
 
@@ -466,9 +499,8 @@ class MessagesContext(Encoded):
             case ToolResultsMessage():
                 return "user", [self._result(result) for result in message.results]
             case AssistantMessage():
-                return "assistant", _without_open(
-                    [part for block in message.blocks for part in _block(block, self.provider, self.model)]
-                )
+                parts = (_block(block, self.provider, self.model) for block in message.blocks)
+                return "assistant", [part for each in parts for part in each]
 
     def _content(self, text: str, files: Sequence[Attachment]) -> list[dict[str, Any]]:
         """Return the files, as the vendor advises, and then the text."""
@@ -515,11 +547,27 @@ def _block(block: Block, provider: str, model: str) -> Sequence[dict[str, Any]]:
             return []
 
 
-def _without_open(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Leave out calls of the server's tools without a result, as after an interrupt: the server refuses them."""
+def _paired(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Leave out calls of the server's tools without a result, as after an interrupt, and results without a call.
+
+    The server refuses both.
+    """
+    begun = {part.get("id") for part in parts if part["type"] in _CALLS}
+    open_ = begun - {part.get("tool_use_id") for part in parts}
+    return [
+        part
+        for part in parts
+        if (part["type"] not in _CALLS or part.get("id") not in open_)
+        and ("tool_use_id" not in part or part["tool_use_id"] in begun)
+    ]
+
+
+def _cut_at_open(parts: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the blocks before the first call of the server's tools without a result, and those from it on."""
     ended = {part.get("tool_use_id") for part in parts}
-    calls = ("server_tool_use", "mcp_tool_use")
-    return [part for part in parts if part["type"] not in calls or part.get("id") in ended]
+    opened = (at for at, part in enumerate(parts) if part["type"] in _CALLS and part.get("id") not in ended)
+    place = next(opened, len(parts))
+    return parts[:place], parts[place:]
 
 
 def _thought(block: ReasoningBlock, provider: str, model: str) -> list[dict[str, Any]]:

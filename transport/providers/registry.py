@@ -13,7 +13,10 @@ import attrs
 from warren.attachments import ANY_KIND, Kind
 from warren.config import Config, ModelServer
 from warren.errors import InvalidParamsError
+from warren.fields import FieldValueError
 from warren.model import ModelChoice, Provider
+from warren.options import ModelOptions
+from warren.transport.providers.dialect import no_hosted_tools
 from warren.transport.providers.echo import EchoProvider
 from warren.transport.providers.scripted import ScriptedProvider, load_script
 from warren.transport.providers.settings import ANTHROPIC, GEMINI, OPENAI, VENDORS, Bounds, ModelEndpoint, endpoints
@@ -96,7 +99,7 @@ class ModelRegistry:
         if name == SCRIPTED:
             return ModelChoice(self._scripted(model.removeprefix(f"{SCRIPTED}:")), model, name, kinds=ANY_KIND)
         if name == ECHO:
-            return ModelChoice(self._echo, model, name, kinds=ANY_KIND)
+            return ModelChoice(self._echo, model, name, _check_echo, kinds=ANY_KIND)
         if name not in self.endpoints:
             known = ", ".join(sorted({*self.endpoints, ECHO, SCRIPTED, *self.extra}))
             raise InvalidParamsError(f"$.provider: {name!r} is unknown; there are {known}", path="$.provider")
@@ -166,6 +169,14 @@ def scripts_of(config: Config) -> Collection[str] | None:
     named = {config.model, *(config.fallback or ()), *config.models}
     scripts = {name.removeprefix(f"{SCRIPTED}:") for name in named if name.startswith(f"{SCRIPTED}:")}
     return scripts | {config.model} if config.provider == SCRIPTED else scripts
+
+
+def _check_echo(options: ModelOptions) -> None:
+    """Refuse tools of the provider. A script takes them: it stands for any model, as that of a recording."""
+    try:
+        no_hosted_tools(options, ECHO)
+    except FieldValueError as exc:
+        raise exc.refusal() from None
 
 
 @lru_cache

@@ -1,18 +1,35 @@
 """Tools that the provider runs itself: asked for, read, and sent back to the model that called them."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import attrs
 import httpx
 import pytest
 
-from tests.transport.providers.calls import CLAUDE, GEMINI, GPT, RESPONSES, WEATHER, over, request, streamed
+from tests.support.runtime import Recorder, new_session, open_runtime
+from tests.transport.providers.calls import (
+    CLAUDE,
+    GEMINI,
+    GPT,
+    RESPONSES,
+    SSE,
+    WEATHER,
+    environ,
+    over,
+    request,
+    streamed,
+)
 from tests.transport.providers.dialects import STOP, body, more, opened, start, stopped
+from tests.transport.providers.server import events
 from tests.transport.providers.targets import provider
 from warren import codec
-from warren.config import ModelServer
-from warren.errors import InvalidParamsError
+from warren.actors.service import Service
+from warren.budget import Budget
+from warren.config import Config, ModelServer
+from warren.errors import BudgetExhaustedError, InvalidParamsError
+from warren.events import TurnCompleted
 from warren.messages import AssistantMessage, HostedToolBlock, Message, ReasoningBlock, TextBlock, UserMessage
 from warren.options import ModelOptions
 from warren.transport.providers import open_providers
@@ -149,13 +166,119 @@ async def test_another_model_gets_the_text_alone(model: str) -> None:
 
 
 async def test_a_call_of_the_server_without_a_result_does_not_go_back() -> None:
-    """The server refuses it, as after an answer that was paused."""
+    """The server refuses it, as after an interrupt."""
     message = await answer(CLAUDE)
     blocks = [block for block in message.blocks if not (isinstance(block, HostedToolBlock) and "result" in block.kind)]
     assert told(CLAUDE, attrs.evolve(message, blocks=tuple(blocks))) == [
         {"role": "assistant", "content": BACK[CLAUDE][0]["content"][2:]}
     ]
     assert not any(isinstance(block, ReasoningBlock) for block in message.blocks)
+
+
+def paused() -> list[Any]:
+    """Return the events of an answer that is paused within its second search."""
+    return [
+        *EVENTS[CLAUDE][:5],
+        opened(2, "text", text="Hm. "),
+        opened(3, "server_tool_use", id="srvtoolu_2", name="web_search", input={}),
+        more(3, partial_json='{"query": "burrows"}'),
+        stopped("pause_turn", output_tokens=2),
+        STOP,
+    ]
+
+
+OPEN: Final = USE | {"id": "srvtoolu_2", "input": {"query": "burrows"}}
+ENDED: Final = [
+    start(input_tokens=9),
+    opened(0, kind=FOUND["type"], tool_use_id="srvtoolu_2", content=[]),
+    opened(1, "text", text="They dig."),
+    stopped(output_tokens=3),
+    STOP,
+]
+
+
+@attrs.define
+class Pausing:
+    """A server that pauses its first answers, and keeps the requests.
+
+    Attributes:
+        pauses: number of the pauses.
+        bodies: the bodies of the requests.
+    """
+
+    pauses: int
+    bodies: list[bytes] = attrs.field(factory=list)
+
+    def __call__(self, asked: httpx.Request) -> httpx.Response:
+        """Answer a request."""
+        self.bodies.append(asked.content)
+        data = paused() if len(self.bodies) <= self.pauses else ENDED
+        return httpx.Response(200, headers=SSE, content=events(*data))
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[Service]:
+        """Open a runtime whose sessions have this server's model."""
+        async with (
+            httpx.AsyncClient(transport=httpx.MockTransport(self)) as client,
+            open_providers(environ(), client=client) as providers,
+            open_runtime(
+                models={"http": providers.resolve(CLAUDE, None).provider}, config=Config(model=CLAUDE, provider="http")
+            ) as service,
+        ):
+            yield service
+
+    def told(self, number: int) -> list[Any]:
+        """Return the messages of a request."""
+        told: list[Any] = codec.parse(self.bodies[number])["messages"]
+        return told
+
+
+async def test_a_paused_answer_goes_on_in_the_same_turn() -> None:
+    """As the vendor says: it goes back as it is, as the last message. Each step counts, and the bytes stay the same."""
+    server, recorder = Pausing(1), Recorder()
+    async with server.opened() as service:
+        result = await service.create_session("Rabbits?", hosted_tools=SEARCH, prompt_cache="off", on_event=recorder)
+        await service.start_turn(result.session_id, "And hares?")
+    assert (result.text, result.stop_reason, result.steps) == ("Hm. They dig.", "end_turn", 2)
+    assert (result.usage.input_tokens, result.usage.output_tokens) == (18, 5)
+    stops = [event.stop_reason for event in recorder.only(TurnCompleted)]
+    assert stops == ["pause_turn", "end_turn"]
+    said = [USE, FOUND, {"type": "text", "text": "Hm. "}, OPEN]
+    assert server.told(1)[1:] == [{"role": "assistant", "content": said}]
+    result_of = {"type": FOUND["type"], "tool_use_id": "srvtoolu_2", "content": []}
+    assert server.told(2)[1]["content"] == [*said, result_of, {"type": "text", "text": "They dig."}]
+    until = server.bodies[1].index(b"}]}]")
+    assert server.bodies[2].startswith(server.bodies[1][:until])
+
+
+async def test_pauses_end_with_the_budget() -> None:
+    """A server that pauses for ever uses the steps up; the next prompt goes without the search that has not ended."""
+    server = Pausing(3)
+    async with server.opened() as service:
+        session = await new_session(service, hosted_tools=SEARCH, prompt_cache="off")
+        with pytest.raises(BudgetExhaustedError, match="steps") as caught:
+            await service.start_turn(session, "Rabbits?", budget=Budget(max_steps=3))
+        assert caught.value.details["text"] == "Hm. Hm. Hm. "
+        await service.start_turn(session, "And hares?")
+    assert len(server.bodies) == 4
+    answer, asked = server.told(3)[-2:]
+    assert (answer["role"], asked) == (
+        "assistant",
+        {"role": "user", "content": [{"type": "text", "text": "And hares?"}]},
+    )
+    assert OPEN not in answer["content"]
+
+
+async def test_only_its_model_goes_on_with_a_paused_answer() -> None:
+    """Another one is asked to; so is the same one if the answer has no call of the server's tools."""
+    blocks = (await streamed(request(CLAUDE, hosted_tools=SEARCH), *paused())).reply.message
+    assert blocks.stop_reason == "pause_turn"
+    target = provider(CLAUDE)
+    for other in (CLAUDE, f"{CLAUDE}-other"):
+        read = body(target.dialect.context(target.endpoint, other), [UserMessage("a"), blocks])["messages"]
+        assert [each["role"] for each in read] == ["user", "assistant", "user"][: 2 if other == CLAUDE else 3]
+    outcome = await streamed(request(CLAUDE), start(), opened(0, "text", text="a"), stopped("pause_turn"), STOP)
+    assert outcome.reply.message.stop_reason == "end_turn"
 
 
 async def sent(model: str, **options: object) -> dict[str, Any]:
@@ -191,10 +314,10 @@ async def test_requests() -> None:
 
 
 async def test_who_has_none_refuses_them_by_name() -> None:
-    """Before anything is sent: chat completions, and Claude on Bedrock."""
+    """Before anything is sent: chat completions, Claude on Bedrock and the echo. A script plays what was recorded."""
     chat = ModelServer(name="chat", base_url="http://127.0.0.1:9/v1", key_env="K", dialect="openai-chat")
     async with open_providers({"AWS_REGION": "us-east-1"}, servers=[chat]) as providers:
-        for name, model in (("chat", "llama"), ("bedrock", "anthropic.claude-sonnet-5")):
+        for name, model in (("chat", "llama"), ("bedrock", "anthropic.claude-sonnet-5"), ("echo", "echo")):
             with pytest.raises(InvalidParamsError, match="has no tools of its own") as caught:
                 providers.resolve(model, name).check(ModelOptions(hosted_tools=SEARCH))
             assert caught.value.details["path"] == "$.hosted_tools.web_search"
