@@ -268,10 +268,19 @@ def test_a_summary_shows_the_record() -> None:
     waits = PendingApproval("call-1", "shell", {"command": "ls"}, "shell", RECORD.updated_at)
     summary = summary_of(RECORD, live=False, active=False, pending=1)
     view = view_of(RECORD, live=False, active=False, pending=(waits,))
-    for name in attrs.fields_dict(type(summary)).keys() - {"total_tokens", "pending_approvals"}:
+    for name in attrs.fields_dict(type(summary)).keys() - {"total_tokens", "pending_approvals", "node"}:
         assert getattr(summary, name) == getattr(view.state, name), name
     assert summary.total_tokens == view.billing.total_tokens
     assert summary.pending_approvals == len(view.state.pending_approvals)
+
+
+@pytest.mark.parametrize(
+    ("live", "archived", "shown"), [(True, False, "node-1"), (False, False, None), (True, True, None)]
+)
+def test_a_summary_names_the_node_that_has_the_session(*, live: bool, archived: bool, shown: str | None) -> None:
+    """Only `list` does: a session that is not live, or archived, is on no node."""
+    record = attrs.evolve(RECORD, archived=archived)
+    assert summary_of(record, live=live, active=False, node="node-1").node == shown
 
 
 SETTINGS: Final[list[tuple[type, str, list[Any], list[Any]]]] = [
