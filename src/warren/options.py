@@ -52,7 +52,8 @@ MAX_KEY: Final = 200
 """Characters of an idempotency key."""
 MAX_TITLE: Final = 200
 """Characters of a title that a host gives."""
-_HOSTED: Final = re.compile(r"[A-Za-z0-9_]{1,100}", re.ASCII)
+HOSTED: Final = re.compile(r"[A-Za-z0-9_]{1,100}", re.ASCII)
+"""Names of tools that providers run themselves."""
 _SWITCHED: Final[Mapping[str, str]] = {
     f"{verb}_{kind}": f"overrides.{kind}" for verb in ("override", "enable") for kind in ("builtins", "shell", "memory")
 }
@@ -73,10 +74,11 @@ def _names(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> 
             raise FieldValueError(f"{attribute.name}[{index}]", "must be a string")
 
 
-def _objects(instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+def hosted(instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+    """Refuse values other than objects under names of hosted tools; None passes."""
     is_object(instance, attribute, value)
     for name, inner in () if value is None else value.items():
-        if type(name) is not str or not _HOSTED.fullmatch(name):
+        if type(name) is not str or not HOSTED.fullmatch(name):
             raise FieldValueError(f"{attribute.name}.{name}", "is no name of letters, digits and `_`")
         if not isinstance(inner, Mapping):
             raise FieldValueError(f"{attribute.name}.{name}", "must be an object")
@@ -112,13 +114,17 @@ class ModelOptions:
     """
 
     max_tokens: int | None = attrs.field(default=None, validator=optional(is_whole, positive, fits))
-    temperature: float | None = attrs.field(default=None, validator=Between(0, 2))
+    temperature: float | None = attrs.field(default=None, validator=Between(0, 2), metadata=CAN_CONFLICT)
     top_p: float | None = attrs.field(default=None, validator=Between(0, 1, without_low=True))
     prompt_cache: CacheTime | None = attrs.field(default=None, validator=optional(OneOf(CACHE_TIMES)))
-    effort: Effort | None = attrs.field(default=None, validator=optional(OneOf(EFFORTS)))
-    reasoning_tokens: int | None = attrs.field(default=None, validator=optional(is_whole, positive, fits))
-    fallback: tuple[str, ...] | None = attrs.field(default=None, converter=_row, validator=_names)
-    hosted_tools: Mapping[str, Any] | None = attrs.field(default=None, validator=_objects)
+    effort: Effort | None = attrs.field(default=None, validator=optional(OneOf(EFFORTS)), metadata=CAN_CONFLICT)
+    reasoning_tokens: int | None = attrs.field(
+        default=None, validator=optional(is_whole, positive, fits), metadata=CAN_CONFLICT
+    )
+    fallback: tuple[str, ...] | None = attrs.field(
+        default=None, converter=_row, validator=_names, metadata=CAN_CONFLICT
+    )
+    hosted_tools: Mapping[str, Any] | None = attrs.field(default=None, validator=hosted)
 
     def over(self, *above: "ModelOptions") -> "ModelOptions":
         """Return these options; those that are None are as the first of the levels above has them."""

@@ -50,3 +50,17 @@ async def test_the_session_with_curl_runs_as_printed(tmp_path: Path) -> None:
     assert answers[4] == {"archived": True}
     events = (tmp_path / "events.txt").read_text()
     assert events.count("event: run_started\n") == events.count("event: run_completed\n") == 2
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the page's form is sent by curl")
+async def test_the_form_with_curl_runs_as_printed(tmp_path: Path) -> None:
+    """The model gets the prompt and the file."""
+    (command,) = re.findall(r"^\$ (curl .* -F .*)$", PAGE, flags=re.MULTILINE)
+    photo = b"\x89PNG\r\n\x1a\n" + bytes(100)
+    (tmp_path / "photo.png").write_bytes(photo)
+    config = Config(store=StoreConfig(tmp_path / "store"))
+    async with open_supervisor(config, environ={}) as service, gateway(service) as port:
+        session_id = (await service.create_session(None)).session_id
+        line = command.replace("8420", str(port)).replace("$session", session_id)
+        run = await trio.run_process(["bash", "-c", line], capture_stdout=True, cwd=tmp_path)
+    assert json.loads(run.stdout)["text"] == f"What is this?\n[image photo.png: {len(photo)} bytes]"

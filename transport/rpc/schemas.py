@@ -9,11 +9,11 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 import attrs
 
 from warren import codec, events, messages
-from warren.attachments import File
+from warren.attachments import MAX_ATTACHMENTS, File, are_files
 from warren.audit import is_cursor
 from warren.described import attributes_of, summary_of
 from warren.fields import LARGEST, AtMost, Between, checks_of, fits, not_blank, not_negative, positive
-from warren.options import TurnRequest
+from warren.options import HOSTED, SessionRequest, TurnRequest, hosted
 from warren.peers import MAX_TRUSTED, NAME, PeerMessage, peer_name, peer_names
 from warren.requests import SearchRequest
 
@@ -31,14 +31,18 @@ _PLAIN: Final[Mapping[Any, Schema]] = {
     datetime: {"type": "string", "format": "date-time"},
     Decimal: {"type": "string", "format": "decimal"},
 }
+_WORD: Final = r"[^\s\x1c-\x1f\x85]"
+"""A character that is no white space for Python, which has five more than JavaScript's `\\s`."""
 _NAME: Final = f"^{NAME.pattern}$"
 _CHECKS: Final[Mapping[Any, Schema]] = {
     positive: {"exclusiveMinimum": 0},
     not_negative: {"minimum": 0},
     fits: {"maximum": LARGEST},
-    not_blank: {"pattern": r"\S"},
+    not_blank: {"pattern": _WORD},
     peer_name: {"pattern": _NAME},
     is_cursor: {"pattern": r"^-?[0-9]{1,18}\.[0-9]{1,18}$"},
+    are_files: {"maxItems": MAX_ATTACHMENTS},
+    hosted: {"propertyNames": {"pattern": f"^{HOSTED.pattern}$"}, "additionalProperties": {"type": "object"}},
     peer_names: {"items": {"type": "string", "pattern": _NAME}, "maxItems": MAX_TRUSTED},
 }
 _ADDRESS: Final[Schema] = {"type": "string", "pattern": r"^https://[!#-\[\]-~]+$"}
@@ -46,6 +50,10 @@ _HASH: Final[Schema] = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 _NULL: Final[Schema] = {"type": "null"}
 _TEXT: Final[Schema] = {"type": "string"}
 _RULES: Final[Mapping[type, Sequence[Schema]]] = {
+    SessionRequest: (
+        {"properties": {"prompt": _TEXT}},
+        {"properties": {"attachments": {"maxItems": 0}}},
+    ),
     TurnRequest: (
         {"properties": {"idempotency_key": _NULL}},
         {"properties": {"mode": {"enum": ["queue", "steer"]}}, "required": ["mode"]},

@@ -33,7 +33,8 @@ PRICED: Final = {"echo": ModelEntry(input=Decimal(1), output=Decimal(1))}
 """With prices: without any a budget in money is refused, though it fits the document."""
 MANY_OPTIONS: Final = "^(/sessions|/sessions/[{]session_id[}]/messages)$"
 """The routes with the options of sessions and turns: two thirds of all borders, and each a turn."""
-BOUNDED: Final = f"""
+HOOKS: Final = f'hooks = "{Path(__file__).with_name("schema_hooks.py")}"\n'
+BOUNDED: Final = f"""{HOOKS}
 [[operations]]
 include-path-regex = "{MANY_OPTIONS}"
 phases.coverage.enabled = false
@@ -120,7 +121,7 @@ async def test_every_reference_leads_somewhere() -> None:
 
 
 async def schemathesis(port: int, folder: Path, *options: str) -> tuple[int, str]:
-    """Run it against a gateway; return its exit code and what it found."""
+    """Run it in a folder, which may have settings for it; return its exit code and what it found."""
     program = shutil.which("schemathesis", path=sysconfig.get_path("scripts"))
     assert program is not None
     command: Sequence[str] = (program, "run", f"http://{HOST}:{port}/openapi.json")
@@ -154,6 +155,7 @@ async def test_the_gateway_keeps_to_its_document(tmp_path: Path, caplog: pytest.
 @pytest.mark.time_limit(3600)
 async def test_the_gateway_keeps_to_all_of_its_document(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The same with the borders of each parameter, and random requests for each route."""
+    (tmp_path / "schemathesis.toml").write_text(HOOKS)
     await check_the_gateway(tmp_path, caplog, examples=50)
 
 
@@ -161,6 +163,7 @@ async def test_the_gateway_keeps_to_all_of_its_document(tmp_path: Path, caplog: 
 @pytest.mark.time_limit(3600)
 async def test_the_gateway_keeps_to_its_document_for_long(tmp_path: Path, soak_seconds: float) -> None:
     """The same with every phase, requests that follow from each other, and another seed each time."""
+    (tmp_path / "schemathesis.toml").write_text(HOOKS)
     config = Config(store=StoreConfig(tmp_path / "store"), compaction=CompactionConfig(), models=PRICED)
     async with open_supervisor(config, environ={}) as service, gateway(service) as port:
         code, said = await schemathesis(port, tmp_path, f"--max-time={soak_seconds:.0f}", "--workers=2")

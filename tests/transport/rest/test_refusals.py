@@ -14,8 +14,10 @@ from starlette.datastructures import QueryParams
 from tests.support.fake_service import FakeService
 from tests.transport.clients import HOST, gateway, http
 from tests.transport.rest.clients import port_of, problem, rest
+from warren.config import Config
 from warren.errors import InvalidParamsError
 from warren.requests import ListRequest
+from warren.transport.embed import open_supervisor
 from warren.transport.rest.parameters import from_query
 
 JSON = {"content-type": "application/json"}
@@ -84,6 +86,22 @@ async def test_a_method_that_is_not_for_a_path_is_told_which_are() -> None:
     async with rest(FakeService()) as client:
         assert (await client.put("/sessions")).headers["allow"] == "POST, GET, HEAD"
         assert (await client.put("/sessions/s1/events")).headers["allow"] == "GET"
+
+
+async def test_options_that_the_model_does_not_take_conflict() -> None:
+    """They are well written, and another model would take them: 409 tells them from what is wrong anywhere."""
+    async with open_supervisor(Config(), environ={"ANTHROPIC_API_KEY": "k"}) as service, rest(service) as client:
+        for option, status, field in (
+            ({"fallback": ["no-such-model"]}, 409, "$.fallback[0]"),
+            ({"fallback": [1]}, 422, "$.fallback[0]"),
+            ({"effort": "none", "model": "claude-fable-5"}, 409, "$.effort"),
+            ({"effort": "some", "model": "claude-fable-5"}, 422, "$.effort"),
+            ({"reasoning_tokens": 2000, "model": "claude-fable-5"}, 409, "$.reasoning_tokens"),
+            ({"temperature": 0.5, "model": "claude-fable-5"}, 409, "$.temperature"),
+            ({"hosted_tools": {"web search": {}}}, 422, "$.hosted_tools.web search"),
+        ):
+            response = await client.post("/sessions", json={"prompt": None, **option})
+            assert problem(response) == (status, "INVALID_PARAMS", field), response.text
 
 
 @pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded", "application/jsonp"])

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from base64 import b64decode, b64encode
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,23 @@ def test_a_session_over_pipes(cli: Cli) -> None:
     assert events(client.seen)[-1]["event"]["type"] == "run_completed"
     ended = client.end()
     assert (ended.code, ended.out, ended.err) == (0, "", "")
+
+
+def test_a_file_over_pipes(cli: Cli) -> None:
+    """It is sent in pieces ahead of the prompt that names it; a hash that was not sent is refused by its place."""
+    client, photo = far(cli, "--model", "echo"), b"\x89PNG\r\n\x1a\n" + bytes(3000)
+    about = {"size": len(photo), "name": "a.png"}
+    first = client.call("file/put", data=b64encode(photo[:2000]).decode(), offset=0, **about)
+    last = client.call("file/put", data=b64encode(photo[2000:]).decode(), offset=2000, **about)
+    assert (first["received"], last["received"]) == (2000, len(photo))
+    named = {"sha256": last["attachment"]["sha256"], "name": "a.png"}
+    answer = client.call("session/create", prompt="look", attachments=[named])
+    assert answer["text"] == f"look\n[image a.png: {len(photo)} bytes]"
+    found = client.call("session/attachment", session_id=answer["session_id"], sha256=named["sha256"])
+    assert b64decode(found["data"]) == photo
+    again = {"session_id": answer["session_id"], "prompt": "look", "attachments": [named, {"sha256": "0" * 64}]}
+    assert client.error("turn/start", **again)["data"]["details"]["path"] == "$.attachments[1].sha256"
+    assert client.end().code == 0
 
 
 def test_a_pipe_that_ends_at_once_is_answered(cli: Cli) -> None:
