@@ -10,7 +10,7 @@ from warren.requests import SubscribeRequest, WatchRequest
 from warren.service import Capabilities
 from warren.transport.http.refusals import JSON
 from warren.transport.rest.forms import FILES, FORM, PARAMS
-from warren.transport.rest.parameters import KEY, KEY_HEADER
+from warren.transport.rest.parameters import KEY, KEY_HEADER, NESTED
 from warren.transport.rest.routes import ROUTES, WITH_BODY, RestRoute
 from warren.transport.rest.streaming import MEDIA_TYPE
 from warren.transport.rpc.error_schema import error_schema
@@ -148,7 +148,7 @@ def _parameter(place: str, name: str, schema: Mapping[str, Any], *, required: bo
     parameter = {"name": name, "in": place, "required": required, "schema": schema}
     parameter |= {"description": description} if description else {}
     if schema.get("type") == "object":
-        schema["propertyNames"] = {"minLength": 1}
+        schema["propertyNames"] = {"minLength": 1, "not": {"pattern": re.escape(NESTED)}}
         parameter |= {"style": "deepObject", "explode": True}
     return parameter
 

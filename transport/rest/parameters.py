@@ -20,6 +20,8 @@ DIGITS: Final = 20
 KEY: Final = "idempotency_key"
 KEY_HEADER: Final = "Idempotency-Key"
 _OF_BODIES: Final = (b"content-length", b"transfer-encoding")
+NESTED: Final = "]["
+"""Between the names of an object within an object, which no parameter has; a label with this in its name is refused."""
 BOOLEANS: Final[Mapping[str, bool]] = {"true": True, "false": False}
 
 
@@ -92,13 +94,14 @@ def _whole(hint: Any, value: Any) -> Any:
 def from_query(params: type, query: QueryParams) -> dict[str, Any]:
     """Return the parameters in a query, each as the type that its field has, if the text is of that type.
 
-    An object is written `labels[team]=red`. Raises InvalidParamsError if a parameter is there twice or has no name.
+    An object is written `labels[team]=red`. Raises InvalidParamsError if a parameter is there twice, has no name or has
+    an object within.
     """
     data: dict[str, Any] = {}
     types = _types(params)
     for key, text in query.multi_items():
         name, bracket, inner = key.partition("[")
-        if inner == "]":
+        if inner == "]" or NESTED in inner:
             raise InvalidParamsError(f"$.{name}: write {name}[NAME]=VALUE", path=f"$.{name}")
         if bracket and inner.endswith("]"):
             within, key_within = data.setdefault(name, {}), inner[:-1]

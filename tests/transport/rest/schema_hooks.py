@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 import schemathesis
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+from jsonschema.exceptions import SchemaError  # type: ignore[import-untyped]
 
 
 @schemathesis.hook

@@ -60,6 +60,7 @@ BAD: list[tuple[str, str, Any, int, str]] = [
     ("GET", "/sessions?include_archived=yes", None, 422, "$.include_archived"),
     ("GET", "/sessions?labels=red", None, 422, "$.labels"),
     ("GET", "/sessions?labels=red&labels[a]=b", None, 422, "$.labels[a]"),
+    ("GET", "/sessions?labels[a][b]=c", None, 422, "$.labels"),
     ("GET", "/sessions?page=2", None, 422, "$.page"),
     ("GET", "/sessions/s1/history?offset=-1", None, 422, "$.offset"),
     ("GET", "/sessions/s1/events?after_seq=x", None, 422, "$.after_seq"),
