@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import os
 import sys
 from collections.abc import Callable
 from typing import Final, cast
@@ -14,14 +13,14 @@ from warren.categories import Decision
 from warren.errors import WarrenError
 from warren.events import Envelope, ToolApprovalRequested, ToolApprovalResolved
 from warren.service import SessionService
-from warren.transport.cli.streams import Streams, visible
+from warren.transport.cli.questions import Question
+from warren.transport.cli.streams import Streams
 from warren.transport.event_text import shorten
 from warren.values import define
 
 QUESTION: Final = "allow? [y]es/[n]o/[a]lways "
 NOBODY: Final = "there is no terminal to ask on"
 WORDS: Final = {"y": "y", "yes": "y", "n": "n", "no": "n", "a": "a", "always": "a"}
-LINE: Final = 65536
 
 
 @define(eq=False)
@@ -56,41 +55,11 @@ class Asker:
         return await self._ask(event)
 
     async def _ask(self, event: ToolApprovalRequested) -> Decision:
-        self._forget_typed()
-        self._write(f"the model wants to use {event.name} ({event.category}): {shorten(event.args)}\n{QUESTION}")
-        try:
-            word = await self._word()
-        except trio.Cancelled:
-            self._write("\n")
-            raise
+        heading = f"the model wants to use {event.name} ({event.category}): {shorten(event.args)}\n"
+        word = await Question(self.streams, QUESTION, WORDS, self.descriptor).ask(heading)
         if word == "a":
             self.always.add(event.name)
         return Decision(allow=word in ("y", "a"))
-
-    async def _word(self) -> str:
-        """Return the first letter of the answer; the end of the input is a no."""
-        while True:
-            await trio.lowlevel.wait_readable(self.descriptor)
-            line = os.read(self.descriptor, LINE)
-            if not line:
-                self._write("\n")
-                return "n"
-            if (word := WORDS.get(line.decode(errors="replace").strip().lower())) is not None:
-                return word
-            self._write(QUESTION)
-
-    def _forget_typed(self) -> None:
-        """Drop input that was typed before the question was on the screen: it is no answer to it."""
-        with contextlib.suppress(ImportError, OSError):
-            import termios  # noqa: PLC0415 - not everywhere
-
-            with contextlib.suppress(termios.error):
-                termios.tcflush(self.descriptor, termios.TCIFLUSH)
-
-    def _write(self, text: str) -> None:
-        with contextlib.suppress(OSError):
-            self.streams.err.write(visible(text))
-            self.streams.err.flush()
 
 
 @define(eq=False)

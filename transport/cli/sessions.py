@@ -5,8 +5,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final
 
-import click
-
 from warren import codec
 from warren.errors import MemoryDisabledError
 from warren.inputs import Input
@@ -17,6 +15,7 @@ from warren.transport.cli.chosen_store import check_place
 from warren.transport.cli.ids import resolve
 from warren.transport.cli.listing import show_result
 from warren.transport.cli.options import Options
+from warren.transport.cli.questions import confirm
 from warren.transport.cli.runtime import execute, open_service
 from warren.transport.cli.streams import Streams
 from warren.views import ContextView, HistoryPage, SessionView
@@ -53,7 +52,7 @@ def delete_session(options: Options, name: str, *, ask: bool) -> None:
     """Run `warren sessions delete`; with `ask` a user at a terminal has to confirm. Raises click.Abort if not."""
     if ask and sys.stdin.isatty() and sys.stderr.isatty():
         name = _find(options, name)
-        click.confirm(f"Delete session {name}?", abort=True, err=True)
+        confirm(f"Delete session {name}?")
     _change(options, name, "deleted", lambda service: partial(_delete, service, options))
 
 

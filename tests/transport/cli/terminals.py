@@ -4,7 +4,6 @@ import os
 import re
 import select
 import time
-from pathlib import Path
 from typing import Final
 
 import attrs
@@ -13,8 +12,6 @@ from tests.transport.cli.process import LIMIT, Cli, Running
 
 CTRL_C: Final = "\x03"
 CTRL_D: Final = "\x04"
-ASLEEP: Final = 10
-"""Looks at a process, one after the other, that have to find it asleep."""
 ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -54,17 +51,6 @@ class Terminal:
 
     def type(self, text: str) -> None:
         os.write(self.ours, text.encode())
-
-    def wait_until_asleep(self) -> None:
-        """Wait until the command waits for a key: it has been asleep for a while, without any use of the processor."""
-        same, before = 0, b""
-        while same < ASLEEP:
-            assert time.monotonic() < self._deadline, self.seen
-            status = Path(f"/proc/{self.running.process.pid}/stat").read_bytes().rpartition(b")")[2].split()
-            # The state, and the ticks of the processor in the program and in the kernel.
-            now = b" ".join([status[0], *status[11:13]])
-            same, before = same + 1 if now == before and status[0] == b"S" else 0, now
-            time.sleep(0.02)
 
     def read_until(self, text: str) -> str:
         """Return the screen up to and with a text."""

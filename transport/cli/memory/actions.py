@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
-import click
 
 from warren import codec
 from warren.errors import InvalidParamsError, MemoryDisabledError, SessionNotFoundError, WarrenError
@@ -22,6 +21,7 @@ from warren.transport.cli.lines import PipedLines
 from warren.transport.cli.memory.lines import AddedText, Defaults, InputLine, Wanted, read_lines
 from warren.transport.cli.options import Options
 from warren.transport.cli.progress import bar
+from warren.transport.cli.questions import confirm
 from warren.transport.cli.runtime import execute, open_service
 from warren.transport.cli.streams import Streams
 from warren.transport.cli.tables import show_table
@@ -82,7 +82,7 @@ def forget_texts(options: Options, name: str, turn: int | None, text_id: str | N
     wanted, streams = made(ForgetRequest, name, turn=turn, text_id=text_id), Streams()
     if ask and sys.stdin.isatty() and sys.stderr.isatty():
         which = "all texts" if turn is None and text_id is None else "these texts"
-        click.confirm(f"Forget {which} of session {name} for good?", abort=True, err=True)
+        confirm(f"Forget {which} of session {name} for good?")
     if options.server is None:
         _config(options)
         # Any embedder will do: forgetting needs no index, and the index skips forgotten texts.
