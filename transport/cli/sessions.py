@@ -1,12 +1,15 @@
 """`warren sessions …`: the stored sessions, shown, changed and retired."""
 
+import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from warren import codec
-from warren.errors import MemoryDisabledError
+from warren.attachments import AttachmentContent
+from warren.errors import InvalidParamsError, MemoryDisabledError
 from warren.inputs import Input
 from warren.records import CompactionEntry
 from warren.service import SessionService
@@ -108,6 +111,35 @@ def label_session(options: Options, name: str, labels: Mapping[str, str | None])
     view = execute(work, options)
     line = f"labelled {view.state.session_id} {tables.labels(view.state.labels)}".rstrip() + "\n"
     show_result(options, view, lambda streams: streams.write(line))
+
+
+def save_file(options: Options, name: str, sha256: str, to: Path | None) -> None:
+    """Run `warren sessions file`: to a path, or to stdout.
+
+    Raises InvalidParamsError if the session has no such file, if `to` cannot be written, and if it is missing and a
+    terminal would get bytes that are no text.
+    """
+
+    async def work() -> AttachmentContent:
+        async with open_service(options, stored=True) as service:
+            return await service.attachment(await resolve(service, name), sha256)
+
+    found, streams = execute(work, options), Streams()
+    if to is not None:
+        try:
+            to.write_bytes(found.data)
+        except OSError as exc:
+            raise InvalidParamsError(f"$.to: {to} cannot be written: {exc.strerror}", path="$.to") from None
+        data = {"attachment": codec.to_data(found.attachment), "file": os.fspath(to)}
+        show_result(options, data, lambda out: out.write(f"{to}: {found.attachment.size} bytes\n"))
+    elif options.mode.json:
+        streams.write(codec.encode(found).decode() + "\n")
+    elif streams.out_is_terminal and found.attachment.kind == "text":
+        streams.write(found.data.decode())
+    elif streams.out_is_terminal:
+        raise InvalidParamsError(f"$.to: is missing, and {found.attachment.label} is no text", path="$.to")
+    else:
+        streams.write_bytes(found.data)
 
 
 def list_inputs(options: Options, name: str, withdraw: str | None) -> None:

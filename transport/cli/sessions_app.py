@@ -1,5 +1,6 @@
 """The commands of `warren sessions`, their arguments and their help."""
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -89,6 +90,25 @@ def sessions_interrupt(session: str, **given: Any) -> None:
     from warren.transport.cli import sessions as work  # noqa: PLC0415 - help does without it
 
     work.interrupt_session(gather(given), session)
+
+
+@sessions.command(
+    "file",
+    epilog=examples(
+        "warren sessions file last $SHA256 --to photo.png", "warren sessions file last $SHA256 | wc -c", note=ID_HELP
+    ),
+)
+@click.argument("session", metavar="ID", type=text_of)
+@click.argument("sha256", type=text_of)
+@click.option(
+    "-o", "--to", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Where to write it; stdout."
+)
+@reached_options
+def sessions_file(session: str, sha256: str, to: Path | None, **given: Any) -> None:
+    """Write a file of a session's messages, by the SHA-256 that `warren sessions show` has."""
+    from warren.transport.cli import sessions as work  # noqa: PLC0415 - help does without it
+
+    work.save_file(gather(given), session, sha256, to)
 
 
 @sessions.command(

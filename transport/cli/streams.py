@@ -8,7 +8,7 @@ import select
 import sys
 from functools import cached_property
 from textwrap import wrap
-from typing import TYPE_CHECKING, Final, TextIO, cast
+from typing import IO, TYPE_CHECKING, AnyStr, Final, TextIO, cast
 
 import attrs
 
@@ -70,6 +70,10 @@ class Streams:
         """Write text to stdout at once; on a terminal without control characters. Blocks while the reader does."""
         _write(self.out, visible(text) if self.out_is_terminal else text)
 
+    def write_bytes(self, data: bytes) -> None:
+        """Write the bytes of a file to stdout as they are. Blocks while the reader does."""
+        _write(self.out.buffer, data)
+
     def note(self, text: str, style: str = "") -> None:
         """Write a line to stderr, in one of rich's styles if it is a terminal."""
         with contextlib.suppress(OSError):
@@ -124,7 +128,7 @@ class _Pacified:
         return self.file.fileno()
 
 
-def _write(file: TextIO, text: str) -> None:
+def _write(file: IO[AnyStr], text: AnyStr) -> None:
     try:
         file.write(text)
         file.flush()
@@ -134,7 +138,7 @@ def _write(file: TextIO, text: str) -> None:
             raise
 
 
-def _drop_the_rest(file: TextIO) -> None:
+def _drop_the_rest(file: IO[AnyStr]) -> None:
     """Point a broken file at /dev/null, which also spares an error in the flush at the interpreter's end."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, file.fileno())

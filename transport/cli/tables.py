@@ -3,8 +3,10 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import starmap
 from typing import Final
 
+from warren.attachments import Attachment
 from warren.inputs import Input
 from warren.messages import (
     AssistantMessage,
@@ -135,15 +137,22 @@ def entry_text(message: Message) -> tuple[str, str]:
     match message:
         case SystemMessage(content=content):
             return "system", content
-        case UserMessage(content=content):
-            return "user", content
+        case UserMessage(content=content, attachments=files):
+            return "user", _with_files(content, files)
         case ContextMessage(content=content, source=source):
             return "context" if source is None else f"from {source}", content
         case AssistantMessage(blocks=blocks, stop_reason=reason):
             ending = "" if reason in ("end_turn", "tool_use") else f" ({reason})"
             return f"assistant{ending}", "\n".join(filter(None, map(_block, blocks)))
         case ToolResultsMessage(results=results):
-            return "tools", "\n".join(f"[{'error' if item.is_error else 'ok'}] {item.content}" for item in results)
+            told = ((f"[{'error' if item.is_error else 'ok'}] {item.content}", item.attachments) for item in results)
+            return "tools", "\n".join(starmap(_with_files, told))
+
+
+def _with_files(text: str, files: Iterable[Attachment]) -> str:
+    """Return the text of a message with a line for each of its files."""
+    places = ((file, file.url or f"{file.size} bytes, sha256 {file.sha256}") for file in files)
+    return "\n".join((text, *(f"[{_field(file.label)}: {file.media_type}, {place}]" for file, place in places)))
 
 
 def moment(when: datetime) -> str:

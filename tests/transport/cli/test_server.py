@@ -1,5 +1,6 @@
 """Commands with `--server`: the sessions of a gateway, and none of a store."""
 
+import hashlib
 import json
 import re
 import signal
@@ -328,3 +329,7 @@ def test_a_file_that_is_too_large_for_a_message(cli: Cli, shared: str) -> None:
     photo.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(1_500_000))
     ended = cli.run("run", "--server", shared, "--attach", str(photo), "look")
     assert (ended.code, ended.out) == (0, "look\n[image photo.png: 1500008 bytes]\n")
+    hashed = hashlib.sha256(photo.read_bytes()).hexdigest()
+    again = cli.folder / "again.png"
+    assert cli.run("sessions", "file", "last", hashed, "-o", str(again), "--server", shared).code == 0
+    assert again.read_bytes() == photo.read_bytes()

@@ -207,3 +207,9 @@ def say(page: Page, words: str) -> None:
 def turns(page: Page) -> Locator:
     """Return the turns on the screen of a session."""
     return page.locator(".turn")
+
+
+def act(page: Page, name: str) -> None:
+    """Choose an entry of the menu of actions."""
+    page.get_by_text("Actions", exact=True).click()
+    page.locator(".menu").get_by_role("button", name=name).click()

@@ -1,5 +1,6 @@
 """Files in the console: chosen, dropped and pasted, sent in pieces, and shown in the conversation."""
 
+import hashlib
 import os
 import struct
 import zlib
@@ -8,7 +9,7 @@ from pathlib import Path
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped] # it has no types
 from playwright.sync_api import Locator, Page, expect
 
-from tests.transport.console.stage import STANDARD, Gateway, Watched, show
+from tests.transport.console.stage import STANDARD, Gateway, Watched, act, show
 from warren.attachments import File
 
 GIVE = """(target, [kind, name, type, text]) => {
@@ -74,6 +75,14 @@ def test_files_go_with_a_prompt(served: Gateway, watched: Watched, tmp_path: Pat
         expect(picture).to_be_visible()
         assert picture.evaluate("(each) => each.decode().then(() => each.naturalWidth)") == 720
         assert picture.evaluate("(each) => each.src").startswith("blob:")
+    with page.expect_download() as saved:
+        act(page, "Export as Markdown")
+    hashed, size = hashlib.sha256(photo.read_bytes()).hexdigest(), photo.stat().st_size
+    line = f"- File `photo.png`, image/png, {size} bytes, SHA-256 `{hashed}`\n- File `page.html`, text/html, 25 bytes"
+    assert f"What is this?\n\n{line}" in saved.value.path().read_text(encoding="utf-8")
+    with page.expect_download() as saved:
+        act(page, "Export as JSON")
+    assert hashed in saved.value.path().read_text(encoding="utf-8")
     with page.expect_download() as saved:
         page.get_by_role("button", name="Save page.html").click()
     assert (saved.value.suggested_filename, saved.value.path().read_bytes()) == (

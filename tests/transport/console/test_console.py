@@ -11,10 +11,10 @@ from typing import Any, Final
 import pytest
 import trio
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped] # it has no types
-from playwright.sync_api import Page, Request, WebSocketRoute, expect
+from playwright.sync_api import Request, WebSocketRoute, expect
 
 from tests.transport.console.content import ASKING, BUSY, GUIDE, NASTY, NASTY_TEXT, SLOW
-from tests.transport.console.stage import ROWS, STANDARD, THEMES, Gateway, Watched, gateway, say, show, turns
+from tests.transport.console.stage import ROWS, STANDARD, THEMES, Gateway, Watched, act, gateway, say, show, turns
 from tests.transport.http.tokens import listed
 from warren.categories import Gates
 
@@ -42,12 +42,6 @@ FIRST_ROW: Final = """new MutationObserver((_, observer) => {
 }).observe(document, { childList: true, subtree: true });""" % ROWS.replace('"', "'")  # noqa: UP031 - braces
 """Notes when the first row is on the screen."""
 FIRST_TIMES: Final = """[performance.getEntriesByName("first-contentful-paint")[0].startTime, window.firstRow]"""
-
-
-def act(page: Page, name: str) -> None:
-    """Choose an entry of the menu of actions."""
-    page.get_by_text("Actions", exact=True).click()
-    page.locator(".menu").get_by_role("button", name=name).click()
 
 
 def test_a_session_is_begun_and_its_turn_streams(served: Gateway, watched: Watched) -> None:

@@ -18,8 +18,8 @@ export function asMarkdown(title, { messages }) {
   const parts = [`# ${title}`];
   for (const { message, created_at } of messages) {
     if (message.role === "assistant") parts.push(`## Model\n\n*${created_at}*`, ...(message.blocks ?? []).map(blockText));
-    else if (message.role === "tool_results") parts.push(...message.results.map((result) => `**Result of ${result.tool_use_id}**\n\n${fenced(result.content)}`));
-    else parts.push(`## ${message.role[0].toUpperCase()}${message.role.slice(1)}\n\n*${created_at}*`, message.content);
+    else if (message.role === "tool_results") parts.push(...message.results.flatMap((result) => [`**Result of ${result.tool_use_id}**\n\n${fenced(result.content)}`, filesText(result.attachments)]));
+    else parts.push(`## ${message.role[0].toUpperCase()}${message.role.slice(1)}\n\n*${created_at}*`, message.content, filesText(message.attachments));
   }
   return `${parts.filter(Boolean).join("\n\n")}\n`;
 }
@@ -29,6 +29,12 @@ function blockText(block) {
   if (block.type === "reasoning") return block.text && block.text.split("\n").map((line) => `> ${line}`).join("\n");
   if (block.type === "tool_use") return `**Call of ${block.name}** (${block.id})\n\n${fenced(JSON.stringify(block.args ?? {}, null, 2), "json")}`;
   return "";
+}
+
+/** The files of a message: the type, the name, and the hash under which the gateway has the bytes. */
+function filesText(files = []) {
+  const plain = (name) => `\`${name.replace(/[`\s]+/g, " ")}\``;
+  return files.map((file) => `- File ${file.name ? `${plain(file.name)}, ` : ""}${file.media_type}, ${file.url ? plain(file.url) : `${file.size} bytes, SHA-256 \`${file.sha256}\``}`).join("\n");
 }
 
 function fenced(text, language = "") {
