@@ -11,7 +11,7 @@ import attrs
 import trio
 
 from warren.actors.storage import Storage
-from warren.actors.tenancy import DAY, NEVER, Acceptance, Account, Accounts, Spending, Stored, Tenancy
+from warren.actors.tenancy import DAY, NEVER, Acceptance, Account, Accounts, Stored, Tenancy
 from warren.errors import StoreError, WarrenError
 from warren.memory import Index
 from warren.messages import Message
@@ -41,12 +41,14 @@ class Limiter:
     _storage: Storage
     _memory: "Memory"
     _locks: WeakKeyDictionary[Account, trio.Lock] = attrs.field(factory=WeakKeyDictionary)
+    # `trio.current_time` without its look for the clock: each turn of a caller with limits asks twice.
+    _now: Callable[[], float] = attrs.field(factory=lambda: trio.lowlevel.current_clock().current_time)
 
     # -- the counts
 
     async def look(self, by: Accounts, wanted: Sequence[Stored]) -> None:
         """Bring counts of the store up to date, if they have a limit. Raises StoreError."""
-        now = trio.current_time()
+        now = self._now()
         for account in by:
             for name in wanted:
                 if now > account.figures[name].good_until and account.limit(name) is not None:
@@ -104,29 +106,40 @@ class Limiter:
 
         Raises CapacityExceededError if a limit is reached; the counts of the store have to be up to date.
         """
-        self.tenancy.check_turn(by, session_id, trio.current_time())
-        accepted = self.tenancy.accepts_turn(by)
+        now, accepted = trio.current_time(), Acceptance()
+        self.tenancy.check_turn(by, session_id, now)
+        self.tenancy.begin_turn(by, now)
         for account in by:
             account.moment.hold(session_id)
         if by:
             self.tenancy.senders[session_id] = by
+        answered = False
         try:
             yield accepted
+            answered = True
         except WarrenError:
-            accepted.give_back()
+            answered = True
             raise
-        else:
-            accepted.give_back()
         finally:
+            if answered and not accepted.taken:
+                self.tenancy.give_back(by)
             if by and self.tenancy.senders.get(session_id) is by:
                 del self.tenancy.senders[session_id]
             for account in by:
                 account.moment.let_go(session_id)
 
-    def allowance(self, session_id: str, tenant: str, payer: str) -> "Allowance | None":
-        """Return the tokens that a turn may use which begins; None if nobody has a limit. See `Tenancy.spends`."""
-        spending = self.tenancy.spends(session_id, tenant, payer)
-        return None if spending is None else Allowance(self, spending)
+    async def check_step(self, by: Accounts) -> None:
+        """Check that one more model call may be made, for accounts with a limit of tokens.
+
+        Raises CapacityExceededError, and StoreError.
+        """
+        now = self._now()
+        for account in by:
+            figure, limit = account.figures["tokens_per_day"], account.limits.tokens_per_day
+            if now > figure.good_until:
+                await self.look(by, FOR_STEP)
+            if limit is not None and figure.value + account.unstored >= limit:
+                self.tenancy.check_tokens(by)
 
     async def follow_tokens(self, waiting: Callable[[], Iterable[str]], changed: Callable[[], object]) -> None:
         """Look at the tokens of the tenants whose turns wait, for ever: nothing else tells that they may begin.
@@ -175,21 +188,3 @@ class Limiter:
                 serving = [node for node in await store.nodes() if node.address is not None]
                 self.tenancy.nodes = max(1, len(serving))
             await trio.sleep(store.renewal)
-
-
-@define(eq=False)
-class Allowance:
-    """The tokens that a running turn may use."""
-
-    _limiter: Limiter
-    spending: Spending
-
-    async def check(self) -> None:
-        """Check that one more model call may be made. Raises CapacityExceededError, and StoreError."""
-        by, now = self.spending.by, trio.current_time()
-        for account in by:
-            figure, limit = account.figures["tokens_per_day"], account.limits.tokens_per_day
-            if now > figure.good_until:
-                await self._limiter.look(by, FOR_STEP)
-            if limit is not None and figure.value + account.unstored >= limit:
-                self._limiter.tenancy.check_tokens(by)

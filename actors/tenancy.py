@@ -17,8 +17,8 @@ from warren.values import define
 
 MINUTE: Final = 60.0
 DAY: Final = 86_400.0
-ENOUGH: Final = 1 - 1e-6
-"""The rest of a rate that is enough for a turn: one, but for the rounding of the sums."""
+ROUNDING: Final = 1e-6
+"""Seconds to wait for the rate of turns that are none: they come from the rounding of the sums."""
 SOON: Final = 1.0
 """Seconds after which a turn may be tried again if as many run as may: nothing tells when one will end."""
 MOST_KEPT: Final = 1_000
@@ -62,30 +62,12 @@ class Moment:
     Attributes:
         running: turns that run.
         busy: how many reasons each session has to count: its turn runs or waits for room, or is being accepted.
-        filled_at: the time of the newest look at the rate.
-        left: turns that might begin then; each that begins takes one.
+        rested_at: the time from which on as many turns may begin at once as within a minute; each that begins moves it.
     """
 
     running: int = 0
     busy: dict[str, int] = attrs.field(factory=dict)
-    filled_at: float = 0.0
-    left: float = math.inf
-    _per_minute: int = 1
-
-    # -- the bucket
-
-    def wait_for_turn(self, per_minute: int, now: float) -> float:
-        """Return the seconds until one more turn may begin by the rate; 0 if it may begin now."""
-        left = self.left + (now - self.filled_at) * per_minute / MINUTE
-        self.left = left = min(per_minute, left)
-        self.filled_at, self._per_minute = now, per_minute
-        return 0.0 if left >= ENOUGH else (1 - left) * MINUTE / per_minute
-
-    def is_full(self, now: float) -> bool:
-        """Return whether its rate would let a new client begin no more turns."""
-        return self.left + (now - self.filled_at) * self._per_minute / MINUTE >= self._per_minute
-
-    # -- sessions that are busy
+    rested_at: float = NEVER
 
     def hold(self, session_id: str) -> None:
         """Count a session as busy for one more reason."""
@@ -144,33 +126,19 @@ NOBODY: Final[Accounts] = ()
 """The accounts of a caller without limits."""
 
 
-def give_back(by: Accounts) -> None:
-    """Count a turn for rates no longer, after `Tenancy.begin_turn`."""
-    for account in by:
-        if account.limits.turns_per_minute is not None:
-            account.moment.left += 1
-
-
 @define(eq=False)
 class Acceptance:
-    """A turn that counts for accounts while it is being accepted.
+    """A turn that counts for the rates of its caller while it is being accepted.
 
     Attributes:
-        by: the accounts.
         taken: whether it was accepted.
     """
 
-    by: Accounts = NOBODY
     taken: bool = False
 
     def take(self) -> None:
         """Note that the turn was accepted."""
         self.taken = True
-
-    def give_back(self) -> None:
-        """Count the turn for the rates no longer, unless it was accepted."""
-        if not self.taken:
-            give_back(self.by)
 
 
 @define(eq=False)
@@ -244,6 +212,7 @@ class Tenancy:
     _moments: WeakValueDictionary[tuple[str, str], Moment] = attrs.field(factory=WeakValueDictionary)
     _rates: dict[tuple[str, str], Moment] = attrs.field(factory=dict)
     _most_rates: int = MOST_KEPT
+    _now: float = NEVER  # the time of the newest turn
 
     def __attrs_post_init__(self) -> None:
         for tenant, limits in self.tenants.items():
@@ -285,8 +254,7 @@ class Tenancy:
     def _keep_rate(self, token: tuple[str, str], moment: Moment) -> None:
         self._rates[token] = moment
         if len(self._rates) > self._most_rates:
-            now = max(each.filled_at for each in self._rates.values())
-            self._rates = {each: kept for each, kept in self._rates.items() if not kept.is_full(now)}
+            self._rates = {each: kept for each, kept in self._rates.items() if kept.rested_at > self._now}
             self._most_rates = max(MOST_KEPT, 2 * len(self._rates))
 
     def known(self, tenant: str, name: str) -> Accounts:
@@ -337,9 +305,11 @@ class Tenancy:
             most, busy, rate = limits.running_turns, moment.busy, limits.turns_per_minute
             if most is not None and len(busy) >= (self.share(most) if shared else most) and session_id not in busy:
                 raise self.refusal(account, "running_turns", f"runs {most} turns, as many as it may", SOON)
-            if rate is not None and (wait := moment.wait_for_turn(self.share(rate) if shared else rate, now)):
-                problem = f"has begun {rate} turns within a minute, as many as it may"
-                raise self.refusal(account, "turns_per_minute", problem, wait)
+            if rate is not None:
+                wait = moment.rested_at - now - MINUTE + MINUTE / (self.share(rate) if shared else rate)
+                if wait > ROUNDING:
+                    problem = f"has begun {rate} turns within a minute, as many as it may"
+                    raise self.refusal(account, "turns_per_minute", problem, wait)
             figures = account.figures
             if limits.stored_bytes is not None and figures["stored_bytes"].value >= limits.stored_bytes:
                 self.check_growth((account,))
@@ -363,16 +333,21 @@ class Tenancy:
                 problem = f"has {limit} bytes stored, as many as it may: delete sessions"
                 raise self.refusal(account, "stored_bytes", problem, None)
 
-    def accepts_turn(self, by: Accounts) -> Acceptance:
-        """Count a turn for the rates of its caller, after `check_turn`; return it, as it may not be accepted."""
-        self.begin_turn(by)
-        return Acceptance(by)
-
-    def begin_turn(self, by: Accounts) -> None:
+    def begin_turn(self, by: Accounts, now: float) -> None:
         """Count a turn for the rates of its caller, after `check_turn`."""
+        self._now = now
         for account in by:
-            if account.limits.turns_per_minute is not None:
-                account.moment.left -= 1
+            rate = account.limits.turns_per_minute
+            if rate is not None:
+                moment = account.moment
+                moment.rested_at = max(now, moment.rested_at) + MINUTE / self.share(rate)
+
+    def give_back(self, by: Accounts) -> None:
+        """Count a turn for the rates no longer, after `begin_turn`."""
+        for account in by:
+            rate = account.limits.turns_per_minute
+            if rate is not None:
+                account.moment.rested_at -= MINUTE / self.share(rate)
 
     def may_begin(self, tenant: str) -> bool:
         """Return whether one more turn of a tenant may begin that waits for room."""
@@ -400,11 +375,15 @@ class Tenancy:
             tenant: the tenant of the session.
             payer: the name of the client that they count for; empty if it has no limit of its own.
         """
-        of_tenant = self._of_tenants.get(tenant)
-        own = (self._newest.get((tenant, payer)) or self._of_tokens.get((tenant, payer))) if payer else None
-        if of_tenant is None and own is None:
-            return None
-        by = [each for each in (of_tenant, own) if each is not None and each.limits.tokens_per_day is not None]
+        by = NOBODY
+        account = self._of_tenants.get(tenant)
+        if account is not None and account.limits.tokens_per_day is not None:
+            by = (account,)
+        if payer:
+            key = tenant, payer
+            account = self._newest.get(key) or self._of_tokens.get(key)
+            if account is not None and account.limits.tokens_per_day is not None:
+                by = (*by, account)
         if not by:
             return None
         found = self.spending[session_id] = Spending(by)
@@ -413,7 +392,7 @@ class Tenancy:
     def ended_turn(self, session_id: str) -> None:
         """Note that the turn of a session has ended, or could not begin."""
         if self.unbegun and (accepted := self.unbegun.pop(session_id, None)) is not None:
-            give_back(accepted)
+            self.give_back(accepted)
         if self.spending and (spending := self.spending.pop(session_id, None)) is not None:
             spending.stored()
 

@@ -560,8 +560,8 @@ class SessionActor:
         now, count, turn_open = conversation.known, conversation.context.end, turn.first_seq is not None
         record = turn.so_far().compacted(turn.record, now, entry, event.seq, count, turn_open=turn_open)
         await conversation.commit_compaction(record, entry, event)
-        if turn.plan.allowance is not None:
-            turn.plan.allowance.spending.stored()
+        if turn.plan.spending is not None:
+            turn.plan.spending.stored()
 
         def publish() -> None:
             self.log.publish(event)

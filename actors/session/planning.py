@@ -83,7 +83,8 @@ def plan_of(
         files=Files(candidates[0].kinds, partial(attaching.read, *of_session)),
         keep=partial(attaching.keep, *of_session, limits.max_attachment),
         payer=message.payer,
-        allowance=shared.limiter.allowance(record.session_id, record.tenant, message.payer),
+        limiter=shared.limiter,
+        spending=shared.limiter.tenancy.spends(record.session_id, record.tenant, message.payer),
     )
 
 

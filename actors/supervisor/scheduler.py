@@ -249,25 +249,28 @@ class Scheduler:
 
     # -- changes: turns
 
-    def begun(self, session_id: str, by: Accounts = NOBODY, accepted: Acceptance | None = None) -> None:
+    def begun(
+        self, session_id: str, by: Accounts = NOBODY, accepted: Acceptance | None = None, now: float = 0.0
+    ) -> None:
         """Note that a turn was admitted after `check_turn`.
 
         Args:
             session_id: its session.
             by: the accounts of its caller.
             accepted: the turn, if it counts for their rates already.
+            now: the time.
         """
         if by:
             if accepted is not None:
                 accepted.take()  # from here on it is given back by its end
             else:
-                self.tenancy.begin_turn(by)
+                self.tenancy.begin_turn(by, now)
             self.tenancy.unbegun[session_id] = by
-            self._counts(session_id, by)
+            self._counts(session_id, by, runs=1)
+        elif self._accounts:
+            self._runs(session_id)
         if self.waiting:  # its tenant may have had to wait while there was room
             self.waiting.discard(session_id)
-        if self._accounts:
-            self._runs(session_id)
         self.running.add(session_id)
         self.idle.pop(session_id, None)
         self._stayed.clear()
@@ -293,14 +296,16 @@ class Scheduler:
         self.running.discard(session_id)
         self.needed(session_id, now)
 
-    def _counts(self, session_id: str, by: Accounts) -> None:
-        """Let the turn of a session count for accounts from now on, and for no others."""
+    def _counts(self, session_id: str, by: Accounts, runs: int = 0) -> None:
+        """Let the turn of a session count for accounts from now on, and for no others; `runs` is 1 if it does."""
         if session_id in self._accounts:
             self._counts_no_more(session_id)
         self._accounts[session_id] = by
         for account in by:
-            busy = account.moment.busy
+            moment = account.moment
+            busy = moment.busy
             busy[session_id] = busy.get(session_id, 0) + 1
+            moment.running += runs
 
     def _counts_no_more(self, session_id: str) -> None:
         for account in self._accounts.pop(session_id, NOBODY):

@@ -168,15 +168,15 @@ class Supervisor:
             RuntimeError: if the caller runs on another event loop.
         """
         self.check_open()
-        actor = self.registry.find(session_id) or self.revive(session_id)
+        actor, now = self.registry.find(session_id) or self.revive(session_id), trio.current_time()
         try:
             if not actor.turn_runs:
-                self.scheduler.check_turn(by if accepted is None else NOBODY, session_id, trio.current_time())
+                self.scheduler.check_turn(by if accepted is None else NOBODY, session_id, now)
             reply = actor.mailbox.post(turn)
         except WarrenError:  # it was needed all the same
-            self.scheduler.needed(session_id, trio.current_time())
+            self.scheduler.needed(session_id, now)
             raise
-        self.scheduler.begun(session_id, by, accepted)
+        self.scheduler.begun(session_id, by, accepted, now)
         return reply
 
     async def drain(self) -> None:

@@ -9,8 +9,9 @@ import trio
 
 from warren.actors.counters import Counters
 from warren.actors.fence import Guard, proved, unproved
-from warren.actors.limiter import Allowance
+from warren.actors.limiter import Limiter
 from warren.actors.supervision import first_error
+from warren.actors.tenancy import Spending
 from warren.actors.turn.approvals import Approvals, RunningTime
 from warren.actors.turn.compaction import CommitCompaction, CompactionPlan, ContextKeeper, SummaryCall
 from warren.actors.turn.extraction import Extraction
@@ -77,12 +78,13 @@ class TurnPlan:
         compaction: the settings of compaction; None if it is off.
         output: the schema of the answer; None if it stays a text.
         counters: what the sessions of the runtime count for the metrics.
+        limiter: holds the calls of models against the limits of tokens.
         charges: gets the tokens of each call, until they are stored in the ledger.
         attachments: the files of the prompt.
         files: the access of the model to the files of the session.
         keep: stores the files of a tool's result.
         payer: the client whose limit of tokens it counts for; empty if it has none.
-        allowance: the tokens that it may use; None if nobody has a limit.
+        spending: the tokens that it uses; None if nobody has a limit of them.
     """
 
     prompt: str | None
@@ -98,12 +100,13 @@ class TurnPlan:
     compaction: CompactionPlan | None
     output: OutputWish | None
     counters: Counters
+    limiter: Limiter
     charges: list[Charge] = attrs.field(factory=list)
     attachments: tuple[Attachment, ...] = ()
     files: Files = NO_FILES
     keep: KeepFiles = keep_nothing
     payer: str = ""
-    allowance: Allowance | None = None
+    spending: Spending | None = None
 
     @property
     def ended(self) -> Charge:
@@ -119,13 +122,13 @@ class TurnPlan:
         """Charge the tokens of a call of the current model of the route."""
         self.meter.charge(usage)
         self.charges.append(Charge(self.route.current.choice.model, usage, payer=self.payer))
-        if self.allowance is not None:
-            self.allowance.spending.spend(usage.total_tokens)
+        if self.spending is not None:
+            self.spending.spend(usage.total_tokens)
 
     async def check_allowed(self) -> None:
         """Check that one more model call may be made. Raises CapacityExceededError, and StoreError."""
-        if self.allowance is not None:
-            await self.allowance.check()
+        if self.spending is not None:
+            await self.limiter.check_step(self.spending.by)
 
 
 @define(eq=False)
