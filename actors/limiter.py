@@ -97,6 +97,13 @@ class Limiter:
 
     # -- sessions, turns and texts
 
+    def check_turn(self, by: Accounts, session_id: str) -> None:
+        """Check that one more turn of a session may wait for its beginning; the counts of the store are up to date.
+
+        Raises CapacityExceededError.
+        """
+        self.tenancy.check_turn(by, session_id, self._now())
+
     @contextmanager
     def accepting(self, by: Accounts, session_id: str) -> Iterator[Acceptance]:
         """Count a turn of a session while the body lets it wait for its beginning.
@@ -104,11 +111,10 @@ class Limiter:
         The body notes on the acceptance that it gets when the turn is accepted. A turn that is not counts for no rate;
         one whose caller leaves before does, as it may have been.
 
-        Raises CapacityExceededError if a limit is reached; the counts of the store have to be up to date.
+        There may be no checkpoint between `check_turn` and this.
         """
-        now, accepted = trio.current_time(), Acceptance()
-        self.tenancy.check_turn(by, session_id, now)
-        self.tenancy.begin_turn(by, now)
+        accepted = Acceptance()
+        self.tenancy.begin_turn(by, self._now())
         for account in by:
             account.moment.hold(session_id)
         if by:

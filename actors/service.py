@@ -140,6 +140,7 @@ class Service(Reads):
             if turn is not None:
                 self._supervisor.scheduler.check_turn()
                 if by:  # from before there is a session until its turn is accepted: none is left without it
+                    shared.limiter.check_turn(by, session_id)
                     accepted[session_id] = holding.enter_context(shared.limiter.accepting(by, session_id))
             first = instructions_of(instructions, record, shared, self._comms, session_tools)
             objects = HostObjects(session_tools, call.compactor)

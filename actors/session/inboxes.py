@@ -31,7 +31,7 @@ from warren.actors.session.mailboxes import Mailboxes
 from warren.actors.storage import Storage
 from warren.actors.tenancy import NOBODY, Acceptance, Accounts
 from warren.attachments import Blob
-from warren.errors import InvalidParamsError, LeasedError
+from warren.errors import CapacityExceededError, InvalidParamsError, LeasedError
 from warren.inputs import Input, Numbered
 from warren.storage import Enqueue, Enqueued
 from warren.tools import Tool
@@ -80,14 +80,40 @@ class Inboxes:
             StoreError: if the input could not be stored.
             CapacityExceededError: if the inbox is full, or a limit of the sender is reached.
         """
-        if not by:
-            return await self._put(session_id, input_)
-        await self._limiter.look(by, FOR_TURN)
-        if not input_.starts:
-            self._limiter.tenancy.check_growth(by)
+        if not by or not await self._is_allowed(session_id, input_, by) or not input_.starts:
             return await self._put(session_id, input_)
         with self._limiter.accepting(by, session_id) as accepted:
             return await self._put(session_id, input_, accepted)
+
+    async def _is_allowed(self, session_id: str, input_: Input, by: Accounts) -> bool:
+        """Return whether the limits of its sender allow an input; False if they need not, as it is in the store.
+
+        Raises CapacityExceededError and StoreError.
+        """
+        await self._limiter.look(by, FOR_TURN)
+        try:
+            if input_.starts:
+                self._limiter.check_turn(by, session_id)
+            else:
+                self._limiter.tenancy.check_growth(by)
+        except CapacityExceededError as exc:
+            if input_.key is None:
+                raise
+            counted, cause = self._limiter.tenancy.refused, str(exc.cause)
+            counted[cause] -= 1  # as yet it is not refused
+            if await self._is_known(session_id, input_):
+                return False
+            counted[cause] += 1
+            raise
+        return True
+
+    async def _is_known(self, session_id: str, input_: Input) -> bool:
+        """Return whether there is an input with the same key. Raises StoreError."""
+        try:
+            await self._store(session_id, input_, anywhere=True, limit=0)  # there is room for none that is new
+        except CapacityExceededError:
+            return False
+        return True
 
     async def _put(self, session_id: str, input_: Input, accepted: Acceptance | None = None) -> bool:
         stored = await self._store(session_id, input_, anywhere=True)
@@ -125,9 +151,8 @@ class Inboxes:
             LeasedError: if another process keeps the session.
             WarrenError: the error that the turn ended with, and the errors of `put`.
         """
-        if not by or accepted is not None:
+        if not by or accepted is not None or not await self._is_allowed(session_id, input_, by):
             return await self._put_and_wait(session_id, input_, tools, blobs, accepted)
-        await self._limiter.look(by, FOR_TURN)
         with self._limiter.accepting(by, session_id) as acceptance:
             return await self._put_and_wait(session_id, input_, tools, blobs, acceptance)
 
@@ -152,10 +177,12 @@ class Inboxes:
         # No checkpoint between the commit and this message: `found` relies on it.
         return await self._mailboxes.mailbox(session_id).ask(Arrived(numbered, waits, tools))
 
-    async def _store(self, session_id: str, input_: Input, blobs: tuple[Blob, ...] = (), *, anywhere: bool) -> Enqueued:
+    async def _store(
+        self, session_id: str, input_: Input, blobs: tuple[Blob, ...] = (), *, anywhere: bool, limit: int | None = None
+    ) -> Enqueued:
         """Store an input. Ask another process for the session if it is there, unless the input may be `anywhere`."""
         self._mailboxes.check_open()
-        operation = Enqueue(session_id, input_, self._limit, anywhere, blobs)
+        operation = Enqueue(session_id, input_, self._limit if limit is None else limit, anywhere, blobs)
         find: Callable[[Store], Awaitable[Enqueued | None]] = partial(_enqueued, session_id, input_.input_id)
         self._entering.add(input_.input_id)
         try:

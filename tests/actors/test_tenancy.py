@@ -566,6 +566,32 @@ async def test_only_accepted_turns_count_for_the_rate(tmp_path: Path) -> None:
         assert (await refusal(acme.start_turn(own, "hi")))[0] == "tenant_turns_per_minute"
 
 
+@pytest.mark.parametrize("stored", [True, False])
+async def test_a_repeated_key_is_answered_at_a_limit(tmp_path: Path, *, stored: bool) -> None:
+    """With the result of the first call, whether its turn has ended or runs; that counts as no refusal."""
+    config, outcomes = limited(turns_per_minute=2, stored_bytes=20_000), list[str]()
+    async with open_runtime(FunctionModel(slowly), store=tmp_path if stored else None, config=config) as runtime:
+        acme = runtime.as_(ACME)
+        created = await acme.create_session("hi", idempotency_key="c")
+        own = created.session_id
+        assert await acme.inject_context(own, "x" * 20_000, idempotency_key="t")
+        async with trio.open_nursery() as nursery:
+            for key in ("k", "k"):
+                nursery.start_soon(ended, outcomes, "k", acme.start_turn(own, "hi", mode="queue", idempotency_key=key))
+                await trio.sleep(1)
+            await trio.sleep(3)  # so that the bytes are counted anew
+            assert not await acme.inject_context(own, "x" * 20_000, idempotency_key="t")
+            assert outcomes == []
+        assert outcomes == ["k", "k"]
+        assert (await acme.create_session("hi", idempotency_key="c")) == created
+        assert (await acme.start_turn(own, "hi", mode="queue", idempotency_key="k")).text == "done"
+        tenancy = supervisor_of(runtime).shared.limiter.tenancy
+        assert tenancy.refused.total() == 0
+        await refusal(acme.start_turn(own, "hi", mode="queue", idempotency_key="new"))
+        await refusal(acme.inject_context(own, "more", idempotency_key="more"))
+        assert tenancy.refused.total() == 2
+
+
 @pytest.mark.parametrize("key", [None, "k"])
 async def test_a_session_is_not_left_without_its_turn(tmp_path: Path, key: str | None) -> None:
     """Of many that are created at once with a prompt, those that are refused leave nothing behind."""
