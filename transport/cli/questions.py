@@ -34,7 +34,8 @@ class Question:
     async def ask(self, heading: str = "") -> str | None:
         """Return the meaning of the answer, or None for the end of the input; a heading is shown once.
 
-        After a cancellation, later input is left to other readers.
+        A signal that came before the answer has reached its receiver when this returns, and may have cancelled the
+        question. After a cancellation, later input is left to other readers.
         """
         self._forget_typed()
         try:
@@ -46,6 +47,7 @@ class Question:
                     self._write("\n")
                     return None
                 if (word := self.words.get(line.decode(errors="replace").strip().lower())) is not None:
+                    await _signals_received()
                     return word
                 self._write(self.text)
         except (trio.Cancelled, KeyboardInterrupt):
@@ -64,6 +66,16 @@ class Question:
         with contextlib.suppress(OSError):
             self.streams.err.write(visible(text))
             self.streams.err.flush()
+
+
+async def _signals_received() -> None:
+    """Wait until each task that receives signals has had those that came before this call."""
+    passed_on = trio.Event()
+    # Trio passes signals on by this queue: theirs are in it already.
+    trio.lowlevel.current_trio_token().run_sync_soon(passed_on.set)
+    await passed_on.wait()
+    # The receivers were woken together with this task; by the next round they have run.
+    await trio.lowlevel.checkpoint()
 
 
 def confirm(question: str, streams: Streams | None = None, descriptor: int = 0) -> None:

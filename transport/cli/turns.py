@@ -197,11 +197,14 @@ class _Running:
                 if isinstance(shown, Envelope):
                     self._waiting.shown(shown)
 
-    async def interrupt(self) -> None:
-        """Ask the service to end the turn, once it has begun: before that there is nothing to interrupt."""
+    def give_up(self) -> None:
+        """Ask the user nothing more, and say that the turn will end."""
         self.stoppable, self.interrupted = False, True
         self._waiting.asking.cancel()
         self.say(FIRST_WORDS)
+
+    async def interrupt(self) -> None:
+        """Ask the service to end the turn, once it has begun: before that there is nothing to interrupt."""
         await self.begun.wait()
         outcome = await _outcome(self.service.interrupt(self.session_id))
         if isinstance(outcome, WarrenError) and not isinstance(outcome, SessionNotRunningError):
@@ -253,6 +256,8 @@ async def _listen(running: _Running, *, task_status: trio.TaskStatus[None]) -> N
             async for number in signals:
                 if not running.stoppable:
                     die_of(number)
+                # In this very step of the task: an answer that was typed behind the Ctrl-C must not come first.
+                running.give_up()
                 nursery.start_soon(running.interrupt)
 
 

@@ -183,6 +183,16 @@ def test_ctrl_c_while_asked_interrupts_the_turn(terminal: Terminal) -> None:
     assert "[ok]" not in shown
 
 
+def test_a_yes_behind_a_ctrl_c_allows_nothing(terminal: Terminal) -> None:
+    """The Ctrl-C comes first even if both are there at once."""
+    terminal.start("run", "x", "-m", terminal.cli.script(WHO_KNOWS, {"text": "done"}), *ASKED)
+    terminal.read_until(QUESTION)
+    terminal.type(CTRL_C + "y\n")
+    code, screen = terminal.end()
+    assert (code, "[AGENT_ERROR]" in screen) == (1, True)
+    assert "[ok]" not in terminal.cli.run("sessions", "show", "last").out
+
+
 def test_a_run_on_a_terminal_asks(terminal: Terminal) -> None:
     """A no is told to the model, and the end of the input is one."""
     terminal.start("run", "x", "-m", terminal.cli.script(WHO_KNOWS, {"text": "done"}), *ASKED)
