@@ -1,5 +1,5 @@
 // What a person says to a session: a prompt, a word to the running turn, a text for the context; and what waits.
-import { html, useRef, useState } from "./vendor/preact.js";
+import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { Chosen, sendWith, useFiles } from "./files.js";
 import { Failure } from "./parts.js";
 import { ago } from "./format.js";
@@ -10,7 +10,10 @@ const MODES = {
   context: ["Tell", "Tell", "A text for the model that is no prompt: no turn begins."],
 };
 
-export function Composer({ at, running, inputs, say, withdraw, connection }) {
+/** First prompts of new sessions, as `{words, files}` by session: the composer of each sends its own. */
+export const drafts = new Map();
+
+export function Composer({ at, id, running, inputs, say, withdraw, connection }) {
   const [text, setText] = useState("");
   const [mode, setMode] = useState("queue");
   const [error, setError] = useState(null);
@@ -18,10 +21,11 @@ export function Composer({ at, running, inputs, say, withdraw, connection }) {
   const [over, setOver] = useState(false);
   const chooser = useRef();
   const { files, add, remove, set, problem } = useFiles();
-  const send = async (event) => {
+  const send = (event) => {
     event?.preventDefault();
-    const words = text;
-    if (!words.trim() || sent !== null) return;
+    if (text.trim() && sent === null) deliver(text, files);
+  };
+  const deliver = async (words, files) => {
     if (mode === "context" && files.length) {
       setError({ message: "A text for the context has no files: say it, or steer." });
       return;
@@ -49,6 +53,11 @@ export function Composer({ at, running, inputs, say, withdraw, connection }) {
     }
     setSent(null);
   };
+  useEffect(() => {
+    const draft = drafts.get(id);
+    drafts.delete(id);
+    if (draft) deliver(draft.words, draft.files);
+  }, []);
   const press = (event) => {
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) send(event);
     else if (event.key === "Escape") event.target.blur();

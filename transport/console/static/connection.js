@@ -20,6 +20,7 @@ export class CallError extends Error {
   }
 }
 
+const tooLong = (bytes, most) => new CallError({ code: "", message: `this is too long: ${bytes.toLocaleString("en")} bytes as a message, and the gateway takes at most ${most.toLocaleString("en")}` });
 const disconnected = () => new CallError({ code: "DISCONNECTED", message: "the connection was lost before the answer; the outcome is unknown" });
 
 /**
@@ -191,14 +192,17 @@ export class Connection {
       else this.notified.get(message.method)?.(message.params);
       return;
     }
-    const waiting = this.waiting.get(message.id);
-    this.waiting.delete(message.id);
+    // A message that the gateway could not read is answered without its id: the longest of those that wait is meant.
+    const id = message.id ?? [...this.waiting].sort(([, one], [, other]) => other.length - one.length)[0]?.[0];
+    const waiting = this.waiting.get(id);
+    this.waiting.delete(id);
     if (message.error) waiting?.fail(new CallError(message.error.data ?? { code: "", message: message.error.message }));
     else waiting?.answer(message.result);
   }
 
   /**
-   * Call a method once. The promise fails with `DISCONNECTED` if the connection is lost before the answer.
+   * Call a method once. The promise fails with `DISCONNECTED` if the connection is lost before the answer, and without a
+   * code if the gateway takes no message as long as this one.
    *
    * @param {string} method
    * @param {object} params
@@ -215,12 +219,19 @@ export class Connection {
       const send = () => {
         const id = ++this.number;
         const lost = () => (again ? this.queue.push(send) : end(fail)(disconnected()));
+        const message = JSON.stringify({ jsonrpc: "2.0", id, method, params });
+        const most = this.greeting?.max_message_bytes ?? Infinity;
+        const bytes = message.length * 3 > most ? new Blob([message]).size : 0;
+        if (bytes > most) {
+          end(fail)(tooLong(bytes, most));
+          return;
+        }
         if (this.state !== "open") {
           lost();
           return;
         }
-        this.waiting.set(id, { answer: end(answer), fail: end(fail), lost });
-        this.socket.send(JSON.stringify({ jsonrpc: "2.0", id, method, params }));
+        this.waiting.set(id, { answer: end(answer), fail: end(fail), lost, length: message.length });
+        this.socket.send(message);
       };
       if (limit) {
         timer = setTimeout(() => fail(new CallError({ code: "TIMEOUT", message: `no answer within ${limit / 1000} s` })), limit);

@@ -1,6 +1,6 @@
 // The dialog for a new session.
 import { html, useMemo, useState } from "./vendor/preact.js";
-import { key } from "./composer.js";
+import { drafts, key } from "./composer.js";
 import { labelsOf } from "./format.js";
 import { Dialog, Failure, useLoaded } from "./parts.js";
 import { go } from "./route.js";
@@ -31,11 +31,11 @@ export function Create({ connection, rows, close }) {
         ...(values.title.trim() && { title: values.title.trim() }), ...(values.labels.trim() && { labels: labelsOf(values.labels) }),
         ...(tools.length && { tools }), ...(Object.keys(budget).length && { budget }), ...(Object.keys(overrides).length && { overrides }),
       };
-      // First the session, so that its screen shows the first turn from the beginning.
+      // First the session, so that its screen shows the first turn from the beginning, and says why there is none.
       const { session_id } = await connection.call("session/create", { prompt: null, ...options, idempotency_key: key() }, { again: true });
+      if (values.prompt.trim()) drafts.set(session_id, { words: values.prompt, files: [] });
       close();
       go("session", session_id);
-      if (values.prompt.trim()) await connection.call("turn/start", { session_id, prompt: values.prompt, mode: "queue", idempotency_key: key() }, { again: true, limit: 0 }).catch(() => {}); // its screen shows the failure
     } catch (problem) {
       setError(problem);
       setBusy(false);

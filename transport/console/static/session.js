@@ -309,7 +309,7 @@ function Opened({ connection, rows, followed, part, turn: sought }) {
         <${Stream} followed=${followed} target=${target} before=${places} now=${now} fork=${writes ? forkAt : null} decide=${writes && ((id, decision, reason) => attempt("tool/approve", { call_id: id, decision, ...(reason ? { reason } : {}) }))} connection=${connection} />
         ${archived ? html`<p class="notice">An archived session can be read, not continued.</p>`
           : !writes ? html`<p class="notice">Your token may read this session, and not write to it.</p>`
-          : html`<${Composer} at=${composer} running=${running} inputs=${followed.inputs ?? []} say=${call} withdraw=${(input_id) => attempt("session/withdraw", { input_id }, "The input was withdrawn.")} connection=${connection} />`}`}
+          : html`<${Composer} key=${session_id} id=${session_id} at=${composer} running=${running} inputs=${followed.inputs ?? []} say=${call} withdraw=${(input_id) => attempt("session/withdraw", { input_id }, "The input was withdrawn.")} connection=${connection} />`}`}
     ${asked && html`<${Ask} ...${asked} close=${() => setAsked(null)} />`}
   </main>`;
 }
