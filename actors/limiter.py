@@ -11,7 +11,7 @@ import attrs
 import trio
 
 from warren.actors.storage import Storage
-from warren.actors.tenancy import DAY, NEVER, Acceptance, Account, Accounts, Stored, Tenancy
+from warren.actors.tenancy import DAY, NEVER, Acceptance, Account, Accounts, Counts, Stored, Tenancy
 from warren.errors import StoreError, WarrenError
 from warren.memory import Index
 from warren.messages import Message
@@ -40,7 +40,7 @@ class Limiter:
     tenancy: Tenancy
     _storage: Storage
     _memory: "Memory"
-    _locks: WeakKeyDictionary[Account, trio.Lock] = attrs.field(factory=WeakKeyDictionary)
+    _locks: WeakKeyDictionary[Counts, trio.Lock] = attrs.field(factory=WeakKeyDictionary)
     # `trio.current_time` without its look for the clock: each turn of a caller with limits asks twice.
     _now: Callable[[], float] = attrs.field(factory=lambda: trio.lowlevel.current_clock().current_time)
 
@@ -64,7 +64,7 @@ class Limiter:
         figure = account.figure(name)
         if not self._is_old(account, name):
             return
-        async with self._locks.setdefault(account, trio.Lock()):
+        async with self._locks.setdefault(account.counts, trio.Lock()):
             if not self._is_old(account, name):  # another caller has waited for it
                 return
             began, figure.moved = trio.current_time(), False
@@ -91,7 +91,8 @@ class Limiter:
     def _is_old(self, account: Account, name: Stored) -> bool:
         """Return whether a count has to be read before it is used again."""
         good_until = account.figure(name).good_until
-        if account.creating and good_until != NEVER:  # what is on its way would count twice, or not at all
+        # What is on its way would count twice, or not at all.
+        if account.figures["sessions"].coming and good_until != NEVER:
             return False
         return trio.current_time() > good_until
 
@@ -144,7 +145,7 @@ class Limiter:
             figure, limit = account.figures["tokens_per_day"], account.limits.tokens_per_day
             if now > figure.good_until:
                 await self.look(by, FOR_STEP)
-            if limit is not None and figure.value + account.unstored >= limit:
+            if limit is not None and figure.value + figure.coming >= limit:
                 self.tenancy.check_tokens(by)
 
     async def follow_tokens(self, waiting: Callable[[], Iterable[str]], changed: Callable[[], object]) -> None:
@@ -167,7 +168,8 @@ class Limiter:
         """Return the function that remembers texts of an owner's session, which remembers none beyond the limits."""
         if index is None:
             return None
-        by = [each for each in self.tenancy.known(tenant, owner) if each.limit("memory_texts") is not None]
+        own = self.tenancy.strictest(tenant, owner, "memory_texts")
+        by = self.tenancy.limited(tenant, own, "memory_texts")
         if not by:
             return index
 

@@ -35,7 +35,7 @@ from warren.keywords import keywords_of, made
 from warren.ledger import UsageReport, report_of
 from warren.memory import MemoryHit
 from warren.metrics import History, Metrics
-from warren.nodes import Node
+from warren.nodes import Node, not_drained
 from warren.peers import PeerInfo
 from warren.principals import LOCAL, Principal, Scope
 from warren.records import SessionRecord, within
@@ -87,7 +87,7 @@ _NOBODY: Final = _Nobody()
 ACROSS: Final[Scope] = "tenant:admin"
 """The scope of reads of other tenants' data."""
 SHOWN: Final = 100
-"""Characters of the session's id in a refused call that the audit has."""
+"""Characters of the session's id, or the node's name, in a refused call that the audit has."""
 AUDITED: Final[Mapping[str, Action]] = {
     "create_session": "create",
     "fork": "fork",
@@ -96,9 +96,8 @@ AUDITED: Final[Mapping[str, Action]] = {
     "forget_memory": "forget",
     "interrupt": "interrupt",
     "audit": "read",
-    "drain_node": "drain",
 }
-"""The actions of methods whose refusals are entries of the audit, besides `approve_tool`."""
+"""The actions of methods whose refusals are entries of the audit, besides `approve_tool` and `drain_node`."""
 
 
 def action_of(decision: Answer) -> Action:
@@ -384,10 +383,17 @@ class Reads:
         """See Bound."""
         self._supervisor.check_loop()
         action = action_of(value.decision) if method == "approve_tool" else AUDITED.get(method)
-        if action is not None:
+        if isinstance(value, DrainRequest):
+            self.note(attrs.evolve(self._drain(value.name[:SHOWN]), outcome="refused"))
+        elif action is not None:
             session_id: str | None = getattr(value, "session_id", None)
             shown = None if session_id is None else session_id[:SHOWN]  # as the caller has written it
             self.note(attrs.evolve(self._entry(action, shown), outcome="refused"))
+
+    def _drain(self, name: str) -> AuditEntry:
+        """Return the entry of a drain: nodes are of no tenant, so it is in the caller's own, wherever it works now."""
+        tenant, who = self.principal.token
+        return attrs.evolve(self._entry("drain", node=name), tenant=tenant, who=who)
 
     def _entry(self, action: Action, session_id: str | None = None, **details: str) -> AuditEntry:
         """Return the entry of an action of the caller, which is done now."""
@@ -408,8 +414,8 @@ class Reads:
         self._supervisor.check_open()
         store = await self._supervisor.shared.storage.reader()
         if not await store.ask_to_drain(wanted.name):
-            raise FieldValueError("name", f"no living node has the name {wanted.name!r}").refusal()
-        self.note(self._entry("drain", node=wanted.name))
+            raise FieldValueError("name", not_drained(wanted.name, await store.nodes())).refusal()
+        self.note(self._drain(wanted.name))
 
     async def check_store(self) -> StoreReport:
         """See SessionService."""

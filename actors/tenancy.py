@@ -5,6 +5,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import Final, Literal, cast, get_args
 from weakref import WeakValueDictionary
 
@@ -38,12 +39,15 @@ class Figure:
         good_until: the time until which it is used; `NEVER` if it has to be read before it is used again.
         moved: whether the count has changed since the newest reading began.
         day: the day (UTC) on which that reading began, in days since 1970.
+        coming: more of it that is on its way to the store: sessions that are being created, or tokens that running
+            turns of this process have used.
     """
 
     value: int = 0
     good_until: float = NEVER
     moved: bool = False
     day: int = 0
+    coming: int = 0
 
     def add(self, count: int) -> None:
         """Note that this process has stored more."""
@@ -83,28 +87,46 @@ class Moment:
 
 
 @define(eq=False)
+class Counts:
+    """The counts of the clients of a tenant, or of those of one name in it, with whichever of its tokens.
+
+    Attributes:
+        moment: their turns; those of a token in all tenants.
+        figures: the counts of the store.
+        accounts: those of the tokens of the name that are in use, by their limits.
+    """
+
+    moment: Moment = attrs.field(factory=Moment)
+    figures: Mapping[Stored, Figure] = attrs.field(factory=lambda: {name: Figure() for name in STORED})
+    accounts: "WeakValueDictionary[TokenLimits, Account]" = attrs.field(factory=WeakValueDictionary)
+
+
+@define(eq=False)
 class Account:
-    """The counts that are held against the limits of one tenant, or of one token in a tenant.
+    """Counts, and the limits that they are held against: those of one tenant, or of one token in a tenant.
+
+    Tokens of one name may have different limits: each has its own account, and all of these the same counts.
 
     Attributes:
         kind: whose limits they are.
         tenant: the tenant.
         name: the name of the clients of the token within the tenant; None for the limits of the tenant.
         limits: the limits.
-        moment: its turns; those of a token in all tenants.
-        creating: sessions that are being created.
-        unstored: tokens that running turns of this process have used and the store does not have.
-        figures: the counts of the store.
+        counts: the counts.
+        moment: those of this moment.
+        figures: those of the store.
     """
 
     kind: Literal["tenant", "token"]
     tenant: str
     name: str | None
     limits: TokenLimits
-    moment: Moment = attrs.field(factory=Moment)
-    creating: int = 0
-    unstored: int = 0
-    figures: Mapping[Stored, Figure] = attrs.field(factory=lambda: {name: Figure() for name in STORED})
+    counts: Counts = attrs.field(factory=Counts)
+    moment: Moment = attrs.field(init=False)
+    figures: Mapping[Stored, Figure] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.moment, self.figures = self.counts.moment, self.counts.figures
 
     @property
     def shown(self) -> str:
@@ -159,8 +181,9 @@ class Spending:
         self.unstored += tokens
         self._seen = 0.0
         for account in self.by:
-            account.unstored += tokens
-            self._seen += account.figures["tokens_per_day"].good_until
+            figure = account.figures["tokens_per_day"]
+            figure.coming += tokens
+            self._seen += figure.good_until
 
     def stored(self) -> None:
         """Note that the store has the tokens so far, or that the turn has ended.
@@ -174,7 +197,7 @@ class Spending:
         for account in self.by:
             figure = account.figures["tokens_per_day"]
             seen += figure.good_until
-            account.unstored -= tokens
+            figure.coming -= tokens
             figure.value += tokens
             figure.moved = True
         if seen != self._seen:  # a count was read meanwhile, which may have them already
@@ -207,7 +230,7 @@ class Tenancy:
     _observed: dict[str, Account] = attrs.field(factory=dict)
     # Clients may come with any number of tokens, and a token may name any number of tenants. What somebody uses is
     # found again; of the rest the newest accounts are kept, and the rates that would let more turns begin if forgotten.
-    _of_tokens: WeakValueDictionary[tuple[str, str], Account] = attrs.field(factory=WeakValueDictionary)
+    _of_names: WeakValueDictionary[tuple[str, str], Counts] = attrs.field(factory=WeakValueDictionary)
     _newest: OrderedDict[tuple[str, str], Account] = attrs.field(factory=OrderedDict)
     _moments: WeakValueDictionary[tuple[str, str], Moment] = attrs.field(factory=WeakValueDictionary)
     _rates: dict[tuple[str, str], Moment] = attrs.field(factory=dict)
@@ -225,7 +248,12 @@ class Tenancy:
     def observed(self, tenant: str) -> Account:
         """Return the account of a tenant for its figures; one without limits has an account for nothing else."""
         found = self._of_tenants.get(tenant)
-        return self._observed.setdefault(tenant, Account("tenant", tenant, None, NO_LIMITS)) if found is None else found
+        if found is None:  # clients may name any number of tenants: the newest are kept
+            found = self._observed.pop(tenant, None) or Account("tenant", tenant, None, NO_LIMITS)
+            self._observed[tenant] = found
+            if len(self._observed) > MOST_KEPT:
+                del self._observed[next(iter(self._observed))]
+        return found
 
     def of(self, principal: Principal) -> Accounts:
         """Return the accounts of a caller: that of its tenant, and that of its token, if they have limits."""
@@ -237,12 +265,12 @@ class Tenancy:
 
     def _of_token(self, principal: Principal) -> Account:
         key = principal.tenant, principal.name
-        account = self._of_tokens.get(key)
+        counts = self._of_names.get(key)
+        if counts is None:
+            counts = self._of_names[key] = Counts(self._moments.setdefault(principal.token, Moment()))
+        account = counts.accounts.get(principal.limits)
         if account is None:
-            moment = self._moments.setdefault(principal.token, Moment())
-            account = self._of_tokens[key] = Account("token", *key, principal.limits, moment)
-        elif account.limits != principal.limits:  # the list of tokens has changed
-            account.limits = principal.limits
+            account = counts.accounts[principal.limits] = Account("token", *key, principal.limits, counts)
         self._newest[key] = account
         self._newest.move_to_end(key)
         if len(self._newest) > MOST_KEPT:
@@ -257,10 +285,19 @@ class Tenancy:
             self._rates = {each: kept for each, kept in self._rates.items() if kept.rested_at > self._now}
             self._most_rates = max(MOST_KEPT, 2 * len(self._rates))
 
-    def known(self, tenant: str, name: str) -> Accounts:
-        """Return the accounts of a tenant, and of its clients of a name if they have been here, as far as there are."""
-        found = self._of_tenants.get(tenant), self._of_tokens.get((tenant, name))
-        return tuple(each for each in found if each is not None)
+    def limited(self, tenant: str, own: Account | None, limit: Stored) -> Accounts:
+        """Return those of the account of a tenant and of another one that have a limit."""
+        found = self._of_tenants.get(tenant), own
+        return tuple(each for each in found if each is not None and each.limit(limit) is not None)
+
+    def strictest(self, tenant: str, name: str, limit: Stored) -> Account | None:
+        """Return the account with the least limit of the tokens of a name that are in use here; None if there is none.
+
+        It is for what no client asks for at this moment, so that nobody can tell which of these tokens it is for.
+        """
+        counts = self._of_names.get((tenant, name))
+        found = [] if counts is None else [(each.limit(limit), each) for each in counts.accounts.values()]
+        return min(((most, each) for most, each in found if most is not None), key=itemgetter(0), default=(0, None))[1]
 
     def day(self) -> int:
         """Return today (UTC), in days since 1970."""
@@ -314,14 +351,14 @@ class Tenancy:
             if limits.stored_bytes is not None and figures["stored_bytes"].value >= limits.stored_bytes:
                 self.check_growth((account,))
             tokens = limits.tokens_per_day
-            if tokens is not None and figures["tokens_per_day"].value + account.unstored >= tokens:
+            if tokens is not None and (used := figures["tokens_per_day"]).value + used.coming >= tokens:
                 self.check_tokens((account,))
 
     def check_tokens(self, by: Accounts) -> None:
         """Check that one more model call may be made. Raises CapacityExceededError."""
         for account in by:
             limit = account.limits.tokens_per_day
-            if limit is not None and account.figures["tokens_per_day"].value + account.unstored >= limit:
+            if limit is not None and (used := account.figures["tokens_per_day"]).value + used.coming >= limit:
                 problem = f"has used its {limit} tokens of today (UTC)"
                 raise self.refusal(account, "tokens_per_day", problem, self.left_of_day())
 
@@ -360,7 +397,7 @@ class Tenancy:
         if limits.tokens_per_day is None:
             return True
         figure = account.figures["tokens_per_day"]
-        return figure.day == self.day() and figure.value + account.unstored < limits.tokens_per_day
+        return figure.day == self.day() and figure.value + figure.coming < limits.tokens_per_day
 
     def begins(self, session_id: str) -> None:
         """Note that the turn of a session has begun, which was admitted before."""
@@ -380,14 +417,20 @@ class Tenancy:
         if account is not None and account.limits.tokens_per_day is not None:
             by = (account,)
         if payer:
-            key = tenant, payer
-            account = self._newest.get(key) or self._of_tokens.get(key)
+            account = self._payer(session_id, tenant, payer)
             if account is not None and account.limits.tokens_per_day is not None:
                 by = (*by, account)
         if not by:
             return None
         found = self.spending[session_id] = Spending(by)
         return found
+
+    def _payer(self, session_id: str, tenant: str, payer: str) -> Account | None:
+        """Return the account of the client that a turn's tokens count for; it may have left before the turn began."""
+        for account in self.unbegun.get(session_id) or self.senders.get(session_id) or NOBODY:
+            if account.name == payer:
+                return account
+        return self.strictest(tenant, payer, "tokens_per_day")
 
     def ended_turn(self, session_id: str) -> None:
         """Note that the turn of a session has ended, or could not begin."""
@@ -402,7 +445,7 @@ class Tenancy:
         """Check that one more session may be created. Raises CapacityExceededError."""
         for account in by:
             limit = account.limits.sessions
-            if limit is not None and account.figure("sessions").value + account.creating >= limit:
+            if limit is not None and (made := account.figure("sessions")).value + made.coming >= limit:
                 raise self.refusal(
                     account, "sessions", f"has {limit} sessions, as many as it may: archive or delete some", None
                 )
@@ -411,7 +454,7 @@ class Tenancy:
     def creates(self, by: Accounts) -> None:
         """Note that a session is being created, after `check_session`; the rest of it is in `creating`."""
         for account in by:
-            account.creating += 1
+            account.figure("sessions").coming += 1
 
     @contextmanager
     def creating(self, by: Accounts) -> Iterator[None]:
@@ -422,8 +465,9 @@ class Tenancy:
             stored = True
         finally:
             for account in by:
-                account.creating -= 1
-                account.figure("sessions").add(stored)
+                figure = account.figure("sessions")
+                figure.coming -= 1
+                figure.add(stored)
 
     def retired(self, tenant: str, *, deleted: bool = False) -> None:
         """Note that a session of a tenant was archived or deleted: counts that may be less now have to be read again.
@@ -432,7 +476,7 @@ class Tenancy:
         """
         names: tuple[Stored, ...] = ("sessions", "stored_bytes", "memory_texts") if deleted else ("sessions",)
         own = self._of_tenants.get(tenant)
-        tokens = [account for (of, _), account in self._of_tokens.items() if of == tenant]
-        for account in tokens if own is None else [own, *tokens]:
+        of_names = [counts for (of, _), counts in self._of_names.items() if of == tenant]
+        for counts in of_names if own is None else [own.counts, *of_names]:
             for name in names:
-                account.figure(name).expire()
+                counts.figures[name].expire()

@@ -1,5 +1,6 @@
 """Nodes: the processes that have one store open, as they see each other."""
 
+from collections.abc import Iterable
 from datetime import datetime
 
 import attrs
@@ -70,6 +71,14 @@ class Node:
     draining: bool = False
     load: NodeLoad = attrs.field(factory=NodeLoad)
     group: str | None = None
+
+
+def not_drained(name: str, nodes: Iterable[Node]) -> str:
+    """Return why no node was asked to drain by a name; `nodes` are the living ones."""
+    if any(node.name == name for node in nodes):
+        how = "send it SIGTERM, or start `warren serve` with --node-name"
+        return f"{name!r} is no node that can be drained by its name: {how}"
+    return f"no living node has the name {name!r}"
 
 
 def not_empty(_instance: object, attribute: "attrs.Attribute[str | None]", value: str | None) -> None:

@@ -1,5 +1,6 @@
 """Limits of tenants and tokens in a runtime: what is refused and when, and that tenants do not wait for each other."""
 
+import contextlib
 import gc
 import time
 from collections.abc import Awaitable
@@ -656,3 +657,70 @@ async def test_a_repeated_deletion_counts_nothing_anew(tmp_path: Path) -> None:
         with pytest.raises(SessionNotFoundError):
             await acme.start_turn(own, "hi")
         assert account.figure("stored_bytes").good_until == good_until
+
+
+@pytest.mark.parametrize("mode", ["busy", "queue", "left"])
+async def test_two_tokens_of_a_name(mode: Any, tmp_path: Path) -> None:
+    """Each request is held against the limits of its own token, whoever came before; the counts are the name's."""
+    narrow = attrs.evolve(ACME, name="ci", limits=TokenLimits(sessions=2, tokens_per_day=3 * USAGE.total_tokens))
+    wide = attrs.evolve(narrow, limits=TokenLimits(sessions=3, tokens_per_day=300 * USAGE.total_tokens))
+    calls = 0
+
+    async def works_on(request: ModelRequest, _emit: Emit) -> ModelReply:
+        nonlocal calls
+        await trio.sleep(1)
+        prompts = [each.content for each in request.messages if isinstance(each, UserMessage)]
+        if prompts[-1] != "on and on":
+            return reply("done")
+        calls += 1
+        return reply("", ToolUseBlock(str(calls), "missing", {}))
+
+    async with open_runtime(FunctionModel(works_on), store=tmp_path) as runtime:
+        one, two = runtime.as_(narrow), runtime.as_(wide)
+        own, other = await sessions(one, 2)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(two.start_turn, own if mode == "left" else other, "hi")
+            await trio.sleep(0.1)
+            if mode == "left":  # its turn waits for that of the other token
+                with trio.move_on_after(0.1):
+                    await one.start_turn(own, "on and on", mode="queue")
+            else:
+                await trio.sleep(1)
+                assert (await refusal(one.start_turn(own, "on and on", mode=mode)))[0] == "token_tokens_per_day"
+            await trio.sleep(10)
+        assert calls == 2
+        await two.start_turn(other, "hi")
+        assert (await refusal(one.create_session(None)))[0] == "token_sessions"
+        assert (await refusal(one.start_turn(own, "hi")))[0] == "token_tokens_per_day"
+        await two.create_session(None)
+        assert (await refusal(two.create_session(None)))[0] == "token_sessions"
+
+
+async def test_the_rate_of_two_tokens_of_a_name() -> None:
+    """However many turns the one begins meanwhile, the other begins no more than it may alone."""
+    narrow = attrs.evolve(ACME, name="ci", limits=TokenLimits(turns_per_minute=2))
+    async with open_runtime() as runtime:
+        one, two = runtime.as_(narrow), runtime.as_(attrs.evolve(narrow, limits=TokenLimits(turns_per_minute=600)))
+        (own,) = await sessions(one, 1)
+        begun = 0
+        for _ in range(120):
+            await trio.sleep(0.5)
+            with contextlib.suppress(CapacityExceededError):
+                await two.start_turn(own, "hi")
+            with contextlib.suppress(CapacityExceededError):
+                await one.start_turn(own, "hi")
+                begun += 1
+        assert begun in (2, 3)
+
+
+async def test_figures_of_tenants_that_are_invented() -> None:
+    """An operator may name any number of them: what is kept of them is bounded."""
+    async with open_runtime() as runtime:
+        tenancy = supervisor_of(runtime).shared.limiter.tenancy
+        kept = tenancy.observed("t0")
+        assert tenancy.observed("t0") is kept
+        for number in range(3_000):
+            tenancy.observed(f"t{number}")
+        del kept
+        gc.collect()
+        assert sum(isinstance(each, Account) for each in gc.get_objects()) < 1_100

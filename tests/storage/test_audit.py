@@ -26,6 +26,7 @@ from warren.storage.maintenance.postgres import retention as of_database
 from warren.storage.postgres import PostgresStore
 from warren.storage.sqlite import SqliteStore
 from warren.storage.sqlite.file import FILE_NAME
+from warren.tenant_limits import TokenLimits
 from warren.transport.http.token_list import Token, hash_of
 from warren.transport.http.token_table import open_table, row_of
 
@@ -138,21 +139,29 @@ async def test_the_database_notes_its_tokens() -> None:
     """Whoever changes the table, by the name of the token and without its hash; a change that is taken back is none."""
     with database() as url:
         async with open_table(PostgresConfig(url)) as table:
-            token = Token(hash=hash_of("t"), tenant="acme", name="ci", scopes=("session:read",), expires=NOW)
+            limits = TokenLimits(tokens_per_day=200, sessions=5)
+            token = Token(
+                hash=hash_of("t"), tenant="acme", name="ci", scopes=("session:read",), expires=NOW, limits=limits
+            )
             await table.add(row_of(token))
             with psycopg.connect(url) as db:
                 db.execute("UPDATE warren.tokens SET scopes = '{memory:read}'")
                 db.rollback()
                 db.execute("UPDATE warren.tokens SET scopes = '{session:read,session:write}'")
+                db.execute('UPDATE warren.tokens SET limits = \'{"tokens_per_day": 100000, "sessions": null}\'')
+                db.execute("UPDATE warren.tokens SET limits = '{}'")
             await table.remove([token.hash])
         store = await PostgresStore.open(PostgresConfig(url))
         entries = (await store.of("acme").audit(AuditRequest())).entries
         await store.aclose()
         assert [(each.action, each.outcome, each.who, each.details) for each in entries] == [
-            (action, "done", "", {"name": "ci", "scopes": scopes, "expires": "2026-03-01T12:00:00+00:00"})
-            for action, scopes in (
-                ("token_added", "session:read"),
-                *((each, "session:read session:write") for each in ("token_changed", "token_removed")),
+            (action, "done", "", {"name": "ci", "scopes": scopes, "expires": "2026-03-01T12:00:00+00:00", **limited})
+            for action, scopes, limited in (
+                ("token_added", "session:read", {"limits": "sessions=5 tokens_per_day=200"}),
+                ("token_changed", "session:read session:write", {"limits": "sessions=5 tokens_per_day=200"}),
+                ("token_changed", "session:read session:write", {"limits": "tokens_per_day=100000"}),
+                ("token_changed", "session:read session:write", {}),
+                ("token_removed", "session:read session:write", {}),
             )
         ]
 

@@ -9,7 +9,7 @@ import click
 
 from warren import codec
 from warren.audit import AuditEntry
-from warren.nodes import Node
+from warren.nodes import Node, not_drained
 from warren.storage import Audit
 from warren.transport.cli.chosen_store import existing_store_of
 from warren.transport.cli.options import Options
@@ -54,19 +54,20 @@ def _row(node: Node) -> tuple[str, ...]:
 def drain_node(options: Options, name: str) -> None:
     """Run `warren nodes drain`. Raises click.ClickException if no living node has that name, and as `list_nodes`."""
 
-    async def work() -> bool:
+    async def work() -> str | None:
         if options.server is not None:
             async with open_service(options) as service:
                 await service.drain_node(name)
-            return True
+            return None
         async with _opened(options) as store:
-            asked = await store.ask_to_drain(name)
-            if asked:
-                await store.write([Audit((_entry(options, name),))])
-            return asked
+            if not await store.ask_to_drain(name):
+                return not_drained(name, await store.nodes())
+            await store.write([Audit((_entry(options, name),))])
+            return None
 
-    if not execute(work, options):
-        raise click.ClickException(f"no living node has the name {name!r}: `warren nodes list` has the names")
+    problem = execute(work, options)
+    if problem is not None:
+        raise click.ClickException(f"{problem}; `warren nodes list` has the names")
     if options.mode.json:
         Streams().write(codec.encode({"asked": name}).decode() + "\n")
     else:

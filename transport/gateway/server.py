@@ -191,9 +191,18 @@ async def listen_for_metrics(config: GatewayConfig) -> list[trio.SocketListener]
 
 def _hosts(host: Host, access: Access) -> Callable[[Login], Host]:
     """Return the function that gives each client its host: the service of its principal."""
+    authenticator = access.policy.authenticator
+    tokens = authenticator.tokens
+
+    def host_of(login: Login) -> Host:
+        nonlocal tokens
+        if tokens is not authenticator.tokens:  # the hosts of tokens that are gone keep their limits in use
+            tokens = authenticator.tokens
+            make.cache_clear()
+        return make(login)
 
     @lru_cache(MAX_HOSTS)
-    def host_of(login: Login) -> Host:
+    def make(login: Login) -> Host:
         own = host.of(login.principal)
         node = own.service if isinstance(own.service, NodeService) else None
         health = partial(_health, login.principal, own.service, node, access)

@@ -21,6 +21,17 @@ BURST: Final = 0.02
 
 
 @define(eq=False)
+class Due:
+    """The requests that were let through, of a tenant or of the tokens of one name, whose paces may differ.
+
+    Attributes:
+        at: the time at which all of them would have been let through, one by one.
+    """
+
+    at: float = 0.0
+
+
+@define(eq=False)
 class Pace:
     """The pace of all connections of a tenant, or of a token.
 
@@ -29,22 +40,23 @@ class Pace:
     """
 
     per_second: int
-    _due: float = 0.0  # the time at which all that has been let through would have been, one by one
+    _due: Due = attrs.field(factory=Due)
 
     def is_due(self) -> bool:
         """Return whether it still holds somebody up."""
-        return self._due > trio.current_time()
+        return self._due.at > trio.current_time()
 
     def charge(self, size: int) -> None:
         """Count bytes that have come: the next ones wait for as long as these take."""
-        self._due = max(self._due, trio.current_time() - BURST) + size / REQUEST_BYTES / self.per_second
+        due = self._due
+        due.at = max(due.at, trio.current_time() - BURST) + size / REQUEST_BYTES / self.per_second
 
     async def wait(self, requests: float = 0.0) -> None:
         """Wait until so many requests may be let through: those of all connections wait behind each other."""
-        now = trio.current_time()
-        self._due = max(self._due, now - BURST) + requests / self.per_second
-        if self._due > now:
-            await trio.sleep_until(self._due)
+        now, due = trio.current_time(), self._due
+        due.at = max(due.at, now - BURST) + requests / self.per_second
+        if due.at > now:
+            await trio.sleep_until(due.at)
 
 
 Paced = Sequence[Pace]
@@ -61,8 +73,9 @@ class Paces:
 
     tenants: Mapping[str, TenantLimits] = attrs.field(factory=dict)
     # A pace that a connection has is found again; one that still holds somebody up is kept without a connection.
-    _known: WeakValueDictionary[tuple[str, str | None], Pace] = attrs.field(factory=WeakValueDictionary)
-    _kept: dict[tuple[str, str | None], Pace] = attrs.field(factory=dict)
+    _known: WeakValueDictionary[tuple[str, str | None, int], Pace] = attrs.field(factory=WeakValueDictionary)
+    _dues: WeakValueDictionary[tuple[str, str | None], Due] = attrs.field(factory=WeakValueDictionary)
+    _kept: dict[tuple[str, str | None, int], Pace] = attrs.field(factory=dict)
     _most: int = MOST_KEPT
 
     def of(self, login: Login) -> Paced:
@@ -79,15 +92,14 @@ class Paces:
         return found or NO_PACE
 
     def _pace(self, tenant: str, name: str | None, per_second: int) -> Pace:
-        key = tenant, name
+        key = tenant, name, per_second  # tokens of one name may have different limits
         pace = self._known.get(key)
         if pace is None:
-            pace = self._known[key] = Pace(per_second)
+            pace = self._known[key] = Pace(per_second, self._dues.setdefault((tenant, name), Due()))
         self._kept[key] = pace
         if len(self._kept) > self._most:
             self._kept = {each: kept for each, kept in self._kept.items() if kept.is_due()}
             self._most = max(MOST_KEPT, 2 * len(self._kept))
-        pace.per_second = per_second
         return pace
 
 

@@ -25,6 +25,7 @@ from warren.principals import SCOPES as ALL
 from warren.principals import Principal
 from warren.service import RuntimeService
 from warren.storage.sqlite.file import FILE_NAME
+from warren.tenant_limits import TokenLimits
 from warren.tools import tool
 from warren.transport.embed import open_supervisor
 from warren.transport.http.token_list import read_tokens, without_tokens
@@ -200,11 +201,20 @@ async def test_tokens_that_come_and_go(tmp_path: Path) -> None:
         gone = [each.hash for each in read_tokens(data) if each.name == "first"]
         path.with_suffix(".new").write_bytes(without_tokens(data, gone))
         path.with_suffix(".new").replace(path)
-        listed(path, name="second", tenant="acme", scopes=("session:read",))
+        limits = TokenLimits(tokens_per_day=200, sessions=5)
+        listed(path, name="second", tenant="acme", scopes=("session:read",), limits=limits)
         with trio.fail_after(5):
             while len(entries := await audit(http)) < 2:  # noqa: ASYNC110 - REST
                 await trio.sleep(0.05)
         found = {(each["action"], each["details"]["name"]): each for each in entries}
         assert found.keys() == {("token_removed", "first"), ("token_added", "second")}
         assert found["token_added", "second"]["details"]["scopes"] == "session:read"
+        assert found["token_added", "second"]["details"]["limits"] == "sessions=5 tokens_per_day=200"
+        assert "limits" not in found["token_removed", "first"]["details"]
+        path.with_suffix(".new").write_text(path.read_text().replace("per_day = 200", "per_day = 100000"))
+        path.with_suffix(".new").replace(path)
+        with trio.fail_after(5):
+            while not (changed := await audit(http, action="token_changed")):  # noqa: ASYNC110 - REST
+                await trio.sleep(0.05)
+        assert changed[0]["details"]["limits"] == "sessions=5 tokens_per_day=100000"
         assert not re.search(r"sha256|[0-9a-f]{32}", repr(entries))

@@ -56,7 +56,7 @@ async def test_all_connections_keep_one_pace() -> None:
 
 
 async def test_bytes_count() -> None:
-    """Bytes that have come are paid for by the next request; a token has a pace of its own besides, as it is now."""
+    """Bytes that have come are paid for by the next request; a token has a pace of its own besides."""
     paces = Paces({"acme": TenantLimits(requests_per_second=100)})
     ci = token_of("ci", requests_per_second=1)
     tenant, token = paces.of(ci)
@@ -69,8 +69,14 @@ async def test_bytes_count() -> None:
     await wait_for_all([tenant, token], 1)
     await token.wait(1)
     assert trio.current_time() == pytest.approx(63, abs=0.1)
-    assert paces.of(token_of("ci", requests_per_second=50)) == [tenant, token]
-    assert token.per_second == 50
+    of_all, wide = paces.of(token_of("ci", requests_per_second=50))  # another token of the name
+    assert of_all is tenant
+    assert (token.per_second, wide.per_second) == (1, 50)
+    await wide.wait(50)
+    assert trio.current_time() == pytest.approx(64, abs=0.1)
+    await token.wait(2)
+    assert trio.current_time() == pytest.approx(66, abs=0.1)
+    assert paces.of(ci) == [tenant, token]
 
 
 async def test_a_token_has_one_pace_in_all_tenants() -> None:
