@@ -124,7 +124,7 @@ class ModelOptions:
     fallback: tuple[str, ...] | None = attrs.field(
         default=None, converter=_row, validator=_names, metadata=CAN_CONFLICT
     )
-    hosted_tools: Mapping[str, Any] | None = attrs.field(default=None, validator=hosted)
+    hosted_tools: Mapping[str, Any] | None = attrs.field(default=None, validator=hosted, metadata=CAN_CONFLICT)
 
     def over(self, *above: "ModelOptions") -> "ModelOptions":
         """Return these options; those that are None are as the first of the levels above has them."""

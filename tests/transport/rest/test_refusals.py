@@ -100,6 +100,7 @@ async def test_options_that_the_model_does_not_take_conflict() -> None:
             ({"reasoning_tokens": 2000, "model": "claude-fable-5"}, 409, "$.reasoning_tokens"),
             ({"temperature": 0.5, "model": "claude-fable-5"}, 409, "$.temperature"),
             ({"hosted_tools": {"web search": {}}}, 422, "$.hosted_tools.web search"),
+            ({"hosted_tools": {"web_search": {}}, "model": "echo"}, 409, "$.hosted_tools.web_search"),
         ):
             response = await client.post("/sessions", json={"prompt": None, **option})
             assert problem(response) == (status, "INVALID_PARAMS", field), response.text
