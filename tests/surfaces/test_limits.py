@@ -189,6 +189,22 @@ async def test_tokens_of_a_token(tmp_path: Path) -> None:
         assert (await there.other.post("/sessions", json=HI)).status_code == 201
 
 
+async def test_two_tokens_of_a_name(tmp_path: Path) -> None:
+    """After the requests of one with a higher limit the other one is refused as before, on each surface."""
+    async with place(tmp_path, TokenLimits(tokens_per_day=1)) as there:
+        session_id = await create(there.http)
+        turns, wide = f"/sessions/{session_id}/messages", TokenLimits(tokens_per_day=1_000_000)
+        bearer = f"Bearer {listed(tmp_path / 'tokens.toml', tenant='acme', limits=wide)}"
+        async with client(there.port, Authorization=bearer) as http:
+            with trio.fail_after(SOON):
+                while (await http.post(turns, json=HI)).status_code != 200:  # noqa: ASYNC110 - the server reads a file
+                    await trio.sleep(0.05)
+            for _ in range(2):
+                found = await there.refused(turns, "turn/start", session_id=session_id, **HI)
+                assert found["details"] == {"cause": "token_tokens_per_day"}
+                assert (await http.post(turns, json=HI)).status_code == 200
+
+
 async def test_requests_a_second(tmp_path: Path) -> None:
     """Requests over REST and a WebSocket wait behind each other and are all answered; another tenant's are at once."""
     async with place(tmp_path, requests_per_second=20) as there, trio.open_nursery() as nursery:
