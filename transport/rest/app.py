@@ -289,11 +289,11 @@ class _Rest:
         check_scope(host.service.principal, "start_turn")  # before its body takes room
         most = self.config.max_message_bytes + MOST_FILES * host.max_attachment
         request.scope[ALLOW](most)
-        announced = request.headers.get("content-length", "")
-        place = host.room.take(min(most, int(announced)) if announced.isdigit() else most)
+        place = host.room.begin(host.service.principal.tenant)
         try:
             form = Form(request.headers["content-type"], self.config.max_message_bytes, host.max_attachment)
-            await read_form(request, form)
+            await read_form(request, form, partial(host.room.take, place))
+            place.users += 1
             data = with_key(row.method.params, form.params(), request.headers)
             asked = row.method.decode(with_path(with_whole_numbers(row.method.params, data), request.path_params))
             try:

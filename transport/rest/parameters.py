@@ -1,6 +1,6 @@
 """Reads the parameters of a request from its path, query and body. They are plain data; the method checks them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from functools import cache
 from typing import Any, Final, get_args, get_type_hints
@@ -44,11 +44,12 @@ async def whole_body(request: Request) -> bytes:
         raise RefusedError(400, "the body is not whole", field="$.body") from exc
 
 
-async def read_form(request: Request, form: Form) -> None:
-    """Have a form read the body of a request, as it comes. Raises RefusedError."""
+async def read_form(request: Request, form: Form, take: Callable[[int], None]) -> None:
+    """Have a form read the body of a request, as it comes; `take` counts its bytes. Raises RefusedError, as `take`."""
     try:
         async with aclosing(request.stream()) as pieces:
             async for piece in pieces:
+                take(len(piece))
                 form.feed(piece)
     except ClientDisconnect as exc:
         raise RefusedError(400, "the body is not whole", field="$.body") from exc

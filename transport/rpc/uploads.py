@@ -4,6 +4,7 @@ They wait in the memory of the process that the client is connected to, and are 
 refused: a file that is never used leaves nothing behind.
 """
 
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
@@ -19,12 +20,16 @@ from warren.transport.rpc.params import PutFile
 from warren.transport.rpc.results import FileReceived
 from warren.values import define
 
-MAX_WAITING: Final = 256 * 1024 * 1024
+MAX_WAITING: Final = 384 * 1024 * 1024
 """Bytes of such files in one process."""
+MAX_OF_TENANT: Final = 256 * 1024 * 1024
+"""Bytes of such files of one tenant: less than of all, as those that prompts run with cannot give way to others."""
 IDLE: Final = 60.0
 """Seconds after which a file that nothing is done with gives way to others."""
+SLOWEST: Final = 32 * 1024
+"""Bytes a second in which a file has to come at least; one that is slower by `IDLE` gives way to others."""
 MAX_FILES: Final = 100
-"""Such files of one client; the oldest gives way."""
+"""Such files of one client for a tenant; the oldest gives way."""
 
 
 def _sha256() -> Any:
@@ -38,60 +43,112 @@ class Upload:
     """A file that is on its way, or waits for its prompt.
 
     Attributes:
-        size: its bytes, all of them.
+        tenant: whose it is.
+        begun: the time at which its first bytes came.
         touched: the time at which something was last done with it.
-        body: the bytes that have come.
+        size: its bytes, all of them; None as long as nobody knows.
+        held: bytes that are counted for it: those that have come.
+        body: these bytes.
         digest: their SHA-256.
         file: the whole file, once it is here.
+        sent: how often it was sent and not used yet: several clients behind another node may send the same file.
         users: requests that run with it.
         dropped: whether it had to give way.
     """
 
-    size: int
+    tenant: str
+    begun: float
     touched: float
+    size: int | None = None
+    held: int = 0
     body: BytesIO = attrs.field(factory=BytesIO)
     digest: Any = attrs.field(factory=_sha256)  # piece by piece: of all at once it would hold up the event loop
     file: File | None = None
+    sent: int = 1
     users: int = 0
     dropped: bool = False
+
+    def is_late(self, now: float) -> bool:
+        """Return whether it gives way to any other file."""
+        slow = self.file is None and now - self.begun > IDLE + self.held / SLOWEST
+        return slow or now - self.touched > IDLE
 
 
 @define(eq=False)
 class Room:
-    """The room for such files in one process.
+    """The room for such files in one process. Bytes that were announced and have not come take none.
 
     Attributes:
         most: bytes that there may be.
+        of_tenant: bytes that one tenant may have.
         clock: the time in seconds, on a clock that never goes back.
-        size: bytes that are announced.
+        size: bytes that are here.
     """
 
     most: int = MAX_WAITING
+    of_tenant: int = MAX_OF_TENANT
     clock: Callable[[], float] = monotonic
     size: int = 0
-    _uploads: dict[int, Upload] = attrs.field(factory=dict)  # by identity, the oldest first
+    _uploads: dict[int, Upload] = attrs.field(factory=dict)  # by identity, the one that was touched first at first
+    _held: dict[str, int] = attrs.field(factory=dict)  # bytes by tenant
 
-    def take(self, size: int) -> Upload:
-        """Return the place of a file of so many bytes. Raises CapacityExceededError if there is no room."""
+    def begin(self, tenant: str, size: int | None = None) -> Upload:
+        """Return the place of a file of a tenant, of which nothing is here yet."""
         now = self.clock()
-        for each in list(self._uploads.values()):
-            if self.size + size > self.most and not each.users and now - each.touched > IDLE:
-                self.drop(each)
-        if self.size + size > self.most:
-            problem = (
-                f"{self.size} bytes of files wait for their prompts, and there may be {self.most}: try again later"
-            )
-            raise CapacityExceededError(problem, cause="uploads")
-        upload = Upload(size, now)
+        upload = Upload(tenant, now, now, size)
         self._uploads[id(upload)] = upload
-        self.size += size
         return upload
+
+    def take(self, upload: Upload, size: int) -> None:
+        """Count bytes of a file that have come. Raises CapacityExceededError if there is no room for them."""
+        if upload.dropped:
+            raise _no_room("the file had to give way to others")
+        if self.size + size > self.most or self._of(upload) + size > self.of_tenant:
+            self._make_room(upload, size)
+        upload.touched = self.clock()
+        upload.held += size
+        self.size += size
+        self._held[upload.tenant] = self._of(upload) + size
+        self._uploads[id(upload)] = self._uploads.pop(id(upload))
 
     def drop(self, upload: Upload) -> None:
         """Give the place of a file up. Idempotent."""
         if self._uploads.pop(id(upload), None) is not None:
-            self.size -= upload.size
+            self.size -= upload.held
+            self._held[upload.tenant] = self._of(upload) - upload.held
+            if not self._held[upload.tenant]:
+                del self._held[upload.tenant]
             upload.dropped, upload.file, upload.body = True, None, BytesIO()
+
+    def _of(self, upload: Upload) -> int:
+        return self._held.get(upload.tenant, 0)
+
+    def _make_room(self, upload: Upload, size: int) -> None:
+        """Drop files that are late, and then those of the tenants that have most, as long as they have more."""
+        now, waiting = self.clock(), defaultdict[str, deque[Upload]](deque)
+        for each in list(self._uploads.values()):
+            if each.users or each is upload:
+                continue
+            if each.is_late(now):
+                self.drop(each)
+            else:
+                waiting[each.tenant].append(each)
+        own = self._of(upload) + size
+        if own > self.of_tenant:
+            raise _no_room(
+                f"{own - size} bytes of the tenant's files wait for their prompts, and there may be {self.of_tenant}"
+            )
+        while self.size + size > self.most:
+            richest = max(waiting, key=lambda tenant: self._held.get(tenant, 0), default=upload.tenant)
+            if self._held.get(richest, 0) <= own:
+                raise _no_room("there is no room for more files")  # and no word of those of others
+            self.drop(waiting[richest].popleft())
+            if not waiting[richest]:
+                del waiting[richest]
+
+
+def _no_room(problem: str) -> CapacityExceededError:
+    return CapacityExceededError(f"{problem}: try again later", cause="uploads")
 
 
 @define(eq=False)
@@ -128,8 +185,8 @@ class Uploads:
             )
         if not piece.offset:
             self._forget(self._coming, key)
-            self._coming[key] = self.room.take(size)
-            self._bound(self._coming)
+            self._coming[key] = self.room.begin(tenant, size)
+            self._bound(self._coming, tenant)
         upload = self._coming.get(key)
         if upload is None or upload.dropped:
             raise FieldValueError("offset", "must be 0: nothing of this file is here")
@@ -139,7 +196,12 @@ class Uploads:
             raise FieldValueError(name, f"must be {known}, after the pieces before it")
         if received + len(piece.data) > size:
             raise FieldValueError("data", f"goes beyond the {size} bytes of the file")
-        upload.touched = self.room.clock()
+        try:
+            self.room.take(upload, len(piece.data))
+        except CapacityExceededError:
+            if not received:
+                self._forget(self._coming, key)
+            raise
         upload.body.write(piece.data)
         upload.digest.update(piece.data)
         if upload.body.tell() < size:
@@ -154,34 +216,46 @@ class Uploads:
         """Let a file that is whole wait for its prompt. Raises FieldValueError if it is of no known kind."""
         data = upload.body.getvalue()  # no copy, as nothing more is written
         media_type = media_type_of(data, File(data, media_type=last.media_type, name=last.name))
-        upload.file = File(data, media_type=media_type, name=last.name)
         del self._coming[key]
         hashed = upload.digest.hexdigest()
-        self._forget(self._whole, (tenant, hashed))
+        earlier = self._whole.pop((tenant, hashed), None)
+        if earlier is not None and earlier.file is not None and earlier.file.data is not None:
+            self.room.drop(upload)
+            data, upload = earlier.file.data, earlier
+            upload.sent += 1
+            self.room.take(upload, 0)
+        upload.file = File(data, media_type=media_type, name=last.name)
         self._whole[tenant, hashed] = upload
-        self._bound(self._whole)
+        self._bound(self._whole, tenant)
         return Attachment(media_type, hashed, len(data), last.name)
 
     @contextmanager
     def lent(self, tenant: str, files: Sequence[File]) -> Iterator[tuple[File, ...]]:
         """Yield files with the bytes of those that were sent ahead; all others, such as the session's, as they are.
 
-        A body that returns has used them, so they go; after an error they stay, for another try.
+        A body that returns has used them, so they go if they were sent once; after an error they stay, for another try.
         """
         hashes = {each.sha256 for each in files if each.sha256 is not None}
         found = {hashed: self._whole.get((tenant, hashed)) for hashed in hashes}
-        used = {hashed: each for hashed, each in found.items() if each is not None and not each.dropped}
-        for each in used.values():
+        lent = {hashed: each for hashed, each in found.items() if each is not None and not each.dropped}
+        used = [each for each in lent.values() if each.sent]  # the others were sent for requests that run
+        for each in lent.values():
             each.users += 1
+        for each in used:
+            each.sent -= 1
         try:
-            yield tuple(_with_bytes(each, used.get(each.sha256 or "")) for each in files)
-            for hashed, each in used.items():
-                if self._whole.get((tenant, hashed)) is each:
-                    del self._whole[tenant, hashed]
+            yield tuple(_with_bytes(each, lent.get(each.sha256 or "")) for each in files)
+        except BaseException:
+            for each in used:
+                each.sent += 1
+            raise
         finally:
-            for hashed, each in used.items():
+            for hashed, each in lent.items():
                 each.users -= 1
-                if not each.users and self._whole.get((tenant, hashed)) is not each:
+                is_known = self._whole.get((tenant, hashed)) is each
+                if not each.users and not (is_known and each.sent):
+                    if is_known:
+                        del self._whole[tenant, hashed]
                     self.room.drop(each)
 
     def close(self) -> None:
@@ -196,9 +270,10 @@ class Uploads:
         if earlier is not None and not earlier.users:
             self.room.drop(earlier)
 
-    def _bound(self, uploads: dict[tuple[str, str], Upload]) -> None:
-        if len(uploads) > MAX_FILES:
-            self._forget(uploads, next(iter(uploads)))
+    def _bound(self, uploads: dict[tuple[str, str], Upload], tenant: str) -> None:
+        own = [key for key in uploads if key[0] == tenant]
+        if len(own) > MAX_FILES:
+            self._forget(uploads, own[0])
 
 
 def _with_bytes(file: File, upload: Upload | None) -> File:

@@ -1,16 +1,22 @@
 """Files over HTTP: with requests as forms, and back as they are."""
 
 import tracemalloc
+from contextlib import AsyncExitStack
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from tests.transport.rest.clients import create, problem, rest
+import pytest
+import trio
+
+from tests.transport.rest.clients import create, port_of, problem, rest
 from tests.transport.rest.serving import served
 from warren.catalog import ModelEntry
 from warren.config import Config, Limits, StoreConfig
 from warren.transport.embed import open_supervisor
 from warren.transport.rest.forms import FORM
+from warren.transport.rpc.uploads import Room
 
 MIB = 1024 * 1024
 MAGIC = b"\x89PNG\r\n\x1a\n"
@@ -84,6 +90,24 @@ async def test_bad_forms_are_refused_by_the_name_of_the_part(tmp_path: Path) -> 
         answer = await http.post(f"{here.rpartition('/')[0]}/interrupt", **form("{}"))
         assert answer.status_code == 415
         assert (await http.get(here.rpartition("/")[0])).json()["state"]["message_count"] == 0
+
+
+async def test_forms_take_the_room_of_what_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many that announce much and send little keep nobody out; one beyond the room is refused, and leaves it."""
+    monkeypatch.setattr("warren.transport.gateway.server.Room", partial(Room, of_tenant=4096))
+    head = (
+        b"POST /sessions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: multipart/form-data; boundary=b\r\n"
+        b"Content-Length: 67108864\r\n\r\n--b\r\n"
+    )
+    async with served() as (_, http), AsyncExitStack() as streams:
+        for _number in range(4):
+            stream = await streams.enter_async_context(await trio.open_tcp_stream("127.0.0.1", port_of(http)))
+            await stream.send_all(head)
+        good, large = form('{"prompt": "x"}', ("a", ("a.png", PNG))), form("{}", ("a", ("a.png", bytes(5000))))
+        for body, status in ((good, 201), (large, 503), (good, 201)):
+            answer = await http.post("/sessions", **body)
+            assert answer.status_code == status, answer.text
+            assert status == 201 or answer.json()["details"]["cause"] == "uploads"
 
 
 async def test_a_file_as_it_is(tmp_path: Path) -> None:
