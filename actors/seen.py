@@ -4,12 +4,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from warren import codec
-from warren.actors.session.planning import tools_of
+from warren.actors.session.planning import candidates_for, tools_of
 from warren.actors.supervisor.supervisor import Supervisor
 from warren.actors.turn.compaction import prefix_of, window_for
+from warren.attachments import Kind
 from warren.catalog import entry_of
 from warren.compaction.config import CompactionConfig
 from warren.compaction.layout import estimate, summary_text
+from warren.errors import InvalidParamsError
 from warren.messages import AssistantMessage, ContextMessage, Message, SystemMessage, ToolResultsMessage
 from warren.options import NO_OPTIONS
 from warren.records import SessionRecord
@@ -55,7 +57,17 @@ async def context_of(supervisor: Supervisor, record: SessionRecord) -> ContextVi
         tools=offered,
         summary=None if summary is None else summary_text(codec.decode_message(summary)),
         messages=(*system, *said),
+        takes=_kinds(supervisor, record),
     )
+
+
+def _kinds(supervisor: Supervisor, record: SessionRecord) -> tuple[Kind, ...] | None:
+    """Return the kinds of attachments that a prompt of a session may have: all models that may get it take them."""
+    try:
+        candidates = candidates_for(NO_OPTIONS, record, supervisor.shared)
+    except InvalidParamsError:
+        return None
+    return tuple(sorted(frozenset.intersection(*(each.kinds for each in candidates))))
 
 
 async def _transcript(supervisor: Supervisor, record: SessionRecord) -> Transcript:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import attrs
 
+from warren.attachments import Kind
 from warren.categories import Category, Gates, Switches
 from warren.fields import LEFT_OUT
 from warren.messages import Message, StopReason
@@ -289,6 +290,7 @@ class ContextView:
         tools: the tools that the model is offered.
         summary: the summary of the messages before the head; None before the first compaction.
         messages: the system prompt and the messages from the head on, with those of the running turn so far.
+        takes: the kinds of attachments that its models take; None if this server does not have one of them.
     """
 
     session_id: str
@@ -300,6 +302,7 @@ class ContextView:
     tools: tuple[ContextTool, ...]
     summary: str | None
     messages: tuple[SeenMessage, ...]
+    takes: tuple[Kind, ...] | None = None
 
 
 def lifecycle_of(record: SessionRecord, *, live: bool) -> Lifecycle:

@@ -1,13 +1,14 @@
 """The context of a session as its model sees it: its parts, also within a turn and after a compaction."""
 
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import trio
 
 from tests.support.models import Puppet
 from tests.support.runtime import new_session, open_runtime
-from warren.attachments import File
+from warren.attachments import File, Kind
 from warren.compaction import CompactionConfig
 from warren.config import Config
 from warren.messages import AssistantMessage, SystemMessage, UserMessage
@@ -20,6 +21,18 @@ pytestmark = pytest.mark.virtual_time
 def look(where: str) -> str:
     """Look around."""
     return where
+
+
+class Seeing(Puppet):
+    """A model that takes pictures."""
+
+    kinds: ClassVar[frozenset[Kind]] = frozenset({"image", "pdf", "text"})
+
+
+class Blind(Puppet):
+    """A model that takes none."""
+
+    kinds: ClassVar[frozenset[Kind]] = frozenset({"pdf", "text"})
 
 
 async def test_it_has_the_parts_of_the_next_request(tmp_path: Path) -> None:
@@ -68,3 +81,14 @@ async def test_an_attached_text_counts_by_its_size() -> None:
         session_id = (await service.create_session("read", attachments=[text])).session_id
         context = await service.context(session_id)
     assert 20_000 < context.messages[0].tokens == context.parts[0].tokens < 50_000
+
+
+async def test_it_names_the_kinds_of_files_that_all_models_of_the_session_take(tmp_path: Path) -> None:
+    """One that takes over has to take them, too; if one of them is not there, nothing is known."""
+    config, seeing = Config(model="seeing"), Seeing()
+    async with open_runtime(store=tmp_path, models={"seeing": seeing, "blind": Blind()}, config=config) as service:
+        one, two = await new_session(service), await new_session(service, fallback=["blind"])
+        assert (await service.context(one)).takes == ("image", "pdf", "text")
+        assert (await service.context(two)).takes == ("pdf", "text")
+    async with open_runtime(store=tmp_path, models={"seeing": seeing}, config=config) as service:
+        assert (await service.context(two)).takes is None

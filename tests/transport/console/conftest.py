@@ -18,8 +18,9 @@ def opened() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory, opened: Browser) -> Iterator[Gateway]:  # noqa: ARG001 - or skip
-    """Run a gateway whose sessions have the built-in tools."""
-    with gateway(tmp_path_factory.mktemp("console"), "--builtins", "--model", "echo") as running:
+    """Run a gateway whose sessions have the built-in tools; the models of `local` are on no list, and not called."""
+    local = '[providers.local]\nbase_url = "http://127.0.0.1:9/v1"\n'
+    with gateway(tmp_path_factory.mktemp("console"), "--builtins", "--model", "echo", settings=local) as running:
         yield running
 
 

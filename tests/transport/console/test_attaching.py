@@ -118,3 +118,44 @@ def test_a_file_of_a_prompt_that_another_client_sent(served: Gateway, watched: W
     show(page, served, "session", fork)
     page.get_by_role("button", name="Show large.png").click()
     expect(page.get_by_role("img", name="large.png")).to_be_visible()
+
+
+def test_a_file_that_the_model_does_not_take(served: Gateway, watched: Watched) -> None:
+    """It is refused as it is chosen, the others stay; the first prompt waits in the composer, and nothing is sent."""
+    page, sent = watched.page, list[str | bytes]()
+    page.on("websocket", lambda socket: socket.on("framesent", lambda frame: sent.append(frame)))  # noqa: PLW0108
+    show(page, served)
+    page.get_by_role("button", name="New session").first.click()
+    prompt, dialog = page.get_by_label("First prompt"), page.get_by_role("dialog")
+    prompt.evaluate(GIVE, ["paste", "a.png", "image/png", "x"])
+    dialog.locator("form").evaluate(GIVE, ["drop", "b.md", "text/markdown", "# b"])
+    expect(chosen(page)).to_have_text(["a.png 1 BRemove", "b.md 3 BRemove"])
+    dialog.get_by_role("button", name="Create").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("Files go with a prompt")
+    prompt.fill("Look at this")
+    page.get_by_label("Model", exact=True).last.fill("local:blind")
+    dialog.get_by_role("button", name="Create").click()
+    refusal = "The file a.png: the model of this session takes no image, only text."
+    words = page.get_by_label("Message", exact=True)
+    expect(page.get_by_role("alert")).to_contain_text(refusal)
+    expect(words).to_have_value("Look at this")
+    page.get_by_role("button", name="Remove a.png").click()
+    page.locator(".composer").evaluate(GIVE, ["drop", "c.pdf", "application/pdf", "x"])
+    expect(page.get_by_role("alert")).to_contain_text("The file c.pdf: the model of this session takes no pdf")
+    expect(chosen(page)).to_have_text(["b.md 3 BRemove"])
+    assert any("session/context" in str(frame) for frame in sent)
+    assert not any("file/put" in str(frame) or "turn/start" in str(frame) for frame in sent)
+
+
+def test_files_of_the_first_prompt(served: Gateway, watched: Watched, tmp_path: Path) -> None:
+    """The dialog takes them as the composer does, and the first turn has them."""
+    (tmp_path / "d.png").write_bytes(png(8))
+    page = watched.page
+    show(page, served)
+    page.get_by_role("button", name="New session").first.click()
+    choose(page, tmp_path / "d.png")
+    page.get_by_label("First prompt").fill("What is this?")
+    assert Axe().run(page, options={"runOnly": STANDARD}).response["violations"] == []
+    page.get_by_role("button", name="Create").click()
+    expect(page.locator(".said.model")).to_contain_text("[image d.png: ")
+    expect(page.get_by_role("img", name="d.png")).to_be_visible()

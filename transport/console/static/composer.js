@@ -1,6 +1,6 @@
 // What a person says to a session: a prompt, a word to the running turn, a text for the context; and what waits.
 import { html, useEffect, useRef, useState } from "./vendor/preact.js";
-import { Chosen, sendWith, useFiles } from "./files.js";
+import { Attach, Chosen, sendWith, useFiles } from "./files.js";
 import { Failure } from "./parts.js";
 import { ago } from "./format.js";
 
@@ -18,9 +18,11 @@ export function Composer({ at, id, running, inputs, say, withdraw, connection })
   const [mode, setMode] = useState("queue");
   const [error, setError] = useState(null);
   const [sent, setSent] = useState(null);
-  const [over, setOver] = useState(false);
-  const chooser = useRef();
-  const { files, add, remove, set, problem } = useFiles();
+  const context = useRef(null);
+  const asked = () => (context.current ??= connection.read("session/context", { session_id: id }).catch(() => {
+    context.current = null; // the gateway refuses what the model does not take
+  }));
+  const { files, add, remove, set, check, over, drag, paste } = useFiles(setError, asked);
   const send = (event) => {
     event?.preventDefault();
     if (text.trim() && sent === null) deliver(text, files);
@@ -42,7 +44,11 @@ export function Composer({ at, id, running, inputs, say, withdraw, connection })
     };
     try {
       if (mode === "context") await say("session/inject_context", { text: words, idempotency_key }, { again: true });
-      else if (files.length) await sendWith(connection, files, withFiles, setSent);
+      else if (files.length) {
+        setSent(0);
+        await check(files);
+        await sendWith(connection, files, withFiles, setSent);
+      }
       else await say("turn/start", prompt, { again: true, limit: 0 });
     } catch (failure) {
       if (!ENDED.has(failure.code) || failure.details?.cause === "inbox_full") {
@@ -57,31 +63,16 @@ export function Composer({ at, id, running, inputs, say, withdraw, connection })
     const draft = drafts.get(id);
     drafts.delete(id);
     if (draft) deliver(draft.words, draft.files);
-  }, []);
+  }, [id]);
   const press = (event) => {
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) send(event);
     else if (event.key === "Escape") event.target.blur();
   };
-  const paste = (event) => {
-    if (!event.clipboardData.files.length) return;
-    event.preventDefault();
-    add(event.clipboardData.files);
-  };
-  const drop = (event) => {
-    event.preventDefault();
-    setOver(false);
-    add(event.dataTransfer.files);
-  };
-  const drag = (event) => {
-    if (!event.dataTransfer.types.includes("Files")) return;
-    event.preventDefault();
-    setOver(true);
-  };
   const [say_, queue_, help] = MODES[mode];
-  return html`<form class=${`composer ${over ? "over" : ""}`} onSubmit=${send} onDragOver=${drag} onDragLeave=${() => setOver(false)} onDrop=${drop}>
+  return html`<form class=${`composer ${over ? "over" : ""}`} onSubmit=${send} ...${drag}>
     ${inputs.length > 0 && html`<ul class="waiting" aria-label="Inputs that wait">${inputs.map((each) => html`<li key=${each.input_id}><b>${each.kind}</b> <span class="words">${each.text.slice(0, 300)}</span> <span class="quiet">${ago(each.created_at, Date.now())}</span>
       <button type="button" class="quiet" onClick=${() => withdraw(each.input_id)}>Withdraw</button></li>`)}</ul>`}
-    ${(error ?? problem) && html`<${Failure} error=${error ?? problem} />`}
+    ${error && html`<${Failure} error=${error} />`}
     ${sent !== null && html`<p class="quiet" role="status">Sending the files: ${Math.round(sent * 100)} %</p>`}
     <${Chosen} files=${files} remove=${remove} />
     ${connection.state !== "open" && html`<p class="quiet">The connection is away; what you send leaves when it is back.</p>`}
@@ -92,8 +83,7 @@ export function Composer({ at, id, running, inputs, say, withdraw, connection })
       <select id="mode" value=${mode} onChange=${(event) => setMode(event.target.value)} title=${help}>
         <option value="queue">${running ? "Queue" : "Say"}</option><option value="steer">Steer</option><option value="context">Context</option>
       </select>
-      <input type="file" multiple hidden ref=${chooser} onChange=${(event) => { add(event.target.files); event.target.value = ""; }} />
-      <button type="button" onClick=${() => chooser.current.click()} title="Or drop files here, or paste them">Attach…</button>
+      <${Attach} add=${add} />
       <span class="quiet help">${help}</span>
       <button class="primary" type="submit" disabled=${!text.trim() || sent !== null}>${running ? queue_ : say_}</button>
     </div>

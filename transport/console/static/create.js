@@ -1,6 +1,7 @@
 // The dialog for a new session.
 import { html, useMemo, useState } from "./vendor/preact.js";
 import { drafts, key } from "./composer.js";
+import { Attach, Chosen, useFiles } from "./files.js";
 import { labelsOf } from "./format.js";
 import { Dialog, Failure, useLoaded } from "./parts.js";
 import { go } from "./route.js";
@@ -13,6 +14,7 @@ export function Create({ connection, rows, close }) {
   const [switches, setSwitches] = useState({});
   const [error, setError] = useState(null);
   const [busy, setBusy] = useState(false);
+  const { files, add, remove, over, drag, paste } = useFiles(setError);
   const { value: config } = useLoaded(() => connection.read("config/get"), []);
   const { value: capabilities } = useLoaded(() => connection.read("capabilities/get"), []);
   const models = useMemo(() => [...new Set([...rows.rows.values()].map((row) => row.model))].sort(), []);
@@ -20,6 +22,10 @@ export function Create({ connection, rows, close }) {
   const submit = async (event) => {
     event.preventDefault();
     if (busy) return;
+    if (files.length && !values.prompt.trim()) {
+      setError({ message: "Files go with a prompt: write one." });
+      return;
+    }
     setBusy(true);
     setError(null);
     try {
@@ -33,7 +39,7 @@ export function Create({ connection, rows, close }) {
       };
       // First the session, so that its screen shows the first turn from the beginning, and says why there is none.
       const { session_id } = await connection.call("session/create", { prompt: null, ...options, idempotency_key: key() }, { again: true });
-      if (values.prompt.trim()) drafts.set(session_id, { words: values.prompt, files: [] });
+      if (values.prompt.trim()) drafts.set(session_id, { words: values.prompt, files });
       close();
       go("session", session_id);
     } catch (problem) {
@@ -42,8 +48,9 @@ export function Create({ connection, rows, close }) {
     }
   };
   return html`<${Dialog} title="New session" close=${close}>
-    <form onSubmit=${submit}>
-      <label for="new-prompt">First prompt</label><textarea rows="4" autofocus ...${field("prompt")}></textarea>
+    <form class=${over ? "over" : ""} onSubmit=${submit} ...${drag}>
+      <label for="new-prompt">First prompt</label><textarea rows="4" autofocus onPaste=${paste} ...${field("prompt")}></textarea>
+      <${Chosen} files=${files} remove=${remove} />
       <label for="new-model">Model</label><input list="models" placeholder=${config?.model ?? "the runtime's"} ...${field("model")} />
       <datalist id="models">${models.map((model) => html`<option value=${model}></option>`)}</datalist>
       <label for="new-system">System prompt</label><textarea rows="2" placeholder="the runtime's" ...${field("system")}></textarea>
@@ -56,7 +63,7 @@ export function Create({ connection, rows, close }) {
         <fieldset><legend>Budget</legend><div class="grid">${Object.entries(LIMITS).map(([name, label]) => html`<div><label for=${`limit-${name}`}>${label}</label><input id=${`limit-${name}`} type="number" min="1" step="any" placeholder="no limit" value=${limits[name] ?? ""} onInput=${(event) => setLimits({ ...limits, [name]: event.target.value })} /></div>`)}</div></fieldset>
       </details>
       ${error && html`<${Failure} error=${error} />`}
-      <div class="buttons"><button type="button" onClick=${close}>Cancel</button><button class="primary" type="submit" disabled=${busy}>${busy ? "Creating…" : "Create"}</button></div>
+      <div class="buttons"><${Attach} add=${add} /><button type="button" onClick=${close}>Cancel</button><button class="primary" type="submit" disabled=${busy}>${busy ? "Creating…" : "Create"}</button></div>
     </form>
   <//>`;
 }

@@ -20,6 +20,15 @@ export function refusal(file) {
   return null;
 }
 
+/** Return the kind of a file, as its browser tells it; null leaves that to the gateway. */
+const kindOf = ({ type }) => (PICTURES.has(type) ? "image" : type === "application/pdf" ? "pdf" : type.startsWith("audio/") ? "audio" : OTHERS.test(type) ? "text" : null);
+
+/** Return why the model of a session, whose context it is, cannot get a file, in words; null if it can, or is not known. */
+const untaken = (file, { takes } = {}) => {
+  const kind = kindOf(file);
+  return !takes || !kind || takes.includes(kind) ? null : `The file ${file.name}: the model of this session takes no ${kind}, only ${takes.join(", ")}.`;
+};
+
 /**
  * Send files ahead of the prompt that they go with, and then the prompt; all of it again on the next connection if this
  * one is lost: files wait at a connection, and the prompt has a key under which it is taken once.
@@ -72,23 +81,65 @@ const base64 = (blob) => new Promise((answer, fail) => {
   reader.readAsDataURL(blob);
 });
 
-/** The files that are chosen, as `{files, add, remove, set, problem}`: those that cannot be attached are refused in words. */
-export function useFiles() {
+/**
+ * The files that are chosen: those that cannot be attached are refused in words.
+ *
+ * @param {Function} tell gets an error, and null if what was said of files before is out of date.
+ * @param {Function} [context] asks for the context of the session, so that its model's kinds are known before the upload.
+ * @returns {object} `files`, `add`, `remove` and `set`; `check` throws if the model does not take some files;
+ *   `over` tells whether files are held over the form with the handlers `drag`; `paste` is the handler of its text.
+ */
+export function useFiles(tell, context = async () => undefined) {
   const [files, set] = useState([]);
-  const [problem, setProblem] = useState(null);
-  const add = (list) => {
+  const [over, setOver] = useState(false);
+  const check = async (asked) => {
+    const known = await context();
+    const refused = asked.map((file) => untaken(file, known)).filter(Boolean);
+    if (refused.length) throw { message: refused.join(" ") };
+  };
+  const add = async (list) => {
     const found = [...list];
     const refused = found.map(refusal).filter(Boolean);
     const good = found.filter((file) => !refusal(file));
     if (files.length + good.length > MOST) refused.push(`A prompt may have ${MOST} files.`);
-    setProblem(refused.length ? { message: refused.join(" ") } : null);
+    tell(refused.length ? { message: refused.join(" ") } : null);
     set((now) => [...now, ...good].slice(0, MOST));
+    const known = await context();
+    const untook = good.filter((file) => untaken(file, known));
+    if (!untook.length) return;
+    tell({ message: [...refused, ...untook.map((file) => untaken(file, known))].join(" ") });
+    set((now) => now.filter((file) => !untook.includes(file)));
   };
   const remove = (file) => {
-    setProblem(null);
+    tell(null);
     set((now) => now.filter((each) => each !== file));
   };
-  return { files, add, remove, set, problem };
+  const drag = {
+    onDragOver: (event) => {
+      if (!event.dataTransfer.types.includes("Files")) return;
+      event.preventDefault();
+      setOver(true);
+    },
+    onDragLeave: () => setOver(false),
+    onDrop: (event) => {
+      event.preventDefault();
+      setOver(false);
+      add(event.dataTransfer.files);
+    },
+  };
+  const paste = (event) => {
+    if (!event.clipboardData.files.length) return;
+    event.preventDefault();
+    add(event.clipboardData.files);
+  };
+  return { files, add, remove, set, check, over, drag, paste };
+}
+
+/** The button that chooses files. */
+export function Attach({ add }) {
+  const chooser = useRef();
+  return html`<input type="file" multiple hidden ref=${chooser} onChange=${(event) => { add(event.target.files); event.target.value = ""; }} />
+    <button type="button" onClick=${() => chooser.current.click()} title="Or drop files here, or paste them">Attach…</button>`;
 }
 
 /** The chosen files, each with its name, its size and a button that takes it away. */
