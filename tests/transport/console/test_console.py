@@ -4,10 +4,12 @@ import json
 import re
 import statistics
 import time
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
 import pytest
 import trio
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped] # it has no types
@@ -17,6 +19,7 @@ from tests.transport.console.content import ASKING, BUSY, GUIDE, NASTY, NASTY_TE
 from tests.transport.console.stage import ROWS, STANDARD, THEMES, Gateway, Watched, act, gateway, say, show, turns
 from tests.transport.http.tokens import listed
 from warren.categories import Gates
+from warren.metrics import LoadSample
 
 FIRST: Final = 2_000
 """Events that the page asks for before it draws a session."""
@@ -42,6 +45,14 @@ FIRST_ROW: Final = """new MutationObserver((_, observer) => {
 }).observe(document, { childList: true, subtree: true });""" % ROWS.replace('"', "'")  # noqa: UP031 - braces
 """Notes when the first row is on the screen."""
 FIRST_TIMES: Final = """[performance.getEntriesByName("first-contentful-paint")[0].startTime, window.firstRow]"""
+DRAWN: Final = """window.drawn = {};
+const draw = CanvasRenderingContext2D.prototype.fillText;
+CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
+    const title = this.canvas.closest(".card")?.querySelector("h2").firstChild.textContent;
+    if (!String(text).includes(":")) (window.drawn[title] ??= []).push(text);
+    return draw.call(this, text, ...place);
+};"""
+"""Notes the words of the axes of values, by chart."""
 
 
 def test_a_session_is_begun_and_its_turn_streams(served: Gateway, watched: Watched) -> None:
@@ -207,6 +218,10 @@ def test_the_list_is_filtered_and_changed_in_bulk(served: Gateway, watched: Watc
     expect(count).to_contain_text(re.compile("^0 of"))
     listed = served.ask(lambda service: service.list(labels={"kept": "yes"}, include_archived=True))
     assert listed.sessions == ()
+    for text, number in (("row-00", 5), ("", 60)):  # another address in the same tab
+        page.evaluate("query => { location.hash = `#/?${query}`; }", f"label=half=0&text={text}")
+        expect(page.get_by_label("Text")).to_have_value(text)
+        expect(count).to_contain_text(re.compile(f"^{number} of"))
 
 
 def test_text_is_shown_as_text(served: Gateway, watched: Watched) -> None:
@@ -417,6 +432,10 @@ def test_a_hit_of_the_memory_leads_to_its_turn(folder: Path, watched: Watched) -
         spent = (usage.input_tokens * 1_000 + usage.output_tokens * 2_000) / 1_000_000
         expect(page.locator(".facts").first).to_contain_text(f"Cost${spent:,.2f}")
         page.go_back()
+        page.evaluate("location.hash = '#/memory?text=badger'")
+        expect(page.get_by_label("Search the memory")).to_have_value("badger")
+        page.go_back()
+        expect(page.get_by_label("Search the memory")).to_have_value("the otter swims at dusk: an answer")
         hits, axe = page.locator(".hits li"), Axe()
         hits.first.locator(".score summary").click()
         found = hits.count()
@@ -431,6 +450,39 @@ def test_a_hit_of_the_memory_leads_to_its_turn(folder: Path, watched: Watched) -
             expect(page.get_by_role("dialog")).to_have_count(0)
             expect(hits).to_have_count(0 if word else found - 1)
         page.goto("about:blank")  # before its gateway ends
+
+
+def test_an_axis_of_whole_numbers_names_each_once(served: Gateway, watched: Watched) -> None:
+    """The chart of the turns that run has no steps between 0 and 1."""
+    page, at = watched.page, datetime.now(UTC)
+    samples = [
+        attrs.asdict(
+            LoadSample(at - timedelta(seconds=ago), 0, 0, ago // 10, 8, 1, 0, None, None, None, None, None, None)
+        )
+        for ago in (10, 0)
+    ]
+    answer = json.dumps({"samples": samples, "seconds": 10, "processes": 1}, default=datetime.isoformat)
+
+    def loaded(client: WebSocketRoute) -> None:
+        """Answer for the load, and pass all else on."""
+        gateway = client.connect_to_server()
+
+        def pass_on(message: str | bytes) -> None:
+            call = json.loads(message)
+            if call["method"] == "metrics/history":
+                client.send(f'{{"jsonrpc": "2.0", "id": {call["id"]}, "result": {answer}}}')
+            else:
+                gateway.send(message)
+
+        client.on_message(pass_on)
+
+    page.route_web_socket(re.compile("/ws$"), loaded)
+    page.add_init_script(DRAWN)
+    show(page, served, "load")
+    expect(page.get_by_text("As numbers")).to_be_visible()
+    page.wait_for_function("Object.keys(window.drawn).length === 6")
+    words = page.evaluate("window.drawn")["Turns that run"]
+    assert words == ["0", "1"] * (len(words) // 2)  # a chart may be drawn more than once
 
 
 def test_two_pages_show_the_same(served: Gateway, watched: Watched) -> None:

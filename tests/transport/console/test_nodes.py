@@ -17,6 +17,21 @@ OFTEN: Final = '[storage]\nlease = "1.5s"\n'
 """A node hears that it is to drain when it renews its leases."""
 
 
+CUT: Final = """() => {
+    const pen = document.createElement("canvas").getContext("2d");
+    const wide = (each) => {
+        pen.font = getComputedStyle(each).font;
+        return pen.measureText(each.selectedOptions[0].text).width + 32;
+    };
+    const filters = document.querySelector(".filters");
+    const [tabs, ...others] = filters.children;
+    return [...filters.querySelectorAll("select")].filter((each) => wide(each) > each.offsetWidth)
+        .concat(tabs.scrollWidth > tabs.clientWidth ? [tabs] : []).map((each) => each.ariaLabel)
+        .concat(others.some((each) => each.offsetWidth > innerWidth / 2) && innerWidth > 1000 ? ["a line alone"] : []);
+}"""
+"""Returns the names of the filters whose words are cut off."""
+
+
 def sign_in(page: Page, served: Gateway, token: str) -> None:
     """Open the console with a token."""
     page.goto(served.url)
@@ -57,6 +72,10 @@ def test_a_node_is_drained_by_its_name(folder: Path, watched: Watched) -> None:
         first.create("one", title="at the first")
         second.create("one", title="at the second")
         sign_in(page, first, operator)
+        expect(page.locator(ROWS)).to_have_count(2)
+        for width in (390, 1280):
+            page.set_viewport_size({"width": width, "height": 800})
+            assert page.evaluate(CUT) == [], width
         page.keyboard.press("h")
         nodes = page.locator("[data-node]")
         expect(nodes).to_have_count(2)

@@ -57,3 +57,22 @@ def test_a_first_prompt_that_is_refused(served: Gateway, watched: Watched) -> No
     expect(page.get_by_label("Message", exact=True)).to_have_value(LONG)
     say(page, "in short")
     expect(turns(page)).to_contain_text("in short")
+
+
+def test_a_session_that_is_not_there(served: Gateway, watched: Watched) -> None:
+    """There are words and the way back alone: for an unknown one, and for one that another client deletes meanwhile."""
+    page = watched.page
+    show(page, served, "session", "doesnotexist")
+    gone, main = page.get_by_role("heading", name="This session is not there"), page.get_by_role("main")
+    expect(gone).to_be_visible()
+    expect(main).to_contain_text("No session has the id doesnotexist")
+    session_id = served.create("one")
+    show(page, served, "session", session_id)
+    expect(turns(page)).to_have_count(1)
+    served.ask(lambda service: service.delete(session_id))
+    expect(gone).to_be_visible()
+    expect(main.get_by_role("log")).to_have_count(0)
+    expect(main.get_by_role("button")).to_have_count(0)
+    expect(main.get_by_role("textbox")).to_have_count(0)
+    main.get_by_role("link", name="All sessions").click()
+    expect(page.get_by_role("heading", name="Sessions")).to_be_visible()

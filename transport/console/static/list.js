@@ -13,11 +13,15 @@ export function List({ connection, rows, query, create }) {
   useChanges(connection);
   const now = useNow();
   const [writes, admin] = [connection.can("session:write"), connection.can("session:admin")];
-  const [filter, setFilter] = useState(() => ({ state: query.get("state") ?? "", model: query.get("model") ?? "", node: query.get("node") ?? "", label: query.get("label") ?? "", text: query.get("text") ?? "" }));
+  const [filter, setFilter] = useState(() => filterOf(query));
   const [chosen, setChosen] = useState(new Set());
   const [asked, setAsked] = useState(null);
   const [report, setReport] = useState(null);
   const [at, setAt] = useState(0);
+  useEffect(() => { // another address
+    setFilter(filterOf(query));
+    setAt(0);
+  }, [query]);
   const search = useRef();
   const found = useMemo(() => fitting(rows.rows, filter), [rows.version, filter]);
   const models = useMemo(() => [...new Set([...rows.rows.values()].map((row) => row.model))].sort(), [rows.version]);
@@ -65,11 +69,12 @@ export function List({ connection, rows, query, create }) {
       <p class="quiet" role="status" data-testid="count">${rows.whole ? `${count(found.length)} of ${count(rows.rows.size)}` : `${count(rows.rows.size)} so far…`}</p>
       ${create && html`<button class="primary" onClick=${create}>New session</button>`}
     </div>
-    <div class="filters" role="search">
+    <div class=${`filters ${nodes.length > 0 || connection.can("tenant:admin") ? "many" : ""}`} role="search">
       <div class="tabs" role="group" aria-label="State">
         ${[["", "Current"], ...Object.entries(STATES)].map(([state, name]) => html`<button aria-pressed=${filter.state === state} onClick=${() => change({ state })}>${name} <span class="number">${compact(counts[state] ?? 0)}</span></button>`)}
       </div>
       <input ref=${search} type="search" placeholder="Title, id, label…  ( / )" aria-label="Text" value=${filter.text} onInput=${(event) => change({ text: event.target.value })} />
+      <input class="short" placeholder="Label, name=value" aria-label="Label" value=${filter.label} onInput=${(event) => change({ label: event.target.value })} />
       <select aria-label="Model" value=${filter.model} onChange=${(event) => change({ model: event.target.value })}>
         <option value="">Every model</option>${models.map((model) => html`<option value=${model}>${modelName(model)}</option>`)}
       </select>
@@ -77,7 +82,6 @@ export function List({ connection, rows, query, create }) {
         <option value="">Every node</option>${nodes.map((node) => html`<option value=${node}>${node}</option>`)}
       </select>`}
       ${connection.can("tenant:admin") && html`<${Tenant} connection=${connection} />`}
-      <input class="short" placeholder="Label, name=value" aria-label="Label" value=${filter.label} onInput=${(event) => change({ label: event.target.value })} />
     </div>
     ${rows.error && html`<${Failure} error=${rows.error} again=${() => rows.look()} />`}
     ${rows.damaged > 0 && html`<p class="notice warn">Some sessions are damaged and not shown: run <code>warren doctor</code>.</p>`}
@@ -98,6 +102,8 @@ export function List({ connection, rows, query, create }) {
   </main>`;
 }
 
+const filterOf = (query) => Object.fromEntries(["state", "model", "node", "label", "text"].map((name) => [name, query.get(name) ?? ""]));
+
 const TENANT = /^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$/;
 
 /** The tenant to work in, for whoever may work in those of others: the known ones are those of the ledger. */
@@ -115,7 +121,7 @@ function Tenant({ connection }) {
       setAsked(true);
     } else connection.workIn(event.target.value);
   };
-  return html`<select aria-label="Tenant" value=${tenant} onFocus=${look} onChange=${choose}>
+  return html`<select class="tenant" aria-label="Tenant" value=${tenant} onFocus=${look} onChange=${choose}>
       <option value="">Own tenant${own && `: ${own}`}</option>${names.map((name) => html`<option value=${name}>Tenant ${name}</option>`)}<option value="?">Another tenant…</option>
     </select>
     ${asked && html`<${Ask} title="Work in another tenant" text="This page then shows the sessions of that tenant alone. The audit of the tenant notes it." field="Tenant" action="Go there" close=${() => setAsked(false)} act=${async (text) => {

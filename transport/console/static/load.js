@@ -9,6 +9,9 @@ const HEIGHT = 150;
 const SHORTEST = 300;
 const COLOURS = ["--accent", "--blue", "--warn", "--bad", "--good", "--quiet"];
 
+/** The steps of an axis whose values are whole. */
+const WHOLE = Array.from({ length: 30 }, (_, index) => [1, 2, 5][index % 3] * 10 ** Math.floor(index / 3));
+
 const rate = (number) => (number === null ? "–" : number < 10 ? number.toFixed(1) : count(Math.round(number)));
 const whole = (number) => (number === null ? "–" : count(Math.round(number)));
 const ms = (number) => (number === null ? "–" : number < 10 ? `${number.toFixed(1)} ms` : duration(number));
@@ -66,7 +69,7 @@ function Chart({ chart, plot, samples, seconds }) {
     const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") }, font: "11px system-ui" };
     const options = {
       width: own.clientWidth, height: HEIGHT, legend: { show: false }, cursor: { show: false }, scales: { x: { range: ({ data: [times] }) => [Math.min(times[0], times.at(-1) - SHORTEST), times.at(-1)] }, y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] } },
-      axes: [{ ...axis, size: 28, space: 90, values: (_plot, times) => times.map((time) => clock(time * 1000).replace(/:\d\d(?=$|\s)/, "")) }, { ...axis, size: 58, values: (_plot, values) => values.map(chart.form) }],
+      axes: [{ ...axis, size: 28, space: 90, values: (_plot, times) => times.map((time) => clock(time * 1000).replace(/:\d\d(?=$|\s)/, "")) }, { ...axis, ...(chart.form === whole && { incrs: WHOLE }), size: 58, values: (_plot, values) => values.map(chart.form) }],
       series: [{}, ...chart.lines.map(([label], index) => ({ label, stroke: colour(COLOURS[index]), width: 1.5, points: { show: samples.length < 30, size: 4 } }))],
     };
     drawn.current = new plot(options, data, own);

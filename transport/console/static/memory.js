@@ -1,5 +1,5 @@
 // The screen of the memory: a search with the parts of each score, the way to the session of each hit, and forgetting.
-import { html, useState } from "./vendor/preact.js";
+import { html, useEffect, useState } from "./vendor/preact.js";
 import { plural, shortId } from "./format.js";
 import { LongText } from "./markdown.js";
 import { Ask, Failure, Menu, useLoaded, useTitle } from "./parts.js";
@@ -25,6 +25,10 @@ export function Memory({ connection, query }) {
   useTitle("Memory");
   const [text, setText] = useState(query.get("text") ?? "");
   const [asked, setAsked] = useState(text);
+  useEffect(() => { // another address
+    setText(query.get("text") ?? "");
+    setAsked(query.get("text") ?? "");
+  }, [query]);
   const { value: capabilities } = useLoaded(() => connection.read("capabilities/get"), []);
   const { value, error, again } = useLoaded(() => (asked ? connection.read("memory/search", { query: asked, scope: "project", limit: 20 }) : Promise.resolve(null)), [asked]);
   const search = (event) => {

@@ -178,8 +178,21 @@ export function Session({ connection, rows, id, part, turn }) {
     };
   }, [id]);
   if (!followed || followed.session_id !== id) return html`<main class="screen" id="main"><${Loading} what="the session" /></main>`;
+  if (isGone(followed.error) || (followed.error && !followed.view)) return html`<${Missing} followed=${followed} />`;
   return html`<${Opened} key=${id} connection=${connection} rows=${rows} followed=${followed} part=${part} turn=${turn} />`;
 }
+
+/** In the place of a session that is not there, or could not be read. */
+function Missing({ followed }) {
+  const { error, session_id } = followed;
+  useTitle("No session");
+  return html`<main class="screen" id="main" tabindex="-1"><div class="head"><h1>${isGone(error) ? "This session is not there" : "This session could not be read"}</h1></div>
+    ${isGone(error) ? html`<p role="alert">No session has the id <code class="id">${session_id}</code>: it was deleted, or the address is wrong.</p>`
+      : html`<${Failure} error=${error} again=${() => { followed.begin(null); followed.load(); }} />`}
+    <p><a href=${linkTo()}>All sessions</a></p></main>`;
+}
+
+const isGone = (error) => error?.code === "SESSION_NOT_FOUND";
 
 function Opened({ connection, rows, followed, part, turn: sought }) {
   const { session_id, view, conversation, error } = followed;
