@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from typing import Final
 
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {
+    "azure": ("azure.identity",),
     "bedrock": ("botocore",),
     "cli": ("click", "rich"),
     "client": ("anyio", "wsproto"),

@@ -20,6 +20,7 @@ MODULES: Final = {
     "PyJWT": "jwt",
     "PyStemmer": "Stemmer",
     "PyYAML": "yaml",
+    "azure-identity": "azure",
     "google-auth": "google",
     "google-re2": "re2",
     "hdrhistogram": "hdrh",

@@ -1,5 +1,7 @@
 """The credentials of clouds, as headers of each request."""
 
+import re
+import time
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, Final, Protocol
@@ -13,6 +15,10 @@ from warren.transport.providers.settings import ModelEndpoint
 from warren.values import define, frozen
 
 SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
+ENTRA_SCOPE: Final = "https://cognitiveservices.azure.com/.default"
+ENTRA_MARGIN: Final = 300.0
+"""Seconds before its end at which a token of Entra ID is replaced: Azure's library gives no token nearer to its end."""
+_ENTRA_PROBLEM: Final = re.compile(r"\bAADSTS\d+")
 
 
 class Authorizer(Protocol):
@@ -40,7 +46,8 @@ class KeyHeader:
 
     async def headers(self, request: httpx.Request) -> Mapping[str, str]:  # noqa: ARG002 - of the protocol
         """Return the key; see `Authorizer`."""
-        return {self.header: self.endpoint.key} if self.endpoint.key else {}
+        assert self.endpoint.key is not None  # noqa: S101 - for the type checker: a cloud without a key has a token
+        return {self.header: self.endpoint.key}
 
 
 @frozen
@@ -107,6 +114,65 @@ def _refused(problem: str, cause: ProviderCause, provider: str = "vertex") -> Pr
 
 
 @define(eq=False)
+class EntraToken:
+    """A token of Microsoft Entra ID, by the default credentials of Azure in the environment of the process.
+
+    It is kept until some minutes before it expires. A thread gets the next one, for all calls at once. Azure's library
+    keeps tokens too, but not those of developers: each of these is the run of a program.
+
+    Attributes:
+        endpoint: the address, and the variable that might have a key.
+    """
+
+    endpoint: ModelEndpoint
+    _credential: Any = attrs.field(default=None, init=False, repr=False)
+    _token: Any = attrs.field(default=None, init=False, repr=False)
+    _lock: trio.Lock = attrs.field(factory=trio.Lock, init=False, repr=False)
+
+    async def headers(self, request: httpx.Request) -> Mapping[str, str]:  # noqa: ARG002 - of the protocol
+        """Return the token; see `Authorizer`."""
+        async with self._lock:
+            if self._token is None or self._token.expires_on - time.time() < ENTRA_MARGIN:
+                self._credential, self._token = await trio.to_thread.run_sync(
+                    _entra_token, self._credential, self.endpoint.vendor.key_variable, abandon_on_cancel=True
+                )
+            return {"authorization": f"Bearer {self._token.token}"}
+
+
+def _entra_token(before: Any, key_variable: str) -> tuple[Any, Any]:
+    """Return the credential and a token of it. Raises ProviderError without the library's words: they may quote."""
+    # Azure's library is imported on first use: it is an extra.
+    from azure.core.exceptions import AzureError, ServiceRequestError, ServiceResponseError  # noqa: PLC0415
+    from azure.identity import DefaultAzureCredential  # noqa: PLC0415
+
+    try:
+        # The library waits minutes for a server, and tries often: a call of a model gives up before, and is retried.
+        credential: Any = before or DefaultAzureCredential(
+            exclude_interactive_browser_credential=True,
+            exclude_broker_credential=True,
+            connection_timeout=10,
+            read_timeout=20,
+            retry_connect=1,
+            retry_read=1,
+        )
+        return credential, credential.get_token_info(ENTRA_SCOPE)
+    except (ServiceRequestError, ServiceResponseError) as exc:
+        raise _refused("the server of Entra ID's tokens cannot be reached", "connection", "azure") from exc
+    except AzureError as exc:
+        found = _ENTRA_PROBLEM.search(str(exc))
+        reason = f" ({found[0]})" if found else ""
+        raise _refused(
+            f"{key_variable} is not set, and the default credentials of Azure give no token of Entra ID{reason}:"
+            " run `az login`, set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET, or give the machine"
+            " a managed identity; --verbose logs what was tried",
+            "unauthorized",
+            "azure",
+        ) from exc
+    except (OSError, ValueError) as exc:  # of what the variables hold: a file that is not there, a tenant's name
+        raise _refused(f"the default credentials of Azure cannot be read: {exc}", "unauthorized", "azure") from exc
+
+
+@define(eq=False)
 class AwsSignature:
     """A signature of each request with the credentials that AWS's library finds in the environment of the process.
 
@@ -166,7 +232,7 @@ def authorizer(endpoint: ModelEndpoint) -> Authorizer | None:
     """Return the authorizer of a cloud; None for any other server: its dialect sends the key."""
     match endpoint.vendor.cloud:
         case "azure":
-            return KeyHeader(endpoint, "api-key")
+            return KeyHeader(endpoint, "api-key") if endpoint.key else EntraToken(endpoint)
         case "bedrock":
             return BearerKey(endpoint) if endpoint.key else AwsSignature(endpoint.region)
         case "vertex":

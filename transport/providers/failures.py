@@ -190,8 +190,9 @@ def hint(endpoint: ModelEndpoint) -> str:
 def _refusal(endpoint: ModelEndpoint, status: int, message: str, path: str, verdict: Refusal) -> str:
     vendor = endpoint.vendor
     if verdict.cause == "unauthorized":  # servers quote parts of the key here: their message is not passed on
-        if vendor.cloud not in (None, "azure") and not endpoint.key:
-            return f"{vendor.name} at {endpoint.host} refused the credentials ({status})"
+        if vendor.cloud is not None and not endpoint.key:
+            role = "; their identity needs the role Cognitive Services OpenAI User" if vendor.cloud == "azure" else ""
+            return f"{vendor.name} at {endpoint.host} refused the credentials ({status}){role}"
         problem = "refused the key in" if endpoint.key else "wants a key; set"
         return f"{vendor.name} at {endpoint.host} {problem} {vendor.key_variable} ({status})"
     quote = _quote(endpoint, message)

@@ -191,6 +191,9 @@ class ModelEndpoint:
     @property
     def key_problem(self) -> str | None:
         """The problem with the key, for a person; None if there is none. Only the vendor's own server must have one."""
+        if self.vendor.cloud == "azure" and self.key is None:
+            problem = extras.missing("azure", "without a key it needs")
+            return problem and f"{self.vendor.key_variable} is not set{self.vendor.where}; {problem}"
         if self.vendor.cloud not in (None, "azure"):
             problem = extras.missing(self.vendor.name, "it needs")
             if problem is not None or self.key is None:

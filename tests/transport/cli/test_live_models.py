@@ -4,6 +4,7 @@ import pytest
 
 from tests.transport.cli.model_server import KEY, Behaviour, configured, serving
 from tests.transport.cli.process import Cli
+from tests.transport.providers.identity import serving_identity
 
 
 def test_the_models_of_a_server(cli: Cli) -> None:
@@ -53,6 +54,21 @@ def test_the_problem_of_a_server(
         assert (ended.code, checked.get("problem")) == (0 if problem is None else 1, problem)
         assert said is None or said in checked["message"]
         assert key not in ended.out + ended.err
+
+
+def test_a_turn_with_tokens_of_entra_id(cli: Cli) -> None:
+    """A machine's identity on Azure is enough for a turn; the doctor says in one line that it gives no token."""
+    with serving(Behaviour()) as url, serving_identity((KEY, 3600)) as identity:
+        (cli.folder / "servers.toml").write_text(f'[providers.azure]\nbase_url = "{url}"\ndialect = "openai-chat"\n')
+        common = ["--config", "servers.toml", "-m", "azure:gpt-5.4"]
+        ended = cli.run("run", *common, "hello", env=identity.environ)
+        assert (ended.code, ended.out.strip()) == (0, "yes")
+        identity.answers = [None]
+        ended = cli.run("doctor", "models", *common, env=identity.environ)
+        assert (ended.code, ended.err) == (1, "")
+        assert ended.out.startswith("azure\tgpt-5.4\tkey\tazure: AZURE_OPENAI_API_KEY is not set, and the default")
+        assert ended.out.count("\n") == 1
+        assert identity.environ["IDENTITY_HEADER"] not in ended.out
 
 
 def test_all_providers_are_checked(cli: Cli) -> None:

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from tests.transport.providers.calls import request
+from tests.transport.providers.identity import serving_identity
 from warren import codec, extras
 from warren.errors import ProviderError
 from warren.model import ModelReply
@@ -27,6 +28,7 @@ from warren.transport.providers import open_providers
 from warren.transport.providers.checking import check_live, list_live
 from warren.transport.providers.registry import default_model, known_models
 from warren.transport.providers.remote import DIALECTS, HttpProvider
+from warren.transport.providers.settings import AZURE as AZURE_VENDOR
 from warren.transport.providers.settings import Bounds, endpoints
 
 AZURE: Final = {"AZURE_OPENAI_ENDPOINT": "https://mine.openai.azure.com/", "AZURE_OPENAI_API_KEY": "azure-not-a-key"}
@@ -88,11 +90,15 @@ async def test_azure_refuses(code: str, status: int, cause: str, said: str) -> N
     [
         ({}, "azure: AZURE_OPENAI_ENDPOINT is not set; Azure's portal shows it"),
         ({"AZURE_OPENAI_ENDPOINT": "mine"}, "azure: AZURE_OPENAI_ENDPOINT is not an http"),
-        ({"AZURE_OPENAI_ENDPOINT": "https://a.example"}, "azure: AZURE_OPENAI_API_KEY is not set; Azure's portal"),
+        (
+            {"AZURE_OPENAI_ENDPOINT": "https://a.example"},
+            f"azure: AZURE_OPENAI_API_KEY is not set{AZURE_VENDOR.where}; without a key it needs the extra `azure`",
+        ),
     ],
 )
-async def test_azure_without_settings(environ: dict[str, str], said: str) -> None:
+async def test_azure_without_settings(environ: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A missing setting is named by the call, by the list of models, and by the doctor; nothing is sent."""
+    monkeypatch.setattr(extras, "MODULES", {**extras.MODULES, "azure": ("no_such_module",)})
 
     def nobody(asked: httpx.Request) -> httpx.Response:
         raise AssertionError(asked.url)
@@ -104,6 +110,80 @@ async def test_azure_without_settings(environ: dict[str, str], said: str) -> Non
     assert f"azure: {known.reason}".startswith(said)
     (checked,) = await check_live(environ, only="azure")
     assert (checked.message or "").startswith(said)
+
+
+ENTRA: Final = {"AZURE_OPENAI_ENDPOINT": "https://mine.openai.azure.com"}
+
+
+async def test_azure_with_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a key a token goes as a bearer; one that is about to expire is replaced, once for all calls."""
+    sent: list[str] = []
+
+    def azure(asked: httpx.Request) -> httpx.Response:
+        assert "api-key" not in asked.headers
+        sent.append(asked.headers["authorization"])
+        return httpx.Response(200, json=RESPONSE)
+
+    with serving_identity(("t1", 60), ("t2", 3600)) as identity:
+        for name, value in identity.environ.items():
+            monkeypatch.setenv(name, value)
+        async with (
+            httpx.AsyncClient(transport=httpx.MockTransport(azure)) as client,
+            open_providers(ENTRA, client=client) as providers,
+        ):
+            provider = providers.resolve("azure:gpt", None).provider
+            await provider.complete(request("gpt"), lambda _piece: None)
+            async with trio.open_nursery() as nursery:
+                for _ in range(5):
+                    nursery.start_soon(provider.complete, request("gpt"), lambda _piece: None)
+            assert sent == ["Bearer t1", *["Bearer t2"] * 5]
+            assert identity.given == 2
+
+        await call(lambda _: httpx.Response(200, json=RESPONSE), "azure:gpt", ENTRA | AZURE)
+        assert identity.given == 2
+
+
+async def test_azure_gives_no_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The error says what to do, without a secret; a token that came once is asked for again after a failure."""
+    refused = httpx.Response(401, json={"error": {"code": "PermissionDenied", "message": "Principal t1 has no access"}})
+    with serving_identity(("t1", 60), None) as identity:
+        for name, value in identity.environ.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(ProviderError, match=r"refused the credentials \(401\); their identity needs the role"):
+            await call(lambda _: refused, "azure:gpt", ENTRA)
+        with pytest.raises(ProviderError, match=r"AZURE_OPENAI_API_KEY is not set, .* \(AADSTS700016\): run") as failed:
+            await call(lambda _: refused, "azure:gpt", ENTRA)
+        assert (failed.value.cause, failed.value.retryable) == ("unauthorized", False)
+        assert identity.environ["IDENTITY_HEADER"] not in failed.value.message
+
+        identity.answers = [("t1", 60)]
+        async with (
+            httpx.AsyncClient(transport=httpx.MockTransport(lambda _: httpx.Response(200, json=RESPONSE))) as client,
+            open_providers(ENTRA, client=client) as providers,
+        ):
+            provider = providers.resolve("azure:gpt", None).provider
+            await provider.complete(request("gpt"), lambda _piece: None)
+            identity.answers = [None]
+            with pytest.raises(ProviderError, match="give no token of Entra ID"):
+                await provider.complete(request("gpt"), lambda _piece: None)
+            identity.answers = [("t1", 60)]
+            await provider.complete(request("gpt"), lambda _piece: None)
+            identity.close()
+            with pytest.raises(ProviderError, match="the server of Entra ID's tokens cannot be reached") as failed:
+                await provider.complete(request("gpt"), lambda _piece: None)
+            assert (failed.value.cause, failed.value.retryable) == ("connection", True)
+
+    for name, value, said in (
+        ("AZURE_TOKEN_CREDENTIALS", "nobody", "cannot be read: Invalid value for AZURE_TOKEN_CREDENTIALS: nobody"),
+        ("AZURE_CLIENT_CERTIFICATE_PATH", str(tmp_path / "none.pem"), "cannot be read: .*none.pem"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setenv("AZURE_TOKEN_CREDENTIALS", "EnvironmentCredential")
+            patch.setenv("AZURE_TENANT_ID", "t")
+            patch.setenv("AZURE_CLIENT_ID", "c")
+            patch.setenv(name, value)
+            with pytest.raises(ProviderError, match=said):
+                await call(lambda _: refused, "azure:gpt", ENTRA)
 
 
 async def test_clouds_are_asked_only_if_they_are_set_up() -> None:
