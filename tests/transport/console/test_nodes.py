@@ -82,6 +82,9 @@ def test_a_node_is_drained_by_its_name(folder: Path, watched: Watched) -> None:
         expect(page.locator("[data-node=second]")).to_contain_text("serving0 of")
         page.set_viewport_size({"width": 390, "height": 800})
         accessible(page)
+        assert page.get_by_role("region", name="Table of the nodes").evaluate(
+            "box => box.scrollWidth <= box.clientWidth"
+        )
         page.set_viewport_size({"width": 1280, "height": 800})
         page.locator("[data-node=second]").get_by_role("link").click()
         expect(page.locator(ROWS)).to_have_count(1)

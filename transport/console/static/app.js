@@ -1,15 +1,45 @@
 // The console: its frame, the screen for each place, the state of the connection.
 import { html, render, useEffect, useState } from "./vendor/preact.js";
 import { Connection } from "./connection.js";
-import { Create } from "./create.js";
-import { Health } from "./health.js";
 import { List } from "./list.js";
-import { Load } from "./load.js";
-import { Memory } from "./memory.js";
-import { Dialog, useChanges, useKeys } from "./parts.js";
+import { Dialog, Failure, Loading, useChanges, useKeys, useLoaded } from "./parts.js";
 import { go, linkTo, useRoute } from "./route.js";
 import { Rows } from "./rows.js";
-import { Session } from "./session.js";
+
+/** What the first page does not need: each is loaded when it is first shown. */
+const LATER = {
+  Create: () => import("./create.js"),
+  Health: () => import("./health.js"),
+  Load: () => import("./load.js"),
+  Memory: () => import("./memory.js"),
+  // The lexer lies deep below the session: it is asked for at once, not after three files.
+  Session: () => Promise.all([import("./session.js"), import("./vendor/marked.js")]).then(([module]) => module),
+};
+/** Milliseconds for the modules of a screen. */
+const MODULE_LIMIT = 30_000;
+const arrived = {};
+
+async function arrive(name) {
+  let timer;
+  const late = new Promise((_, fail) => { timer = setTimeout(fail, MODULE_LIMIT); });
+  try {
+    arrived[name] ??= (await Promise.race([LATER[name](), late]))[name];
+  } catch {
+    throw new Error("this part of the console could not be loaded: the gateway cannot be reached, or has another release; then reload the page");
+  } finally {
+    clearTimeout(timer);
+  }
+  return arrived[name];
+}
+
+/** A part of the console that is loaded when it is first shown. */
+function Later({ name, frame, ...props }) {
+  const { value, error, again } = useLoaded(() => arrive(name), [name]);
+  const Part = arrived[name];
+  if (Part) return html`<${Part} ...${props} />`;
+  const told = error ? html`<${Failure} error=${error} again=${again} />` : value === undefined && html`<${Loading} what="this part of the console" />`;
+  return frame ? html`<${frame} title=${props.title} close=${props.close}>${told}<div class="buttons"><button onClick=${props.close}>Cancel</button></div><//>` : html`<main class="screen" id="main" tabindex="-1">${told}</main>`;
+}
 
 const connection = new Connection();
 const rows = new Rows(connection);
@@ -36,13 +66,13 @@ function App() {
     </header>
     <${Banner} />
     ${connection.state === "refused" ? html`<${SignIn} />`
-      : connection.opened === 0 ? html`<main class="screen" id="main"><p class="quiet" role="status">${connection.state === "lost" ? "The gateway cannot be reached. It is tried again." : "Connecting…"}</p></main>`
-      : parts[0] === "session" && parts[1] ? html`<${Session} connection=${connection} rows=${rows} id=${parts[1]} part=${parts[2]} turn=${Number(query.get("turn")) || 0} />`
-      : parts[0] === "memory" ? html`<${Memory} connection=${connection} query=${query} />`
-      : parts[0] === "load" ? html`<${Load} connection=${connection} />`
-      : parts[0] === "health" ? html`<${Health} connection=${connection} />`
+      : connection.opened === 0 ? html`<main class="screen" id="main"><p class="quiet" role="status">${connection.silent ? "The gateway does not answer. It is tried again." : connection.state === "lost" || connection.tries > 0 ? "The gateway cannot be reached. It is tried again." : "Connecting…"}</p></main>`
+      : parts[0] === "session" && parts[1] ? html`<${Later} key="Session" name="Session" connection=${connection} rows=${rows} id=${parts[1]} part=${parts[2]} turn=${Number(query.get("turn")) || 0} />`
+      : parts[0] === "memory" ? html`<${Later} key="Memory" name="Memory" connection=${connection} query=${query} />`
+      : parts[0] === "load" ? html`<${Later} key="Load" name="Load" connection=${connection} />`
+      : parts[0] === "health" ? html`<${Later} key="Health" name="Health" connection=${connection} />`
       : html`<${List} connection=${connection} rows=${rows} query=${query} create=${create} />`}
-    ${creating && html`<${Create} connection=${connection} rows=${rows} close=${() => setCreating(false)} />`}
+    ${creating && html`<${Later} name="Create" frame=${Dialog} title="New session" connection=${connection} rows=${rows} close=${() => setCreating(false)} />`}
     ${helping && html`<${Keyboard} close=${() => setHelping(false)} />`}`;
 }
 

@@ -27,7 +27,8 @@ const disconnected = () => new CallError({ code: "DISCONNECTED", message: "the c
  * The connection of a page.
  *
  * `state` is `connecting`, `open`, `lost` (it is tried again at `retryAt`) or `refused` (the server is there, and lets
- * nobody in without another token; `tokenEnded` if it did before). Listeners are called with each change.
+ * nobody in without another token; `tokenEnded` if it did before). `silent` if it took the last connection and answered
+ * nothing. Listeners are called with each change.
  */
 export class Connection {
   constructor(url = socketUrl()) {
@@ -36,6 +37,7 @@ export class Connection {
     this.retryAt = 0;
     this.opened = 0;
     this.tokenEnded = false;
+    this.silent = false;
     this.greeting = null;
     this.listeners = new Set();
     this.subscriptions = new Map();
@@ -106,17 +108,31 @@ export class Connection {
     socket.onopen = async () => {
       if (socket !== this.socket) return;
       greeted = true;
-      this.tries = 0;
       this.opened += 1;
       this.change("open");
       this.resume();
-      this.greeting = await this.call("initialize", { client_info: { name: "console", version: "1" } }).catch(() => null);
+      let greeting = null;
+      try {
+        greeting = await this.call("initialize", { client_info: { name: "console", version: "1" } }, { limit: HANDSHAKE_LIMIT });
+      } catch (error) {
+        if (socket !== this.socket) return; // what happened to this connection is told already
+        this.opened -= 1; // it was of no use
+        this.silent = error.code === "TIMEOUT";
+        this.drop();
+        this.lose();
+        return;
+      }
+      if (socket !== this.socket) return;
+      this.greeting = greeting;
+      this.tries = 0;
+      this.silent = false;
       this.change("open");
     };
     socket.onmessage = ({ data }) => socket === this.socket && this.take(JSON.parse(data));
     socket.onclose = ({ code }) => socket === this.socket && this.closed(greeted, code);
     setTimeout(() => {
       if (greeted || socket !== this.socket) return;
+      this.silent = true;
       this.drop();
       this.lose();
     }, HANDSHAKE_LIMIT);
@@ -148,6 +164,8 @@ export class Connection {
       if (this.socket === null) this.change("refused");
       return;
     }
+    if (this.socket !== null) return; // connected anew meanwhile
+    this.silent = false;
     this.lose();
   }
 

@@ -82,8 +82,8 @@ function Nodes({ connection }) {
       <tbody>${nodes.map((node) => html`<tr key=${node.key} data-node=${node.name}>
         <th scope="row">${node.name}</th>
         <td><${State} state=${STATE_OF[stateOf(node)]}>${stateOf(node)}<//></td>
-        <td class="figure">${node.load.max_sessions ? `${count(node.load.running_turns)} of ${count(node.load.max_sessions)}` : "–"}</td>
-        <td class="figure">${node.load.max_sessions ? html`<a href=${`${linkTo()}?node=${encodeURIComponent(node.name)}`}>${count(node.load.live_sessions)}</a>` : "–"}</td>
+        <td class="figure" data-label="Turns">${node.load.max_sessions ? `${count(node.load.running_turns)} of ${count(node.load.max_sessions)}` : "–"}</td>
+        <td class="figure" data-label="Sessions">${node.load.max_sessions ? html`<a href=${`${linkTo()}?node=${encodeURIComponent(node.name)}`}>${count(node.load.live_sessions)}</a>` : "–"}</td>
         <td class="more" title=${when(node.started_at)}>${ago(node.started_at, now)}</td><td class="more">${node.release || "–"}</td><td class="more id">${node.address ?? "–"}</td>
         ${may && html`<td class="act">${node.address !== null && !node.draining && html`<button class="danger" onClick=${() => ask(node)} aria-label=${`Drain ${node.name}…`}>Drain…</button>`}</td>`}
       </tr>`)}</tbody></table></div>`}
@@ -160,7 +160,7 @@ function Holders({ holders }) {
     <thead><tr><th>Process</th><th>State</th><th class="figure">Sessions</th><th>Lease until</th></tr></thead>
     <tbody>${holders.map((each) => html`<tr><th scope="row">${each.name ?? "a process of which nothing is left"}</th>
       <td><${State} state=${each.alive ? "good" : "failed"}>${each.alive ? "alive" : "lapsed"}<//></td>
-      <td class="figure">${count(each.sessions)}</td><td>${each.expires_at ? when(each.expires_at) : "–"}</td></tr>`)}</tbody></table></div>`;
+      <td class="figure" data-label="Sessions">${count(each.sessions)}</td><td data-label="Lease until">${each.expires_at ? when(each.expires_at) : "–"}</td></tr>`)}</tbody></table></div>`;
 }
 
 const KINDS = { file: "files (SQLite)", database: "PostgreSQL" };
