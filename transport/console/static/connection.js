@@ -210,7 +210,7 @@ export class Connection {
       else this.notified.get(message.method)?.(message.params);
       return;
     }
-    // A message that the gateway could not read is answered without its id: the longest of those that wait is meant.
+    // What the gateway could not read is answered without an id: the longest call is meant.
     const id = message.id ?? [...this.waiting].sort(([, one], [, other]) => other.length - one.length)[0]?.[0];
     const waiting = this.waiting.get(id);
     this.waiting.delete(id);
@@ -219,8 +219,7 @@ export class Connection {
   }
 
   /**
-   * Call a method once. The promise fails with `DISCONNECTED` if the connection is lost before the answer, and without a
-   * code if the gateway takes no message as long as this one.
+   * Call a method once. The promise fails with `DISCONNECTED` if the connection is lost before the answer.
    *
    * @param {string} method
    * @param {object} params

@@ -18,7 +18,7 @@ export function List({ connection, rows, query, create }) {
   const [asked, setAsked] = useState(null);
   const [report, setReport] = useState(null);
   const [at, setAt] = useState(0);
-  useEffect(() => { // another address
+  useEffect(() => {
     setFilter(filterOf(query));
     setAt(0);
   }, [query]);

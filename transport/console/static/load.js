@@ -9,8 +9,8 @@ const HEIGHT = 150;
 const SHORTEST = 300;
 const COLOURS = ["--accent", "--blue", "--warn", "--bad", "--good", "--quiet"];
 
-/** The steps of an axis whose values are whole. */
-const WHOLE = Array.from({ length: 30 }, (_, index) => [1, 2, 5][index % 3] * 10 ** Math.floor(index / 3));
+/** Steps of an axis. */
+const WHOLE = [0, 1, 2, 3, 4, 5, 6].flatMap((power) => [1, 2, 5].map((step) => step * 10 ** power));
 
 const rate = (number) => (number === null ? "–" : number < 10 ? number.toFixed(1) : count(Math.round(number)));
 const whole = (number) => (number === null ? "–" : count(Math.round(number)));

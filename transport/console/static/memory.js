@@ -25,7 +25,7 @@ export function Memory({ connection, query }) {
   useTitle("Memory");
   const [text, setText] = useState(query.get("text") ?? "");
   const [asked, setAsked] = useState(text);
-  useEffect(() => { // another address
+  useEffect(() => {
     setText(query.get("text") ?? "");
     setAsked(query.get("text") ?? "");
   }, [query]);

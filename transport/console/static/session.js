@@ -182,14 +182,12 @@ export function Session({ connection, rows, id, part, turn }) {
   return html`<${Opened} key=${id} connection=${connection} rows=${rows} followed=${followed} part=${part} turn=${turn} />`;
 }
 
-/** In the place of a session that is not there, or could not be read. */
+/** A session that is not there, or could not be read. */
 function Missing({ followed }) {
   const { error, session_id } = followed;
-  useTitle("No session");
-  return html`<main class="screen" id="main" tabindex="-1"><div class="head"><h1>${isGone(error) ? "This session is not there" : "This session could not be read"}</h1></div>
-    ${isGone(error) ? html`<p role="alert">No session has the id <code class="id">${session_id}</code>: it was deleted, or the address is wrong.</p>`
-      : html`<${Failure} error=${error} again=${() => { followed.begin(null); followed.load(); }} />`}
-    <p><a href=${linkTo()}>All sessions</a></p></main>`;
+  return html`<main class="screen" id="main" tabindex="-1">${isGone(error)
+    ? html`<h1>This session is not there</h1><p role="alert">No session has the id ${session_id}: it was deleted, or the address is wrong.</p>`
+    : html`<${Failure} error=${error} again=${() => { followed.begin(null); followed.load(); }} />`}<a href=${linkTo()}>All sessions</a></main>`;
 }
 
 const isGone = (error) => error?.code === "SESSION_NOT_FOUND";
