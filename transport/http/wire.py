@@ -122,11 +122,14 @@ class Wire(trio.abc.Stream):
 
         The stream itself looks first; for `GET /health` that would be a twentieth more.
         """
-        fd = self._stream.socket.fileno()
+        sock = self._stream.socket
         while True:
+            fd = sock.fileno()
             if fd < 0 or self.interrupted:
                 raise trio.ClosedResourceError("the connection is closed")
             await trio.lowlevel.wait_readable(fd)
+            if sock.fileno() != fd:  # closed after the bytes came: the number may already be that of another client
+                raise trio.ClosedResourceError("the connection is closed")
             try:
                 return os.read(fd, max_bytes)
             except BlockingIOError:  # the kernel has thrown away what it had announced

@@ -103,7 +103,7 @@ def test_a_node_is_drained_by_its_name(folder: Path, watched: Watched) -> None:
         expect(nodes).to_have_count(1)
         page.keyboard.press("s")
         page.get_by_label("Text").fill("at the second")
-        page.locator(ROWS).get_by_role("link").click()
+        page.locator(ROWS).get_by_role("link", name="at the second").click()
         say(page, "Go on")
         expect(turns(page)).to_have_count(2)
         expect(turns(page).last).to_contain_text("Go on")

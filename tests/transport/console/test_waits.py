@@ -8,6 +8,12 @@ from playwright.sync_api import expect
 from tests.transport.console.stage import Gateway, Watched, show
 
 PAST_THE_LIMIT = 11_000
+SLOW_FRAMES = """
+const soon = setTimeout;
+requestAnimationFrame = (draw) => soon(() => draw(performance.now()), 1000);
+setTimeout = (call, wait, ...rest) => soon(call, wait <= 100 ? 1000 : wait, ...rest);
+"""
+"""A browser with so much to do that a second passes between two of its frames."""
 
 
 @pytest.mark.time_limit(60)
@@ -51,3 +57,10 @@ def test_a_screen_whose_files_do_not_come(served: Gateway, watched: Watched) -> 
     page.unroute_all()
     page.get_by_role("button", name="Try again").click()
     expect(page.get_by_role("heading", name="Memory")).to_be_visible()
+
+
+def test_a_gateway_that_answers_before_the_next_frame(served: Gateway, watched: Watched) -> None:
+    """A page that is still drawing its first words shows the connection all the same."""
+    watched.page.add_init_script(SLOW_FRAMES)
+    show(watched.page, served)
+    expect(watched.page.get_by_test_id("count")).to_be_visible()

@@ -1,5 +1,6 @@
 """A TCP stream with manners."""
 
+import os
 import socket
 
 import pytest
@@ -112,3 +113,27 @@ async def test_the_kernel_does_not_keep_megabytes() -> None:
         sock = ours.socket
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) <= 2 * 256 * 1024
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+
+
+async def test_bytes_of_the_next_client_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that is closed just as its bytes come reads none of the client that gets its number."""
+    wire, client = await pair()
+    other, far = socket.socketpair()
+    wait_readable = trio.lowlevel.wait_readable
+
+    async def wait(fd: int) -> None:
+        await wait_readable(fd)
+        wire.close()
+        os.dup2(other.fileno(), fd)
+        far.send(b"a secret")
+        numbers.append(fd)
+
+    numbers: list[int] = []
+    with other, far:
+        async with client:
+            await client.send_all(b"hello")
+            monkeypatch.setattr(trio.lowlevel, "wait_readable", wait)
+            with pytest.raises(trio.ClosedResourceError):
+                await wire.receive_some(100)
+            assert os.read(numbers[0], 100) == b"a secret"
+            os.close(numbers[0])

@@ -1,10 +1,11 @@
 // Parts that several screens share: dialogs, messages, states, hooks.
-import { html, useEffect, useRef, useState } from "./vendor/preact.js";
+import { html, useEffect, useLayoutEffect, useRef, useState } from "./vendor/preact.js";
 
 /** Draw again whenever the source tells of a change, at most once a frame. */
 export function useChanges(source) {
   const [, draw] = useState(0);
-  useEffect(() => {
+  // An effect would begin to listen some frames after what it draws: a change between the two would never be drawn.
+  useLayoutEffect(() => {
     let frame = 0;
     const end = source.listen(() => {
       frame ||= requestAnimationFrame(() => {

@@ -1,5 +1,5 @@
 // The place in the console, which the address after # names: `#/`, `#/session/ID`, `#/session/ID/context`, `#/memory`.
-import { useEffect, useState } from "./vendor/preact.js";
+import { useLayoutEffect, useState } from "./vendor/preact.js";
 
 function read() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
@@ -8,7 +8,7 @@ function read() {
 
 export function useRoute() {
   const [route, setRoute] = useState(read);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const moved = () => setRoute(read());
     addEventListener("hashchange", moved);
     return () => removeEventListener("hashchange", moved);
