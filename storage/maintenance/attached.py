@@ -1,7 +1,7 @@
 """Checks of the files of messages in a store in files, and their repairs."""
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -68,10 +68,7 @@ def examine_files(db: apsw.Connection, *, full: bool) -> Iterator[Finding]:
         count = db.execute(f"SELECT count(*) FROM {table} WHERE {condition}").get
         if count:
             yield Finding("orphans", f"{count} rows of {table} {problem}", fixable=True)
-    lost = list(lost_files(db))
-    for there, problem in ((True, CUT_OFF), (False, LOST)):
-        ids = [each.session_id for each in lost if (each.blob is not None) == there]
-        yield from about(ids, problem, fixable=there)
+    yield from about_lost(list(lost_files(db)))
     if full:
         yield from about((name for key in different(db) for name in _sessions_of(db, key)), DIFFERENT, fixable=True)
 
@@ -82,6 +79,13 @@ def about(ids: Iterable[str], problem: str, *, fixable: bool) -> Iterator[Findin
     if found:
         many = "1 session" if len(found) == 1 else f"{len(found)} sessions"
         yield Finding("files", f"{many}: {problem}", fixable=fixable, sessions=found)
+
+
+def about_lost(lost: Sequence[Lost]) -> Iterator[Finding]:
+    """Yield the findings about files that sessions do not have: those whose bytes are there, and the others."""
+    for there, problem in ((True, CUT_OFF), (False, LOST)):
+        ids = [each.session_id for each in lost if (each.blob is not None) == there]
+        yield from about(ids, problem, fixable=there)
 
 
 def lost_files(db: apsw.Connection) -> Iterator[Lost]:

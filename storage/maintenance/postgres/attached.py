@@ -1,17 +1,15 @@
 """Checks of the files of messages in a store in a database, and their repairs."""
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator
 from typing import Final
 
 from warren import codec
-from warren.attachments import Attachment
 from warren.messages import files_of
 from warren.reports import Finding
-from warren.storage.maintenance.attached import CUT_OFF, DIFFERENT, LOST, REFERENCE, about
+from warren.storage.maintenance.attached import DIFFERENT, REFERENCE, Lost, about, about_lost
 from warren.storage.postgres.driver import Connection, escaped, unescaped
 from warren.storage.rows import DELETED
-from warren.values import frozen
 
 PAGE: Final = 500
 _UNUSED: Final = "NOT EXISTS (SELECT FROM warren.attachments WHERE blob = key)"
@@ -42,16 +40,6 @@ _DIFFERENT: Final = """
 """
 
 
-@frozen
-class _Lost:
-    """A file of a message that the session does not have; `blob` is the key of its bytes if they are there."""
-
-    session: int
-    session_id: str
-    file: Attachment
-    blob: int | None
-
-
 async def examine_files(db: Connection, *, full: bool) -> AsyncIterator[Finding]:
     """Yield the findings about files; with `full` the server compares their bytes. Raises as `fetch`."""
     for table, condition, problem in (
@@ -61,20 +49,14 @@ async def examine_files(db: Connection, *, full: bool) -> AsyncIterator[Finding]
         ((count,),) = await db.fetch(f"SELECT count(*) FROM warren.{table} WHERE {condition}")
         if count:
             yield Finding("orphans", f"{count} rows of {table} {problem}", fixable=True)
-    lost = [each async for each in _lost_files(db)]
-    for finding in (*_about(lost, there=True), *_about(lost, there=False)):
+    for finding in about_lost([each async for each in _lost_files(db)]):
         yield finding
     if full:
         for finding in about([unescaped(name) for (name,) in await db.fetch(_DIFFERENT)], DIFFERENT, fixable=False):
             yield finding
 
 
-def _about(lost: Iterable[_Lost], *, there: bool) -> Iterator[Finding]:
-    ids = [each.session_id for each in lost if (each.blob is not None) == there]
-    yield from about(ids, CUT_OFF if there else LOST, fixable=there)
-
-
-async def _lost_files(db: Connection) -> AsyncIterator[_Lost]:
+async def _lost_files(db: Connection) -> AsyncIterator[Lost]:
     after, seen = (-1, -1), set[tuple[int, str]]()
     while rows := await db.fetch(_MESSAGES, *after):
         for session, _, session_id, body in rows:
@@ -89,7 +71,7 @@ async def _lost_files(db: Connection) -> AsyncIterator[_Lost]:
                 seen.add(place)
                 found = await db.fetch(_HAS, *place)
                 if not found or not found[0][1]:
-                    yield _Lost(session, unescaped(session_id), file, found[0][0] if found else None)
+                    yield Lost(session, unescaped(session_id), file, found[0][0] if found else None)
         after = rows[-1][:2]
 
 
