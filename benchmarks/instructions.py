@@ -2,8 +2,8 @@
 
 Each kind of turn runs in two processes under callgrind, the second of which runs more turns: the difference of their
 instructions, over the difference of their turns, is what a turn takes beyond the start of the process. All threads
-count, but not the server of a model behind HTTP, which is a process of its own. Without valgrind there is nothing to
-count with, and the benchmark says so.
+count, but not the server of a model behind HTTP or the clients of a gateway, which have processes of their own.
+Without valgrind there is nothing to count with, and the benchmark says so.
 """
 
 import re
@@ -22,10 +22,14 @@ import trio
 from benchmarks.model_over_http import MODEL, SHORT
 from benchmarks.model_server import started
 from benchmarks.report import Goal, report
+from benchmarks.rest_turn import websocket
 from warren import Config, SessionService, StoreConfig, open_supervisor
 from warren.config import TraceConfig
 from warren.transport.cli.process import tune
+from warren.transport.gateway.server import serve_gateway
+from warren.transport.http.config import GatewayConfig
 
+CLIENTS: Final = "clients"
 COUNTED: Final = re.compile(rb"Collected : (\d+)")
 
 
@@ -39,6 +43,7 @@ class Kind:
         long: turns of each in the long run.
         durable: whether there is a store.
         over_http: whether the model is behind HTTP; else it echoes.
+        over_websocket: whether a gateway has the sessions, and each has a client.
     """
 
     sessions: int
@@ -46,11 +51,13 @@ class Kind:
     long: int
     durable: bool = False
     over_http: bool = False
+    over_websocket: bool = False
 
 
 KINDS: Final = {
     "in_memory": Kind(1, 100, 300),
     "durable_100_sessions": Kind(100, 2, 6, durable=True),
+    "over_websocket_durable_50_clients": Kind(50, 4, 12, durable=True, over_websocket=True),
     "over_http": Kind(1, 50, 150, over_http=True),
     "over_http_durable_100_sessions": Kind(100, 2, 6, durable=True, over_http=True),
 }
@@ -60,6 +67,30 @@ GOAL: Final = 550_000
 async def _turns(service: SessionService, session_id: str, count: int) -> None:
     for _ in range(count):
         await service.start_turn(session_id, "hello there")
+
+
+async def _serve(config: Config, clients: int, turns: int) -> None:
+    """Serve clients, which have a process of their own and take turns at once, until all of them have left."""
+    async with open_supervisor(config) as service, trio.open_nursery() as nursery:
+        address = await nursery.start(serve_gateway, service, GatewayConfig(port=0))
+        port = str(address).rpartition(":")[2]
+        await trio.run_process(
+            [sys.executable, "-m", "benchmarks.instructions", CLIENTS, port, str(clients), str(turns)]
+        )
+        nursery.cancel_scope.cancel()
+
+
+async def _clients(port: int, count: int, turns: int) -> None:
+    async with trio.open_nursery() as nursery:
+        for _ in range(count):
+            nursery.start_soon(_client, port, turns)
+
+
+async def _client(port: int, turns: int) -> None:
+    async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+        ask = await websocket(stream)
+        for _ in range(turns):
+            await ask()
 
 
 async def _run(config: Config, url: str, sessions: int, turns: int) -> None:
@@ -80,7 +111,10 @@ def run_turns(kind: str, turns: int, traces: TraceConfig | None = None) -> None:
         if chosen.over_http:
             url = f"{stack.enter_context(started()).url(*SHORT)}/v1"
             config = attrs.evolve(config, model=MODEL, provider="openai")
-        trio.run(_run, config, url, chosen.sessions, turns)
+        if chosen.over_websocket:
+            trio.run(_serve, config, chosen.sessions, turns)
+        else:
+            trio.run(_run, config, url, chosen.sessions, turns)
 
 
 def _counted(command: Sequence[str], turns: int) -> int:
@@ -117,7 +151,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
+    if sys.argv[1:2] == [CLIENTS]:
+        trio.run(_clients, *map(int, sys.argv[2:]))
+    elif len(sys.argv) > 1:
         run_turns(sys.argv[1], int(sys.argv[2]))
     else:
         main()
