@@ -57,7 +57,7 @@ class Kind:
 KINDS: Final = {
     "in_memory": Kind(1, 100, 300),
     "durable_100_sessions": Kind(100, 2, 6, durable=True),
-    "over_websocket_durable_50_clients": Kind(50, 4, 12, durable=True, over_websocket=True),
+    "over_websocket_durable_50_clients": Kind(50, 5, 25, durable=True, over_websocket=True),
     "over_http": Kind(1, 50, 150, over_http=True),
     "over_http_durable_100_sessions": Kind(100, 2, 6, durable=True, over_http=True),
 }
@@ -152,7 +152,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == [CLIENTS]:
-        trio.run(_clients, *map(int, sys.argv[2:]))
+        trio.run(_clients, int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
     elif len(sys.argv) > 1:
         run_turns(sys.argv[1], int(sys.argv[2]))
     else:

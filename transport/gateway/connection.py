@@ -113,8 +113,7 @@ class Frames:
         for frame in frames:
             size = len(frame)
             if size <= PART:
-                common = LONG <= size <= MAX_SHORT
-                out += (_short_head(FINAL | TEXT, LONG, size) if common else _head(FINAL | TEXT, size), frame)
+                out += (_head_of(size), frame)
                 continue
             for start in range(0, size, PART):
                 part = frame[start : start + PART]
@@ -122,13 +121,18 @@ class Frames:
                 last = FINAL if start + PART >= size else 0
                 await self._send([*out, _head(last | opcode, len(part)), part])
                 out.clear()
-        if out:
-            await self._send(out)
+        await self._send(out)
 
     async def _send(self, parts: Sequence[bytes]) -> None:
         if self._protocol.state is not ConnectionState.OPEN:
             raise trio.BrokenResourceError("the connection is closed")
         await self._wire.send_all(b"".join(parts))
+
+    def send_nowait(self, frames: Sequence[bytes]) -> bool | None:
+        """See Channel. A client that has to keep to a pace is waited for, and so is a long message."""
+        if self._wire.paces or self._protocol.state is not ConnectionState.OPEN or max(map(len, frames)) > PART:
+            return None
+        return self._wire.send_nowait(b"".join([part for frame in frames for part in (_head_of(len(frame)), frame)]))
 
     async def close(self, code: int) -> None:
         """Close with a code, if nobody has begun to, and wait until the client has closed too."""
@@ -199,6 +203,11 @@ class Frames:
 
     def _answer(self, event: Event) -> None:
         self._wire.send_soon(self._protocol.send(event))
+
+
+def _head_of(size: int) -> bytes:
+    """Return the head of a frame that is a whole message."""
+    return _short_head(FINAL | TEXT, LONG, size) if LONG <= size <= MAX_SHORT else _head(FINAL | TEXT, size)
 
 
 def _head(first: int, size: int) -> bytes:

@@ -74,11 +74,18 @@ class Wire(trio.abc.Stream):
         """
         if self.paces:
             await wait_for_all(self.paces, len(data) / REQUEST_BYTES)
-        self._out += data
-        if not self._sending.locked():
-            self._send_now()
-        if self._out:
+        if not self.send_nowait(data):
             await self._send_out()
+
+    def send_nowait(self, data: bytes | bytearray | memoryview) -> bool:
+        """Send as much as the kernel takes now, and return whether that is all; the rest leaves with the next send.
+
+        Trap: it knows no pace.
+        """
+        self._out += data
+        if self._out and not self._sending.locked():
+            self._send_now()
+        return not self._out
 
     def send_soon(self, data: bytes) -> None:
         """Send as much as the kernel takes now; the rest leaves with the next send.
@@ -86,9 +93,7 @@ class Wire(trio.abc.Stream):
         Bytes are dropped while 64 KiB wait: pings of a client that does not read must not fill the memory.
         """
         if len(self._out) < CHUNK:
-            self._out += data
-            if not self._sending.locked():
-                self._send_now()
+            self.send_nowait(data)
 
     async def wait_send_all_might_not_block(self) -> None:
         """Wait until a send is likely not to wait."""

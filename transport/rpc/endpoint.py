@@ -8,6 +8,7 @@ bounds the requests that run and the bytes that wait for a slow reader, keeps th
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
 
 import attrs
@@ -57,6 +58,14 @@ class Channel(Protocol):
         """Send messages, in order. Raises one of `GONE` if the peer no longer reads.
 
         Cancelling it may leave half a message in the stream: nothing may be sent after that.
+        """
+        ...
+
+    def send_nowait(self, frames: Sequence[bytes]) -> bool | None:
+        """Send messages as far as that needs no wait.
+
+        Return whether all of them have left; if not, the rest leaves with the next `send`, be it one of no messages.
+        Return None if the channel can take none of them without a wait: they are to be sent by `send`.
         """
         ...
 
@@ -196,6 +205,7 @@ class Endpoint:
         self._last_id = 0
         self._gone = False
         self._transit_bytes = 0  # of replies that have left the outbox, and that the channel has not accepted yet
+        self._left: Iterator[Sequence[bytes]] | None = None  # the pieces that could not be sent without a wait
         self._reading = True
         self._ending = False
         self._farewell = trio.CancelScope()
@@ -413,39 +423,54 @@ class Endpoint:
 
     def _reply(self, frame: bytes, batch: _Batch | None) -> None:
         if batch is None:
-            self.outbox.reply(frame)
-            return
-        batch.frames.append(frame)
-        batch.missing -= 1
-        if not batch.missing:
-            self.outbox.reply(jsonrpc.batch(batch.frames))
+            self.outbox.reply(frame, quiet=True)
+        else:
+            batch.frames.append(frame)
+            batch.missing -= 1
+            if not batch.missing:
+                self.outbox.reply(jsonrpc.batch(batch.frames), quiet=True)
+        self._flush()
 
     # -- writing
 
+    def _flush(self) -> None:
+        """Send the messages of the outbox now, if nothing is on its way; what needs a wait is left to `_write`.
+
+        The task that has made a reply sends it: waking another one for that would add a step of the loop to each turn.
+        """
+        if self._ending:
+            wake(self._waiting)
+            return
+        if self.outbox.stalled:
+            return
+        pieces = self._taken()
+        for piece in pieces:
+            sent = self._channel.send_nowait(piece)
+            if not sent:
+                self._left = chain((piece if sent is None else (),), pieces)
+                wake(self._waiting)
+                return
+        self._sent()
+
     async def _write(self) -> None:
-        """Send the messages of the outbox, in a task of its own: a cancelled send would leave half a message behind."""
+        """Send what waits, in a task of its own: a cancelled send would leave half a message behind."""
         outbox = self.outbox
         try:
             with self._farewell:
                 while True:
-                    while not outbox:
+                    while not (outbox or self._left):
                         if not self._reading:
                             return
                         await self._waiting.park()
-                        if not outbox.replies:
+                        if not (outbox.replies or self._left):
                             # A model that answers at once does so a pass after the turn's first events: one send less.
                             await trio.lowlevel.checkpoint()
-                    self._transit_bytes = outbox.reply_bytes
-                    items = outbox.take()
-                    outbox.stalled = True
-                    wake(self.moved)
-                    for piece in _pieces(frames_of(items)):
+                    pieces, self._left = self._left or self._taken(), None
+                    for piece in pieces:
                         await self._channel.send(piece)
                         if self._ending:
                             self._extend()
-                    outbox.stalled = False
-                    self._transit_bytes = 0
-                    wake(self.moved)
+                    self._sent()
         except GONE as exc:
             logger.debug("the peer no longer reads: %s", exc)
             if self._bounds.needs_reader:
@@ -455,6 +480,21 @@ class Endpoint:
             self._transit_bytes = 0
             wake(self.moved)
             self._hang_up()
+
+    def _taken(self) -> Iterator[Sequence[bytes]]:
+        """Take the messages out of the outbox, in pieces to be sent."""
+        outbox = self.outbox
+        self._transit_bytes = outbox.reply_bytes
+        items = outbox.take()
+        outbox.stalled = True
+        wake(self.moved)
+        return _pieces(frames_of(items))
+
+    def _sent(self) -> None:
+        """Note that the channel has accepted all that was taken."""
+        self.outbox.stalled = False
+        self._transit_bytes = 0
+        wake(self.moved)
 
     def _extend(self) -> None:
         """Restart the time of a peer that has just read a piece, unless `serving` was cancelled."""

@@ -99,7 +99,7 @@ def request(request_id: Id, method: str, params: object) -> bytes:
 
 def result(request_id: Id, value: object) -> bytes:
     """Return the reply with a result; `value` is plain data or a domain object."""
-    return codec.encode({"jsonrpc": "2.0", "id": request_id, "result": value})
+    return b'{"jsonrpc":"2.0","id":' + codec.encode_whole(request_id) + b',"result":' + codec.encode(value) + b"}"
 
 
 def large_result(request_id: Id, value: object) -> bytes:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import pytest
@@ -21,12 +21,13 @@ from warren.events import Envelope, RunStarted, StreamTruncated, TextDelta
 from warren.service import EventReader
 from warren.transport.cluster.reader import MovingReader, TurnFeed
 from warren.transport.rpc.feeds import Feeds
-from warren.transport.rpc.methods import Method
+from warren.transport.rpc.methods import Method, RunTurn
 from warren.transport.rpc.outbox import Outbox, frames_of
 from warren.views import TurnResult
 
 pytestmark = pytest.mark.virtual_time
 
+REPLY: Final = b"reply"
 Out = list[Envelope]
 Begin = Callable[[EventReader], None]
 
@@ -58,8 +59,7 @@ async def feeds(
     out: Out = []
 
     def read() -> None:
-        for frame in frames_of(outbox.take()):
-            item = read_frame(frame)
+        for item in read_all(outbox):
             out.append(item) if isinstance(item, Envelope) else over(item)
         moved.unpark_all()
 
@@ -93,10 +93,7 @@ class SlowClient:
         """Read until nothing comes any more; never does more wait than may."""
         await wait_all_tasks_blocked()
         while self.outbox:
-            items = self.outbox.take()
-            messages = [item for item in items if isinstance(item, bytes) and item.startswith(b"{")]
-            assert len(messages) <= self.outbox.capacity
-            self.out += map(read_frame, frames_of(items))
+            self.out += read_all(self.outbox)
             self.moved.unpark_all()
             await wait_all_tasks_blocked()
 
@@ -105,9 +102,28 @@ class SlowClient:
         return numbers(item for item in self.out if isinstance(item, Envelope))
 
 
+def read_all(outbox: Outbox) -> list[Envelope | str]:
+    """Take what waits for a client, without the replies; never do more notifications wait than may."""
+    items = outbox.take()
+    messages = [item for item in items if isinstance(item, bytes) and item.startswith(b"{")]
+    assert len(messages) <= outbox.capacity
+    return [read_frame(frame) for frame in frames_of(items) if frame != REPLY]
+
+
 async def run(client: Feeds, service: FakeService, session_id: str = "s1", prompt: str = "a b c") -> TurnResult:
     """Run a turn for a client."""
-    return await client.stream(lambda on_begin: service.start_turn(session_id, prompt, on_begin=on_begin))
+    return await replied(client, lambda on_begin: service.start_turn(session_id, prompt, on_begin=on_begin))
+
+
+async def replied(client: Feeds, turn: RunTurn) -> TurnResult:
+    """Stream a turn to a client, and put the reply behind its events, as the endpoint does."""
+    try:
+        result = await client.stream(turn)
+    except Exception:
+        client.outbox.reply(REPLY)
+        raise
+    client.outbox.reply(REPLY)
+    return result
 
 
 async def test_own_turns_are_heard_at_once() -> None:
@@ -214,7 +230,7 @@ async def test_a_subscription_does_not_wait_for_an_own_turn_that_waits() -> None
             await trio.sleep(5)
             return await service.start_turn("s1", "a b", on_begin=on_begin)
 
-        await client.stream(late)
+        await replied(client, late)
 
     async with feeds(service) as (client, out), trio.open_nursery() as nursery:
         nursery.start_soon(start, client)
@@ -236,7 +252,7 @@ async def test_a_subscription_begins_with_the_next_event_after_an_own_turn() -> 
             await turn.wait()
             return await service.start_turn("s1", "b", on_begin=on_begin)
 
-        await client.stream(late)
+        await replied(client, late)
 
     async with feeds(service) as (client, out), trio.open_nursery() as nursery:
         nursery.start_soon(start, client)
@@ -276,7 +292,7 @@ async def test_a_turn_that_a_client_steers_itself_is_heard_once(*, subscribed: b
             return TurnResult("s1")
 
         async def call(run: Callable[[Begin | None], Awaitable[TurnResult]]) -> None:
-            await client.stream(run)
+            await replied(client, run)
             out_at_reply.append(numbers(out))
 
         if subscribed:
