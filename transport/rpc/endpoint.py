@@ -434,7 +434,7 @@ class Endpoint:
     # -- writing
 
     def _flush(self) -> None:
-        """Send the messages of the outbox now, if nothing is on its way; what needs a wait is left to `_write`.
+        """Send the messages of the outbox now, if no others are on their way. `_write` sends all that needs a wait.
 
         The task that has made a reply sends it: waking another one for that would add a step of the loop to each turn.
         """
@@ -453,7 +453,7 @@ class Endpoint:
         self._sent()
 
     async def _write(self) -> None:
-        """Send what waits, in a task of its own: a cancelled send would leave half a message behind."""
+        """Send the messages that wait, in a task of its own: a cancelled send would leave half a message behind."""
         outbox = self.outbox
         try:
             with self._farewell:
