@@ -5,8 +5,9 @@ another task. A value that stays inside the runtime, or is an event, is a `value
 this project see all code that holds it, and freezing it at run time would cost about a tenth of a turn. A class whose
 instances change, as they have the state of something, is made by `define`.
 
-attrs writes and compiles `__eq__`, `__hash__` and `__repr__` anew for each class, which is more than half of the time
-that a class takes. A program imports hundreds of classes before its first line, so these three methods are shared.
+attrs writes and compiles `__eq__`, `__hash__`, `__repr__` and `__init__` anew for each class, which is most of the time
+that a class takes. A program imports hundreds of classes before its first line, so the first three methods are shared,
+and `__init__` is compiled at its first use (`warren.lazy_init`).
 """
 
 from collections.abc import Callable
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from warren import lazy_init
+
 if TYPE_CHECKING:
     from attrs import define, frozen
     from attrs import frozen as value
@@ -22,11 +25,11 @@ else:
 
     def frozen(cls: type | None = None, /, *, eq: bool = True, **settings: Any) -> Any:
         """Make a class whose instances cannot change, as `attrs.frozen` does."""
-        return _made(attrs.frozen, cls, _hash, eq=eq, **settings)
+        return _made(cls, _hash, eq=eq, frozen=True, on_setattr=None, **settings)
 
     def define(cls: type | None = None, /, *, eq: bool = True, **settings: Any) -> Any:
         """Make a class whose instances can change, as `attrs.define` does; they have a hash with `eq=False` only."""
-        return _made(attrs.define, cls, None, eq=eq, **settings)
+        return _made(cls, None, eq=eq, **settings)
 
     value = define
 
@@ -37,11 +40,11 @@ _KEYS: Final[dict[type, Callable[[Any], Any]]] = {}
 """A function for each class, made at its first comparison, that returns the compared fields of an instance."""
 
 
-def _made(maker: Any, cls: type | None, hashed: Callable[[Any], int] | None, *, eq: bool, **settings: Any) -> Any:
+def _made(cls: type | None, hashed: Callable[[Any], int] | None, *, eq: bool, **settings: Any) -> Any:
     def decorate(plain: type) -> type:
         methods = {"__repr__": _repr} | ({"__eq__": _equal, "__hash__": hashed} if eq else {})
         missing = {name: method for name, method in methods.items() if name not in plain.__dict__}
-        made: type = maker(plain, eq=False, repr=False, **settings)
+        made: type = lazy_init.define(plain, eq=False, repr=False, **settings)
         for name, method in missing.items():
             setattr(made, name, method)
         return made
