@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Coroutine
-from functools import cache, partial, wraps
+from functools import partial, wraps
 from typing import Any, Concatenate, Final, NoReturn, ParamSpec, TypeVar
 
 from warren.fields import FieldValueError
@@ -12,7 +12,6 @@ S = TypeVar("S")
 V = TypeVar("V")
 R = TypeVar("R")
 _ITSELF: Final = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-_signature_of: Final = cache(inspect.signature)  # the methods of several classes take one value
 
 
 def made(cls: Callable[P, V], *args: P.args, **kwargs: P.kwargs) -> V:
@@ -43,10 +42,7 @@ def keywords_of(
                 return _refuse(exc)
             return method(self, value)
 
-        signature = _signature_of(cls)
-        call.__signature__ = signature.replace(  # type: ignore[attr-defined] # what `help` shows
-            parameters=[_ITSELF, *signature.parameters.values()], return_annotation=method.__annotations__["return"]
-        )
+        vars(call)["__wrapped__"] = _Undecorated(cls, method)  # `inspect.signature` looks there
         return call
 
     return decorate
@@ -55,7 +51,27 @@ def keywords_of(
 def of_value(method: Callable[..., Coroutine[Any, Any, R]]) -> Callable[[Any], Coroutine[Any, Any, R]]:
     """Return a bound method that `keywords_of` has decorated as it takes the value, for callers that have made it."""
     itself, function = method.__self__, method.__func__  # type: ignore[attr-defined] # those of a bound method
-    return partial(function.__wrapped__, itself)
+    return partial(function.__wrapped__.__wrapped__, itself)
+
+
+class _Undecorated:
+    """A method before its decoration, with the signature of the decorated one.
+
+    `help` and `inspect.signature` ask for it. The signature is made when they do: it needs the `__init__` of the value,
+    which is not compiled before, and most programs never ask.
+    """
+
+    def __init__(self, cls: Callable[..., Any], method: Callable[..., Any]) -> None:
+        self._cls = cls
+        self.__wrapped__ = method
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        signature = inspect.signature(self._cls)
+        return signature.replace(
+            parameters=[_ITSELF, *signature.parameters.values()],
+            return_annotation=self.__wrapped__.__annotations__["return"],
+        )
 
 
 async def _refuse(error: FieldValueError) -> NoReturn:
