@@ -3,7 +3,7 @@
 import logging
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -11,7 +11,6 @@ from warren.actors import attaching
 from warren.actors.audit import auditing
 from warren.actors.erasing import finish_erasing
 from warren.actors.history import LoadHistory
-from warren.actors.memory import Memory, OpenMemory, remembering
 from warren.actors.metrics import LoopLag
 from warren.actors.no_memory import NoMemory
 from warren.actors.projector import OpenProjection, ProjectorActor, projecting
@@ -30,6 +29,9 @@ from warren.model import Providers
 from warren.tools import Tool
 from warren.tracing import Tracer
 from warren.values import frozen
+
+if TYPE_CHECKING:
+    from warren.actors.memory import Memory, OpenMemory
 
 logger: Final = logging.getLogger("warren.runtime")
 
@@ -54,7 +56,7 @@ async def open_runtime(
     tools: Iterable[Tool] = (),
     *,
     open_store: OpenStore | None = None,
-    open_memory: OpenMemory | None = None,
+    open_memory: "OpenMemory | None" = None,
     open_projection: OpenProjection | None = None,
     dynamic_tools: DynamicTools | None = None,
     mcp_health: McpHealthOf | None = None,
@@ -94,6 +96,8 @@ async def open_runtime(
         await attaching.sweep(storage)
         auditor = await stack.enter_async_context(auditing(storage))
         if open_memory is not None:
+            from warren.actors.memory import remembering  # noqa: PLC0415 - most programs have no memory
+
             try:
                 memory = await stack.enter_async_context(remembering(open_memory, Restarts(config.intensity), storage))
             except StoreError as exc:  # no session needs the memory in order to go on

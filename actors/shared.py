@@ -1,7 +1,7 @@
 """The resources that all sessions of a runtime share, and those that one session has of its own."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import attrs
 import trio
@@ -9,7 +9,6 @@ import trio
 from warren.actors.audit import Auditor
 from warren.actors.counters import Counters
 from warren.actors.limiter import Limiter
-from warren.actors.memory import Memory
 from warren.actors.storage import Storage
 from warren.actors.tenancy import Tenancy
 from warren.actors.turn.route import Outages
@@ -21,6 +20,9 @@ from warren.model import Providers
 from warren.tools import Tool
 from warren.tracing import Tracer
 from warren.values import frozen
+
+if TYPE_CHECKING:
+    from warren.actors.memory import Memory
 
 DynamicTools = Callable[[str | None, Collection[str]], Mapping[str, Tool]]
 McpHealthOf = Callable[[], Sequence[McpHealth]]
@@ -73,7 +75,7 @@ class Shared:
     tools: Mapping[str, Tool]
     storage: Storage
     auditor: Auditor
-    memory: Memory
+    memory: "Memory"
     tool_threads: trio.CapacityLimiter
     dynamic_tools: DynamicTools | None = None
     mcp_health: McpHealthOf | None = None

@@ -18,7 +18,6 @@ from warren.tools import Tool
 from warren.tracing import Tracer
 from warren.transport.memories import memory_opener
 from warren.transport.providers import Bounds, open_providers
-from warren.transport.providers.recording import RecordedProviders, Recorder
 from warren.transport.providers.registry import scripts_of
 from warren.transport.stores import store_opener
 from warren.values import frozen
@@ -103,6 +102,8 @@ async def open_host(
         opened = open_providers(environ, extra=providers, servers=servers, bounds=bounds, scripts=scripts)
         registry: Providers = await stack.enter_async_context(opened)
         if config.record is not None:
+            from warren.transport.providers.recording import RecordedProviders, Recorder  # noqa: PLC0415 - few record
+
             registry = RecordedProviders(registry, Recorder(config.record))
         own = await _tools_of(config, environ, stack)
         if tracer is None and config.traces is not None:

@@ -1,8 +1,8 @@
 """The messages between sessions, and the tools by which models send them."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Annotated, Any, Final
+from functools import cache, partial
+from typing import Annotated, Any
 
 import attrs
 
@@ -93,7 +93,7 @@ class Comms:
         if record.options.peer is None:
             return {}
         own = {"comms": self, "record": record}
-        return {each.spec.name: attrs.evolve(each, call=partial(each.call, **own)) for each in _TOOLS}
+        return {each.spec.name: attrs.evolve(each, call=partial(each.call, **own)) for each in _tools()}
 
 
 def words(sender: str, message_id: str, message: PeerMessage) -> str:
@@ -162,20 +162,26 @@ async def _send_response(
 
 
 def _comms_tool(name: str, description: str, function: Any) -> Tool:
-    """Make a tool. It is made once, as its schema takes time; `tools_of` binds it to a session."""
     made = tool(name=name, description=description, category="comms")(partial(function, comms=None, record=None))
     return attrs.evolve(made, call=function)
 
 
-_TOOLS: Final = (
-    _comms_tool("list_peers", "List the peers that you may speak to, and whether they can be reached.", _list_peers),
-    _comms_tool(
-        "send_message", "Say something to a peer. It reads it at its next step; no answer is awaited.", _send_message
-    ),
-    _comms_tool(
-        "send_request",
-        "Ask a peer for something. Its response comes as a message later: go on meanwhile.",
-        _send_request,
-    ),
-    _comms_tool("send_response", "Answer a peer's request.", _send_response),
-)
+@cache
+def _tools() -> tuple[Tool, ...]:
+    """Return the tools, which `tools_of` binds to a session. Their schemas take time, so they are made once."""
+    return (
+        _comms_tool(
+            "list_peers", "List the peers that you may speak to, and whether they can be reached.", _list_peers
+        ),
+        _comms_tool(
+            "send_message",
+            "Say something to a peer. It reads it at its next step; no answer is awaited.",
+            _send_message,
+        ),
+        _comms_tool(
+            "send_request",
+            "Ask a peer for something. Its response comes as a message later: go on meanwhile.",
+            _send_request,
+        ),
+        _comms_tool("send_response", "Answer a peer's request.", _send_response),
+    )

@@ -14,19 +14,20 @@ from warren.config import ModelServer
 from warren.model import Provider, Providers
 from warren.transport.providers.echo import EchoProvider
 from warren.transport.providers.registry import KnownModel, ModelRegistry, default_model, known_models
-from warren.transport.providers.scripted import (
-    Script,
-    ScriptedCall,
-    ScriptedError,
-    ScriptedProvider,
-    ScriptedStep,
-    load_script,
-)
 from warren.transport.providers.settings import Bounds, endpoints
 from warren.values import define
 
 if TYPE_CHECKING:
     import httpx
+
+    from warren.transport.providers.scripted import (
+        Script,
+        ScriptedCall,
+        ScriptedError,
+        ScriptedProvider,
+        ScriptedStep,
+        load_script,
+    )
 
 __all__ = [
     "Bounds",
@@ -44,6 +45,19 @@ __all__ = [
 ]
 
 CLOSE_SECONDS: Final = 2.0
+_SCRIPTED: Final = frozenset(
+    {"Script", "ScriptedCall", "ScriptedError", "ScriptedProvider", "ScriptedStep", "load_script"}
+)
+"""The names of the model by a script, which are loaded on first use: few programs have one."""
+
+
+def __getattr__(name: str) -> object:
+    if name in _SCRIPTED:
+        from warren.transport.providers import scripted  # noqa: PLC0415 - see above
+
+        found: object = getattr(scripted, name)
+        return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 @asynccontextmanager

@@ -1,15 +1,17 @@
 """The interface of a provider's protocol; the HTTP around it is shared (`remote.py`)."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from warren import codec
 from warren.fields import FieldValueError
 from warren.model import ModelReply, ModelRequest, Piece
 from warren.options import CacheTime, ModelOptions
-from warren.transport.providers.accumulate import Counts
-from warren.transport.providers.encoded import Encoded, Part
 from warren.transport.providers.settings import ModelEndpoint
+
+if TYPE_CHECKING:
+    from warren.transport.providers.accumulate import Counts
+    from warren.transport.providers.encoded import Encoded, Part
 
 OUTPUT: Final = "structured_output"
 """The name, in each protocol that has one, of the form that an answer is forced into."""
@@ -47,7 +49,7 @@ class Answer(Protocol):
         ...
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> "Counts":
         """The token counts that have arrived, also of an answer that broke off."""
         ...
 
@@ -75,11 +77,11 @@ class ModelDialect(Protocol):
         """Refuse options that the protocol or the model does not have. Raises FieldValueError that names the option."""
         ...
 
-    def context(self, endpoint: ModelEndpoint, model: str) -> Encoded:
+    def context(self, endpoint: ModelEndpoint, model: str) -> "Encoded":
         """Return an empty context for a model of a provider, to which messages are added."""
         ...
 
-    def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[Part]:
+    def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: "Encoded") -> "list[Part]":
         """Return the body of a request, in pieces.
 
         The messages come behind all that stays the same from step to step, and before all that may change. So a body

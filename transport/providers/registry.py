@@ -18,7 +18,6 @@ from warren.model import ModelChoice, Provider
 from warren.options import ModelOptions
 from warren.transport.providers.dialect import no_hosted_tools
 from warren.transport.providers.echo import EchoProvider
-from warren.transport.providers.scripted import ScriptedProvider, load_script
 from warren.transport.providers.settings import ANTHROPIC, GEMINI, OPENAI, VENDORS, Bounds, ModelEndpoint, endpoints
 from warren.values import define, frozen
 
@@ -147,6 +146,8 @@ class ModelRegistry:
         """
         if self.scripts is not None and file not in self.scripts:
             raise _unknown(f"{SCRIPTED}:{file}")
+        from warren.transport.providers.scripted import ScriptedProvider, load_script  # noqa: PLC0415 - few have a script
+
         path = Path(file)
         stamp = path.stat().st_mtime_ns if path.is_file() else 0
         if file not in self._players or self._players[file][0] != stamp:
