@@ -1,4 +1,4 @@
-"""The `__init__` that a class gets at its first use, beside that of attrs."""
+"""The classes of `warren.quick_define` beside those of attrs."""
 
 import copy
 import gc
@@ -17,12 +17,12 @@ import attrs
 import cattrs
 import pytest
 
-from warren import lazy_init
-from warren.lazy_init import DeferredInit
+from warren import quick_define
+from warren.quick_define import DeferredInit
 
 Define = Callable[..., Any]
-BOTH: Final[list[Define]] = [attrs.define, lazy_init.define]
-both: Final = pytest.mark.parametrize("define", BOTH, ids=["attrs", "lazy"])
+BOTH: Final[list[Define]] = [attrs.define, quick_define.define]
+both: Final = pytest.mark.parametrize("define", BOTH, ids=["attrs", "quick"])
 
 
 @attrs.frozen
@@ -32,7 +32,7 @@ class Part:
     number: int
 
 
-@lazy_init.define
+@quick_define.define
 class Moved:
     """A value that is pickled."""
 
@@ -63,7 +63,7 @@ def init_of(cls: Any) -> object:
 
 def test_the_first_instance_compiles_init() -> None:
     """Before it the class has a descriptor, after it the function that attrs makes, and keeps that one."""
-    cls = made(lazy_init.define)
+    cls = made(quick_define.define)
     assert isinstance(init_of(cls), DeferredInit)
     cls(1)
     function = init_of(cls)
@@ -100,18 +100,18 @@ def test_wrong_arguments_are_refused_as_with_attrs(arguments: tuple[tuple[Any, .
 
 def test_a_signature_is_as_with_attrs() -> None:
     """It can be asked for before there is an instance, of the class and of the method, with annotations and names."""
-    of_attrs, lazy = made(attrs.define), made(lazy_init.define)
-    assert inspect.signature(lazy) == inspect.signature(of_attrs)
+    of_attrs, quick = made(attrs.define), made(quick_define.define)
+    assert inspect.signature(quick) == inspect.signature(of_attrs)
     for ask in (inspect.signature, typing.get_type_hints, inspect.getdoc, inspect.getsource):
-        assert ask(made(lazy_init.define).__init__) == ask(made(attrs.define).__init__)
+        assert ask(made(quick_define.define).__init__) == ask(made(attrs.define).__init__)
     for name in ("__annotations__", "__doc__", "__module__", "__name__", "__qualname__"):
-        assert getattr(made(lazy_init.define).__init__, name) == getattr(of_attrs.__init__, name)
+        assert getattr(made(quick_define.define).__init__, name) == getattr(of_attrs.__init__, name)
 
 
 def test_a_debugger_finds_the_source() -> None:
     """A frame within `__init__` has its line, which tracebacks show."""
     with pytest.raises(TypeError) as caught:
-        made(lazy_init.define)("1")
+        made(quick_define.define)("1")
     lines = [frame.line for frame in traceback.extract_tb(caught.tb) if "attrs generated" in frame.filename]
     assert lines == ["__attr_validator_number(self, __attr_number, self.number)"]
 
@@ -131,7 +131,7 @@ def test_classes_below_it(define: Define) -> None:
 
     more = define(More)
     assert (more(1, more=5).more, more(1).total) == (5, 2)
-    assert isinstance(init_of(base), DeferredInit) is (define is lazy_init.define)
+    assert isinstance(init_of(base), DeferredInit) is (define is quick_define.define)
     assert (Own(4).number, heir(4).number, base(4).number) == (8, 4, 4)
     assert isinstance(init_of(base), FunctionType)
     assert "__init__" not in vars(heir)
@@ -163,11 +163,11 @@ def test_an_error_with_fields(define: Define) -> None:
 
 def test_other_ways_to_an_instance() -> None:
     """Pickles, copies, changed values, fields and cattrs work with a class that has no instance yet."""
-    cls = made(lazy_init.define)
+    cls = made(quick_define.define)
     assert [field.name for field in attrs.fields(cls)] == ["number", "text", "parts", "_hidden", "total"]
     assert isinstance(init_of(cls), DeferredInit)
     assert cattrs.structure({"part": {"number": 1}}, Moved) == Moved(Part(1))
-    empty = object.__new__(made(lazy_init.define))
+    empty = object.__new__(made(quick_define.define))
     empty.__init__(1)
     moved = Moved(Part(1), ["a"])
     assert pickle.loads(pickle.dumps(moved)) == copy.deepcopy(moved) == moved  # noqa: S301 - its own pickle
@@ -178,7 +178,7 @@ def test_other_ways_to_an_instance() -> None:
 def test_threads_make_the_first_instance() -> None:
     """Any of them gets an instance, and the class one `__init__`."""
     for _ in range(20):
-        cls, start = made(lazy_init.define), threading.Barrier(6)
+        cls, start = made(quick_define.define), threading.Barrier(6)
         found: list[Any] = []
 
         def make(cls: Any = cls, start: threading.Barrier = start, found: list[Any] = found) -> None:
@@ -200,15 +200,45 @@ def test_the_class_without_slots_is_gone() -> None:
     class Below(base):  # type: ignore[misc, valid-type] # a base that is made here
         number: int
 
-    below = lazy_init.define(Below)
+    below = quick_define.define(Below)
     del Below
     gc.collect()
     assert base.__subclasses__() == [below]
 
 
+@both
+def test_fields_have_their_names(define: Define) -> None:
+    """A field is an attribute of the fields of its class, also one of a base, or one with the name of a tuple's method."""
+
+    class Base:
+        number: int = 1
+
+    class Counted(define(Base)):  # type: ignore[misc] # a base that is made here
+        count: int = 2
+
+    fields = attrs.fields(define(Counted))
+    assert [field.name for field in fields] == ["number", "count"]
+    assert (fields.number.default, fields.count.default) == (1, 2)
+    assert attrs.fields(define(Base)).number.default == 1
+    assert not hasattr(fields, "text")
+    assert not hasattr(attrs.fields(define(Base)), "text")
+
+
 def test_classes_of_others_are_left_alone() -> None:
     """A class by attrs itself has its `__init__` at once: nothing of attrs was changed."""
-    assert isinstance(init_of(made(attrs.define)), FunctionType)
+    cls = made(attrs.define)
+    assert isinstance(init_of(cls), FunctionType)
+    assert type(attrs.fields(cls)).__name__ == "ValueAttributes"
+
+
+def test_the_service_compiles_no_request() -> None:
+    """A program that imports the service does not compile the classes of its arguments for the signatures of `help`."""
+    program = """
+from warren import requests, service
+from warren.quick_define import DeferredInit
+assert isinstance(vars(requests.ForkRequest)["__init__"], DeferredInit)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @pytest.mark.parametrize(
@@ -226,9 +256,9 @@ import functools, sys
 import attr, attrs
 from attr import _next_gen
 {change}
-from warren import lazy_init
+from warren import quick_define
 from warren.values import frozen
-assert lazy_init.define is attrs.define
+assert quick_define.define is attrs.define
 @frozen
 class Value:
     number: int

@@ -1,15 +1,19 @@
-"""`define`, which is `attrs.define` but for one thing: a class gets its `__init__` when somebody asks for it.
+"""`define`, which is `attrs.define` with less work for each class: programs import hundreds before their first line.
 
-attrs writes the source of an `__init__` for each class and compiles it at once, which takes half of the time of a
-class. A command imports hundreds of classes, and makes instances of a quarter of them. A class by this module has a
-descriptor instead, which lets attrs do that at the first access, of `Class(...)` or of `Class.__init__`, and gives its
-place to the function: from the second instance on, each costs what it costs with attrs.
+- A class gets its `__init__` when somebody asks for it. attrs writes the source of an `__init__` and compiles it at
+  once, which takes half of the time of a class, and a command makes instances of a quarter of its classes. A class by
+  this module has a descriptor instead, which lets attrs do that at the first access, of `Class(...)` or of
+  `Class.__init__`, and gives its place to the function: from the second instance on, each costs what it costs with
+  attrs.
+- The tuples of the fields of classes share a class. attrs makes one for each, which takes a tenth of the time of the
+  class itself, and a kilobyte or two.
 
-attrs has no public way to put this off, so the module uses private names of attrs. It changes none of them, and so no
-class of anybody else: it calls copies of two functions of attrs that find another builder of classes. If a release of
+attrs has no public way to have it so, so the module uses private names of attrs. It changes none of them, and so no
+class of anybody else: it calls copies of functions of attrs that find another builder of classes. If a release of
 attrs has other names or another shape, as older ones have, `define` is `attrs.define`.
 """
 
+from collections.abc import Sequence
 from threading import RLock
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
@@ -45,15 +49,39 @@ class DeferredInit:
         return function.__get__(instance, cls)
 
 
-def _lazy() -> Any:
-    """Return `attrs.define` with a builder that defers `__init__`. Raises an error of any kind if attrs has changed."""
+class Fields(tuple["attrs.Attribute[Any]", ...]):
+    """The fields of a class, which are also attributes by their names."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> "attrs.Attribute[Any]":
+        """Return the field with a name."""
+        for field in self:
+            if field.name == name:
+                return field
+        raise AttributeError(f"there is no field {name!r}", name=name, obj=self)
+
+
+_OF_TUPLES: Final = frozenset(dir(tuple))
+
+
+def _quick() -> Any:
+    """Return `attrs.define` with another builder. Raises an error of any kind if attrs has changed."""
     from attr import _make, _next_gen  # noqa: PLC0415 - another release of attrs can lack these private modules
 
-    make: Any = _make
+    make: Any = vars(_make)
+    tuple_class, base = make["_make_attr_tuple_class"], make["_ClassBuilder"]
 
-    class Builder(make._ClassBuilder):  # type: ignore[misc] # noqa: SLF001 - see the module
+    def class_of(name: str, names: Sequence[str]) -> type:
+        found: type = Fields if _OF_TUPLES.isdisjoint(names) else tuple_class(name, names)
+        return found
+
+    class Builder(base):  # type: ignore[misc, valid-type] # the types of attrs leave it out
         """The builder of one class, which lives until the `__init__` is compiled."""
 
+        __init__ = _copied(
+            base.__init__, _transform_attrs=_copied(make["_transform_attrs"], _make_attr_tuple_class=class_of)
+        )
         _cls: type
         _cls_dict: dict[str, Any]
         _script_snippets: list[Any]
@@ -78,9 +106,9 @@ def _lazy() -> Any:
                 super()._eval_snippets()
             return self._cls_dict["__init__"]
 
-    lazy = _copied(_next_gen.define, attrs=_copied(make.attrs, _ClassBuilder=Builder))
-    _check(lazy)
-    return lazy
+    quick = _copied(_next_gen.define, attrs=_copied(make["attrs"], _ClassBuilder=Builder))
+    _check(quick)
+    return quick
 
 
 def _copied(function: Any, **names: Any) -> Any:
@@ -91,24 +119,22 @@ def _copied(function: Any, **names: Any) -> Any:
     return copied
 
 
-def _check(lazy: Any) -> None:
+def _check(quick: Any) -> None:
     """Make a class and an instance. Raises TypeError, or another error of attrs, if one of them is not as it should."""
 
     class Checked:
         number: int
         text: str = "text"
 
-    cls = lazy(Checked, eq=False, repr=False)
-    deferred = isinstance(cls.__dict__["__init__"], DeferredInit)
-    made = cls(1)
-    if not (
-        deferred and isinstance(cls.__dict__["__init__"], FunctionType) and (made.number, made.text) == (1, "text")
-    ):
+    cls = quick(Checked, eq=False, repr=False)
+    deferred, fields, made = vars(cls)["__init__"], attrs.fields(cls), cls(1)
+    kinds = (type(deferred), type(vars(cls)["__init__"]), type(fields))
+    if kinds != (DeferredInit, FunctionType, Fields) or (made.number, made.text) != (1, fields.text.default):
         raise TypeError("attrs makes classes in another way")
 
 
 if not TYPE_CHECKING:
     try:
-        define = _lazy()
+        define = _quick()
     except Exception:  # noqa: BLE001 - a release of attrs with another shape can fail in any way
         define = attrs.define
