@@ -102,6 +102,10 @@ def _imported(name: str) -> click.Command:  # noqa: C901, PLR0911, PLR0912 - one
             from warren.transport.cli import doctor_app  # noqa: PLC0415
 
             return {each.name: each for each in doctor_app.COMMANDS}[name]
+        case "rpc":
+            from warren.transport.cli.rpc_app import rpc  # noqa: PLC0415
+
+            return rpc
         case "serve":
             from warren.transport.cli.serve_app import serve  # noqa: PLC0415
 
@@ -109,7 +113,7 @@ def _imported(name: str) -> click.Command:  # noqa: C901, PLR0911, PLR0912 - one
         case _:
             from warren.transport.cli import pipe_app  # noqa: PLC0415
 
-            return {"rpc": pipe_app.rpc, "mcp": pipe_app.mcp, "acp": pipe_app.acp}[name]
+            return {"mcp": pipe_app.mcp, "acp": pipe_app.acp}[name]
 
 
 @click.group(

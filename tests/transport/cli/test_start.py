@@ -55,10 +55,11 @@ def test_a_list_imports_the_store_alone(cli: Cli, *, stored: bool) -> None:
     others = ("warren.actors", "warren.mailbox", "warren.transport.providers", "warren.transport.rpc")
     assert not [name for name in modules if name.startswith(others)]
     assert not {"asyncio", "warren.storage.operations", "warren.transport.cli.memory.actions"} & set(modules)
+    assert "warren.transport.cli.turns_app" not in modules
 
 
 def test_rpc_imports_its_own_protocol_alone(cli: Cli) -> None:
-    """A client that says hello waits for no contract of another server, no HTTP and no command for people."""
+    """A client that says hello waits for no other contract, no HTTP, memory or model, and no command for people."""
     out, modules = loaded(cli.folder, "rpc", given=INITIALIZE)
     assert b'"result"' in out
     assert packages(modules) <= RUNNING
@@ -70,4 +71,7 @@ def test_rpc_imports_its_own_protocol_alone(cli: Cli) -> None:
     )
     assert not [name for name in modules if name.startswith(others)]
     assert not {"asyncio", "warren.transport.cli.turns", "warren.transport.cli.screen"} & set(modules)
-    assert "warren.storage.ephemeral" not in modules
+    assert not {"warren.storage.ephemeral", "warren.actors.memory", "warren.structured.check"} & set(modules)
+    assert not {"warren.transport.cli.turns_app", "warren.transport.cli.pipe_app"} & set(modules)
+    models = {name.rpartition(".")[2] for name in modules if name.startswith("warren.transport.providers.")}
+    assert models == {"dialect", "echo", "registry", "settings"}
