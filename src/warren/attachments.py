@@ -6,7 +6,7 @@ The bytes are stored once for each tenant, under their SHA-256. Messages, inputs
 import mimetypes
 import re
 from codecs import getincrementaldecoder
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
@@ -28,17 +28,15 @@ MAX_NAME: Final = 200
 TOKENS: Final = 1_500
 """Tokens for which an attachment counts in estimates that is no text; providers count by pixels, pages and seconds."""
 PDF: Final = "application/pdf"
-_MAGIC: Final[Sequence[tuple[re.Pattern[bytes], str]]] = tuple(
-    (re.compile(pattern, re.DOTALL), media_type)
-    for pattern, media_type in (
-        (rb"\x89PNG\r\n\x1a\n", "image/png"),
-        (rb"\xff\xd8\xff", "image/jpeg"),
-        (rb"GIF8[79]a", "image/gif"),
-        (rb"RIFF....WEBP", "image/webp"),
-        (rb"%PDF-", PDF),
-        (rb"RIFF....WAVE", "audio/wav"),
-        (rb"ID3|\xff[\xfb\xf3\xf2]", "audio/mpeg"),
-    )
+# Patterns that few programs use are texts: `re` compiles them at their first use, and keeps them.
+_MAGIC: Final = (
+    (rb"\x89PNG\r\n\x1a\n", "image/png"),
+    (rb"\xff\xd8\xff", "image/jpeg"),
+    (rb"GIF8[79]a", "image/gif"),
+    (rb"RIFF....WEBP", "image/webp"),
+    (rb"%PDF-", PDF),
+    (rb"RIFF....WAVE", "audio/wav"),
+    (rb"ID3|\xff[\xfb\xf3\xf2]", "audio/mpeg"),
 )
 _ALIASES: Final[Mapping[str, str]] = {
     "image/jpg": "image/jpeg",
@@ -56,9 +54,9 @@ _BINARY: Final[Mapping[str, Kind]] = {
     "audio/wav": "audio",
     "audio/mpeg": "audio",
 }
-_TEXTUAL: Final = re.compile(r"text/[a-z0-9.+-]+|application/([a-z0-9.+-]+\+)?(json|xml|yaml|toml|javascript|sql|x-sh)")
+_TEXTUAL: Final = r"text/[a-z0-9.+-]+|application/([a-z0-9.+-]+\+)?(json|xml|yaml|toml|javascript|sql|x-sh)"
 SHA256: Final = re.compile(r"[0-9a-f]{64}")
-_ADDRESS: Final = re.compile(r"https://[^\s\"\\]+")
+_ADDRESS: Final = r"https://[^\s\"\\]+"
 _UNTYPED: Final = "application/octet-stream"
 
 
@@ -120,7 +118,7 @@ class File:
         if self.sha256 is not None and not SHA256.fullmatch(self.sha256):
             raise FieldValueError("sha256", "must be 64 hexadecimal digits in lower case")
         if self.url is not None:
-            if not _ADDRESS.fullmatch(self.url):
+            if not re.fullmatch(_ADDRESS, self.url):
                 raise FieldValueError("url", "must be an address that begins with https://")
             if self.media_type is None:
                 raise FieldValueError("media_type", "is required for a URL")
@@ -207,7 +205,7 @@ def _plain(media_type: str) -> str:
 
 
 def _check_known(media_type: str, claimed: str | None) -> None:
-    if media_type not in _BINARY and not _TEXTUAL.fullmatch(media_type):
+    if media_type not in _BINARY and not re.fullmatch(_TEXTUAL, media_type):
         problem = f"{claimed or 'the data'} is none of the kinds that can be attached: "
         known = "images (PNG, JPEG, GIF, WebP), PDF, sounds (WAV, MP3) and texts in UTF-8"
         raise FieldValueError("data" if claimed is None else "media_type", problem + known)
@@ -215,7 +213,7 @@ def _check_known(media_type: str, claimed: str | None) -> None:
 
 def _found(data: bytes, name: str | None, claimed: str | None) -> str:
     """Return the type of some bytes. Raises FieldValueError if it is not the claimed one."""
-    found = next((media_type for magic, media_type in _MAGIC if magic.match(data)), None)
+    found = next((media_type for magic, media_type in _MAGIC if re.match(magic, data, re.DOTALL)), None)
     if found is not None:
         if claimed not in (None, found, _UNTYPED):
             raise FieldValueError("media_type", f"is {claimed}, but the data is {found}")
@@ -233,7 +231,7 @@ def _found(data: bytes, name: str | None, claimed: str | None) -> str:
     if len(data) > MAX_TEXT:
         raise FieldValueError("data", f"has {len(data)} bytes, and a text may have {MAX_TEXT}")
     guessed = claimed or mimetypes.guess_type(name or "")[0] or ""
-    return guessed if _TEXTUAL.fullmatch(guessed) else "text/plain"
+    return guessed if re.fullmatch(_TEXTUAL, guessed) else "text/plain"
 
 
 def _is_text(data: bytes) -> bool:

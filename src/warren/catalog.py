@@ -17,10 +17,11 @@ from warren.values import frozen
 
 MILLION: Final = 6
 """The power of ten of the tokens that a price is for."""
+# `re` compiles these patterns at their first use, and keeps them.
 # What a maker puts behind the name of a model to say which edition of it is meant.
-_EDITION: Final = re.compile(r"([-@]20\d{6}|-20\d\d-\d\d-\d\d|-latest|-0)(-v\d+:\d+)?$")
+_EDITION: Final = r"([-@]20\d{6}|-20\d\d-\d\d-\d\d|-latest|-0)(-v\d+:\d+)?$"
 # The ids of Amazon Bedrock: a place of its inference, the vendor, the model's name, and the version of the id.
-_BEDROCK: Final = re.compile(r"^(?:[a-z-]+\.)?anthropic\.(claude-.+?)(?:-v\d+)?(?::\d+\w*)*$")
+_BEDROCK: Final = r"^(?:[a-z-]+\.)?anthropic\.(claude-.+?)(?:-v\d+)?(?::\d+\w*)*$"
 _price: Final = attrs.field(default=None, validator=not_negative)
 
 
@@ -173,9 +174,9 @@ def entry_of(model: str, own: Models = NO_MODELS) -> ModelEntry:
 def _listed(model: str) -> ModelEntry:
     """Return the facts of the table about a model."""
     name = model.rpartition("/")[2]
-    name = _BEDROCK.sub(r"\1", name)
+    name = re.sub(_BEDROCK, r"\1", name)
     models = _table()["models"]
-    plain = name if name in models else _EDITION.sub("", name)
+    plain = name if name in models else re.sub(_EDITION, "", name)
     return _entry(plain) if plain in models else _family(name)
 
 

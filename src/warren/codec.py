@@ -11,6 +11,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
+from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin
@@ -285,7 +286,12 @@ def _overrides(cls: Any) -> dict[str, Any]:
 
 
 _strict: Final = _make(strict=True)
-_stored: Final = _make(strict=False)
+
+
+@cache
+def _stored() -> cattrs.Converter:
+    """Return the converter for stored rows; a program that reads none does not make it."""
+    return _make(strict=False)
 
 
 def _plain(value: Any) -> Any:
@@ -483,7 +489,7 @@ def text_of(value: object) -> str:
 def from_server(cls: type[T], data: Any) -> T:
     """Build an object from a server's answer, and ignore fields of newer versions. Raises ValueError if it is bad."""
     try:
-        return _stored.structure(data, cls)
+        return _stored().structure(data, cls)
     except Exception as exc:
         path, problem = _locate(exc, "$")
         raise ValueError(f"the server's answer: {path}: {problem}") from exc
@@ -492,7 +498,7 @@ def from_server(cls: type[T], data: Any) -> T:
 def decode_stored(cls: Any, raw: bytes | str) -> Any:
     """Build an object from a stored row, and ignore keys of newer versions. Raises ValueError if the row is damaged."""
     try:
-        return _stored.structure(_decode(raw), cls)
+        return _stored().structure(_decode(raw), cls)
     except Exception as exc:
         path, problem = _locate(exc, "$")
         raise ValueError(f"damaged row: {path}: {problem}") from exc

@@ -21,7 +21,8 @@ from warren.values import value
 HEADER: Final = "traceparent"
 """The name of the header that has a place."""
 SAMPLED: Final = 0x01
-_PLACE: Final = re.compile(r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+_PLACE: Final = r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?"
+"""The form of a place. `re` compiles it at its first use, and keeps it."""
 
 
 @value
@@ -55,7 +56,7 @@ def new_span_id() -> int:
 
 def context_of(header: object) -> TraceContext | None:
     """Return the place that a header names. One that is none counts as missing, as the W3C wants it."""
-    found = _PLACE.fullmatch(header.strip()) if isinstance(header, str) else None
+    found = re.fullmatch(_PLACE, header.strip()) if isinstance(header, str) else None
     if found is None or (found[1] == "00" and found[5]):  # only later versions may have more
         return None
     return TraceContext(int(found[2], 16), int(found[3], 16), bool(int(found[4], 16) & SAMPLED))

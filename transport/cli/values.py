@@ -16,12 +16,13 @@ from warren.tenant_limits import TokenLimits
 from warren.transport.embedders import BUILT_IN, OPENAI_PREFIX
 
 UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-DURATION: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?|(?:[0-9]+(?:\.[0-9]+)?(?:ms|[smhd]))+", re.ASCII)
-REALM: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", re.ASCII)
-WHOLE: Final = re.compile(r"-?[0-9]{1,30}", re.ASCII)
+# Few commands are given one of these: `re` compiles the pattern then.
+DURATION: Final = r"[0-9]+(?:\.[0-9]+)?|(?:[0-9]+(?:\.[0-9]+)?(?:ms|[smhd]))+"
+REALM: Final = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}"
+WHOLE: Final = r"-?[0-9]{1,30}"
 LIMITS: Final = tuple(field.name for field in attrs.fields(TokenLimits))
 """The limits that a token may have."""
-PART: Final = re.compile(r"([0-9.]+)(ms|[smhd]|)", re.ASCII)
+PART: Final = r"([0-9.]+)(ms|[smhd]|)"
 
 
 def text_of(value: str) -> str:
@@ -74,7 +75,7 @@ def existing_folder_of(value: str) -> Path:
 
 def realm_of(value: str) -> str:
     """Return a name that is valid for a folder. Raises click.BadParameter for another one."""
-    if REALM.fullmatch(value) is None:
+    if re.fullmatch(REALM, value) is None:
         raise click.BadParameter(
             f"{value!r} is not a name of letters, digits, `.`, `_`, `-` that begins with none of `.-`."
         )
@@ -158,7 +159,7 @@ def label_of(value: str) -> tuple[str, str]:
 def limit_of(value: str) -> tuple[str, int]:
     """Return the name and the number of a limit NAME=N. Raises click.BadParameter for another text."""
     name, equals, number = text_of(value).partition("=")
-    if not equals or not WHOLE.fullmatch(number):
+    if not equals or not re.fullmatch(WHOLE, number):
         raise click.BadParameter(f"{value!r} is not of the form NAME=N, N a whole number.")
     if name not in LIMITS:
         raise click.BadParameter(f"{name!r} is none of {', '.join(LIMITS)}.")
@@ -171,7 +172,7 @@ def limit_of(value: str) -> tuple[str, int]:
 
 def seconds_of(text: str) -> float | None:
     """Return the seconds of a time span; None if the text is none, or is endless. A lone number is seconds."""
-    if DURATION.fullmatch(text) is None:
+    if re.fullmatch(DURATION, text) is None:
         return None
-    seconds = sum(float(number) * UNITS[unit] for number, unit in PART.findall(text))
+    seconds = sum(float(number) * UNITS[unit] for number, unit in re.findall(PART, text))
     return seconds if seconds < float("inf") else None
