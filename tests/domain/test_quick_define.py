@@ -208,7 +208,7 @@ def test_the_class_without_slots_is_gone() -> None:
 
 @both
 def test_fields_have_their_names(define: Define) -> None:
-    """A field is an attribute of the fields of its class, also one of a base, or one with the name of a tuple's method."""
+    """A field is an attribute of the fields of its class, also if a base has it, or tuples a method of that name."""
 
     class Base:
         number: int = 1
