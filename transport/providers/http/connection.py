@@ -18,7 +18,10 @@ CHUNK: Final = 64 * 1024
 """Bytes that are sent or received at once, about."""
 PASS: Final = 1024 * 1024
 """Bytes of a request that go out between two checkpoints; the kernel copies them in a tenth of a millisecond."""
+MOST_PARTS: Final = 1024
+"""Parts that the kernel takes in one call."""
 NEVER: Final = float("inf")
+Bytes = bytes | memoryview
 
 
 class Patience(NamedTuple):
@@ -210,32 +213,40 @@ class ClientConnection:
             headers, target = [*headers, *self.forward], url.raw_scheme + b"://" + url.netloc + url.raw_path
         return writer.head(request.method.encode("ascii"), target, headers)
 
-    async def _write(self, data: bytes | memoryview, seconds: float) -> None:
+    async def _write(self, parts: Sequence[Bytes], seconds: float) -> None:
+        """Send parts that the kernel has no room for now."""
         with trio.CancelScope(deadline=trio.current_time() + seconds) as scope:
             try:
-                await self.stream.send_all(data)
+                if self.stream is self.socket:
+                    while parts:
+                        await trio.lowlevel.wait_writable(self.socket.socket)
+                        parts = self._left_by_kernel(parts)
+                else:
+                    await self.stream.send_all(b"".join(parts))
             except (trio.BrokenResourceError, trio.ClosedResourceError) as exc:
                 raise httpx.WriteError(reason(exc)) from exc
         if scope.cancelled_caught:
             raise httpx.WriteTimeout(f"nothing was taken for {seconds:g} s")
 
-    def _left_by_kernel(self, parts: Sequence[bytes]) -> bytes | memoryview:
-        """Send as much as the kernel takes now and return the rest; errors are left to a send that waits."""
-        sent = 0
-        if self.stream is self.socket:  # else TLS has to see the bytes first
-            with suppress(OSError):
-                sent = os.writev(self.socket.socket.fileno(), parts)
-        return unsent(parts, sent)
+    def _left_by_kernel(self, parts: Sequence[Bytes]) -> Sequence[Bytes]:
+        """Send as much as the kernel takes now, and return the rest. Raises httpx.WriteError."""
+        if self.stream is not self.socket:  # TLS has to see the bytes first
+            return parts
+        try:
+            return unsent(parts, os.writev(self.socket.socket.fileno(), parts[:MOST_PARTS]))
+        except BlockingIOError:
+            return parts
+        except OSError as exc:
+            raise httpx.WriteError(reason(exc)) from exc
 
 
-def unsent(parts: Sequence[bytes], sent: int) -> bytes | memoryview:
-    """Return the rest of some parts after their first `sent` bytes. The bytes before are not copied."""
-    for place, part in enumerate(parts, 1):
+def unsent(parts: Sequence[Bytes], sent: int) -> Sequence[Bytes]:
+    """Return the parts behind their first `sent` bytes. No byte is copied: a large request would wait for that."""
+    for place, part in enumerate(parts):
         if sent < len(part):
-            rest, more = memoryview(part)[sent:], parts[place:]
-            return b"".join((rest, *more)) if more else rest
+            return [memoryview(part)[sent:], *parts[place + 1 :]]
         sent -= len(part)
-    return b""
+    return ()
 
 
 def reason(exc: BaseException) -> str:

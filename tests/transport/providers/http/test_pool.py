@@ -8,6 +8,8 @@ from itertools import count
 import httpx
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.transport.providers.http.servers import (
     HELLO,
@@ -21,6 +23,7 @@ from tests.transport.providers.http.servers import (
     silent,
 )
 from warren.transport.providers.http.client import Client, new_client
+from warren.transport.providers.http.connection import unsent
 
 HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -429,20 +432,39 @@ async def test_a_body_of_unknown_length() -> None:
     assert arrived.endswith(b"\r\n\r\n3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n")
 
 
-@pytest.mark.parametrize("size", [4_000, 160_000])
-async def test_a_body_in_pieces(size: int) -> None:
+@pytest.mark.parametrize(("count", "size"), [(50, 4_000), (50, 160_000), (5_000, 4), (9_000, 400)])
+async def test_a_body_in_pieces(count: int, size: int) -> None:
     """The pieces of a request arrive in their order: small ones together, and those that the kernel takes in parts."""
 
     async def pieces() -> AsyncIterator[bytes]:
-        for number in range(50):
+        for number in range(count):
             await trio.lowlevel.checkpoint()
             yield b"%04d" % number * (size // 4)
 
     async with serving() as server, new_client() as client:
-        headers = {"content-length": str(50 * size)}
+        headers = {"content-length": str(count * size)}
         async with client.stream("POST", server.url, content=pieces(), headers=headers) as response:
             await response.aread()
-    assert server.arrived[0].body == b"".join(b"%04d" % number * (size // 4) for number in range(50))
+    assert server.arrived[0].body == b"".join(b"%04d" % number * (size // 4) for number in range(count))
+
+
+async def test_a_body_that_the_kernel_takes_in_many_parts() -> None:
+    """The kernel has room for a part of a large piece, again and again: nothing of the piece is lost or sent twice."""
+    body = b"".join(b"%07d" % number for number in range(1_500_000))
+    async with serving() as server, new_client() as client:
+        assert await ask(client, server.url, body) == b"hello"
+    assert server.arrived[0].body == body
+
+
+@given(st.lists(st.binary(max_size=5)))
+def test_what_is_unsent(parts: list[bytes]) -> None:
+    """Whatever was sent, the rest follows: the rest of a part as a view of it, and the parts behind as they are."""
+    whole = b"".join(parts)
+    for sent in range(len(whole) + 1):
+        rest = unsent(parts, sent)
+        assert b"".join(rest) == whole[sent:]
+        assert all(isinstance(part, memoryview) for part in rest[:1])
+        assert all(part is given for part, given in zip(rest[:0:-1], parts[::-1], strict=False))
 
 
 async def test_a_body_that_fails() -> None:
