@@ -121,7 +121,7 @@ class RateLimit:
     _left: int | None = None  # calls that the server has left, of which `_unanswered` may be unknown to it
     _left_until: float = -math.inf
     _turn: trio.Lock = attrs.field(factory=trio.Lock)
-    _changed: trio.Event = attrs.field(factory=trio.Event)
+    _changed: trio.Event | None = None  # of the call whose turn it is, while it waits
 
     async def enter(self, vendor: str) -> "Entry":
         """Wait until a call may go. The caller has to leave by the entry, however the call ends.
@@ -138,6 +138,7 @@ class RateLimit:
             with trio.move_on_after(self.longest):
                 async with self._turn:  # first come, first served
                     while (wait := self._wait()) is not None:
+                        self._changed = trio.Event()
                         with trio.move_on_after(wait):
                             await self._changed.wait()
                     return self._begin()
@@ -218,8 +219,8 @@ class RateLimit:
         self._change()
 
     def _change(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()
+        if self._changed is not None:
+            self._changed.set()
 
 
 @define(eq=False)
