@@ -180,7 +180,7 @@ class Encoded(ABC):
         return None
 
     def _grow(self, data: bytes) -> None:
-        if MARK in data:
+        if data.find(MARK) >= 0:  # `in` first makes an error that it is no number
             data = self._placed(data)
         self._newest.append(data)
         self._newest_size += len(data)
