@@ -2,7 +2,7 @@
 
 import zlib
 from binascii import b2a_base64
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import groupby
@@ -110,6 +110,7 @@ class HttpProvider:
     _pace: RequestPace = attrs.field(factory=RequestPace, init=False, repr=False)
     _encoder: Encoder = attrs.field(init=False, repr=False)
     _addresses: dict[str, tuple[httpx.URL, httpx.Headers]] = attrs.field(factory=dict, init=False, repr=False, eq=False)
+    _extensions: Mapping[str, Any] = attrs.field(init=False, repr=False)
 
     @limit.default
     def _own_limit(self) -> RateLimit:
@@ -118,6 +119,12 @@ class HttpProvider:
     @_encoder.default
     def _new_encoder(self) -> Encoder:
         return Encoder(partial(self.dialect.context, self.endpoint), self._pace)
+
+    @_extensions.default
+    def _bounds_for_httpx(self) -> Mapping[str, Any]:
+        silence = self.bounds.silence
+        patience = {"connect": min(CONNECT_SECONDS, silence), "read": silence, "write": silence, "pool": None}
+        return {"timeout": patience}
 
     async def complete(self, request: ModelRequest, emit: Callable[[Piece], None]) -> ModelReply:
         """Call the model; see `warren.model.Provider`."""
@@ -134,8 +141,8 @@ class HttpProvider:
 
     async def _called(self, request: ModelRequest, emit: Callable[[Piece], None], entry: Entry) -> ModelReply:
         context = await self._encoder.encoded(request.messages, request.model, request.files.kinds)
-        parts = self.dialect.body(request, self.endpoint, context)
-        body = Pieces(await with_texts(parts, request.files.read), self._pace, request.files.read)
+        parts, read = self.dialect.body(request, self.endpoint, context), request.files.read
+        body = Pieces(await with_texts(parts, read), self._pace, read)
         answer = self.dialect.answer(request, self.endpoint, context.calls)
         pieces = WholePieces(emit)
         try:
@@ -241,9 +248,7 @@ class HttpProvider:
 
     def _request(self, model: str, body: "Pieces") -> httpx.Request:
         url, headers = self._unsized(model)
-        silence = self.bounds.silence
-        patience = {"connect": min(CONNECT_SECONDS, silence), "read": silence, "write": silence, "pool": None}
-        request = httpx.Request("POST", url, headers=headers, stream=body, extensions={"timeout": patience})
+        request = httpx.Request("POST", url, headers=headers, stream=body.stream, extensions=self._extensions)
         request.headers["content-length"] = str(body.size)
         if (place := here.get()) is not None:
             request.headers[HEADER] = place.traceparent
@@ -263,8 +268,9 @@ class HttpProvider:
                     answered = response.is_success
                     if not answered:
                         raise await self._refusal(response, entry)
-                    entry.answered(response.headers)
-                    await self._take(response, reading)
+                    headers = dict(response.headers.items())  # each look into httpx's own goes through all of them
+                    entry.answered(headers)
+                    await self._take(response, headers, reading)
                 finally:
                     await response.aclose()
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
@@ -290,8 +296,8 @@ class HttpProvider:
             entry.refused(response.headers, error.retry_after)
         return error
 
-    async def _take(self, response: httpx.Response, reading: "_Reading") -> None:
-        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    async def _take(self, response: httpx.Response, headers: Mapping[str, str], reading: "_Reading") -> None:
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "text/event-stream":
             await self._stream(response, reading, Splitter(self.bounds.piece))
         elif kind == FRAMES:
@@ -324,10 +330,11 @@ class HttpProvider:
         are noted, and cancelling the scope of the reading unwinds them from the inside.
         """
         reading.body = body = DecodedBody(response, self.bounds.size, reading.scope)
-        async for part in body:
-            await reading.take(splitter.feed(part))
-            if splitter.too_long:
-                reading.fail(self._too_long(self.bounds.piece))
+        async for raw in body.raw:
+            for part in body.decoded(raw):
+                await reading.take(splitter.feed(part))
+                if splitter.too_long:
+                    reading.fail(self._too_long(self.bounds.piece))
 
     def _too_long(self, most: int) -> ProviderError:
         return self._failure(f"sent more than {most} bytes, the bound of limits.max_answer", "too_long")
@@ -377,6 +384,12 @@ class Pieces(httpx.AsyncByteStream):
     def size(self) -> int:
         """Bytes of the body."""
         return sum(len(each) if isinstance(each, bytes) else -(-each.size // 3) * 4 for each in self.pieces)
+
+    @property
+    def stream(self) -> httpx.AsyncByteStream:
+        """The body for httpx. One piece of bytes alone waits for nothing, and goes out as it is."""
+        first = self.pieces[0]
+        return httpx.ByteStream(first) if len(self.pieces) == 1 and isinstance(first, bytes) else self
 
     @property
     def weight(self) -> int:
@@ -435,10 +448,11 @@ async def with_texts(parts: list[Part], read: ReadFile) -> list[Part]:
 
 
 @define(eq=False)
-class DecodedBody(httpx.AsyncByteStream):
+class DecodedBody:
     """The decompressed body of a response, up to a bound. It is decompressed in steps: few bytes may become many.
 
-    Cancelling `scope` ends the reading early: that unwinds httpx's generators from the inside.
+    Cancelling `scope` ends the reading early: that unwinds httpx's generators from the inside. So whoever reads goes on
+    to the end of `raw`.
 
     Attributes:
         response: the response.
@@ -454,60 +468,60 @@ class DecodedBody(httpx.AsyncByteStream):
     too_long: bool = False
     problem: str | None = None
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Yield the decompressed bytes as they arrive, at most 64 KiB in one part."""
-        inflate = self._decoder()
-        async for raw in _raw(self.response):
-            try:
-                for part in inflate(raw):
-                    if self.too_long:
-                        break
-                    yield self._counted(part)
-            except zlib.error:
-                self._stop("sent data that cannot be decompressed")
+    _inflate: Any = attrs.field(init=False)  # None for a body that is not compressed
+
+    @_inflate.default
+    def _decoder(self) -> Any:
+        if self.response.is_stream_consumed or "content-encoding" not in self.response.headers:
+            return None
+        encoding = self.response.headers["content-encoding"].strip().lower()
+        if encoding in ("", "identity"):
+            return None
+        if encoding not in ("gzip", "x-gzip", "deflate"):
+            self._stop(f"answered in the encoding {encoding!r}, which was not asked for")
+        return zlib.decompressobj(zlib.MAX_WBITS | 32)
+
+    @property
+    def raw(self) -> httpx.AsyncByteStream:
+        """The body as it arrives. A transport may have read and decompressed the whole body already."""
+        if self.response.is_stream_consumed:
+            return httpx.ByteStream(self.response.content)
+        assert isinstance(self.response.stream, httpx.AsyncByteStream)  # noqa: S101 - for the type checker
+        return self.response.stream
+
+    def decoded(self, raw: bytes) -> Iterable[bytes]:
+        """Return the decompressed bytes of a part of `raw`, at most 64 KiB at once if it is compressed."""
+        if self.problem is not None or self.too_long:
+            return ()
+        return (self._counted(raw),) if self._inflate is None else self._inflated(raw)
 
     async def read(self) -> bytes:
         """Return the bytes up to the bound; afterwards `too_long` and `problem` say whether any are missing."""
-        parts = []
+        parts = list[bytes]()
         with self.scope:
-            async for part in self:
-                parts.append(part)  # noqa: PERF401 - the parts so far stay if the reading is cancelled
+            async for raw in self.raw:
+                parts.extend(self.decoded(raw))  # they stay if the reading is cancelled
         return b"".join(parts)
+
+    def _inflated(self, raw: bytes) -> Iterator[bytes]:
+        try:
+            while raw and not self.too_long:
+                yield self._counted(self._inflate.decompress(raw, INFLATED))
+                raw = self._inflate.unconsumed_tail
+        except zlib.error:
+            self._stop("sent data that cannot be decompressed")
 
     def _counted(self, part: bytes) -> bytes:
         if len(part) > self.left:
             self.too_long = True
             self.scope.cancel()
-        taken = part[: self.left]
-        self.left -= len(taken)
-        return taken
-
-    def _decoder(self) -> Callable[[bytes], Iterator[bytes]]:
-        encoding = self.response.headers.get("content-encoding", "").strip().lower()
-        if encoding in ("", "identity") or self.response.is_stream_consumed:
-            return lambda raw: iter((raw,))
-        if encoding not in ("gzip", "x-gzip", "deflate"):
-            self._stop(f"answered in the encoding {encoding!r}, which was not asked for")
-            return lambda _raw: iter(())
-        return partial(_inflated, zlib.decompressobj(zlib.MAX_WBITS | 32))
+            part = part[: self.left]
+        self.left -= len(part)
+        return part
 
     def _stop(self, problem: str) -> None:
         self.problem = problem
         self.scope.cancel()
-
-
-def _raw(response: httpx.Response) -> httpx.AsyncByteStream:
-    """Return a body as it arrives. A transport may have read and decompressed the whole body already."""
-    if response.is_stream_consumed:
-        return httpx.ByteStream(response.content)
-    assert isinstance(response.stream, httpx.AsyncByteStream)  # noqa: S101 - for the type checker
-    return response.stream
-
-
-def _inflated(inflate: Any, raw: bytes) -> Iterator[bytes]:
-    while raw:
-        yield inflate.decompress(raw, INFLATED)
-        raw = inflate.unconsumed_tail
 
 
 async def parsed(parse: Callable[[bytes], T], data: bytes) -> T:
