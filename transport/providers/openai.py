@@ -53,6 +53,7 @@ from warren.values import define, frozen
 
 PARTS: Final = "parts"
 """The role, among those of the messages so far, of a user's message whose content is a list."""
+_SHUT: Final[Mapping[str, bytes]] = {"user": b'"}', PARTS: b"]}"}
 _STOP: Final[Mapping[str, StopReason]] = {
     "length": "max_tokens",
     "tool_calls": "tool_use",
@@ -289,7 +290,7 @@ class ChatContext(Encoded):
             if role == "user" and self._role == PARTS:
                 self._grow(b"," + codec.encode_whole({"type": "text", "text": content}))
                 continue
-            self._shut = {"user": b'"}', PARTS: b"]}"}.get(role, b"}")
+            self._shut = _SHUT.get(role, b"}")
             self._grow(before + codec.encode_whole(turn).removesuffix(self._shut))
             self._role = role
 

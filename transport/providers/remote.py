@@ -331,10 +331,13 @@ class HttpProvider:
         """
         reading.body = body = DecodedBody(response, self.bounds.size, reading.scope)
         async for raw in body.raw:
+            size = reading.answer.size
             for part in body.decoded(raw):
                 await reading.take(splitter.feed(part))
                 if splitter.too_long:
                     reading.fail(self._too_long(self.bounds.piece))
+            if not body.ended:  # changing a deadline takes as long as reading an event
+                reading.wait(size)
 
     def _too_long(self, most: int) -> ProviderError:
         return self._failure(f"sent more than {most} bytes, the bound of limits.max_answer", "too_long")
@@ -489,6 +492,11 @@ class DecodedBody:
         assert isinstance(self.response.stream, httpx.AsyncByteStream)  # noqa: S101 - for the type checker
         return self.response.stream
 
+    @property
+    def ended(self) -> bool:
+        """Whether nothing follows, if that is known: the streams of other clients than our own do not tell."""
+        return getattr(self.response.stream, "ended", False)
+
     def decoded(self, raw: bytes) -> Iterable[bytes]:
         """Return the decompressed bytes of a part of `raw`, at most 64 KiB at once if it is compressed."""
         if self.problem is not None or self.too_long:
@@ -571,8 +579,7 @@ class _Reading:
         """Feed the events that have arrived together."""
         if self.failure is not None or not events:
             return
-        answer, size = self.answer, self.answer.size
-        pieces: list[Piece] = []
+        answer, pieces = self.answer, list[Piece]()
         try:
             try:
                 for data in events:
@@ -582,6 +589,10 @@ class _Reading:
                     self.emit(piece)
         except Exception as exc:  # noqa: BLE001 - raised when the reading has ended
             self.fail(exc)
+
+    def wait(self, size: int) -> None:
+        """Set the time for more of the answer, which had this size before its newest part."""
+        answer = self.answer
         if answer.complete:  # the token counts and the end of the stream are not waited for as long
             left = CLOSE_SECONDS if answer.closed else USAGE_SECONDS
             self.scope.deadline = min(self.scope.deadline, trio.current_time() + left)

@@ -27,12 +27,12 @@ class HttpRoutes(httpx.AsyncBaseTransport):
     limits: httpx.Limits
     trust_env: bool
     _pools: dict[httpx.URL | None, httpx.AsyncBaseTransport] = attrs.field(factory=dict, repr=False)
-    _ways: dict[Origin, httpx.AsyncBaseTransport] = attrs.field(factory=dict, repr=False)
+    _ways: dict[Origin | None, httpx.AsyncBaseTransport] = attrs.field(factory=dict, repr=False)
     _closed: bool = False
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request by the way to its server. Raises httpx.ProxyError for a bad address of a proxy."""
-        origin = Origin.of(request.url)
+        origin = Origin.of(request.url) if self.proxies.addresses else None  # one way is that of every server
         way = self._ways.get(origin)
         if way is None:
             way = self._ways[origin] = self._way(origin)
@@ -45,10 +45,10 @@ class HttpRoutes(httpx.AsyncBaseTransport):
         for pool in self._pools.values():
             await pool.aclose()
 
-    def _way(self, origin: Origin) -> httpx.AsyncBaseTransport:
+    def _way(self, origin: Origin | None) -> httpx.AsyncBaseTransport:
         if self._closed:
             raise RuntimeError("the client is closed")
-        proxy = self.proxies.proxy_for(origin)
+        proxy = None if origin is None else self.proxies.proxy_for(origin)
         key = None if proxy is None else proxy.url
         if key not in self._pools:
             self._pools[key] = self._pool(proxy)

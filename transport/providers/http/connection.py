@@ -1,8 +1,8 @@
 """One HTTP/1.1 connection of a client: a request goes out, its answer comes in."""
 
 import os
+import select
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Final, NamedTuple, Self
 
 import attrs
@@ -36,8 +36,7 @@ class Patience(NamedTuple):
     def of(cls, request: httpx.Request) -> Self:
         """Return those of a request; without a bound they are infinite."""
         bounds: Mapping[str, float | None] = request.extensions.get("timeout", {})
-        parts = (bounds.get(name) for name in ("connect", "read", "write", "pool"))
-        return cls(*(NEVER if part is None else part for part in parts))
+        return cls(*[NEVER if (bound := bounds.get(part)) is None else bound for part in cls._fields])
 
 
 @define(eq=False)
@@ -102,11 +101,18 @@ class ClientConnection:
     idle_since: float = 0.0
     reader: ResponseReader = attrs.field(init=False)
     _sent: bool = False
+    _readable: select.poll = attrs.field(init=False)
+
+    @_readable.default
+    def _poll(self) -> select.poll:
+        poll = select.poll()
+        poll.register(self.socket.socket, select.POLLIN)
+        return poll
 
     @property
     def alive(self) -> bool:
         """Whether the server has neither hung up nor sent anything while the connection was idle."""
-        return not self.socket.socket.is_readable()
+        return not self._readable.poll(0)
 
     @property
     def reusable(self) -> bool:
@@ -158,8 +164,10 @@ class ClientConnection:
         socket = self.socket.socket
         while True:
             await trio.lowlevel.wait_readable(socket)
-            with suppress(BlockingIOError):
+            try:
                 return os.read(socket.fileno(), CHUNK)
+            except BlockingIOError:
+                continue
 
     def expire(self) -> None:
         """Wake the request that waits for a silent server; it fails."""

@@ -57,7 +57,8 @@ class HttpPool(httpx.AsyncBaseTransport):
         if self._closed:
             raise RuntimeError("the client is closed")
         origin, patience = Origin.of(request.url), Patience.of(request)
-        await self._enter(patience.pool)
+        if self._room is not None:
+            await self._enter(self._room, patience.pool)
         connection = self._taken(origin)
         try:
             if connection is None:
@@ -80,11 +81,9 @@ class HttpPool(httpx.AsyncBaseTransport):
             self._sweeper.cancel()
         await trio.lowlevel.checkpoint()
 
-    async def _enter(self, seconds: float) -> None:
-        if self._room is None:
-            return
+    async def _enter(self, room: trio.Semaphore, seconds: float) -> None:
         with trio.CancelScope(deadline=trio.current_time() + seconds) as scope:
-            await self._room.acquire()
+            await room.acquire()
         if scope.cancelled_caught:
             raise httpx.PoolTimeout(f"all connections were in use for {seconds:g} s")
 
@@ -152,13 +151,17 @@ class HttpPool(httpx.AsyncBaseTransport):
 
 @define(eq=False)
 class ResponseBody(httpx.AsyncByteStream):
-    """The body of an answer, in parts as they arrive. It is no generator, so it may be left at any time."""
+    """The body of an answer, in parts as they arrive. It is no generator, so it may be left at any time.
+
+    Attributes:
+        ended: whether nothing follows: the whole body has been returned, or the connection was given up.
+    """
 
     _pool: HttpPool
     _connection: ClientConnection
     _origin: Origin
     _patience: float = NEVER
-    _left: bool = False
+    ended: bool = False
 
     def __aiter__(self) -> Self:
         """Go on after the last part that was read."""
@@ -166,7 +169,7 @@ class ResponseBody(httpx.AsyncByteStream):
 
     async def __anext__(self) -> bytes:
         """Return the next part. Raises httpx.TransportError."""
-        while not self._left:
+        while not self.ended:
             reader = self._connection.reader
             part = reader.taken()
             if reader.done:
@@ -189,12 +192,12 @@ class ResponseBody(httpx.AsyncByteStream):
 
     async def aclose(self) -> None:
         """Close the connection unless the whole body has arrived. It never waits."""
-        if not self._left:
+        if not self.ended:
             self._leave()
 
     def _leave(self) -> None:
         """Give the connection back, if the whole answer has arrived: this body must not touch it any more."""
-        self._left = True
+        self.ended = True
         pool, connection = self._pool, self._connection
         if connection.reader.done and not connection.idle_since:
             pool.connector.remember(connection, self._origin)

@@ -24,6 +24,10 @@ class RequestHeads:
 
     _made: dict[tuple[object, ...], bytes] = attrs.field(factory=dict, repr=False)
 
+    def known(self, method: bytes, target: bytes, fields: Fields) -> bytes | None:
+        """Return a head without the empty line at its end if it was written before."""
+        return self._made.get((method, target, *fields))
+
     def written(self, method: bytes, target: bytes, fields: Fields) -> bytes:
         """Return a head without the empty line at its end. Raises h11.LocalProtocolError if it is not valid."""
         key = (method, target, *fields)
@@ -55,6 +59,10 @@ class RequestWriter:
 
     def head(self, method: bytes, target: bytes, fields: Fields) -> bytes:
         """Return the head as bytes. Raises h11.LocalProtocolError if it is not valid."""
+        if fields and fields[-1][0].lower() == LENGTH:
+            *others, (_, size) = fields
+            if (head := self.heads.known(method, target, others)) is not None:  # nothing of it has to be looked at
+                return self._with_length(head, size)
         sizes, rest, chunked = list[bytes](), Fields(), False
         for field in fields:
             name = field[0].lower()
@@ -69,10 +77,13 @@ class RequestWriter:
         head = self.heads.written(method, target, rest)
         if not sizes:
             return head + b"\r\n"
-        if not sizes[0].isdigit():
+        return self._with_length(head, sizes[0])
+
+    def _with_length(self, head: bytes, size: bytes) -> bytes:
+        if not size.isdigit():
             raise h11.LocalProtocolError("bad Content-Length")
-        self._left = int(sizes[0])
-        return b"%bContent-Length: %b\r\n\r\n" % (head, sizes[0])
+        self._left = int(size)
+        return b"%bContent-Length: %b\r\n\r\n" % (head, size)
 
     def piece(self, data: bytes) -> bytes:
         """Return the next piece of the body as bytes. Raises h11.LocalProtocolError if there is too much of it."""
