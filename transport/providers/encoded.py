@@ -106,8 +106,8 @@ class Encoded(ABC):
 
     def add(self, message: Message) -> None:
         """Add the next message of the context."""
-        if isinstance(message, AssistantMessage):
-            self.calls.update(call.id for call in message.tool_calls)
+        if isinstance(message, AssistantMessage) and (calls := message.tool_calls):
+            self.calls.update(call.id for call in calls)
         self._write(message)
 
     def copy(self) -> Self:

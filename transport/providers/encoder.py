@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
+import attrs
+
 from warren import codec
 from warren.attachments import Kind
 from warren.messages import Message
@@ -32,6 +34,13 @@ class Encoder:
 
     new: Callable[[str], Encoded]
     pace: RequestPace
+    _empty: Encoded = attrs.field(
+        init=False, eq=False, repr=False
+    )  # tells which forms are of this protocol and provider
+
+    @_empty.default
+    def _new_empty(self) -> Encoded:
+        return self.new("")
 
     async def encoded(self, messages: Sequence[Message], model: str, kinds: frozenset[Kind] = frozenset()) -> Encoded:
         """Return the messages encoded for a model, which takes some kinds of attachments.
@@ -57,10 +66,12 @@ class Encoder:
         return context
 
     async def _form(self, transcript: Transcript, model: str, kinds: frozenset[Kind]) -> Encoded:
-        form, context = transcript.form, self._new(model, kinds)
-        made_for = (context.provider, model, kinds)
-        if type(form) is type(context) and (form.provider, form.model, form.kinds) == made_for:
+        form, empty = transcript.form, self._empty
+        made_for = (empty.provider, model, kinds)
+        if type(form) is type(empty) and (form.provider, form.model, form.kinds) == made_for:
             context = form
+        else:
+            context = self._new(model, kinds)
         bodies, end = transcript.bodies_from(context.end), transcript.end
         head = bodies[: len(transcript.prefix)] if context.end < 0 else ()
         transcript.form = None  # an encoding that breaks off half way leaves nothing

@@ -55,7 +55,7 @@ def with_halves(raw: bytes, parsed: dict[str, Any]) -> dict[str, Any]:
 
     A server may cut a character in two: the second half comes with the next chunk, see `warren.model.joined`.
     """
-    if b"\\u" in raw:
+    if raw.find(b"\\u") >= 0:
         text = _as_str(raw)
         if any(found["lone"] for found in _ESCAPE.finditer(text)):
             return json.loads(text)  # type: ignore[no-any-return]
