@@ -138,6 +138,9 @@ class Counts:
         )
 
 
+NO_COUNTS: Final = Counts()
+
+
 def reply(blocks: tuple[Block, ...], stop_reason: StopReason, counts: Counts, sent: int) -> ModelReply:
     """Return the whole answer. If it calls tools, its stop reason is `tool_use` even if the server says `end_turn`."""
     calls = any(isinstance(block, ToolUseBlock) for block in blocks)

@@ -28,7 +28,7 @@ from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPi
 from warren.options import ModelOptions
 from warren.tools import ToolSpec
 from warren.transport.providers import failures, wire
-from warren.transport.providers.accumulate import Counts, Ids, ToolCalls, reply
+from warren.transport.providers.accumulate import NO_COUNTS, Counts, Ids, ToolCalls, reply
 from warren.transport.providers.dialect import (
     OUTPUT,
     SURE_TOKENS,
@@ -130,7 +130,7 @@ class ChatDialect:
 _Nothing = Annotated[list[Any], msgspec.Meta(max_length=0)] | None
 
 
-class _Delta(msgspec.Struct):
+class _Delta(msgspec.Struct, gc=False):
     content: str | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
@@ -138,14 +138,14 @@ class _Delta(msgspec.Struct):
     tool_calls: _Nothing = None
 
 
-class _Choice(msgspec.Struct):
+class _Choice(msgspec.Struct, gc=False):
     delta: _Delta
     index: Literal[0] | None = None
     message: None = None
     finish_reason: str | None = None
 
 
-class _Chunk(msgspec.Struct):
+class _Chunk(msgspec.Struct, gc=False):
     """A chunk that has one delta with texts, and maybe the reason of its end; the parser refuses any other."""
 
     choices: tuple[_Choice]
@@ -153,8 +153,32 @@ class _Chunk(msgspec.Struct):
     error: None = None
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: _Count | None = None
+    cache_write_tokens: _Count | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: _Count
+    completion_tokens: _Count
+    prompt_tokens_details: _Details | None = None
+
+
+class _UsageChunk(msgspec.Struct):
+    """The chunk behind the answer, which has its token counts alone; the parser refuses any other."""
+
+    choices: tuple[()]
+    usage: _Usage
+    error: None = None
+
+
 _text_chunk: Final = codec.parser_of(_Chunk, b'"delta"')
 """Returns a chunk that has texts and a reason alone; None for any other event."""
+_usage_chunk: Final = codec.parser_of(_UsageChunk, b'"choices":[]')
+"""Returns a chunk that has token counts alone; None for any other event."""
 
 
 @define
@@ -171,7 +195,7 @@ class ChatAnswer:
     _reasoning: list[str] = attrs.field(factory=list)
     _calls: ToolCalls = attrs.field(factory=ToolCalls)
     _stop_reason: StopReason = "end_turn"
-    counts: Counts = attrs.field(factory=Counts)
+    counts: Counts = NO_COUNTS
 
     def feed(self, data: bytes) -> list[Piece]:
         """Add the next event of the stream, and return its pieces. Raises ProviderError for an error or a bad event."""
@@ -185,6 +209,11 @@ class ChatAnswer:
             if choice.finish_reason:
                 self._finish(choice.finish_reason)
             return pieces
+        if (last := _usage_chunk(data)) is not None:
+            usage, details = last.usage, last.usage.prompt_tokens_details or _Details()
+            created, read = details.cache_write_tokens or 0, details.cached_tokens or 0
+            self.counts = Counts(usage.prompt_tokens, usage.completion_tokens, created, read)
+            return []
         if data.strip() == b"[DONE]":
             self._end()
             return []
@@ -237,6 +266,10 @@ class ChatAnswer:
         return self._say(reasoning, wire.text_in(delta, "content") + wire.text_in(delta, "refusal"))
 
     def _say(self, reasoning: str, text: str) -> list[Piece]:
+        self.size += len(reasoning) + len(text)
+        if text and not reasoning:  # nearly every event
+            self._text.append(text)
+            return [TextPiece(text)]
         pieces: list[Piece] = []
         if reasoning:
             self._reasoning.append(reasoning)
@@ -244,7 +277,6 @@ class ChatAnswer:
         if text:
             self._text.append(text)
             pieces.append(TextPiece(text))
-        self.size += len(reasoning) + len(text)
         return pieces
 
     def _call(self, fragment: dict[str, Any], index: object) -> None:

@@ -39,6 +39,12 @@ CHOICE = members(
 CHUNK = members(
     choices=st.lists(CHOICE, min_size=1, max_size=2) | OTHER, usage=OTHER, error=OTHER, id=OTHER, object=OTHER
 )
+COUNT = st.sampled_from([None, 0, 7, -1, 2**80, 7.5, True, "7", {}])
+USAGE = members(
+    prompt_tokens=COUNT,
+    completion_tokens=COUNT,
+    prompt_tokens_details=members(cached_tokens=COUNT, cache_write_tokens=COUNT) | OTHER,
+)
 PART = members(text=TEXT | OTHER, thinking=TEXT | OTHER, signature=TEXT | OTHER, partial_json=TEXT | OTHER, type=TEXT)
 BLOCK = st.fixed_dictionaries(
     {"type": st.just("content_block_delta")}, optional={"index": OTHER, "delta": PART | OTHER}
@@ -66,6 +72,16 @@ def test_chunks(chunks: list[dict[str, Any]], escaped: bool) -> None:  # noqa: F
         plain = [each.replace(b'"x"', rb'"\ud83d"') for each in plain]
     longer = [each.replace(b'"delta"', rb'"\u0064elta"') for each in plain]
     one, other = (read(dialect.answer(request(GPT), CHAT, ()), *data, b"[DONE]") for data in (plain, longer))
+    assert one == other
+
+
+@given(st.fixed_dictionaries({"choices": st.just([])}, optional={"usage": USAGE | OTHER, "error": OTHER, "id": OTHER}))
+def test_token_counts(chunk: dict[str, Any]) -> None:
+    """The chunk with the token counts means the same if the name of its choices is written with an escape."""
+    text, dialect = codec.encode({"choices": [{"delta": {"content": "hi"}}]}), ChatDialect()
+    plain = codec.encode(chunk)
+    longer = plain.replace(b'"choices"', rb'"\u0063hoices"')
+    one, other = (read(dialect.answer(request(GPT), CHAT, ()), text, data, b"[DONE]") for data in (plain, longer))
     assert one == other
 
 
