@@ -12,6 +12,8 @@ from warren.usage import NO_USAGE, Usage
 
 Key = tuple[str, int, str, str]
 """A tenant, the beginning of an hour in microseconds, a payer (see `Charge`), and a model."""
+Sums = list[Any]
+"""The values of `Figures` in the order of `COLUMNS`, to which charges are added."""
 HOUR: Final = 3_600_000_000
 """Microseconds of an hour."""
 FIRST: Final = -(2**62)
@@ -21,26 +23,32 @@ KEY: Final = "tenant, hour, payer, model, holder"
 COLUMNS: Final = ", ".join((*COUNTS, "priced"))
 
 
-def sums_of(commits: Iterable[Commit]) -> dict[Key, Figures]:
+def sums_of(commits: Iterable[Commit]) -> dict[Key, Sums]:
     """Return the sums of the charges of some turns."""
-    # Lists, not `Figures`, of which each charge would make two: all turns of all sessions come through here.
-    sums: dict[Key, list[Any]] = {}
+    sums: dict[Key, Sums] = {}
     for commit in commits:
         if commit.charges:
-            at = microseconds(commit.record.updated_at)
-            for charge in commit.charges:
-                key = commit.record.tenant, at - at % HOUR, charge.payer, charge.model
-                found = sums.get(key)
-                if found is None:
-                    found = sums[key] = [0] * len(COUNTS) + [Decimal()]
-                found[0] += charge.turns
-                if charge.usage is not NO_USAGE:
-                    _add(found, charge.usage)
-    return {key: Figures(*counts, priced=priced) for key, (*counts, priced) in sums.items()}
+            add_charges(sums, commit)
+    return sums
 
 
-def _add(sums: list[Any], usage: Usage) -> None:
-    """Add the tokens of a charge to the values of `Figures`, in their order."""
+def add_charges(sums: dict[Key, Sums], commit: Commit) -> None:
+    """Add the charges of a turn to sums."""
+    # To lists, not `Figures`, of which each charge would make two: all turns of all sessions come through here.
+    record = commit.record
+    at = microseconds(record.updated_at)
+    for charge in commit.charges:
+        key = record.tenant, at - at % HOUR, charge.payer, charge.model
+        found = sums.get(key)
+        if found is None:
+            found = sums[key] = [0] * len(COUNTS) + [Decimal()]
+        found[0] += charge.turns
+        if charge.usage is not NO_USAGE:
+            _add(found, charge.usage)
+
+
+def _add(sums: Sums, usage: Usage) -> None:
+    """Add the tokens of a charge."""
     sums[1] += usage.input_tokens
     sums[2] += usage.output_tokens
     sums[3] += usage.cache_read_tokens
@@ -51,17 +59,16 @@ def _add(sums: list[Any], usage: Usage) -> None:
         sums[6] += usage.cost
 
 
-def values_of(figures: Figures) -> tuple[Any, ...]:
-    """Return figures in the order of `COLUMNS`."""
-    return (
-        figures.turns,
-        figures.input_tokens,
-        figures.output_tokens,
-        figures.cache_read_tokens,
-        figures.cache_creation_tokens,
-        figures.unpriced_tokens,
-        text_of(figures.priced),
-    )
+def figures_from(sums: Sums) -> Figures:
+    """Return sums as figures."""
+    *counts, priced = sums
+    return Figures(*counts, priced=priced)
+
+
+def values_of(sums: Sums) -> tuple[Any, ...]:
+    """Return sums as the values of a row."""
+    *counts, priced = sums
+    return *counts, text_of(priced)
 
 
 def figures_in(row: Iterable[Any]) -> Figures:

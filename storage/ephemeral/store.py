@@ -24,7 +24,7 @@ from warren.nodes import Announcement, Node
 from warren.records import MessageRow, SessionRecord
 from warren.storage.ephemeral.sessions import EphemeralSession
 from warren.storage.ephemeral.tenant import EphemeralTenant, entries_of, rows_of, sums_by
-from warren.storage.ledger import Key, sums_of
+from warren.storage.ledger import Key, Sums, add_charges
 from warren.storage.membership import SECRET_BYTES, node_of, now, status_text
 from warren.storage.operations import (
     Archive,
@@ -79,7 +79,7 @@ class EphemeralStore:
         factory=dict
     )  # for readers that are behind as the session ends
     _ended_rows: int = 0
-    _ledger: dict[Key, Figures] = attrs.field(factory=dict)
+    _ledger: dict[Key, Sums] = attrs.field(factory=dict)
     _audit: deque[AuditEntry] = attrs.field(factory=lambda: deque(maxlen=KEEP_ENTRIES))
     _entries: int = 0
     _last_input: int = 0
@@ -180,13 +180,8 @@ class EphemeralStore:
         if operation.inputs.numbers:
             session.inbox.store_outcome(operation.inputs)
         if operation.charges:
-            self._charge(operation)
+            add_charges(self._ledger, operation)
         self._changes += 1
-
-    def _charge(self, operation: Commit) -> None:
-        for key, figures in sums_of((operation,)).items():
-            known = self._ledger.get(key)
-            self._ledger[key] = figures if known is None else known + figures
 
     def _check_commit(self, operation: Commit, session: EphemeralSession | None) -> None:
         """Raise the refusal of a commit: it changes nothing."""

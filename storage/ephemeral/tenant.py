@@ -15,7 +15,7 @@ from warren.ledger import OF_SESSIONS, By, Figures, figures_of, hour_of, keys_of
 from warren.nodes import Node
 from warren.records import SessionRecord
 from warren.storage.ephemeral.sessions import EphemeralSession
-from warren.storage.ledger import Key, added, bounds_of, key_in
+from warren.storage.ledger import Key, Sums, added, bounds_of, figures_from, key_in
 from warren.storage.results import Lost, Rows, StoredPage
 from warren.storage.rows import microseconds
 from warren.values import frozen
@@ -34,7 +34,7 @@ class EphemeralTenant:
     _created: Mapping[tuple[str, str], Created]
     _ended: Mapping[str, tuple[str, str | None]]
     _node: Callable[[], Node]
-    _ledger: Mapping[Key, Figures]
+    _ledger: Mapping[Key, Sums]
     _audit: Iterable[AuditEntry]
 
     async def has(self, session_id: str) -> bool:
@@ -141,7 +141,7 @@ class EphemeralTenant:
     async def usage(self, by: By, since: datetime | None = None, until: datetime | None = None) -> dict[str, Figures]:
         """See TenantReads."""
         await self._checkpoint()
-        ledger = {key: figures for key, figures in self._ledger.items() if key[0] == self.tenant}
+        ledger = {key: sums for key, sums in self._ledger.items() if key[0] == self.tenant}
         records = [each.record for each in self._sessions.values() if each.record.tenant == self.tenant]
         return sums_by(by, ledger, records, since, until)
 
@@ -150,7 +150,7 @@ class EphemeralTenant:
         await self._checkpoint()
         first = microseconds(hour_of(hour))
         return sum(
-            each.tokens
+            figures_from(each).tokens
             for (tenant, at, of, _), each in self._ledger.items()
             if tenant == self.tenant and at >= first and payer in (None, of)
         )
@@ -176,7 +176,7 @@ def rows_of(found: Sequence[R]) -> Rows[R]:
 
 def sums_by(
     by: By,
-    ledger: Mapping[Key, Figures],
+    ledger: Mapping[Key, Sums],
     records: Iterable[SessionRecord],
     since: datetime | None,
     until: datetime | None,
@@ -186,8 +186,8 @@ def sums_by(
         return added(_of_sessions(by, records, bounds_of(since, until)))
     first, end = bounds_of(since, until)
     return added(
-        (key_in(by, tenant, hour, model), figures)
-        for (tenant, hour, _, model), figures in ledger.items()
+        (key_in(by, tenant, hour, model), figures_from(sums))
+        for (tenant, hour, _, model), sums in ledger.items()
         if first <= hour < end
     )
 

@@ -179,8 +179,8 @@ def parameters(commits: Sequence[Commit]) -> list[Value]:
         if creation is not None:
             creations.append((name, escaped(creation.key), codec.encode(creation.params)))
         outcomes.extend((name, number, commit.inputs.outcome) for number in commit.inputs.numbers)
-        for (_, hour, payer, model), figures in sums_of((commit,)).items():
-            charges.append((name, hour, escaped(payer), escaped(model), *values_of(figures)))
+        for (_, hour, payer, model), sums in sums_of((commit,)).items():
+            charges.append((name, hour, escaped(payer), escaped(model), *values_of(sums)))
     found: list[Value] = []
     for table, kinds in zip(tables, _TABLES, strict=True):
         columns = zip(*table, strict=True) if table else ((),) * len(kinds)

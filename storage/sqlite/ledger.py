@@ -19,7 +19,6 @@ from warren.storage.ledger import (
     key_in,
     sums_of,
     text_of,
-    values_of,
 )
 from warren.storage.operations import Commit
 from warren.storage.rows import DELETED, MAX_NUMBER, corrupt, microseconds, number_in, shown, text_in
@@ -59,15 +58,16 @@ _OF_LABELS: Final = f"""
 
 def add(db: apsw.Connection, commits: Iterable[Commit]) -> None:
     """Add the charges of stored turns, inside their transaction: a row for each tenant, hour, payer and model."""
-    for key, figures in sums_of(commits).items():
-        *counts, priced = values_of(figures)
-        if not figures.priced:  # what is stored need not be read
+    for key, sums in sums_of(commits).items():
+        *counts, cost = sums
+        priced = text_of(cost)
+        if not cost:  # what is stored need not be read
             db.execute(_ADD, (*key, *counts, priced))
             continue
         stored = db.execute(_PRICED, key).get
         if stored is not None:
             try:
-                priced = text_of(decimal_in(stored, "priced") + figures.priced)
+                priced = text_of(decimal_in(stored, "priced") + cost)
             except ValueError:  # a turn does not fail for it: `warren doctor` names the row, and reports refuse it
                 priced = bytes(stored).decode(errors="replace") if isinstance(stored, bytes) else ""
         db.execute(_ADD_PRICED, (*key, *counts, priced))
