@@ -17,7 +17,13 @@ from warren.values import define, frozen
 M = TypeVar("M")
 
 
-class State(Enum):
+class _Key(Enum):
+    """The base of enumerations whose members are keys: that of Python hashes the name of a member at each look-up."""
+
+    __hash__ = object.__hash__
+
+
+class State(_Key):
     """The state of a session that has an actor."""
 
     IDLE = auto()
@@ -44,7 +50,7 @@ class State(Enum):
     """The session's actor has ended."""
 
 
-class Signal(Enum):
+class Signal(_Key):
     """A reason to change the state: a request, or news of the session's own tasks."""
 
     CLAIM = auto()
