@@ -1,9 +1,8 @@
 """The readers of turns: each begins at the first event of one turn in the session's log."""
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 
 import trio
 
@@ -12,6 +11,7 @@ from warren.events import TERMINAL, Event
 from warren.service import EventReader, OnBegin, OnEvent
 from warren.values import define, frozen
 
+R = TypeVar("R")
 logger: Final = logging.getLogger("warren.session")
 
 Begins = Callable[[Event], bool | None]
@@ -86,17 +86,16 @@ class _Watch:
             reader.close()
 
 
-@contextmanager
-def beginning(log: EventLog, begins: Begins, on_begin: OnBegin) -> Iterator[None]:
-    """Call a function with a reader of a turn, when the turn publishes its first event. The block waits for the turn.
+async def beginning(log: EventLog, begins: Begins, on_begin: OnBegin, turn: Awaitable[R]) -> R:
+    """Wait for a turn, and call a function with a reader of the turn when it publishes its first event.
 
-    If the block is cancelled, the turn goes on, and may even begin later. A `Telling` is called in that case, other
+    If the wait is cancelled, the turn goes on, and may even begin later. A `Telling` is called in that case, other
     functions are not.
     """
     watch = _Watch(log.read(log.last_seq), begins, on_begin)
     watch.reader.notify = watch.look
     try:
-        yield
+        return await turn
     except trio.Cancelled:
         watch.alone = isinstance(on_begin, Telling)
         raise

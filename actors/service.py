@@ -1,7 +1,7 @@
 """The methods of `SessionService` that change sessions: each finds the session's actor, and asks it."""
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import TypeVar
 
@@ -163,8 +163,7 @@ class Service(Reads):
             if turn is None:
                 await actor.mailbox.ask(Loaded())
                 return TurnResult(session_id)
-            with self._counted(new):
-                return await self._turn(session_id, turn, _on_begin(call), accepted.get(session_id))
+            return await self._counted(new, self._turn(session_id, turn, _on_begin(call), accepted.get(session_id)))
 
     async def _create_once(
         self,
@@ -218,8 +217,8 @@ class Service(Reads):
             )
             return await self._enqueue(call.session_id, input_, turn_tools, _on_begin(call), new)
         turn = StartTurn(call.prompt, options, turn_tools, caller(), files, new, self.principal.payer)
-        with self._counted(new):
-            return await self._turn(call.session_id, turn, _on_begin(call))
+        running = self._turn(call.session_id, turn, _on_begin(call))
+        return await (self._counted(new, running) if new else running)
 
     async def _attached(self, call: TurnCall, options: TurnOptions) -> tuple[tuple[Attachment, ...], tuple[Blob, ...]]:
         """Return the files of a prompt, which its model takes, and those of them that are to be stored."""
@@ -239,14 +238,13 @@ class Service(Reads):
             await limiter.look(by, ("stored_bytes",))
             limiter.tenancy.check_growth(by, _size_of(blobs))
 
-    @contextmanager
-    def _counted(self, blobs: Sequence[Blob]) -> Iterator[None]:
-        """Count files as stored while the body stores them; if it fails, they are counted anew, as they may not be."""
+    async def _counted(self, blobs: Sequence[Blob], storing: Awaitable[R]) -> R:
+        """Count files as stored while a call stores them; if it fails, they are counted anew, as they may not be."""
         figures = [account.figure("stored_bytes") for account in self._by] if blobs else []
         for figure in figures:
             figure.add(_size_of(blobs))
         try:
-            yield
+            return await storing
         except WarrenError:
             for figure in figures:
                 figure.expire()
@@ -263,17 +261,16 @@ class Service(Reads):
         accepted: Acceptance | None = None,
     ) -> TurnResult:
         put = partial(self._inboxes.put_and_wait, session_id, input_, tools, self._by, blobs, accepted=accepted)
-        with self._counted(blobs):
-            if on_begin is None:
-                return await put()
-            registry = self._supervisor.registry
+        if on_begin is None:
+            return await self._counted(blobs, put())
+        registry = self._supervisor.registry
 
-            def begins(_event: Event) -> bool | None:
-                actor = registry.find(session_id)
-                return actor is not None and actor.conversation.inbox.running(input_)
+        def begins(_event: Event) -> bool | None:
+            actor = registry.find(session_id)
+            return actor is not None and actor.conversation.inbox.running(input_)
 
-            with beginning(registry.handle(session_id).log, begins, on_begin):
-                return await put()
+        turn = beginning(registry.handle(session_id).log, begins, on_begin, put())
+        return await self._counted(blobs, turn)
 
     @keywords_of(ContextRequest)
     @guarded
@@ -349,8 +346,7 @@ class Service(Reads):
             # From its admission to the reply the session runs no other turn, but it may end one that a crash left open.
             return None if reply.settled else isinstance(event, RunStarted)
 
-        with beginning(self._supervisor.registry.handle(session_id).log, begins, on_begin):
-            return await reply.wait()
+        return await beginning(self._supervisor.registry.handle(session_id).log, begins, on_begin, reply.wait())
 
     @keywords_of(CompactRequest)
     @scoped
