@@ -1,8 +1,9 @@
 """Budgets: the limits of a turn or a session, their use, and the warnings before they run out."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from decimal import Decimal
+from functools import cached_property
 from typing import Any, Final, Self
 
 import attrs
@@ -44,6 +45,12 @@ class Budget:
         given = {name: value for name, value in attrs.asdict(other).items() if value is not None}
         return attrs.evolve(self, **given)
 
+    @cached_property
+    def limits(self) -> Sequence[tuple[BudgetType, str, float]]:
+        """The limits that are set: for each its kind, the field of `Meter`, and mostly of `Spent`, for its use."""
+        every = ((kind, figure, getattr(self, field)) for kind, field, figure in _FIGURES)
+        return tuple(each for each in every if each[2] is not None)
+
 
 UNLIMITED: Final = Budget()
 
@@ -66,7 +73,6 @@ class Spent:
         )
 
 
-NOTHING: Final = Spent()
 NO_COST: Final = Decimal()
 
 
@@ -148,7 +154,10 @@ class Meter:
 
         `cost` is the cost of the session so far; None if it is unknown.
         """
-        return cls([*_set_limits(turn, NOTHING, NO_COST), *_set_limits(session, before, cost)])
+        limits = [_Limit(kind, figure, limit, NO_COST if kind == "cost" else 0) for kind, figure, limit in turn.limits]
+        for kind, figure, limit in session.limits:
+            limits.append(_Limit(kind, figure, limit, cost if kind == "cost" else getattr(before, figure)))
+        return cls(limits)
 
     @property
     def seconds(self) -> float:
@@ -222,13 +231,8 @@ class Meter:
         return found
 
     def _left(self, kind: BudgetType) -> float:
-        return min((limit.left(self) for limit in self._limits if limit.budget_type == kind), default=math.inf)
-
-
-def _set_limits(budget: Budget, before: Spent, cost: Decimal | None) -> Iterator[_Limit]:
-    if budget is UNLIMITED:  # the common case: most sessions have no budget
-        return
-    for kind, field, figure in _FIGURES:
-        limit: float | None = getattr(budget, field)
-        if limit is not None:
-            yield _Limit(kind, figure, limit, cost if kind == "cost" else getattr(before, figure))
+        left = math.inf
+        for limit in self._limits:
+            if limit.budget_type == kind:
+                left = min(left, limit.left(self))
+        return left
