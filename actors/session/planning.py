@@ -20,7 +20,7 @@ from warren.errors import AgentError, InvalidParamsError, SessionNotFoundError
 from warren.fields import encodable
 from warren.ledger import Charge
 from warren.model import Files
-from warren.options import NO_OPTIONS, TurnOptions
+from warren.options import NO_OPTIONS, ModelOptions, TurnOptions
 from warren.records import SessionRecord
 from warren.tools import Tool
 from warren.windows import Window
@@ -55,15 +55,13 @@ def plan_of(
     options = session.of_calls if asked is NO_OPTIONS else asked.over(session)
     candidates = candidates_for(asked, record, shared)
     tools = tools_of(record, asked, shared, comms, given_tools)
-    known = min((each.entry.window for each in candidates if each.entry.window is not None), default=None)
-    window = partial(window_for, known=known, max_tokens=options.max_tokens, tools=tools)
     attachments = message.attachments if isinstance(message, StartTurn) else ()
-    check_kinds(attachments, candidates)
+    if attachments:
+        check_kinds(attachments, candidates)
     of_session = shared.storage, record.tenant, record.session_id
     turn_budget, session_budget = limits.turn.overridden(asked.budget), session.budget or UNLIMITED
-    unpriced = [each.choice.model for each in candidates if not each.entry.priced]
-    if unpriced and (turn_budget.max_cost, session_budget.max_cost) != (None, None):
-        raise _unpriced(unpriced[0])
+    if turn_budget.max_cost is not None or session_budget.max_cost is not None:
+        _check_priced(candidates)
     return TurnPlan(
         prompt=message.prompt if isinstance(message, StartTurn) else None,
         instructions=message.instructions if isinstance(message, Compact) else None,
@@ -75,7 +73,7 @@ def plan_of(
         retry=shared.config.retry,
         limits=limits,
         tool_threads=shared.tool_threads,
-        compaction=_compaction_of(record, shared, host_objects, window),
+        compaction=_compaction_of(record, shared, host_objects, partial(_window_for, candidates, options, tools)),
         output=asked.output(session),
         counters=shared.counters,
         charges=charges,
@@ -99,10 +97,19 @@ def candidates_for(asked: TurnOptions, record: SessionRecord, shared: Shared) ->
     return candidates_of(shared.providers, asked.model or record.model, provider, options, config.models)
 
 
-def _unpriced(model: str) -> InvalidParamsError:
-    path = "$.budget.max_cost"
-    problem = f"the prices of the model {model!r} are unknown; set them in [models.{model!r}], or set no max_cost"
-    return InvalidParamsError(f"{path}: {problem}", path=path)
+def _check_priced(candidates: Sequence[Candidate]) -> None:
+    """Raise InvalidParamsError if the prices of a model are unknown."""
+    for model in (each.choice.model for each in candidates if not each.entry.priced):
+        path = "$.budget.max_cost"
+        problem = f"the prices of the model {model!r} are unknown; set them in [models.{model!r}], or set no max_cost"
+        raise InvalidParamsError(f"{path}: {problem}", path=path)
+
+
+def _window_for(
+    candidates: Sequence[Candidate], options: ModelOptions, tools: Mapping[str, Tool], config: CompactionConfig
+) -> Window | None:
+    known = min((each.entry.window for each in candidates if each.entry.window is not None), default=None)
+    return window_for(config, known, options.max_tokens, tools)
 
 
 def _compaction_of(

@@ -204,4 +204,4 @@ def candidates_of(
             raise InvalidParamsError(exc.message.replace("$.model", path, 1), path=path) from None
     for _, choice in choices:
         choice.check(options)
-    return tuple(Candidate(name, choice, entry_of(choice.model, models), hour) for name, choice in choices)
+    return tuple([Candidate(name, choice, entry_of(choice.model, models), hour) for name, choice in choices])
