@@ -27,21 +27,22 @@ class RunningTime:
 
     Attributes:
         left: seconds that the turn may run; infinite without a limit.
+        began: the time at which it began, later by the time for which the clock was stopped.
         scope: the turn's cancel scope; its deadline is the end of that time.
     """
 
     left: float
+    began: float = attrs.field(factory=trio.current_time)
     scope: trio.CancelScope = attrs.field(init=False)
-    _began: float = attrs.field(factory=trio.current_time)
     _stopped: float | None = None
     _waiting: int = 0
 
     def __attrs_post_init__(self) -> None:
-        self.scope = trio.CancelScope(deadline=self._began + self.left)
+        self.scope = trio.CancelScope(deadline=self.began + self.left)
 
     def seconds(self) -> float:
         """Return the running time so far."""
-        return (trio.current_time() if self._stopped is None else self._stopped) - self._began
+        return (trio.current_time() if self._stopped is None else self._stopped) - self.began
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
@@ -54,8 +55,8 @@ class RunningTime:
         finally:
             self._waiting -= 1
             if not self._waiting:
-                self._began, self._stopped = trio.current_time() - self.seconds(), None
-                self.scope.deadline = self._began + self.left
+                self.began, self._stopped = trio.current_time() - self.seconds(), None
+                self.scope.deadline = self.began + self.left
 
 
 @define(eq=False)

@@ -189,7 +189,7 @@ class Turn:
         )
         marks = (record.last_input_tokens, record.last_compaction_step)
         self.keeper = ContextKeeper(plan.compaction, self.context, summarising, *marks)
-        self._time = RunningTime(plan.meter.seconds_left())
+        self._time = RunningTime(plan.meter.seconds_left(), self.began)
         plan.meter.clock = self._time.seconds
         self._approvals = Approvals(plan.gates, plan.limits.approval_timeout, self.emit, self._time, self.changed)
 
@@ -345,7 +345,7 @@ class Turn:
         request = ModelRequest(
             plan.choice.model,
             context,
-            tuple(tool.spec for tool in plan.tools.values()),
+            tuple([tool.spec for tool in plan.tools.values()]),
             plan.options,
             tokens_left=self._tokens_left(),
             session_id=self.record.session_id,
@@ -365,16 +365,17 @@ class Turn:
         message = with_unique_calls(reply.message)
         self._accept(message)
         self._call = None
-        self._say(message)
+        text = self._say(message)
         self._refused = self.stop_reason == "content_filter"
-        if message.text:
-            self.emit(TextComplete(message.text))
+        if text:
+            self.emit(TextComplete(text))
         return message
 
-    def _say(self, message: AssistantMessage) -> None:
-        """Note the text of an answer; one that the provider had paused goes on with it."""
-        before = self.text if self.stop_reason == "pause_turn" else ""
-        self.text, self.stop_reason = before + message.text, message.stop_reason
+    def _say(self, message: AssistantMessage) -> str:
+        """Note the text of an answer, and return it; one that the provider had paused goes on with it."""
+        text, before = message.text, self.text if self.stop_reason == "pause_turn" else ""
+        self.text, self.stop_reason = before + text, message.stop_reason
+        return text
 
     async def _run_tools(self, calls: Sequence[ToolUseBlock]) -> None:
         plan = self.plan

@@ -132,12 +132,12 @@ class AssistantMessage:
     @property
     def text(self) -> str:
         """The texts of the text blocks, joined."""
-        return "".join(block.text for block in self.blocks if isinstance(block, TextBlock))
+        return "".join([block.text for block in self.blocks if isinstance(block, TextBlock)])
 
     @property
     def tool_calls(self) -> tuple[ToolUseBlock, ...]:
         """The tool calls, in the model's order."""
-        return tuple(block for block in self.blocks if isinstance(block, ToolUseBlock))
+        return tuple([block for block in self.blocks if isinstance(block, ToolUseBlock)])
 
 
 def with_unique_calls(message: AssistantMessage) -> AssistantMessage:
