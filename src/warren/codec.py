@@ -504,6 +504,21 @@ def decode_stored(cls: Any, raw: bytes | str) -> Any:
         raise ValueError(f"damaged row: {path}: {problem}") from exc
 
 
+def encode_message(message: messages.Message) -> bytes:
+    """Return the row of a message, as `encode` does."""
+    if isinstance(message, messages.UserMessage) and not message.attachments:
+        return _encode_whole(_PromptRow(message.content))
+    if isinstance(message, messages.AssistantMessage):
+        texts = [
+            _TextRow(block.text)
+            for block in message.blocks
+            if isinstance(block, messages.TextBlock) and block.metadata is None
+        ]
+        if len(texts) == len(message.blocks):
+            return _encode_whole(_AnswerRow(texts, message.stop_reason))
+    return encode(message)
+
+
 def decode_message(raw: bytes | str) -> messages.Message:
     """Build a message from its stored row. Raises ValueError if the row is damaged."""
     try:
@@ -512,7 +527,7 @@ def decode_message(raw: bytes | str) -> messages.Message:
         return decode_stored(messages.Message, raw)  # type: ignore[no-any-return]
     if isinstance(row, _PromptRow):
         return messages.UserMessage(row.content)
-    return messages.AssistantMessage(tuple(messages.TextBlock(block.text) for block in row.blocks), row.stop_reason)
+    return messages.AssistantMessage(tuple([messages.TextBlock(block.text) for block in row.blocks]), row.stop_reason)
 
 
 # The rows of prompts and of answers that are text alone. Conversations mostly consist of them, and built from structs
@@ -525,7 +540,7 @@ class _TextRow(msgspec.Struct, tag_field="type", tag="text", forbid_unknown_fiel
     text: str
 
 
-class _AnswerRow(msgspec.Struct, tag_field="role", tag="assistant", forbid_unknown_fields=True):
+class _AnswerRow(msgspec.Struct, tag_field="role", tag="assistant", forbid_unknown_fields=True, omit_defaults=True):
     blocks: list[_TextRow]
     stop_reason: messages.StopReason = "end_turn"
 

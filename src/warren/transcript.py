@@ -107,7 +107,7 @@ class Transcript(Sequence[Message]):
 
     def append(self, message: Message) -> None:
         """Add a message at the end."""
-        body = codec.encode(message)
+        body = codec.encode_message(message)
         self.rows.append(body)
         self.size += weight_of(body)
 
