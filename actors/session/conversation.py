@@ -348,7 +348,7 @@ class Conversation:
     ) -> None:
         """Commit the record, the messages from position `first` on, the events with a last one, and a new head."""
         bodies = self.context.since(first)
-        rows = tuple(MessageRow(first + index, record.updated_at, body) for index, body in enumerate(bodies))
+        rows = tuple([MessageRow(place, record.updated_at, body) for place, body in enumerate(bodies, first)])
         inputs = self.inbox.outcome(ending)
         events = self.log.unstored(last)
         charges = (*self.charges, *turns)

@@ -42,7 +42,9 @@ class EchoProvider:
         await trio.lowlevel.checkpoint()
         if request.answer_schema is None:
             message = _last(request.messages)
-            heard = _words_of(message) + "".join([await _named(request, each) for each in _files_of(message)])
+            heard = _words_of(message)
+            for file in _files_of(message):
+                heard += await _named(request, file)
         else:
             heard = _last_answer(request.messages)
         text, stop_reason = _cut(heard, request.answer_cap(sys.maxsize))
@@ -63,7 +65,8 @@ def _last(messages: Sequence[Message]) -> Message | None:
 
     Earlier messages are not looked at, because `messages` may decode each message on access.
     """
-    for position in range(len(messages) - 1, max(-1, len(messages) - 3), -1):
+    count = len(messages)
+    for position in range(count - 1, max(-1, count - 3), -1):
         message = messages[position]
         if isinstance(message, (UserMessage, ContextMessage, ToolResultsMessage)):  # a union would be made anew
             return message
