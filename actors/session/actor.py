@@ -39,7 +39,7 @@ from warren.actors.session.conversation import COMMITTED, Committed, Conversatio
 from warren.actors.session.ending import Ending
 from warren.actors.session.host import SessionHost
 from warren.actors.session.inbox import Inbox
-from warren.actors.session.machine import Effect, Machine, Signal, State
+from warren.actors.session.machine import BEGUN, CLAIM, CLOSED, ENDED, IDLE, START, Effect, Machine, Signal, State
 from warren.actors.session.planning import plan_of
 from warren.actors.session.trace import TurnTrace, begin
 from warren.actors.shared import HostObjects, Shared
@@ -202,7 +202,7 @@ class SessionActor:
         no more are let through than there is room for; and the senders that find the session busy cost it nothing.
         """
         if isinstance(message, ClaimsTurn):
-            self._machine.step(Signal.CLAIM)
+            self._machine.step(CLAIM)
 
     async def run(self, tasks: trio.Nursery) -> None:
         """Handle mail until the session has retired or left memory.
@@ -218,7 +218,7 @@ class SessionActor:
         """
         self._tasks = tasks
         machine = self._machine
-        while machine.state is not State.CLOSED:
+        while machine.state is not CLOSED:
             if self._turn is None or self.mailbox.waiting:
                 self._mail.extend(await self.mailbox.receive())
             else:
@@ -237,7 +237,7 @@ class SessionActor:
     def _work(self) -> None:
         """Handle all mail and all results, and let an idle session go on."""
         machine = self._machine
-        while machine.state is not State.CLOSED:
+        while machine.state is not CLOSED:
             # The mail goes first: it was sent before its sender could know of the result, so an interrupt that is in
             # the mailbox when its turn ends is not meant for the next turn.
             if self._mail:
@@ -256,7 +256,7 @@ class SessionActor:
     def _go_on(self) -> bool:
         """Begin the next turn of an idle session, or end a retired one; return whether there is anything to do."""
         conversation, machine = self.conversation, self._machine
-        if machine.state is not State.IDLE or self._errands:
+        if machine.state is not IDLE or self._errands:
             return False
         if conversation.archived:
             self._perform(machine.step(Signal.ARCHIVED))
@@ -276,7 +276,7 @@ class SessionActor:
         try:
             match message:
                 case StartTurn() | Compact():
-                    self._perform(machine.step(Signal.START, mail))
+                    self._perform(machine.step(START, mail))
                 case BeginNext():
                     self._perform(machine.step(Signal.NEXT))
                 case Interrupt():
@@ -288,7 +288,7 @@ class SessionActor:
                 case Decide():
                     self._decide(message)
                     mail.answer(None)
-                case _ if self._turn is not None or (machine.state is State.IDLE and self.conversation.current):
+                case _ if self._turn is not None or (machine.state is IDLE and self.conversation.current):
                     self._serve(mail)
                 case _:
                     self._perform(machine.step(Signal.NEED, mail))
@@ -513,7 +513,7 @@ class SessionActor:
             partial(self.host.changed, self.session_id),
         )
         self.shared.limiter.tenancy.begins(self.session_id)
-        machine.step(Signal.BEGUN)
+        machine.step(BEGUN)
         self.host.changed(self.session_id)
 
     async def _store_files(self, message: StartTurn, starter: Mail[Any]) -> Result:
@@ -604,7 +604,7 @@ class SessionActor:
         Whoever has the answer finds the session free, and the events published.
         """
         ending = self._publish_end(end)
-        self._perform(self._machine.step(Signal.ENDED), ending=end.turn.compacted or ending)
+        self._perform(self._machine.step(ENDED), ending=end.turn.compacted or ending)
         self._end_inputs(end, ending)
 
     def _publish_end(self, end: TurnEnd) -> Ending:
