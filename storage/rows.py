@@ -104,7 +104,6 @@ class _Details(SessionOptions):
 
 _OPTIONS: Final = tuple(attrs.fields_dict(SessionOptions))
 _DETAILS: Final = tuple(name for name in attrs.fields_dict(_Details) if name not in _OPTIONS)
-_options_of: Final = attrgetter(*_OPTIONS)
 _details_of: Final = attrgetter(*_DETAILS)
 
 
@@ -121,14 +120,15 @@ def moment(stored: int) -> datetime:
 @cache
 def _defaults() -> tuple[Any, ...]:
     """Return the values of details that no row has. They are not made at the import: few commands write a session."""
-    return attrs.astuple(_Details(), recurse=False)
+    values: tuple[Any, ...] = _details_of(_Details())
+    return values
 
 
 def record_to_row(record: SessionRecord) -> tuple[Any, ...]:
     """Return the record's values in the order of `COLUMNS`."""
     # Without a `_Details`, which `codec.encode` takes apart field by field: 10 us of the 190 us of a turn
     # (`benchmarks/durable_turn.py`, 100 sessions on a quiet machine).
-    each = zip((*_OPTIONS, *_DETAILS), (*_options_of(record.options), *_details_of(record)), _defaults(), strict=True)
+    each = zip(_DETAILS, _details_of(record), _defaults(), strict=True)
     details = {name: value for name, value, default in each if value is not default and value != default}
     return (
         record.session_id,
@@ -143,7 +143,7 @@ def record_to_row(record: SessionRecord) -> tuple[Any, ...]:
         record.head,
         codec.encode(record.labels).decode() if record.labels else "{}",
         record.title,
-        codec.encode_whole(details).decode(),
+        codec.encode_whole({**record.options.stored, **details}).decode(),
         record.tenant,
         record.owner,
     )

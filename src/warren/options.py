@@ -238,6 +238,11 @@ class SessionOptions(TurnOptions):
         """The options of each call of the model in a turn that brings no options of its own."""
         return self.over()
 
+    @cached_property
+    def stored(self) -> Mapping[str, Any]:
+        """The options that are not at their defaults, by name: all of them that a store keeps."""
+        return given(SessionOptions, self)
+
 
 @frozen
 class SessionRequest(SessionOptions):
