@@ -133,7 +133,8 @@ The reader goes on after the turn, until it is closed. The function must not blo
 
 
 def _are_tools(_instance: object, attribute: "attrs.Attribute[Any]", value: Any, *, names: bool = False) -> None:
-    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+    # The check of an abstract class and a union that is made anew are slow, and mostly it is the empty tuple.
+    if type(value) is not tuple and (not isinstance(value, Sequence) or isinstance(value, (str, bytes))):
         raise FieldValueError(attribute.name, "must be a list")
     for index, each in enumerate(value):
         if not isinstance(each, (str, Tool) if names else Tool):
