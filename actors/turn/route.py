@@ -12,7 +12,7 @@ from warren.errors import InvalidParamsError
 from warren.model import ModelChoice, ModelRequest, Providers
 from warren.options import ModelOptions
 from warren.usage import Usage
-from warren.values import define, frozen
+from warren.values import define, value
 
 GROWTH: Final = 2.0
 LONGEST_COOL_DOWN: Final = 300.0
@@ -21,7 +21,7 @@ MOST_OUTAGES: Final = 1_000
 """Models of which an outage is remembered: clients name models."""
 
 
-@frozen
+@value
 class Candidate:
     """A model that a turn may call.
 

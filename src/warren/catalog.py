@@ -48,6 +48,8 @@ class Prices:
 
     def total(self, usage: Usage, *, hour: bool) -> Decimal | None:
         """Return the price of one call; None if it has tokens whose price is unknown. `hour` is the cache's time."""
+        if usage.output_tokens and self.output is None:  # mostly either no price of a model is known, or all are
+            return None
         read, written = usage.cache_read_tokens, usage.cache_creation_tokens
         parts = (
             (max(0, usage.input_tokens - read - written), self.input),
