@@ -59,9 +59,7 @@ class Splitter:
         found = [event[6:] for event in events if event.startswith(b"data: ")]
         if events[-1] or not found or len(found) != len(events) - 1 or max(map(len, found)) > self.most:
             return None
-        if any(
-            data.find(b"\n") >= 0 for data in found
-        ):  # `in` first makes an error that it is no number: six times this
+        if b"".join(found).find(b"\n") >= 0:
             return None
         self._begun = True
         return found
