@@ -193,7 +193,7 @@ class ChatAnswer:
     _begun: bool = False
     _text: list[str] = attrs.field(factory=list)
     _reasoning: list[str] = attrs.field(factory=list)
-    _calls: ToolCalls = attrs.field(factory=ToolCalls)
+    _calls: ToolCalls | None = None
     _stop_reason: StopReason = "end_turn"
     counts: Counts = NO_COUNTS
 
@@ -284,6 +284,8 @@ class ChatAnswer:
         whole, name = function.get("arguments"), joined([wire.text_in(function, "name")])
         text = codec.encode(whole).decode() if isinstance(whole, dict) else wire.text_in(function, "arguments")
         self.size += len(name) + len(text)
+        if self._calls is None:
+            self._calls = ToolCalls()
         self._calls.add(index, joined([wire.as_text(fragment.get("id"))]), name, text)
 
     def _blocks(self) -> Iterator[Block]:
@@ -291,7 +293,8 @@ class ChatAnswer:
             yield ReasoningBlock(reasoning)
         if text := joined(self._text):
             yield TextBlock(text)
-        yield from self._calls.blocks(Ids(self._known))
+        if self._calls:
+            yield from self._calls.blocks(Ids(self._known))
 
 
 class ChatContext(Encoded):

@@ -39,7 +39,7 @@ CHOICE = members(
 CHUNK = members(
     choices=st.lists(CHOICE, min_size=1, max_size=2) | OTHER, usage=OTHER, error=OTHER, id=OTHER, object=OTHER
 )
-COUNT: st.SearchStrategy[object] = st.sampled_from([None, 0, 7, -1, 2**80, 7.5, True, "7", {}])
+COUNT: st.SearchStrategy[Any] = st.sampled_from([None, 0, 7, -1, 2**80, 7.5, True, "7", {}])
 USAGE = members(
     prompt_tokens=COUNT,
     completion_tokens=COUNT,
