@@ -1,7 +1,6 @@
 """One HTTP/1.1 connection of a client: a request goes out, its answer comes in."""
 
 import os
-import select
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final, NamedTuple, Self
 
@@ -101,18 +100,11 @@ class ClientConnection:
     idle_since: float = 0.0
     reader: ResponseReader = attrs.field(init=False)
     _sent: bool = False
-    _readable: select.poll = attrs.field(init=False)
-
-    @_readable.default
-    def _poll(self) -> select.poll:
-        poll = select.poll()
-        poll.register(self.socket.socket, select.POLLIN)
-        return poll
 
     @property
     def alive(self) -> bool:
         """Whether the server has neither hung up nor sent anything while the connection was idle."""
-        return not self._readable.poll(0)
+        return not self.socket.socket.is_readable()
 
     @property
     def reusable(self) -> bool:
