@@ -5,7 +5,7 @@ the table has for them. As in Erlang's `gen_statem`, a request that comes too ea
 again after the next change of the state. No I/O.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, auto
 from typing import Final, Generic, TypeVar
 
@@ -20,7 +20,7 @@ M = TypeVar("M")
 class _Key(Enum):
     """The base of enumerations whose members are keys: that of Python hashes the name of a member at each look-up."""
 
-    __hash__ = object.__hash__
+    __hash__: Callable[[object], int] = object.__hash__  # type: ignore[assignment] # for mypy it is a bound method
 
 
 class State(_Key):
