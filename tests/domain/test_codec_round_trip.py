@@ -16,6 +16,7 @@ from warren.events import Envelope, Event, RunStarted, TextDelta, TurnCompleted,
 from warren.messages import (
     AssistantMessage,
     Message,
+    StopReason,
     SystemMessage,
     TextBlock,
     ToolResult,
@@ -232,6 +233,18 @@ def test_a_torn_row_is_damaged(message: Message, where: int) -> None:
     raw = codec.encode(message)
     with pytest.raises(ValueError, match="damaged row"):
         codec.decode_message(raw[: where % len(raw)])
+
+
+PLAIN: Final = st.builds(UserMessage, st.text()) | st.builds(
+    AssistantMessage, st.lists(st.builds(TextBlock, st.text()), max_size=3).map(tuple), strategies.of(StopReason)
+)
+
+
+@given(PLAIN | strategies.of(Message))
+def test_the_row_of_a_message_is_the_same_by_the_short_way(message: Message) -> None:
+    """Prompts and answers that are text alone are written without the general way; their bytes do not tell."""
+    assert codec.encode_message(message) == codec.encode(message)
+    assert codec.decode_message(codec.encode_message(message)) == message
 
 
 @given(st.lists(strategies.of(Message), max_size=4), st.dictionaries(st.text(max_size=3), st.integers() | st.text()))
