@@ -20,6 +20,10 @@ from warren.storage.refusals import another_copy, in_use, not_empty, two_copies
 
 TIMEOUT: Final = 600.0
 """Seconds that a statement may take: rows are counted and sorted by the million."""
+ENDING: Final = 2.0
+"""Seconds for which the server may list a connection that its client has closed."""
+LOOK: Final = 0.05
+"""Seconds between two looks for the end of such a connection."""
 # Rows are read in the order of the primary key.
 _ORDER: Final = {
     "sessions": ("key",),
@@ -280,12 +284,21 @@ async def _opened(config: PostgresConfig, *, copying: bool = False) -> AsyncIter
             living = [unescaped(name) for name, _ in await db.fetch(LIVING)]
             if living:
                 raise in_use(f"{config.shown} ({', '.join(living)})")
-            if (await db.fetch(_CONNECTED))[0][0]:
+            if await _is_used(db):
                 raise in_use(config.shown)
             identity = str((await db.fetch("SELECT store::text FROM warren.meta"))[0][0])
         yield db, identity
     finally:
         db.close()
+
+
+async def _is_used(db: Connection) -> bool:
+    """Return whether another process is connected to the store. A process that has just ended is waited for."""
+    with trio.move_on_after(ENDING):
+        while (await db.fetch(_CONNECTED))[0][0]:  # noqa: ASYNC110 - the server tells nobody of an end
+            await trio.sleep(LOOK)
+        return False
+    return True
 
 
 def _is_text(table: str, column: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import apsw
 import attrs
 import pytest
+import trio
 
 from tests.storage.audited import created, said
 from tests.storage.conformance.faults import every
@@ -44,6 +45,7 @@ from warren.storage.copying import Mark, Target, copy
 from warren.storage.maintenance.doctor import examine
 from warren.storage.postgres import PostgresStore
 from warren.storage.postgres import copying as database_copying
+from warren.storage.postgres.driver import Connection
 from warren.storage.sqlite import SqliteStore
 from warren.storage.sqlite import copying as file_copying
 from warren.storage.sqlite.file import FILE_NAME
@@ -330,6 +332,23 @@ async def test_a_store_in_use_is_not_copied(kind: Kind, tmp_path: Path) -> None:
             with pytest.raises(StoreError, match="a process uses the store"):
                 await copied(there, here)
         assert (await copied(here, there)).rows["sessions"] == 1
+
+
+async def test_a_process_that_has_just_ended_is_waited_for(tmp_path: Path) -> None:
+    """The server of a database ends a connection some time after its client has closed it."""
+    with place("postgres", tmp_path / "here") as here, place("sqlite", tmp_path / "there") as there:
+        assert isinstance(here, PostgresConfig)
+        async with store_at(here) as store:
+            await every(store, turn("a"))
+        ending = await Connection.open(here, "writer")
+        async with trio.open_nursery() as nursery:
+
+            @nursery.start_soon
+            async def end() -> None:
+                await trio.sleep(0.3)
+                ending.close()
+
+            assert (await copied(here, there)).rows["sessions"] == 1
 
 
 async def test_a_damaged_row_is_named(tmp_path: Path) -> None:
