@@ -34,9 +34,8 @@ class Encoder:
 
     new: Callable[[str], Encoded]
     pace: RequestPace
-    _empty: Encoded = attrs.field(
-        init=False, eq=False, repr=False
-    )  # tells which forms are of this protocol and provider
+    # Forms of this protocol and provider are known by it.
+    _empty: Encoded = attrs.field(init=False, eq=False, repr=False)
 
     @_empty.default
     def _new_empty(self) -> Encoded:

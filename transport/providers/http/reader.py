@@ -38,9 +38,8 @@ class ResponseReader:
     done: bool = False
     reusable: bool = False
     failure: str | None = None
-    on_chunk_header: ClassVar[None] = (
-        None  # the parser looks for each: missing ones take as long as the others together
-    )
+    # The parser looks for these for each chunk: missing ones take as long as all others together.
+    on_chunk_header: ClassVar[None] = None
     on_chunk_complete: ClassVar[None] = None
     _parts: list[bytes] = attrs.field(factory=list)
     on_body: Callable[[bytes], None] = attrs.field(init=False)  # takes a part of the body
