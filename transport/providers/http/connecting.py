@@ -10,6 +10,7 @@ import h11
 import httpx
 import trio
 
+from warren.transport.providers.http.addresses import Addresses
 from warren.transport.providers.http.connection import CHUNK, ClientConnection, SilenceWatch, reason
 from warren.transport.providers.http.reader import ResponseReader
 from warren.transport.providers.http.writer import RequestHeads
@@ -47,6 +48,7 @@ class Connector:
     _heads: RequestHeads = attrs.field(factory=RequestHeads, repr=False)
     _silence: SilenceWatch = attrs.field(factory=SilenceWatch, repr=False)
     _sessions: dict[Origin, ssl.SSLSession] = attrs.field(factory=dict, repr=False)
+    _addresses: Addresses = attrs.field(factory=Addresses, repr=False)
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
@@ -70,7 +72,7 @@ class Connector:
 
     async def _connect(self, origin: Origin) -> ClientConnection:
         first = origin if self.proxy is None else Origin.of(self.proxy.url)
-        socket = await trio.open_tcp_stream(first.host, first.port)
+        socket = await self._addresses.stream_to(first.host, first.port)
         try:
             return await self._spoken(socket, origin)
         except BaseException:
