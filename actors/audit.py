@@ -97,18 +97,25 @@ class Auditor:
 
     def entry(self, principal: Principal, action: Action, session_id: str | None = None, **details: str) -> AuditEntry:
         """Return the entry of an action of a principal, which is done now."""
-        who, tenant = principal.name, principal.tenant
-        entry = AuditEntry(at=utc_now(), action=action, who=who, tenant=tenant, session_id=session_id, details=details)
-        return self._placed(entry)
+        return AuditEntry(
+            at=utc_now(),
+            action=action,
+            who=principal.name,
+            tenant=principal.tenant,
+            session_id=session_id,
+            node=self._node_name,
+            source=calling_from.get(),
+            details=details,
+        )
 
-    def _placed(self, entry: AuditEntry) -> AuditEntry:
-        """Return an entry with the name of this node and the address of the caller."""
+    @property
+    def _node_name(self) -> str | None:
         node = self._storage.node
-        return attrs.evolve(entry, node=None if node is None else node.name, source=calling_from.get())
+        return None if node is None else node.name
 
     def note(self, entry: AuditEntry) -> None:
         """Add an entry soon. Never waits. Of many refusals or reads within a minute most have none."""
-        entry = self._placed(entry)
+        entry = attrs.evolve(entry, node=self._node_name, source=calling_from.get())
         if entry.action == "read" and entry.outcome == "done" and not self._is_new(entry):
             return
         if entry.outcome == "done" or self._refused(entry):

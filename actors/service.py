@@ -23,7 +23,7 @@ from warren.actors.session.ending import result_of
 from warren.actors.session.planning import candidates_for, instructions_of
 from warren.actors.shared import HostObjects
 from warren.actors.tenancy import Acceptance, Accounts
-from warren.attachments import Attachment, Blob
+from warren.attachments import Attachment, Blob, File
 from warren.categories import Decision
 from warren.compaction.config import CompactionConfig
 from warren.compaction.policy import Compactor, NewCompactor, compactor_of
@@ -43,13 +43,13 @@ from warren.inputs import Input
 from warren.keywords import keywords_of
 from warren.mailbox import Message
 from warren.options import (
+    DEFAULTS,
     NO_OPTIONS,
-    ModelOptions,
     SessionOptions,
     SessionRequest,
     TurnOptions,
     given,
-    part,
+    session_options,
     turn_options,
 )
 from warren.peers import PeerMessage
@@ -96,31 +96,20 @@ class Service(Reads):
         self._supervisor.check_open()
         shared, config = self._supervisor.shared, self._supervisor.shared.config
         session_tools, turn_tools = _by_name(call.tools or ()), _by_name(call.extra_tools)
-        tools = _names_of(call.tools, {*shared.tool_names, *session_tools, *turn_tools})
-        asked = await check_options(part(SessionOptions, call, tools=tools))
-        asked.check_kinds(shared.categories)
-        _check_compactor(call.compactor, asked.compaction or config.compaction)
-        if (asked.compaction is not None or call.compactor is not None) and config.compaction is None:
-            raise _no_compaction()
+        asked = await self._asked(call, {*session_tools, *turn_tools})
         now, session_id = utc_now(), new_session_id()
         record = SessionRecord(
             session_id=session_id,
             created_at=now,
             updated_at=now,
             model=asked.model or config.model,
-            options=attrs.evolve(
-                asked,
-                model=None,
-                provider=asked.provider or config.provider,
-                **given(ModelOptions, asked.over(config)),
-            ),
+            options=shared.options if asked is DEFAULTS else config.settled(asked),
             labels=dict(call.labels or {}),
             title=call.title,
             tenant=self.principal.tenant,
             owner=self.principal.name,
         )
-        blobs = await attaching.prepared(call.attachments, config.limits.max_attachment, _has_none)
-        files, new = attaching.references(blobs), attaching.new_of(blobs)
+        files, new = await self._sent(call.attachments, _has_none) if call.attachments else ((), ())
         begin = partial(StartTurn, tools=turn_tools, caller=caller(), attachments=files, blobs=new)
         turn = None if call.prompt is None else begin(call.prompt, payer=self.principal.payer)
         instructions = call.system_prompt or config.system_prompt
@@ -149,7 +138,7 @@ class Service(Reads):
         with ExitStack() as holding:
             if call.idempotency_key is not None:
                 compared = given(SessionRequest, call) | {
-                    "tools": tools,
+                    "tools": asked.tools,
                     "labels": call.labels or None,
                     "idempotency_key": None,
                     # The same files, whether they came with their bytes or were uploaded before.
@@ -164,6 +153,21 @@ class Service(Reads):
                 await actor.mailbox.ask(Loaded())
                 return TurnResult(session_id)
             return await self._counted(new, self._turn(session_id, turn, _on_begin(call), accepted.get(session_id)))
+
+    async def _asked(self, call: SessionCall, own_tools: Collection[str]) -> SessionOptions:
+        """Return the options that a session is asked for with, checked against the runtime and its own tools."""
+        shared, tools = self._supervisor.shared, None
+        if call.tools is not None:
+            tools = _names_of(call.tools, {*shared.tool_names, *own_tools})
+        asked = session_options(call, tools)
+        if asked is not DEFAULTS:
+            asked = await check_options(asked)
+            asked.check_kinds(shared.categories)
+        if call.compactor is not None:
+            _check_compactor(call.compactor, asked.compaction or shared.config.compaction)
+        if (asked.compaction is not None or call.compactor is not None) and shared.config.compaction is None:
+            raise _no_compaction()
+        return asked
 
     async def _create_once(
         self,
@@ -225,11 +229,17 @@ class Service(Reads):
         shared, session_id = self._supervisor.shared, call.session_id
         record = await self._record(session_id)
         find = partial(attaching.find_in, shared.storage, record.tenant, session_id)
-        blobs = await attaching.prepared(call.attachments, shared.config.limits.max_attachment, find)
-        files, new = attaching.references(blobs), attaching.new_of(blobs)
+        files, new = await self._sent(call.attachments, find)
         attaching.check_kinds(files, candidates_for(options, record, shared))
         await self._check_room(new)
         return files, new
+
+    async def _sent(
+        self, files: Sequence[File], find: attaching.Find
+    ) -> tuple[tuple[Attachment, ...], tuple[Blob, ...]]:
+        """Return the references of the files of a prompt, and those files that are to be stored."""
+        blobs = await attaching.prepared(files, self._supervisor.shared.config.limits.max_attachment, find)
+        return attaching.references(blobs), attaching.new_of(blobs)
 
     async def _check_room(self, blobs: Sequence[Blob]) -> None:
         """Raise CapacityExceededError if the caller has no room for files."""
@@ -462,10 +472,8 @@ def _by_name(tools: Sequence[str | Tool]) -> dict[str, Tool]:
     return {tool.spec.name: tool for tool in tools if isinstance(tool, Tool)}
 
 
-def _names_of(tools: Sequence[str | Tool] | None, known: Collection[str]) -> tuple[str, ...] | None:
-    """Return the names of tools; None, for all tools of the runtime, stays None. Raises InvalidParamsError."""
-    if tools is None:
-        return None
+def _names_of(tools: Sequence[str | Tool], known: Collection[str]) -> tuple[str, ...]:
+    """Return the names of tools. Raises InvalidParamsError."""
     names = tuple(tool.spec.name if isinstance(tool, Tool) else tool for tool in tools)
     for index, name in enumerate(names):
         if name not in known:

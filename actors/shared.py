@@ -17,6 +17,7 @@ from warren.compaction.policy import Compactor, NewCompactor
 from warren.config import Config
 from warren.health import McpHealth
 from warren.model import Providers
+from warren.options import DEFAULTS, SessionOptions
 from warren.tools import Tool
 from warren.tracing import Tracer
 from warren.values import frozen
@@ -66,6 +67,7 @@ class Shared:
         tool_threads: bounds the synchronous tools that run at once.
         counters: what the sessions count for the metrics.
         limiter: what counts against the limits of tenants and tokens.
+        options: those of a session that is created with none. Sessions share it, and what follows from it.
         outages: the models that were overloaded or away a moment ago.
         tracer: makes the traces of turns; None for no traces.
     """
@@ -87,6 +89,12 @@ class Shared:
     @limiter.default
     def _limiter(self) -> Limiter:
         return Limiter(Tenancy(self.config.tenants), self.storage, self.memory)
+
+    options: SessionOptions = attrs.field(init=False)
+
+    @options.default
+    def _options(self) -> SessionOptions:
+        return self.config.settled(DEFAULTS)
 
     outages: Outages = attrs.field(init=False)
 

@@ -25,7 +25,7 @@ from warren.fields import (
 )
 from warren.memory import MemoryConfig
 from warren.nodes import not_empty
-from warren.options import ModelOptions
+from warren.options import ModelOptions, SessionOptions, given
 from warren.principals import TENANT
 from warren.tenant_limits import TenantLimits
 from warren.tool_config import ToolsConfig, web_address
@@ -319,3 +319,11 @@ class Config(ModelOptions):
             compactor_of(self.compactor, self.compaction, None)
         except Exception as exc:  # a host's own code may raise anything
             raise FieldValueError("compactor", f"cannot be used: {exc}") from exc
+
+    def settled(self, asked: SessionOptions) -> SessionOptions:
+        """Return the options of a new session: where nothing is asked, as these settings have it now.
+
+        The model is no option of a session: its record has it.
+        """
+        model_options = given(ModelOptions, asked.over(self))
+        return attrs.evolve(asked, model=None, provider=asked.provider or self.provider, **model_options)

@@ -129,11 +129,14 @@ class ModelOptions:
     def over(self, *above: "ModelOptions") -> "ModelOptions":
         """Return these options; those that are None are as the first of the levels above has them."""
         levels = zip(*map(_model_options, (self, *above)), strict=True)
-        return ModelOptions(**dict(zip(MODEL_OPTIONS, map(_nearest, levels), strict=True)))
+        found = tuple(map(_nearest, levels))
+        return _UNSET if found == _NONE_SET else ModelOptions(**dict(zip(MODEL_OPTIONS, found, strict=True)))
 
 
 MODEL_OPTIONS: Final = tuple(attrs.fields_dict(ModelOptions))
 _model_options: Final = attrgetter(*MODEL_OPTIONS)
+_UNSET: Final = ModelOptions()
+_NONE_SET: Final = _model_options(_UNSET)
 
 
 def _nearest(levels: Iterable[Any]) -> Any:
@@ -242,6 +245,18 @@ class SessionOptions(TurnOptions):
     def stored(self) -> Mapping[str, Any]:
         """The options that are not at their defaults, by name: all of them that a store keeps."""
         return given(SessionOptions, self)
+
+
+DEFAULTS: Final = SessionOptions()
+_session_options: Final = attrgetter(*attrs.fields_dict(SessionOptions))
+_AT_DEFAULTS: Final = _session_options(DEFAULTS)
+
+
+def session_options(request: SessionOptions, tools: tuple[str, ...] | None) -> SessionOptions:
+    """Return the options alone of a value that has more fields, with other tools; `DEFAULTS` if it gives none."""
+    if tools is None and _session_options(request) == _AT_DEFAULTS:
+        return DEFAULTS
+    return part(SessionOptions, request, tools=tools)
 
 
 @frozen
