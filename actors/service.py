@@ -221,8 +221,7 @@ class Service(Reads):
             )
             return await self._enqueue(call.session_id, input_, turn_tools, _on_begin(call), new)
         turn = StartTurn(call.prompt, options, turn_tools, caller(), files, new, self.principal.payer)
-        running = self._turn(call.session_id, turn, _on_begin(call))
-        return await (self._counted(new, running) if new else running)
+        return await self._counted(new, self._turn(call.session_id, turn, _on_begin(call)))
 
     async def _attached(self, call: TurnCall, options: TurnOptions) -> tuple[tuple[Attachment, ...], tuple[Blob, ...]]:
         """Return the files of a prompt, which its model takes, and those of them that are to be stored."""
@@ -248,9 +247,12 @@ class Service(Reads):
             await limiter.look(by, ("stored_bytes",))
             limiter.tenancy.check_growth(by, _size_of(blobs))
 
-    async def _counted(self, blobs: Sequence[Blob], storing: Awaitable[R]) -> R:
+    def _counted(self, blobs: Sequence[Blob], storing: Awaitable[R]) -> Awaitable[R]:
         """Count files as stored while a call stores them; if it fails, they are counted anew, as they may not be."""
-        figures = [account.figure("stored_bytes") for account in self._by] if blobs else []
+        return self._counting(blobs, storing) if blobs else storing
+
+    async def _counting(self, blobs: Sequence[Blob], storing: Awaitable[R]) -> R:
+        figures = [account.figure("stored_bytes") for account in self._by]
         for figure in figures:
             figure.add(_size_of(blobs))
         try:
