@@ -5,6 +5,7 @@ thread. A lookup holds for a moment only: operators move servers by their names.
 """
 
 import contextlib
+import math
 import socket
 from collections import deque
 from typing import Any, Final, NamedTuple
@@ -17,7 +18,10 @@ from warren.values import define, frozen
 FRESH: Final = 10.0
 """Seconds for which the addresses of a name hold."""
 PATIENCE: Final = 1.0
-"""Seconds that a server at a known address has to accept a connection, before its name is looked up anew."""
+"""Seconds that one of several addresses has to accept a connection, before the name is looked up anew.
+
+An only one has the time of the caller: a server that very many connect to at once may let some of them wait.
+"""
 
 
 class Place(NamedTuple):
@@ -120,11 +124,11 @@ async def _addresses(place: Place, reached: trio.SocketStream) -> _Known:
 
 
 async def _accepted(known: _Known) -> trio.SocketStream | None:
-    """Return a stream to the next address, or None if the server does not accept it soon."""
+    """Return a stream to the next address, or None if the server refuses it, or takes too long."""
     connection = trio.socket.socket(known.family, socket.SOCK_STREAM)
     stream = None
     try:
-        with contextlib.suppress(OSError), trio.move_on_after(PATIENCE):
+        with contextlib.suppress(OSError), trio.move_on_after(PATIENCE if len(known.addresses) > 1 else math.inf):
             await connection.connect(known.next())
             stream = trio.SocketStream(connection)
     finally:

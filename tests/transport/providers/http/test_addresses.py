@@ -12,7 +12,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.transport.providers.http.servers import has_ipv6
-from warren.transport.providers.http.addresses import FRESH, Addresses
+from warren.transport.providers.http.addresses import FRESH, PATIENCE, Addresses
 
 NAME = "models.test"
 MANY = 50
@@ -50,6 +50,25 @@ class Server:
 
     port: int
     reached: list[str] = attrs.field(factory=list)
+
+
+@asynccontextmanager
+async def hanging(host: str, port: int) -> AsyncIterator[None]:
+    """Listen at an address, but accept nobody: whoever connects waits."""
+
+    async def wait() -> None:
+        async with await trio.open_tcp_stream(host, port):
+            await trio.sleep_forever()
+
+    with trio.socket.socket() as listener:
+        await listener.bind((host, port))
+        listener.listen(0)
+        async with trio.open_nursery() as nursery:
+            for _ in range(2):  # one more than the system takes by itself
+                nursery.start_soon(wait)
+            await wait_all_tasks_blocked(0.05)
+            yield
+            nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager
@@ -128,6 +147,36 @@ async def test_a_server_that_is_gone_is_looked_up_anew_at_once() -> None:
     async with listening("127.0.0.2", before.port) as after:
         await visit(addresses, after.port)
     assert after.reached == ["127.0.0.2"]
+
+
+@pytest.mark.parametrize("addresses", [["127.0.0.1"], ["127.0.0.1", "127.0.0.2"]])
+async def test_a_server_may_take_its_time(addresses: list[str]) -> None:
+    """A server that accepts late is waited for, unless its name has other addresses."""
+    clock = MockClock()
+
+    async def main() -> int:
+        names, known = knowing(*addresses), Addresses()
+        async with listening("127.0.0.1") as first:
+            await visit(known, first.port)
+        done = False
+
+        async def visit_again() -> None:
+            nonlocal done
+            await visit(known, first.port)
+            await visit(known, first.port)
+            done = True
+
+        async with hanging("127.0.0.1", first.port), listening("127.0.0.2", first.port), trio.open_nursery() as nursery:
+            nursery.start_soon(visit_again)
+            while not done and clock.current_time() < FRESH:
+                await wait_all_tasks_blocked(0.05)
+                clock.jump(PATIENCE)
+            nursery.cancel_scope.cancel()
+        assert done == (len(addresses) > 1)
+        return names.lookups[NAME]
+
+    lookups = await trio.to_thread.run_sync(lambda: trio.run(main, clock=clock))
+    assert (lookups > 2) == (len(addresses) > 1)
 
 
 async def test_all_that_wait_for_a_name_get_its_error() -> None:
