@@ -321,7 +321,7 @@ class Config(ModelOptions):
             raise FieldValueError("compactor", f"cannot be used: {exc}") from exc
 
     def settled(self, asked: SessionOptions) -> SessionOptions:
-        """Return the options of a new session: where nothing is asked, as these settings have it now.
+        """Return the options of a new session; an option that was not asked for is as these settings have it now.
 
         The model is no option of a session: its record has it.
         """

@@ -108,7 +108,7 @@ class Addresses:
         return stream
 
     def _forget(self) -> None:
-        """Drop what no longer holds."""
+        """Drop the lookups that no longer hold."""
         now = trio.current_time()
         for place in [place for place, known in self._known.items() if known.until <= now]:
             del self._known[place]

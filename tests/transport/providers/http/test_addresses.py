@@ -223,7 +223,7 @@ async def test_a_caller_that_gives_up_fails_no_other() -> None:
 
 @pytest.mark.skipif(not has_ipv6(), reason="needs IPv6")
 async def test_only_the_family_that_answered_is_used_again() -> None:
-    """Where IPv6 does not get through, later connections do not try it first each time."""
+    """If IPv6 does not get through, later connections do not try it first each time."""
     names, addresses = knowing("::1", "127.0.0.1"), Addresses()
     async with listening("127.0.0.1") as server:
         for _ in range(4):
