@@ -45,10 +45,24 @@ class _Known:
     addresses: deque[Any]
     until: float
 
-    def next(self) -> Any:
-        """Return the address whose turn it is."""
+    async def connected(self) -> trio.SocketStream | None:
+        """Return a stream to the address whose turn it is, or None if the server refuses it, or takes too long.
+
+        Such an address is not used again.
+        """
         self.addresses.rotate(-1)
-        return self.addresses[-1]
+        address, patience = self.addresses[-1], PATIENCE if len(self.addresses) > 1 else math.inf
+        connection, stream = trio.socket.socket(self.family, socket.SOCK_STREAM), None
+        try:
+            with contextlib.suppress(OSError), trio.move_on_after(patience):
+                await connection.connect(address)
+                stream = trio.SocketStream(connection)
+        finally:
+            if stream is None:
+                connection.close()
+        if stream is None and address in self.addresses:
+            self.addresses.remove(address)
+        return stream
 
 
 @define(eq=False)
@@ -75,12 +89,11 @@ class Addresses:
         place = Place(host, port)
         while True:
             known = self._known.get(place)
-            if known is not None and trio.current_time() < known.until:
-                stream = await _accepted(known)
+            if known is not None and known.addresses and trio.current_time() < known.until:
+                stream = await known.connected()
                 if stream is not None:
                     return stream
-                if self._known.get(place) is known:
-                    del self._known[place]
+                continue
             search = self._searches.get(place)
             if search is None:
                 return await self._found(place)
@@ -95,13 +108,13 @@ class Addresses:
             stream = await trio.open_tcp_stream(*place)
             try:
                 self._forget()
-                self._known[place] = await _addresses(place, stream)
+                self._known[place] = await _known_by(place, stream)
             except BaseException:
                 stream.socket.close()
                 raise
         except OSError as exc:
-            search.error = exc
-            raise
+            search.error = _explained(exc)
+            raise search.error from exc
         finally:
             del self._searches[place]
             search.ended.set()
@@ -114,24 +127,17 @@ class Addresses:
             del self._known[place]
 
 
-async def _addresses(place: Place, reached: trio.SocketStream) -> _Known:
-    """Return the addresses of a place that are of the family of a stream to it."""
-    family, addresses = reached.socket.family, [reached.socket.getpeername()]
-    with contextlib.suppress(socket.gaierror):
+async def _known_by(place: Place, reached: trio.SocketStream) -> _Known:
+    """Return the addresses of a place that are of the family of a stream to it, and first the one that it reached."""
+    family, addresses = reached.socket.family, []
+    with contextlib.suppress(OSError), trio.move_on_after(PATIENCE):
+        addresses.append(reached.socket.getpeername())
         found = await trio.socket.getaddrinfo(*place, family=family, type=socket.SOCK_STREAM)
-        addresses = list(dict.fromkeys(address for *_, address in found))
+        addresses += [address for *_, address in found if address not in addresses]
     return _Known(family, deque(addresses), trio.current_time() + FRESH)
 
 
-async def _accepted(known: _Known) -> trio.SocketStream | None:
-    """Return a stream to the next address, or None if the server refuses it, or takes too long."""
-    connection = trio.socket.socket(known.family, socket.SOCK_STREAM)
-    stream = None
-    try:
-        with contextlib.suppress(OSError), trio.move_on_after(PATIENCE if len(known.addresses) > 1 else math.inf):
-            await connection.connect(known.next())
-            stream = trio.SocketStream(connection)
-    finally:
-        if stream is None:
-            connection.close()
-    return stream
+def _explained(error: OSError) -> OSError:
+    """Return an error with the reason of the system: trio has it in a group behind its own words."""
+    group = error.__cause__
+    return OSError(f"{error}: {group.exceptions[-1]}") if isinstance(group, ExceptionGroup) else error

@@ -1,5 +1,6 @@
 """Names of servers: how often they are looked up, and what happens if the addresses behind them change."""
 
+import errno
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -24,14 +25,17 @@ class Names(trio.abc.HostnameResolver):
 
     addresses: dict[str, list[str]] = attrs.field(factory=dict)
     lookups: Counter[str] = attrs.field(factory=Counter)
-    hangs: bool = False
+    hangs_after: int = 1_000
+    broken_after: int = 1_000
 
     async def getaddrinfo(self, host: Any, port: Any, family: int = 0, *_: Any, **__: Any) -> list[Any]:
         """Return the addresses of a name, after a moment."""
         await trio.lowlevel.checkpoint()
         self.lookups[host.decode()] += 1
-        if self.hangs:
+        if self.lookups[host.decode()] > self.hangs_after:
             await trio.sleep_forever()
+        if self.lookups[host.decode()] > self.broken_after:
+            raise OSError(errno.EMFILE, "Too many open files")
         found = self.addresses.get(host.decode(), [])
         families = [(socket.AF_INET6 if ":" in each else socket.AF_INET, each) for each in found]
         rows = [(of, socket.SOCK_STREAM, 6, "", (each, port)) for of, each in families if family in (0, of)]
@@ -151,32 +155,57 @@ async def test_a_server_that_is_gone_is_looked_up_anew_at_once() -> None:
 
 @pytest.mark.parametrize("addresses", [["127.0.0.1"], ["127.0.0.1", "127.0.0.2"]])
 async def test_a_server_may_take_its_time(addresses: list[str]) -> None:
-    """A server that accepts late is waited for, unless its name has other addresses."""
-    clock = MockClock()
+    """A server that accepts late is waited for; if its name has other addresses, they are used after a moment."""
+    clock, waits = MockClock(), list[float]()
 
     async def main() -> int:
         names, known = knowing(*addresses), Addresses()
         async with listening("127.0.0.1") as first:
             await visit(known, first.port)
-        done = False
 
         async def visit_again() -> None:
-            nonlocal done
-            await visit(known, first.port)
-            await visit(known, first.port)
-            done = True
+            for _ in range(3):
+                began = clock.current_time()
+                await visit(known, first.port)
+                waits.append(clock.current_time() - began)
 
         async with hanging("127.0.0.1", first.port), listening("127.0.0.2", first.port), trio.open_nursery() as nursery:
             nursery.start_soon(visit_again)
-            while not done and clock.current_time() < FRESH:
+            while len(waits) < 3 and clock.current_time() < FRESH:
                 await wait_all_tasks_blocked(0.05)
-                clock.jump(PATIENCE)
+                clock.jump(PATIENCE / 2)
             nursery.cancel_scope.cancel()
-        assert done == (len(addresses) > 1)
         return names.lookups[NAME]
 
     lookups = await trio.to_thread.run_sync(lambda: trio.run(main, clock=clock))
-    assert (lookups > 2) == (len(addresses) > 1)
+    assert lookups == 2  # nothing was looked up again
+    assert [round(wait / PATIENCE) for wait in waits] == ([1, 0, 0] if len(addresses) > 1 else [])
+
+
+@pytest.mark.parametrize("fault", [{"hangs_after": 1}, {"broken_after": 1}])
+async def test_the_addresses_beside_the_first_are_a_bonus(fault: dict[str, int]) -> None:
+    """A connection that is there is used, even if its name cannot be looked up a second time, for all addresses."""
+    clock = MockClock(rate=100)
+
+    async def main() -> None:
+        names, addresses = knowing("127.0.0.1", "127.0.0.2"), Addresses()
+        for name, value in fault.items():
+            setattr(names, name, value)
+        async with listening() as server:
+            for _ in range(3):
+                await visit(addresses, server.port)
+        assert server.reached == ["127.0.0.1"] * 3
+
+    await trio.to_thread.run_sync(lambda: trio.run(main, clock=clock))
+
+
+async def test_a_refusal_says_why() -> None:
+    """The error has the words of the system, and not only those of trio."""
+    knowing("127.0.0.1")
+    async with listening() as server:
+        pass
+    with pytest.raises(OSError, match="onnection refused"):
+        await Addresses().stream_to(NAME, server.port)
 
 
 async def test_all_that_wait_for_a_name_get_its_error() -> None:
@@ -202,7 +231,7 @@ async def test_a_caller_that_gives_up_fails_no_other() -> None:
     """If the caller that looks a name up is cancelled, one of those that wait takes its place."""
     names, addresses = knowing("127.0.0.1"), Addresses()
     async with listening() as server, trio.open_nursery() as nursery:
-        names.hangs = True
+        names.hangs_after = 0
         first = trio.CancelScope()
         async with trio.open_nursery() as others:
 
@@ -215,7 +244,7 @@ async def test_a_caller_that_gives_up_fails_no_other() -> None:
             for _ in range(3):
                 nursery.start_soon(visit, addresses, server.port)
             await wait_all_tasks_blocked()
-            names.hangs = False
+            names.hangs_after = 1_000
             first.cancel()
         await wait_all_tasks_blocked(0.2)
         assert len(server.reached) == 3
