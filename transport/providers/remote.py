@@ -49,11 +49,13 @@ IN_CLOUDS: Final[dict[str, ModelDialect]] = {"bedrock": BedrockDialect(), "verte
 CONNECT_SECONDS: Final = 30.0
 CREDENTIAL_SECONDS: Final = 60.0
 """Seconds within which the credentials of a cloud have to be there: their source is another server, or a program."""
+REFUSAL_SECONDS: Final = 5.0
+"""Seconds for the words of a refusal, behind its status."""
 USAGE_SECONDS: Final = 5.0
 """Seconds to wait for the token counts of a finished answer."""
 CLOSE_SECONDS: Final = 0.1
 """Seconds to wait for the end of a stream after its last event; after that the connection is not reused."""
-ENCODINGS: Final = "gzip, deflate"
+ENCODINGS: Final = "gzip"
 """The encodings that `DecodedBody` decodes."""
 LONGEST_REFUSAL: Final = 64 * 1024
 """Bytes of an error's body that are read."""
@@ -163,6 +165,11 @@ class HttpProvider:
         self._check()
         if (address := self.dialect.listing(self.endpoint)) is None:
             return ()
+        with trio.move_on_after(self.bounds.stall):
+            return await self._listed(address)
+        raise self._failure(f"has not listed its models within {self.bounds.stall:g} s", "timeout")
+
+    async def _listed(self, address: str) -> tuple[str, ...]:
         silence = self.bounds.silence
         patience = {"connect": min(CONNECT_SECONDS, silence), "read": silence, "write": silence, "pool": silence}
         headers = {**self.connect().headers, "accept": "application/json", "accept-encoding": ENCODINGS}
@@ -288,7 +295,8 @@ class HttpProvider:
     async def _refusal(self, response: httpx.Response, entry: Entry) -> ProviderError:
         """Return the error for a status other than 200. One of the key's rate holds for all calls with the key."""
         body = b""
-        with suppress(httpx.HTTPError, ProviderError):  # the status alone says enough
+        # The status alone says enough.
+        with suppress(httpx.HTTPError, ProviderError), trio.move_on_after(REFUSAL_SECONDS):
             body, _ = await self._read(response, LONGEST_REFUSAL)
         path, text = response.request.url.path, body.decode(errors="replace")
         error = failures.refused(self.endpoint, response.status_code, response.headers, text, path)

@@ -125,6 +125,36 @@ async def test_only_the_beginning_of_a_refusal_is_read() -> None:
     assert len(error.message) < KIB
 
 
+@pytest.mark.virtual_time
+async def test_a_refusal_without_words_is_not_waited_for() -> None:
+    """The status says enough: a server that sends it, and then nothing, or very little, holds up nobody."""
+
+    async def drip(_: Request, stream: Stream) -> None:
+        await stream.send_all(b"HTTP/1.1 401 No\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n")
+        for _index in range(1000):
+            await stream.send_all(b" ")
+            await trio.sleep(1)
+
+    began = trio.current_time()
+    assert (await failure(drip, Bounds())).cause == "unauthorized"
+    assert trio.current_time() - began < 10
+
+
+@pytest.mark.virtual_time
+async def test_a_list_of_models_is_not_waited_for_without_end() -> None:
+    """A server that sends a byte now and then cannot hold up whoever asks for its models."""
+
+    async def drip(_: Request, stream: Stream) -> None:
+        await stream.send_all(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n")
+        while True:
+            await stream.send_all(b" ")
+            await trio.sleep(1)
+
+    async with serve(drip) as url, open_providers(environ(url), bounds=Bounds(stall=30)) as providers:
+        with pytest.raises(ProviderError, match="has not listed its models within 30 s"), trio.fail_after(100):
+            await providers.resolve(GPT, None).provider.listed()  # type: ignore[attr-defined] # a provider with a list
+
+
 @pytest.mark.parametrize("model", [GPT, CLAUDE])
 @pytest.mark.virtual_time
 async def test_signs_of_life_are_no_answer(model: str) -> None:

@@ -11,11 +11,13 @@ import httpx
 import trio
 
 from warren.transport.providers.http.addresses import Addresses
-from warren.transport.providers.http.connection import CHUNK, ClientConnection, SilenceWatch, reason
+from warren.transport.providers.http.connection import CHUNK, ClientConnection, Sender, SilenceWatch, reason
 from warren.transport.providers.http.reader import ResponseReader
 from warren.transport.providers.http.writer import RequestHeads
 from warren.values import define
 
+LONGEST_REASON: Final = 100
+"""Characters of a proxy's refusal that an error has."""
 PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -66,7 +68,8 @@ class Connector:
         with trio.CancelScope(deadline=trio.current_time() + seconds):
             try:
                 return await self._connect(origin)
-            except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as exc:
+            except (OSError, ValueError, trio.BrokenResourceError, trio.ClosedResourceError) as exc:
+                # ValueError: a name that no server can have, such as `a..b`
                 raise httpx.ConnectError(reason(exc)) from exc
         raise httpx.ConnectTimeout(f"no connection after {seconds:g} s")
 
@@ -88,11 +91,12 @@ class Connector:
             stream = await self._secured(stream, context, Origin.of(proxy.url))
         if origin.scheme == "http":
             forward = None if proxy is None else _headers(proxy)
-            return ClientConnection(stream, socket, self._heads, forward, self._silence)
+            return ClientConnection(stream, socket, None, self._heads, forward, self._silence)
         if proxy is not None:
             await _tunnel(stream, origin, _headers(proxy))
-        secured = await self._secured(stream, self._tls, origin)
-        return ClientConnection(secured, socket, self._heads, silence=self._silence)
+        sender = Sender(stream)
+        secured = await self._secured(sender, self._tls, origin)
+        return ClientConnection(secured, socket, sender, self._heads, silence=self._silence)
 
     async def _secured(
         self, stream: trio.abc.Stream, context: ssl.SSLContext, origin: Origin
@@ -134,4 +138,5 @@ async def _tunnel(stream: trio.abc.Stream, origin: Origin, headers: list[tuple[b
     if not reader.begun:
         raise httpx.ProxyError(f"the proxy gave no answer: {reader.failure}")
     if not httpx.codes.is_success(reader.status):
-        raise httpx.ProxyError(f"{reader.status} {reader.reason.decode('ascii', 'ignore')}")
+        words = "".join(filter(str.isprintable, reader.reason.decode("ascii", "ignore")))
+        raise httpx.ProxyError(f"{reader.status} {words[:LONGEST_REASON]}")

@@ -77,12 +77,45 @@ class SilenceWatch:
 
 
 @define(eq=False)
+class Sender(trio.abc.Stream):
+    """A stream below TLS whose failed sends are noted, and fail nothing.
+
+    TLS of trio reads nothing behind a failed send. A server that refuses a large request before its end, and hangs up,
+    has answered: the answer is read.
+    """
+
+    _stream: trio.abc.Stream
+    failure: trio.BrokenResourceError | None = None
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """Send bytes, unless an earlier send has failed."""
+        try:
+            if self.failure is None:
+                await self._stream.send_all(data)
+        except trio.BrokenResourceError as exc:
+            self.failure = exc
+
+    async def wait_send_all_might_not_block(self) -> None:
+        """Wait until a send is likely not to wait."""
+        await self._stream.wait_send_all_might_not_block()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        """Return some bytes, b"" at the end."""
+        return await self._stream.receive_some(max_bytes)
+
+    async def aclose(self) -> None:
+        """Close the stream."""
+        await self._stream.aclose()
+
+
+@define(eq=False)
 class ClientConnection:
     """A connection, used by one request at a time.
 
     Attributes:
         stream: the bytes, within TLS if there is any.
         socket: the socket below.
+        sender: takes the bytes of TLS; None without it.
         heads: the heads of requests that were written before, on any connection.
         forward: the headers that a proxy gets with each request if it is one that forwards; None without such a proxy.
         silence: bounds the time for which the server may be silent; shared by the connections of a pool.
@@ -93,6 +126,7 @@ class ClientConnection:
 
     stream: trio.abc.Stream
     socket: trio.SocketStream
+    sender: "Sender | None" = None
     heads: RequestHeads = attrs.field(factory=RequestHeads)
     forward: list[tuple[bytes, bytes]] | None = None
     silence: SilenceWatch = attrs.field(factory=SilenceWatch)
@@ -221,8 +255,11 @@ class ClientConnection:
                     while parts:
                         await trio.lowlevel.wait_writable(self.socket.socket)
                         parts = self._left_by_kernel(parts)
+                        scope.deadline = trio.current_time() + seconds
                 else:
                     await self.stream.send_all(b"".join(parts))
+                    if self.sender is not None and self.sender.failure is not None:
+                        raise self.sender.failure
             except (trio.BrokenResourceError, trio.ClosedResourceError) as exc:
                 raise httpx.WriteError(reason(exc)) from exc
         if scope.cancelled_caught:

@@ -73,13 +73,12 @@ class HttpPool(httpx.AsyncBaseTransport):
         return httpx.Response(answer.status, headers=answer.headers, stream=body, extensions=extensions)
 
     async def aclose(self) -> None:
-        """Close the idle connections. Those in use close with their answers."""
+        """Close the idle connections, at once also if cancelled. Those in use close with their answers."""
         self._closed = True
         for connection in [*self._idle]:
             self._drop(connection)
         if self._sweeper is not None:
             self._sweeper.cancel()
-        await trio.lowlevel.checkpoint()
 
     async def _enter(self, room: trio.Semaphore, seconds: float) -> None:
         with trio.CancelScope(deadline=trio.current_time() + seconds) as scope:

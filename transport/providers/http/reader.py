@@ -9,7 +9,7 @@ import httptools
 from warren.values import define
 
 LONGEST_HEAD: Final = 100 * 1024
-"""Bytes of the head of an answer, about."""
+"""Bytes of the head of an answer, or of what is between two parts of its body or behind them, about."""
 DELIMITING: Final = (b"content-length", b"transfer-encoding")
 
 
@@ -43,7 +43,7 @@ class ResponseReader:
     on_chunk_complete: ClassVar[None] = None
     _parts: list[bytes] = attrs.field(factory=list)
     on_body: Callable[[bytes], None] = attrs.field(init=False)  # takes a part of the body
-    _head_size: int = 0
+    _outside: int = 0  # bytes since the last part of the body
     _parser: httptools.HttpResponseParser | None = attrs.field(init=False)
 
     @on_body.default
@@ -62,8 +62,7 @@ class ResponseReader:
         if self._parser is None:  # something follows the answer
             self.reusable = False
             return
-        if not self.begun:
-            self._head_size += len(data)
+        parts = len(self._parts)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -72,8 +71,9 @@ class ResponseReader:
             self.reusable = False
             if not self.done:
                 self.failure = str(exc)
-        if not self.begun and self._head_size > LONGEST_HEAD:
-            self.failure = f"a head of more than {LONGEST_HEAD} bytes"
+        self._outside = self._outside + len(data) if len(self._parts) == parts else 0
+        if self._outside > LONGEST_HEAD and not self.done:
+            self.failure = f"{'headers behind the body' if self.begun else 'a head'} of more than {LONGEST_HEAD} bytes"
         if self.done:
             self._parser = None  # it refers to this reader: without the cycle both are freed at once
 
@@ -108,7 +108,7 @@ class ResponseReader:
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header; those behind the body are left out."""
         if not self.begun:
-            self.headers.append((name, value))
+            self.headers.append((name, value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
         """Take the status code and the version, unless the answer is still to come."""

@@ -1,5 +1,6 @@
 """Connections of the providers' client: which are used again, which never, and when they end."""
 
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from functools import partial
@@ -18,6 +19,7 @@ from tests.transport.providers.http.servers import (
     closing,
     has_ipv6,
     hello,
+    proxying,
     saying,
     serving,
     silent,
@@ -251,6 +253,21 @@ async def test_closing_the_client_ends_idle_connections() -> None:
             await ask(client, server.url)
 
 
+async def test_closing_the_client_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that is closed as its task is cancelled keeps no connection, neither to a server nor to a proxy."""
+    async with serving() as server, proxying() as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        client = Client()
+        assert [await ask(client, url) for url in (server.url, "http://far.example/")] == [b"hello"] * 2
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await client.aclose()
+        with trio.fail_after(5):
+            await server.left(0)
+            await proxy.left(0)
+
+
 @pytest.mark.virtual_time
 async def test_a_silent_server_is_given_up() -> None:
     """The time limit for reading holds for the head and for each part of the body."""
@@ -270,6 +287,27 @@ async def test_a_server_that_takes_nothing_is_given_up() -> None:
         port = listener.socket.getsockname()[1]
         with pytest.raises(httpx.WriteTimeout):
             await ask(client, f"http://127.0.0.1:{port}", LARGE, write=7)
+
+
+async def test_a_server_that_takes_its_time_is_not_given_up() -> None:
+    """The time limit for writing holds from one part that the server takes to the next."""
+    size, seconds = 3_000_000, 0.3
+
+    async def slowly(stream: trio.SocketStream) -> None:
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
+        taken = 0
+        async with stream:
+            while taken < size:
+                taken += len(await stream.receive_some(64 * 1024))
+                await trio.sleep(0.02)
+            await stream.send_all(HELLO)
+
+    async with trio.open_nursery() as nursery, new_client() as client:
+        listeners = await nursery.start(partial(trio.serve_tcp, slowly, 0, host="127.0.0.1"))
+        port, began = listeners[0].socket.getsockname()[1], trio.current_time()
+        assert await ask(client, f"http://127.0.0.1:{port}", b"x" * size, write=seconds) == b"hello"
+        assert trio.current_time() - began > 2 * seconds
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.virtual_time

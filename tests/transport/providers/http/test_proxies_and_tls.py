@@ -2,10 +2,12 @@
 
 import ssl
 import sys
+from functools import partial
 from pathlib import Path
 
 import httpx
 import pytest
+import trio
 import trustme
 
 from tests.transport.providers.calls import GPT, request
@@ -54,6 +56,41 @@ async def test_tls_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     async with serving(tls=tls) as server, new_client() as client:
         assert [await ask(client, server.url) for _ in range(3)] == [b"hello"] * 3
     assert server.opened == 1
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+async def test_a_refusal_before_the_end_of_the_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, secure: bool
+) -> None:
+    """A server that does not want to read a large prompt, and hangs up, has its answer read."""
+    tls = secured("localhost", tmp_path, monkeypatch)
+
+    async def refuse(plain: trio.SocketStream) -> None:
+        stream = trio.SSLStream(plain, tls, server_side=True, https_compatible=True) if secure else plain
+        try:
+            await stream.receive_some(1024)
+            await stream.send_all(b"HTTP/1.1 413 Too much\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+            await trio.sleep(0.1)
+        finally:
+            plain.socket.close()
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(partial(trio.serve_tcp, refuse, 0, host="127.0.0.1"))
+        port = listeners[0].socket.getsockname()[1]
+        url = f"http{'s' if secure else ''}://localhost:{port}/v1"
+        async with open_providers({"OPENAI_BASE_URL": url}) as providers:
+            with pytest.raises(ProviderError, match="413") as caught:
+                await providers.resolve(GPT, None).provider.complete(request(GPT, "x" * 8_000_000), lambda _: None)
+        nursery.cancel_scope.cancel()
+    assert (caught.value.cause, caught.value.retryable) == ("too_large", False)
+
+
+@pytest.mark.parametrize("url", ["http://a..b/v1", f"http://{'a' * 70}.example/v1"])
+async def test_a_name_that_no_server_can_have(url: str) -> None:
+    """It is a failure of the provider, like any name that leads nowhere."""
+    async with open_providers({"OPENAI_BASE_URL": url}) as providers:
+        with pytest.raises(ProviderError, match="cannot be reached"):
+            await providers.resolve(GPT, None).provider.complete(request(GPT), lambda _: None)
 
 
 async def test_a_certificate_for_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

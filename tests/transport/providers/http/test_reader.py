@@ -86,6 +86,25 @@ def test_an_answer_that_is_not_http(answer: bytes) -> None:
     assert not reader.reusable
 
 
+@pytest.mark.parametrize("beginning", [b"0\r\nTrailer: ", b"5;note="], ids=["trailer", "extension"])
+def test_what_is_no_body_is_bounded(beginning: bytes) -> None:
+    """A server cannot send for ever behind the head without a byte of the body."""
+    reader = ResponseReader()
+    reader.feed(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + beginning)
+    sent = 0
+    while reader.failure is None and sent < 2 * LONGEST_HEAD:
+        reader.feed(b"x" * 1000)
+        sent += 1000
+    assert (reader.done, reader.failure) == (False, f"headers behind the body of more than {LONGEST_HEAD} bytes")
+
+
+def test_blanks_around_a_header_do_not_count() -> None:
+    """Blanks behind the value of a header are no part of it."""
+    reader = ResponseReader()
+    reader.feed(b"HTTP/1.1 200 OK\r\nX-Should-Retry:  true \t \r\nContent-Length: 0\r\n\r\n")
+    assert reader.headers[0] == (b"X-Should-Retry", b"true")
+
+
 def test_an_answer_leaves_no_cycle() -> None:
     """The reader of a whole answer is freed at once, without the garbage collector, and its parser with it."""
     gc.disable()
