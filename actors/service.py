@@ -20,7 +20,7 @@ from warren.actors.reading import Reads, action_of
 from warren.actors.schemas import check_options
 from warren.actors.session.actor import SessionActor
 from warren.actors.session.ending import result_of
-from warren.actors.session.planning import candidates_for, instructions_of
+from warren.actors.session.planning import candidates_for, check_priced, instructions_of
 from warren.actors.shared import HostObjects
 from warren.actors.tenancy import Acceptance, Accounts
 from warren.attachments import Attachment, Blob, File
@@ -119,6 +119,7 @@ class Service(Reads):
         async def create(creation: Creation | None = None) -> SessionActor:
             candidates = candidates_for(NO_OPTIONS, record, shared)
             attaching.check_kinds(files, candidates)
+            check_priced(candidates, config.limits.turn, record.options.budget)
             await self._comms.check_free(record)
             by = self._by
             if by:

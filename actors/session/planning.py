@@ -13,7 +13,7 @@ from warren.actors.shared import HostObjects, Shared
 from warren.actors.turn.compaction import CompactionPlan, window_for
 from warren.actors.turn.route import Candidate, Route, candidates_of
 from warren.actors.turn.turn import TurnPlan
-from warren.budget import UNLIMITED, Meter
+from warren.budget import UNLIMITED, Budget, Meter
 from warren.compaction.config import CompactionConfig
 from warren.compaction.policy import compactor_of
 from warren.errors import AgentError, InvalidParamsError, SessionNotFoundError
@@ -60,8 +60,7 @@ def plan_of(
         check_kinds(attachments, candidates)
     of_session = shared.storage, record.tenant, record.session_id
     turn_budget, session_budget = limits.turn.overridden(asked.budget), session.budget or UNLIMITED
-    if turn_budget.max_cost is not None or session_budget.max_cost is not None:
-        _check_priced(candidates)
+    check_priced(candidates, turn_budget, session_budget)
     return TurnPlan(
         prompt=message.prompt if isinstance(message, StartTurn) else None,
         instructions=message.instructions if isinstance(message, Compact) else None,
@@ -97,8 +96,10 @@ def candidates_for(asked: TurnOptions, record: SessionRecord, shared: Shared) ->
     return candidates_of(shared.providers, asked.model or record.model, provider, options, config.models)
 
 
-def _check_priced(candidates: Sequence[Candidate]) -> None:
-    """Raise InvalidParamsError if the prices of a model are unknown."""
+def check_priced(candidates: Sequence[Candidate], *budgets: Budget | None) -> None:
+    """Raise InvalidParamsError if a budget limits the cost, and the prices of a model are unknown."""
+    if all(budget is None or budget.max_cost is None for budget in budgets):
+        return
     for model in (each.choice.model for each in candidates if not each.entry.priced):
         path = "$.budget.max_cost"
         problem = f"the prices of the model {model!r} are unknown; set them in [models.{model!r}], or set no max_cost"

@@ -240,4 +240,4 @@ def retry_delay(policy: RetryPolicy, attempt: int, retry_after: float | None) ->
     with contextlib.suppress(OverflowError):  # a high power overflows a float: the bound holds there too
         delay = min(policy.initial_delay * policy.factor ** (attempt - 1), delay)
     spread: float = delay * policy.jitter * random.uniform(-1, 1)  # noqa: S311 - spreads load, hides nothing
-    return delay + spread
+    return min(delay + spread, policy.max_delay)

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from warren.compaction.policy import Compactor, NewCompactor
 
 
+Synchronous = Literal["FULL", "NORMAL"]
+
+
 @frozen
 class RetryPolicy:
     """The backoff of failed model calls: delays in seconds that grow by `factor` and are spread by `jitter`.
@@ -45,7 +48,7 @@ class RetryPolicy:
         max_attempts: model calls for one answer, the first one included.
         initial_delay: seconds before the second call.
         factor: factor by which the delay grows from one attempt to the next.
-        jitter: spread of the delays, as a share of each.
+        jitter: spread of the delays, as a share of each: at most 1.
         max_delay: the longest computed delay in seconds.
         max_retry_after: the longest Retry-After in seconds; if a provider asks for more, the call fails at once.
         cool_down: seconds for which a model that has failed in all attempts is passed over by sessions with a
@@ -55,7 +58,7 @@ class RetryPolicy:
     max_attempts: int = attrs.field(default=3, validator=positive)
     initial_delay: float = attrs.field(default=0.5, validator=not_negative)
     factor: float = attrs.field(default=2.0, validator=positive)
-    jitter: float = attrs.field(default=0.1, validator=not_negative)
+    jitter: float = attrs.field(default=0.1, validator=Between(0, 1))
     max_delay: float = attrs.field(default=30.0, validator=not_negative)
     max_retry_after: float = attrs.field(default=60.0, validator=not_negative)
     cool_down: float = attrs.field(default=10.0, validator=not_negative)
@@ -138,7 +141,7 @@ class StoreConfig:
     """
 
     path: Path = attrs.field(converter=Path, validator=no_url)
-    synchronous: Literal["FULL", "NORMAL"] = "FULL"
+    synchronous: Synchronous = attrs.field(default="FULL", validator=OneOf(get_args(Synchronous)))
     busy_timeout: float = attrs.field(default=5.0, validator=not_negative)
     readers: int = attrs.field(default=2, validator=positive)
     lease: float = attrs.field(default=15.0, validator=positive)
@@ -266,6 +269,7 @@ class Config(ModelOptions):
             name decide.
         model_servers: servers of models besides those of the vendors, each of which is a provider.
         system_prompt: the system prompt of sessions that have none of their own.
+        budget: the limits of sessions that are created without a budget, over all their turns; None for no limits.
         compaction: the settings of compaction; None turns the `session-compaction` capability off.
         compactor: a compactor of your own, or a function that makes one from a session's settings and its model's
             window; None is `warren.compaction.DefaultCompactor`. It needs `compaction`.
@@ -291,6 +295,7 @@ class Config(ModelOptions):
     provider: str | None = None
     model_servers: tuple[ModelServer, ...] = ()
     system_prompt: str | None = None
+    budget: Budget | None = None
     compaction: CompactionConfig | None = None
     compactor: "Compactor | NewCompactor | None" = None
     memory: MemoryConfig | None = None
@@ -326,4 +331,10 @@ class Config(ModelOptions):
         The model is no option of a session: its record has it.
         """
         model_options = given(ModelOptions, asked.over(self))
-        return attrs.evolve(asked, model=None, provider=asked.provider or self.provider, **model_options)
+        return attrs.evolve(
+            asked,
+            model=None,
+            provider=asked.provider or self.provider,
+            budget=asked.budget or self.budget,
+            **model_options,
+        )

@@ -118,6 +118,15 @@ async def test_a_budget_in_money_needs_a_price() -> None:
         assert (await service.start_turn(session, "go")).text == "done"
 
 
+async def test_no_session_is_left_of_a_budget_without_a_price() -> None:
+    """A session is not created if none of its turns could begin."""
+    async with open_runtime(model()) as service:
+        for prompt in ("go", None):
+            with pytest.raises(InvalidParamsError, match="the prices of the model 'test' are unknown"):
+                await service.create_session(prompt, model="test", budget=Budget(max_cost=1.0))
+        assert (await service.list()).sessions == ()
+
+
 async def test_a_summary_costs(tmp_path: Path) -> None:
     """The call for a summary is part of the session's cost."""
     config = Config(models={"test": PRICES}, compaction=CompactionConfig(recent_turn_budget=0))

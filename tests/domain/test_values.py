@@ -287,7 +287,6 @@ SETTINGS: Final[list[tuple[type, str, list[Any], list[Any]]]] = [
     (RetryPolicy, "max_attempts", [1], [0, -1, "3", []]),
     (RetryPolicy, "initial_delay", [0, 0.5], [-0.1, "1", math.nan]),
     (RetryPolicy, "factor", [0.5], [0]),
-    (RetryPolicy, "jitter", [0], [-1]),
     (RetryPolicy, "max_delay", [0], [-1]),
     (RetryPolicy, "max_retry_after", [0], [-1]),
     (RetryPolicy, "cool_down", [0], [-1]),
@@ -328,9 +327,24 @@ def test_settings_are_checked(cls: type, field: str, good: list[Any], bad: list[
         assert (caught.value.field, f"{field} {caught.value.problem}") == (field, str(caught.value))
 
 
+@pytest.mark.parametrize("value", [-0.1, 1.1, 7])
+def test_a_spread_of_more_than_the_delay_is_refused(value: float) -> None:
+    """A delay would be below 0."""
+    assert (RetryPolicy(jitter=0).jitter, RetryPolicy(jitter=1).jitter) == (0, 1)
+    with pytest.raises(FieldValueError, match=r"^jitter must be from 0 to 1$"):
+        RetryPolicy(jitter=value)
+
+
+@pytest.mark.parametrize("value", ["MAYBE", "full", "OFF", None, 2])
+def test_a_durability_that_is_none_is_refused(value: Any) -> None:
+    """SQLite would take any text, and most of them for less than was meant."""
+    with pytest.raises(FieldValueError, match=r"^synchronous must be one of FULL, NORMAL$"):
+        StoreConfig("x", synchronous=value)
+
+
 def test_every_bound_is_checked() -> None:
     """No number among the settings is left without a check."""
-    checked = {(cls, field) for cls, field, _, _ in SETTINGS}
+    checked = {(cls, field) for cls, field, _, _ in SETTINGS} | {(RetryPolicy, "jitter")}
     for cls in (RetryPolicy, Limits, Intensity, StoreConfig):
         numeric = {field.name for field in attrs.fields(cls) if field.type in (int, float)}
         assert {(cls, name) for name in numeric} <= checked

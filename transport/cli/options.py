@@ -500,10 +500,6 @@ log_option: Final = option(
     callback=_set_log_format,
     help="How the log on stderr is written; json is one object a line, with the session and the turn.",
 )
-serving_options: Final = group(
-    *(system_option, model_options, tool_options, kind_options),
-    *(compaction_options, memory_options, store_options, storage_options, log_option, output_options),
-)
 stored_options: Final = group(store_options, output_options)
 remembered_options: Final = group(embedder_option, stored_options)
 server_options: Final = group(
@@ -537,11 +533,16 @@ def _budget_option(name: str, field: str, scope: str) -> Callable[[F], F]:
     return of_field(Budget, field, f"--{name.replace('_', '-')}", help=about)
 
 
+def budget_options(scope: str) -> Callable[[F], F]:
+    """Return the options of a budget; `scope` is the word for the work that it limits."""
+    return group(*(_budget_option(name, field, scope) for name, field in BUDGET.items()))
+
+
 def turn_options(scope: str) -> Callable[[F], F]:
     """Return the options of a command that runs turns; `scope` is the word for the work that a budget limits."""
     return group(
         model_options,
-        *(_budget_option(name, field, scope) for name, field in BUDGET.items()),
+        budget_options(scope),
         *(of_field(TurnOptions, name, variable=False) for name in ANSWER_OPTIONS),
         tool_options,
         kind_options,
@@ -554,6 +555,12 @@ def turn_options(scope: str) -> Callable[[F], F]:
     )
 
 
+serving_options: Final = group(
+    *(system_option, model_options, tool_options, kind_options),
+    budget_options("each session without limits of its own, over all its turns"),
+    *(compaction_options, memory_options, store_options, storage_options, log_option, output_options),
+)
+"""The options of a command that serves sessions to others."""
 session_options: Final = group(
     system_option, label_option, title_option, turn_options("the session, over all its turns")
 )

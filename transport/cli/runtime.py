@@ -90,6 +90,7 @@ def config_of(options: Options, store: StoreConfig | PostgresConfig | None) -> C
         model_servers=options.model_servers,
         record=options.record,
         system_prompt=options.system,
+        budget=options.budget,
         compaction=options.compaction,
         compactor=compactor_of(options),
         memory=memory_of(options, store) if options.memory else None,

@@ -4,7 +4,19 @@ from collections.abc import Mapping
 from typing import Final
 
 PREFIXES: Final = tuple(
-    f"WARREN_{table}_" for table in ("STORAGE", "LIMITS", "RETRY", "INTENSITY", "SERVE", "JWT", "TOOLS", "TRACES")
+    f"WARREN_{table}_"
+    for table in (
+        "STORAGE",
+        "LIMITS",
+        "RETRY",
+        "INTENSITY",
+        "SERVE",
+        "JWT",
+        "TOOLS",
+        "TRACES",
+        "COMPACTION",
+        "RETENTION",
+    )
 )
 OPTIONS: Final[Mapping[str, str]] = {
     "limits.drain": "drain",

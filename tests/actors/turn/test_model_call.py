@@ -136,6 +136,15 @@ def test_jitter_stays_within_its_share() -> None:
     assert 9 <= min(delays) < 10 < max(delays) <= 11
 
 
+@pytest.mark.parametrize("jitter", [0.5, 1])
+def test_the_spread_keeps_to_the_bounds(jitter: float) -> None:
+    """No delay is longer than the longest one, and none is below 0."""
+    policy = RetryPolicy(initial_delay=10, max_delay=10, jitter=jitter)
+    delays = [retry_delay(policy, 1, None) for _ in range(200)]
+    assert min(delays) >= 0
+    assert max(delays) == 10
+
+
 def test_huge_attempt_numbers_do_not_overflow() -> None:
     """The bound also holds where the power would leave the range of a float."""
     assert retry_delay(RetryPolicy(max_attempts=10_000, jitter=0), 5_000, None) == 30

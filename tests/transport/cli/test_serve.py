@@ -338,3 +338,17 @@ async def test_the_command_line_beside_a_gateway(cli: Cli) -> None:
         assert len(page["messages"]) == 6
     running.signal(signal.SIGTERM)
     assert (await trio.to_thread.run_sync(running.end)).code == 0
+
+
+@pytest.mark.parametrize("by", ["file", "flag"])
+async def test_sessions_of_clients_have_limits(cli: Cli, by: str) -> None:
+    """A session that is created without a budget has that of the gateway's settings; another one keeps its own."""
+    (cli.folder / "limits.toml").write_text("max_steps = 2\n")
+    _, url = serve(cli, *(("--config", "limits.toml") if by == "file" else ("--max-steps", "2")))
+    async with connected(url) as client:
+        for given, steps in (({}, 2), ({"budget": {"max_steps": 3}}, 3)):
+            session_id = (await client.call("session/create", prompt=None, **given))["session_id"]
+            for _ in range(steps):
+                await client.call("turn/start", session_id=session_id, prompt="go on")
+            error = await client.refused("turn/start", session_id=session_id, prompt="go on")
+            assert error["data"]["code"] == "BUDGET_EXHAUSTED"

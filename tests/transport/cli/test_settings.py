@@ -219,8 +219,8 @@ def test_a_file_is_named(folder: Path) -> None:
         ("[limits]\ndrain = 'soon'", "$.config.limits.drain", "must be a duration"),
         ("[limits.turn]\nmax_steps = 0", "$.config.limits.turn.max_steps", "must be above 0"),
         ("[retry]\nfactor = nan", "$.config.retry.factor", "must be above 0"),
-        ("[retry]\njitter = -0.1", "$.config.retry.jitter", "must be 0 or above"),
-        ("[retry]\njitter = inf", "$.config.retry.jitter", "must be at most"),
+        ("[retry]\njitter = -0.1", "$.config.retry.jitter", "must be from 0 to 1"),
+        ("[retry]\njitter = inf", "$.config.retry.jitter", "must be from 0 to 1"),
         ("[retry]\nmax_attempts = true", "$.config.retry.max_attempts", "must be an integer"),
         ("[compaction", "$.config", "Expected"),
         (f"x = {'[' * 5000}", "$.config", ""),
@@ -329,7 +329,10 @@ def test_settings_with_a_flag_follow_the_nearest(folder: Path) -> None:
         ("WARREN_LIMITS_MAILBX", "5", "there is no such setting"),
         ("WARREN_STORAGE_LEASE", "soon", "must be a duration"),
         ("WARREN_STORAGE_PROJECTIONS", "1", "there is no such setting"),
-        ("WARREN_RETRY_JITTER", "-1", "must be 0 or above"),
+        ("WARREN_RETRY_JITTER", "-1", "must be from 0 to 1"),
+        ("WARREN_RETRY_JITTER", "7", "must be from 0 to 1"),
+        ("WARREN_COMPACTION_WINDOW", "5", "there is no such setting"),
+        ("WARREN_RETENTION_EVENT", "5d", "there is no such setting"),
         ("WARREN_TOOLS_WRITABLE", "perhaps", "must be true or false"),
     ],
 )
@@ -339,6 +342,11 @@ def test_a_bad_variable_is_refused_by_its_name(variable: str, text: str, problem
         parse(**{variable: text})
     assert caught.value.path == f"$.{variable}"
     assert caught.value.message.startswith(f"$.{variable}: ")
+
+
+def test_the_variables_of_retention_are_options() -> None:
+    """Those that the command has are let through."""
+    parse(WARREN_RETENTION_EVENTS="5d", WARREN_RETENTION_AUDIT="5d")
 
 
 def test_the_store_is_opened_as_it_is_set(cli: Cli) -> None:

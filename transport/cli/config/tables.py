@@ -13,6 +13,7 @@ from warren.budget import Budget
 from warren.config import Intensity, Limits, PostgresConfig, RetryPolicy, StoreConfig, TraceConfig
 from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError, fits
+from warren.retention import Retention
 from warren.tool_config import ToolsConfig
 from warren.transport.cli.option import may_be_zero, sentence
 from warren.transport.cli.setting_names import BUDGET, variable_of, variables_in
@@ -161,8 +162,9 @@ def read_variables(environ: Mapping[str, str]) -> dict[str, Any]:
     Raises InvalidParamsError that names the variable.
     """
     known = {variable_of(name): name for name in LEAVES}
+    of_retention = {variable_of(f"retention.{field.name}") for field in attrs.fields(Retention)}  # those of options
     for variable in variables_in(environ):
-        if variable not in known:
+        if variable not in known and variable not in of_retention:
             raise InvalidParamsError(f"$.{variable}: there is no such setting", path=f"$.{variable}")
     found = {name: environ.get(variable, "") for variable, name in known.items()}
     return {name: _of_variable(name, text) for name, text in found.items() if text.strip()}

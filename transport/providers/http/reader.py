@@ -9,7 +9,7 @@ import httptools
 from warren.values import define
 
 LONGEST_HEAD: Final = 100 * 1024
-"""Bytes of the head of an answer, or of what is between two parts of its body or behind them, about."""
+"""Bytes of the head of an answer, about; as many may come between two parts of its body, or behind them."""
 DELIMITING: Final = (b"content-length", b"transfer-encoding")
 
 
