@@ -65,6 +65,7 @@ from warren.requests import (
     WithdrawRequest,
 )
 from warren.service import OnBegin, SessionCall, TurnCall
+from warren.storage import leased
 from warren.tools import Tool
 from warren.tracing import caller
 from warren.values import define
@@ -329,11 +330,19 @@ class Service(Reads):
         )
 
     async def _running(self, session_id: str) -> SessionActor:
-        """Return the actor of a session. Raises SessionNotRunningError or SessionNotFoundError if there is none."""
+        """Return the actor of a session.
+
+        Raises SessionNotFoundError if there is no such session, LeasedError if another process has it, and
+        SessionNotRunningError if nobody does.
+        """
         self._supervisor.check_loop()
         actor = self._supervisor.find(session_id)
         if actor is None:
             await self._view(session_id)
+            store = await self._supervisor.shared.storage.reader()
+            holder = await store.holder(session_id)
+            if holder is not None and holder.key != store.key:
+                raise leased(session_id, holder.name)
             raise SessionNotRunningError("the session runs no turn", session_id=session_id)
         return actor
 

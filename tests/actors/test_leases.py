@@ -18,7 +18,7 @@ from tests.support.runtime import Recorder, new_session, open_runtime, replay, s
 from warren.actors.service import Service
 from warren.actors.supervision import ActorFailedError
 from warren.config import Config, Limits
-from warren.errors import LeasedError, SessionNotFoundError, StoreError, WarrenError
+from warren.errors import LeasedError, SessionNotFoundError, SessionNotRunningError, StoreError, WarrenError
 from warren.events import RunCompleted, RunFailed
 from warren.messages import AssistantMessage
 from warren.storage.sqlite import SqliteStore
@@ -80,6 +80,23 @@ async def test_turns_where_the_lease_is_reads_everywhere(tmp_path: Path) -> None
         assert (await command.list()).sessions[0].message_count == 4
         assert await replay(command, session_id) == await replay(gateway, session_id)
         assert command.health().running_turns == 0
+
+
+async def test_an_interrupt_says_where_the_turn_runs(tmp_path: Path) -> None:
+    """An interrupt of a turn of another process is refused with the name of that process, not as if no turn ran."""
+    async with (
+        open_runtime(model := GatedModel(), store=tmp_path) as gateway,
+        open_runtime(says(), store=tmp_path) as command,
+    ):
+        async with busy(gateway, model) as session_id:
+            with pytest.raises(LeasedError) as caught:
+                await command.interrupt(session_id)
+        assert caught.value.details["holder"] in caught.value.message
+        idle = await new_session(command)
+        with pytest.raises(SessionNotRunningError):
+            await command.interrupt(idle)
+        with pytest.raises(SessionNotFoundError):
+            await command.interrupt("01234567-89ab-7def-8123-456789abcdef")
 
 
 async def test_a_reader_never_shows_what_is_out_of_date(tmp_path: Path) -> None:

@@ -56,8 +56,10 @@ def folder_of(value: str) -> Path:
 def place_of(value: str) -> Path | DatabaseUrl:
     """Return the place of a store: a folder, or the address of a PostgreSQL database.
 
-    Raises click.BadParameter as `folder_of`.
+    Raises click.BadParameter as `folder_of`, and for an empty text, which would be the folder of the command.
     """
+    if not value.strip():
+        raise click.BadParameter("it must not be empty; the folder of the command is `.`.")
     return DatabaseUrl(value) if is_url_of_database(text_of(value)) else folder_of(value)
 
 
