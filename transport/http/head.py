@@ -43,10 +43,16 @@ class Head:
 
 
 def head_of(request: h11.Request) -> Head:
-    """Return the head of a request. Raises RefusedError for another version of HTTP, and for an ambiguous body."""
+    """Return the head of a request.
+
+    Raises RefusedError for another version of HTTP, for a long head, and for an ambiguous body.
+    """
     if request.http_version not in VERSIONS:
         raise RefusedError(505, "only HTTP/1.1 is spoken here")
     headers = tuple(request.headers)
+    # h11 bounds a head that is not whole yet: one that comes in a single piece has no bound there.
+    if len(request.target) + sum([len(name) + len(value) for name, value in headers]) > MAX_HEAD:
+        raise RefusedError(431, f"the head has more than {MAX_HEAD} bytes")
     names = {name for name, _ in headers}
     if b"content-length" in names and b"transfer-encoding" in names:
         # h11 goes by Transfer-Encoding; a proxy in front may go by the length and see another request in the body.

@@ -37,6 +37,7 @@ class Wire(trio.abc.Stream):
         self._stall_timeout = stall_timeout
         self._unread = b""
         self._out = bytearray()
+        self._soon = 0
         self._sending = trio.Lock()
         _tune(stream.socket)
 
@@ -90,9 +91,13 @@ class Wire(trio.abc.Stream):
     def send_soon(self, data: bytes) -> None:
         """Send as much as the kernel takes now; the rest leaves with the next send.
 
-        Bytes are dropped while 64 KiB wait: pings of a client that does not read must not fill the memory.
+        Bytes are dropped if 64 KiB came this way since nothing waited: answers to the pings of a client that does not
+        read must not fill the memory. Those of one that reads slowly wait behind its messages.
         """
-        if len(self._out) < CHUNK:
+        if not self._out:
+            self._soon = 0
+        if self._soon < CHUNK:
+            self._soon += len(data)
             self.send_nowait(data)
 
     async def wait_send_all_might_not_block(self) -> None:

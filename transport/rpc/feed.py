@@ -27,6 +27,7 @@ class FeedClient(Protocol):
     outbox: Outbox
     dialect: Dialect
     moved: trio.lowlevel.ParkingLot
+    fetching: trio.Lock
     tasks: trio.Nursery
 
     def may_hold(self) -> bool:
@@ -78,6 +79,7 @@ class SessionFeed:
         page: events that were taken from the reader and not sent yet.
         last_words: messages that are sent behind the last event.
         due: replies that wait until an event of their turn is sent.
+        awaited: own turns whose caller has no result yet: `deliver` will come for them.
         finds_again: whether the client is another node, which finds the session again when the log has ended here.
     """
 
@@ -91,6 +93,7 @@ class SessionFeed:
     page: deque[Envelope] = attrs.field(factory=deque)
     last_words: list[bytes] = attrs.field(factory=list)
     due: int = 0
+    awaited: int = 0
     finds_again: bool = False
 
     # -- what the client wants
@@ -98,7 +101,12 @@ class SessionFeed:
     def begin(self, first: int) -> None:
         """Send an own turn that has published its first event."""
         self.own.append(first)
+        self.awaited += 1
         self.look()
+
+    def answered(self) -> None:
+        """Note that an own turn has a result, or has lost its caller. A result is followed by `deliver` at once."""
+        self.awaited -= 1
 
     def subscribe(self, reader: EventReader, leave: Callable[[], None], after_seq: int | None) -> None:
         """Read from now on for a subscription, above `after_seq`; None continues after the events that were taken.
@@ -154,7 +162,7 @@ class SessionFeed:
         """
         if self.client.outbox.closed:
             self.close()
-        elif self.state is FeedState.IDLE and (self.due or not (self.own and isinstance(event, TERMINAL))):
+        elif self.state is FeedState.IDLE and (self.due or not (self.awaited and isinstance(event, TERMINAL))):
             # The reply follows the end of an own turn at once: `deliver` looks, so that both are sent in one piece. It
             # has looked before if the reply is of another node, and was faster than the events of the subscription.
             self.state = FeedState.QUEUED
@@ -164,7 +172,7 @@ class SessionFeed:
         """Yield the messages of a page. If there is more, the feed queues again, behind the messages of others."""
         if self.state is FeedState.QUEUED:
             self.state = FeedState.IDLE
-            if self.own and self.reader.settling and not (self.page or self.due):
+            if self.awaited and self.reader.settling and not (self.page or self.due):
                 return  # the rest leaves with the reply: `deliver` looks once that is there
         if not self.page:
             self._take()
@@ -199,7 +207,7 @@ class SessionFeed:
         try:
             if ended:
                 over = self.finds_again or (self.subscribed and await session_over(self.client.service, session_id))
-            page = [] if ended else await reader.load()
+            page = [] if ended else await self._load(reader)
         except Exception:
             logger.exception("session %s: its events cannot be read", session_id)
         if self.state is FeedState.CLOSED:
@@ -216,6 +224,14 @@ class SessionFeed:
             self.end()
         else:
             self.close()
+
+    async def _load(self, reader: EventReader) -> list[Envelope]:
+        """Read a page from the store, once there is room for it among those that the client has not read."""
+        async with self.client.fetching:
+            outbox = self.client.outbox
+            while outbox.stalled and not outbox.closed and not self.client.may_hold():
+                await self.client.moved.park()
+            return await reader.load()
 
     def close(self) -> None:
         """Stop reading. Events that were taken, and the last words, are still sent."""

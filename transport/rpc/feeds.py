@@ -32,6 +32,7 @@ class Feeds:
         moved: tasks parked here are woken whenever the outbox was emptied.
         tasks: the nursery that holds subscriptions and reads pages from the store.
         max_subscriptions: sessions that the client may subscribe to.
+        fetching: held while a page is read from the store: each is held against the room that the last one has left.
     """
 
     service: SessionService
@@ -40,6 +41,7 @@ class Feeds:
     moved: trio.lowlevel.ParkingLot
     tasks: trio.Nursery
     max_subscriptions: int
+    fetching: trio.Lock = attrs.field(factory=trio.Lock, init=False)
     _feeds: dict[str, SessionFeed] = attrs.field(factory=dict, init=False)
     _entering: int = attrs.field(default=0, init=False)
     _closed: bool = attrs.field(default=False, init=False)
@@ -63,7 +65,7 @@ class Feeds:
         """
         own: list[tuple[SessionFeed, EventReader, int]] = []
         try:
-            result = await run(lambda reader: self._begin(reader, own))
+            result = await self._run(run, own)
         except Exception as exc:
             for feed, reader, first in own:
                 await feed.deliver(first, _last_seq(exc) or reader.newest)
@@ -71,6 +73,13 @@ class Feeds:
         for feed, reader, first in own:
             await feed.deliver(first, result.last_seq or reader.newest)
         return result
+
+    async def _run(self, run: RunTurn, own: list[tuple[SessionFeed, EventReader, int]]) -> TurnResult:
+        try:
+            return await run(lambda reader: self._begin(reader, own))
+        finally:
+            for feed, _, _ in own:
+                feed.answered()
 
     def _begin(self, reader: EventReader, own: list[tuple[SessionFeed, EventReader, int]]) -> None:
         if self._closed:

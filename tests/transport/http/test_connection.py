@@ -116,6 +116,8 @@ async def test_a_client_that_leaves_before_its_request_is_no_error() -> None:
         (request("GET / HTTP/1.1", "Content-Length: 3", "Content-Length: 4"), 400),
         (request("GET / HTTP/1.1", "Content-Length: -3"), 400),
         (b"GET / HTTP/1.1\r\nX: " + b"x" * MAX_HEAD, 431),
+        (request("GET / HTTP/1.1", "X: " + "x" * MAX_HEAD), 431),
+        (request(f"GET /{'x' * MAX_HEAD} HTTP/1.1"), 431),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
     ],
 )

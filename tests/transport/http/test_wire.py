@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from tests.transport.http.serving import connected, pair
-from warren.transport.http.wire import Wire
+from warren.transport.http.wire import CHUNK, Wire
 
 BIG = b"x" * 8_000_000
 
@@ -60,6 +60,26 @@ async def test_a_slow_client_is_not() -> None:
         await wire.send_all(data)
         assert trio.current_time() - started > 0.5
     assert received == len(data)
+
+
+async def test_short_words_are_not_lost_behind_long_ones() -> None:
+    """A client that reads slowly gets the answers to its pings, behind the bytes that wait; very many are dropped."""
+    wire, client = await pair()
+    async with client, wire:
+        assert not wire.send_nowait(BIG)
+        wire.send_soon(b"pong")
+        for _ in range(CHUNK):
+            wire.send_soon(b"more")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wire.send_all, b"the end")
+            received = b""
+            while not received.endswith(b"the end"):
+                received += await client.receive_some()
+        words = received[len(BIG) :]
+        assert words.startswith(b"pongmore")
+        assert CHUNK <= len(words) < CHUNK + 20
+        wire.send_soon(b"again")
+        assert await client.receive_some() == b"again"
 
 
 async def test_a_cancelled_send_ends_the_connection() -> None:

@@ -493,6 +493,30 @@ async def test_a_slow_client_gets_its_own_turns_whole_and_nothing_of_others(*, s
         tasks.cancel_scope.cancel()
 
 
+async def test_few_stored_events_are_held_for_a_client_that_does_not_read() -> None:
+    """Subscriptions read their stored events one after another, as the client makes room for them."""
+    names = [f"s{number}" for number in range(8)]
+    service, client = FakeService(sessions=sessions_of(*names)), SlowClient()
+    for name in names:
+        await service.start_turn(name, "a b c d e")
+    async with trio.open_nursery() as tasks:
+        own = client.feeds(service, tasks)
+        for name in names:
+            await own.subscribe(name, 0)
+        await wait_all_tasks_blocked()
+        for name in names:
+            service.sessions[name].store()
+        assert read_all(client.outbox) == []  # the store is asked
+        await wait_all_tasks_blocked()
+        held = sum(len(feed.page) for feed in own._feeds.values())  # noqa: SLF001 - nobody else can see them
+        events = len(service.sessions["s0"].log)
+        assert 0 < held < 2 * events
+        while len(client.out) < len(names) * events:
+            await client.read()
+        assert len(client.out) == len(names) * events
+        tasks.cancel_scope.cancel()
+
+
 async def test_a_client_that_is_gone_holds_nothing_up() -> None:
     """Events for a client that reads no more are forgotten, and its turn's caller is not left waiting."""
     service, client = FakeService(), SlowClient()
