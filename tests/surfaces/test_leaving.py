@@ -42,3 +42,15 @@ async def test_an_examination_ends_when_its_client_leaves(way: str) -> None:
                 await service.begun.wait()
         with trio.fail_after(5):
             await service.ended.wait()
+
+
+async def test_a_client_that_closes_its_side_is_told_so() -> None:
+    """The answer names the reason, and not a shutdown that nobody has begun."""
+    service = Examining()
+    async with gateway(service) as port, await trio.open_tcp_stream(HOST, port) as stream:
+        await stream.send_all(POST.encode())
+        await service.begun.wait()
+        await stream.send_eof()
+        answer = b"".join([part async for part in stream])
+    assert b"the client has closed its side" in answer
+    assert b"shutting_down" not in answer

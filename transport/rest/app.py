@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from warren import codec
 from warren.actors.access import check_scope
-from warren.errors import InvalidParamsError, WarrenError
+from warren.errors import AgentError, InvalidParamsError, WarrenError
 from warren.extras import installed
 from warren.fields import CAN_CONFLICT, FieldValueError
 from warren.metrics import Metrics
@@ -320,7 +320,7 @@ class _Rest:
     async def _while_heard(self, request: Request, method: Method[Any, Any], login: Login, params: object) -> Any:
         """Return a method's result; end the call if its client leaves. Raises as `_call`."""
         result: Any = None
-        failed: WarrenError | RefusedError = abandoned()
+        failed: WarrenError | RefusedError = AgentError("the client has closed its side", cause="cancelled")
         async with trio.open_nursery() as tasks:
             tasks.start_soon(until_gone, request.receive, tasks.cancel_scope)
             try:
