@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from warren import codec
 from warren.catalog import UNKNOWN, LongContext, ModelEntry, _table, entry_of, known
 from warren.errors import InvalidParamsError
+from warren.transport.providers.settings import VENDORS
 from warren.usage import Usage
 
 SONNET = entry_of("claude-sonnet-5")
@@ -17,10 +18,10 @@ tokens = st.integers(0, 10**7)
 
 
 def test_every_entry_is_whole() -> None:
-    """Each model has a provider, a window, a cap, a source with its date, and no price of zero."""
+    """Each model has a provider that Warren knows, a window, a cap, a source with its date, and no price of zero."""
     sources = _table()["sources"]
     for name, entry in known().items():
-        assert entry.provider in ("anthropic", "openai", "google"), name
+        assert entry.provider in VENDORS, name
         assert entry.window
         assert entry.max_output
         assert sources[entry.source or ""].keys() == {"url", "read"}

@@ -369,6 +369,7 @@ def test_models(cli: Cli) -> None:
     ended = cli.run("models", env=environ)
     rows = {row[0]: row[2] for row in (line.split("\t") for line in ended.out.splitlines())}
     assert rows["echo"] == rows["claude-*"] == "yes"
+    assert "" not in rows.values()  # those of the catalog, too
     assert any(row.startswith("no: OPENAI_API_KEY") for row in rows.values())
     data = cli.run("models", "--output", "json", env=environ)
     assert data.data["default"].startswith("claude-")
