@@ -1,5 +1,6 @@
 """The head of an HTTP request as plain data. No I/O."""
 
+import re
 from typing import Final
 
 import h11
@@ -9,6 +10,8 @@ from warren.values import frozen
 
 MAX_HEAD: Final = 16 * 1024
 VERSIONS: Final = (b"1.0", b"1.1")
+_ABSOLUTE: Final = re.compile(rb"\Ahttps?://[^/?]*/?", re.IGNORECASE)
+"""The beginning of an address as clients send it to a proxy; a server has to take it too."""
 
 
 @frozen
@@ -17,7 +20,7 @@ class Head:
 
     Attributes:
         method: as sent.
-        target: path and query, as sent.
+        target: path and query, as sent; what is before them in an absolute address is left out.
         headers: names in lower case, values as sent.
         version: of HTTP, `1.0` or `1.1`.
     """
@@ -58,4 +61,7 @@ def head_of(request: h11.Request) -> Head:
         # h11 goes by Transfer-Encoding; a proxy in front may go by the length and see another request in the body.
         problem = "Content-Length and Transfer-Encoding exclude each other"
         raise RefusedError(400, problem, field="$.headers.transfer-encoding")
-    return Head(request.method.decode("latin-1"), request.target, headers, request.http_version.decode("ascii"))
+    target = request.target
+    if not target.startswith(b"/"):
+        target = _ABSOLUTE.sub(b"/", target, count=1)
+    return Head(request.method.decode("latin-1"), target, headers, request.http_version.decode("ascii"))

@@ -99,6 +99,23 @@ async def test_a_head_may_come_in_pieces(sizes: list[int]) -> None:
         assert rest == TAIL
 
 
+@pytest.mark.parametrize(
+    ("target", "path", "query"),
+    [
+        ("http://localhost:8420/health", "/health", ""),
+        ("HTTPS://host/a/b?c=d", "/a/b", "c=d"),
+        ("http://host", "/", ""),
+        ("http://host?c=http://d", "/", "c=http://d"),
+        ("/a?http://b/c", "/a", "http://b/c"),
+    ],
+)
+async def test_a_target_may_be_a_whole_address(target: str, path: str, query: str) -> None:
+    """Clients send whole addresses to proxies, and a server behind one has to take them."""
+    async with served_app(echo) as stream:
+        answer = await exchange(stream, request(f"GET {target} HTTP/1.1"), until=b"!")
+    assert f"GET {path}?{query} 0 !".encode() in answer
+
+
 async def test_a_client_that_leaves_before_its_request_is_no_error() -> None:
     """A head that is not whole is none."""
     for data in (b"", request()[:-1]):
