@@ -339,10 +339,9 @@ class Service(Reads):
         actor = self._supervisor.find(session_id)
         if actor is None:
             await self._view(session_id)
-            store = await self._supervisor.shared.storage.reader()
-            holder = await store.holder(session_id)
-            if holder is not None and holder.key != store.key:
-                raise leased(session_id, holder.name)
+            rival = await self._supervisor.shared.storage.rival(session_id)
+            if rival is not None:
+                raise leased(session_id, rival.name)
             raise SessionNotRunningError("the session runs no turn", session_id=session_id)
         return actor
 

@@ -19,6 +19,7 @@ from warren.config import NodeConfig
 from warren.errors import StoreError, WarrenError
 from warren.health import StoreHealth
 from warren.mailbox import Mail
+from warren.nodes import Node
 from warren.statistics import StorageStatistics
 from warren.storage import Claim, Claimed, DeclineHandover, Lease, LeaseHeld, Operation, Release, RequestHandover
 from warren.values import define, frozen
@@ -78,6 +79,9 @@ class Storage(Protocol):
     async def has_lease(self, session_id: str) -> bool:
         """Return whether this process still has a session by the store. Raises StoreError."""
 
+    async def rival(self, session_id: str) -> Node | None:
+        """Return the other process that has a session by the store; None if there is none. Raises StoreError."""
+
     def release(self, session_id: str, lease: Lease) -> None:
         """Put a session's lease back. Never waits; the store retries until the lease is back."""
 
@@ -134,6 +138,9 @@ class DirectStorage:
     async def has_lease(self, session_id: str) -> bool:  # noqa: ARG002 - no other process could have it
         """See Storage."""
         return True
+
+    async def rival(self, session_id: str) -> None:
+        """See Storage; no other process could have it."""
 
     def release(self, session_id: str, lease: Lease) -> None:
         """See Storage."""
@@ -202,15 +209,20 @@ class StorageActor(Owner["Store"]):
 
     async def _at_node(self, session_id: str) -> bool:
         """Return whether another node has a session."""
-        store = await self.reader()
-        holder = await store.holder(session_id)
-        return holder is not None and holder.address is not None and holder.key != store.key
+        rival = await self.rival(session_id)
+        return rival is not None and rival.address is not None
 
     async def has_lease(self, session_id: str) -> bool:
         """See Storage."""
         store = await self.reader()
         holder = await store.holder(session_id)
         return holder is not None and holder.key == store.key
+
+    async def rival(self, session_id: str) -> Node | None:
+        """See Storage."""
+        store = await self.reader()
+        holder = await store.holder(session_id)
+        return None if holder is None or holder.key == store.key else holder
 
     def release(self, session_id: str, lease: Lease) -> None:
         """See Storage."""

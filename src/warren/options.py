@@ -129,14 +129,14 @@ class ModelOptions:
     def over(self, *above: "ModelOptions") -> "ModelOptions":
         """Return these options; those that are None are as the first of the levels above has them."""
         levels = zip(*map(_model_options, (self, *above)), strict=True)
-        found = tuple(map(_nearest, levels))
-        return _UNSET if found == _NONE_SET else ModelOptions(**dict(zip(MODEL_OPTIONS, found, strict=True)))
+        nearest = zip(MODEL_OPTIONS, map(_nearest, levels), strict=True)
+        found = {name: value for name, value in nearest if value is not None}
+        return ModelOptions(**found) if found else _UNSET
 
 
 MODEL_OPTIONS: Final = tuple(attrs.fields_dict(ModelOptions))
 _model_options: Final = attrgetter(*MODEL_OPTIONS)
 _UNSET: Final = ModelOptions()
-_NONE_SET: Final = _model_options(_UNSET)
 
 
 def _nearest(levels: Iterable[Any]) -> Any:
@@ -248,15 +248,11 @@ class SessionOptions(TurnOptions):
 
 
 DEFAULTS: Final = SessionOptions()
-_session_options: Final = attrgetter(*attrs.fields_dict(SessionOptions))
-_AT_DEFAULTS: Final = _session_options(DEFAULTS)
 
 
 def session_options(request: SessionOptions, tools: tuple[str, ...] | None) -> SessionOptions:
     """Return the options alone of a value that has more fields, with other tools; `DEFAULTS` if it gives none."""
-    if tools is None and _session_options(request) == _AT_DEFAULTS:
-        return DEFAULTS
-    return part(SessionOptions, request, tools=tools)
+    return part(SessionOptions, request, tools=tools) if given(SessionOptions, request) else DEFAULTS
 
 
 @frozen

@@ -45,8 +45,11 @@ def tenant_of(value: str) -> str:
 def folder_of(value: str) -> Path:
     """Return a folder.
 
-    Raises click.BadParameter for a URL, and for a name that is not UTF-8: SQLite cannot open files there.
+    Raises click.BadParameter for a URL, for a name that is not UTF-8, as SQLite cannot open files there, and for an
+    empty text, which would be the folder of the command.
     """
+    if not value.strip():
+        raise click.BadParameter("it must not be empty; the folder of the command is `.`.")
     problem = url_problem(text_of(value))
     if problem is not None:
         raise click.BadParameter(f"it {problem}.")
@@ -56,10 +59,8 @@ def folder_of(value: str) -> Path:
 def place_of(value: str) -> Path | DatabaseUrl:
     """Return the place of a store: a folder, or the address of a PostgreSQL database.
 
-    Raises click.BadParameter as `folder_of`, and for an empty text, which would be the folder of the command.
+    Raises click.BadParameter as `folder_of`.
     """
-    if not value.strip():
-        raise click.BadParameter("it must not be empty; the folder of the command is `.`.")
     return DatabaseUrl(value) if is_url_of_database(text_of(value)) else folder_of(value)
 
 

@@ -56,7 +56,7 @@ USAGE_SECONDS: Final = 5.0
 CLOSE_SECONDS: Final = 0.1
 """Seconds to wait for the end of a stream after its last event; after that the connection is not reused."""
 ENCODINGS: Final = "gzip"
-"""The encodings that `DecodedBody` decodes."""
+"""The encoding that is asked for; `DecodedBody` decodes `deflate` as well, which not all servers send alike."""
 LONGEST_REFUSAL: Final = 64 * 1024
 """Bytes of an error's body that are read."""
 MOST_ADDRESSES: Final = 256

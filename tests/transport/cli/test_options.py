@@ -15,7 +15,15 @@ from warren.config import StoreConfig
 from warren.database_url import DatabaseUrl
 from warren.transport.cli.app import cli
 from warren.transport.cli.options import Mode, Options
-from warren.transport.cli.values import duration_of, label_of, seconds_of, text_of
+from warren.transport.cli.values import (
+    duration_of,
+    existing_folder_of,
+    folder_of,
+    label_of,
+    place_of,
+    seconds_of,
+    text_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -164,6 +172,16 @@ def test_a_store_is_no_url(url: str) -> None:
     assert "secret" not in caught.value.format_message()
     with pytest.raises(click.BadParameter, match="has to be a folder"):
         parse(WARREN_STORE=url)
+
+
+@pytest.mark.parametrize("text", ["", " "])
+def test_an_empty_folder_is_refused(text: str) -> None:
+    """It would be the folder of the command, where an empty variable of a shell means none."""
+    for read in (place_of, folder_of, existing_folder_of):
+        with pytest.raises(click.BadParameter, match="must not be empty"):
+            read(text)
+    with pytest.raises(click.BadParameter, match="must not be empty"):
+        parse("--store", text)
 
 
 def test_a_store_may_be_a_database() -> None:

@@ -18,7 +18,7 @@ from warren.values import define, frozen
 FRESH: Final = 10.0
 """Seconds for which the addresses of a name hold."""
 PATIENCE: Final = 1.0
-"""Seconds that one of several addresses has to accept a connection, before the name is looked up anew.
+"""Seconds that one of several addresses has to accept a connection, before the next one is used.
 
 An only one has the time of the caller: a server that very many connect to at once may let some of them wait.
 """

@@ -91,12 +91,12 @@ class Connector:
             stream = await self._secured(stream, context, Origin.of(proxy.url))
         if origin.scheme == "http":
             forward = None if proxy is None else _headers(proxy)
-            return ClientConnection(stream, socket, None, self._heads, forward, self._silence)
+            return ClientConnection(stream, socket, self._heads, forward, self._silence)
         if proxy is not None:
             await _tunnel(stream, origin, _headers(proxy))
         sender = Sender(stream)
         secured = await self._secured(sender, self._tls, origin)
-        return ClientConnection(secured, socket, sender, self._heads, silence=self._silence)
+        return ClientConnection(secured, socket, self._heads, silence=self._silence, sender=sender)
 
     async def _secured(
         self, stream: trio.abc.Stream, context: ssl.SSLContext, origin: Origin

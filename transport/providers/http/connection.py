@@ -115,10 +115,10 @@ class ClientConnection:
     Attributes:
         stream: the bytes, within TLS if there is any.
         socket: the socket below.
-        sender: takes the bytes of TLS; None without it.
         heads: the heads of requests that were written before, on any connection.
         forward: the headers that a proxy gets with each request if it is one that forwards; None without such a proxy.
         silence: bounds the time for which the server may be silent; shared by the connections of a pool.
+        sender: takes the bytes of TLS; None without it.
         silent: whether the server was silent for too long.
         idle_since: the time of trio's clock at which its last request ended; 0 if none has.
         reader: the answer of the request that has it now, or had it last.
@@ -126,10 +126,10 @@ class ClientConnection:
 
     stream: trio.abc.Stream
     socket: trio.SocketStream
-    sender: "Sender | None" = None
     heads: RequestHeads = attrs.field(factory=RequestHeads)
     forward: list[tuple[bytes, bytes]] | None = None
     silence: SilenceWatch = attrs.field(factory=SilenceWatch)
+    sender: Sender | None = None
     silent: bool = False
     idle_since: float = 0.0
     reader: ResponseReader = attrs.field(init=False)
