@@ -31,6 +31,7 @@ from warren.creation import FIRST_PROMPT, Creation, creation_of
 from warren.errors import (
     AgentError,
     CompactionDisabledError,
+    InvalidParamsError,
     SessionNotFoundError,
     SessionNotRunningError,
     StoreError,
@@ -118,7 +119,10 @@ class Service(Reads):
         accepted: dict[str, Acceptance] = {}
 
         async def create(creation: Creation | None = None) -> SessionActor:
-            candidates = candidates_for(NO_OPTIONS, record, shared)
+            try:
+                candidates = candidates_for(NO_OPTIONS, record, shared)
+            except InvalidParamsError as exc:
+                raise _of_default(exc, asked) from None
             attaching.check_kinds(files, candidates)
             check_priced(candidates, config.limits.turn, record.options.budget)
             await self._comms.check_free(record)
@@ -464,6 +468,14 @@ def _size_of(blobs: Sequence[Blob]) -> int:
 async def _has_none(_sha256: str) -> Attachment | None:
     """Return None: a session that is only to be created has no files."""
     return None
+
+
+def _of_default(error: InvalidParamsError, asked: SessionOptions) -> InvalidParamsError:
+    """Return an error about the options of a new session, which says so if the request does not have the option."""
+    name = error.path.removeprefix("$.").partition(".")[0].partition("[")[0]
+    if getattr(asked, name, None) is not None:
+        return error
+    return InvalidParamsError(f"{error.message} (the setting of this runtime, the request has none)", path=error.path)
 
 
 def _no_compaction() -> CompactionDisabledError:

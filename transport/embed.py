@@ -100,7 +100,9 @@ async def open_host(
         bounds = Bounds(limits.model_silence, limits.model_stall, limits.max_answer, limits.model_wait)
         servers, scripts = config.model_servers, scripts_of(config)
         opened = open_providers(environ, extra=providers, servers=servers, bounds=bounds, scripts=scripts)
-        registry: Providers = await stack.enter_async_context(opened)
+        made = await stack.enter_async_context(opened)
+        made.check_defaults(config)
+        registry: Providers = made
         if config.record is not None:
             from warren.transport.providers.recording import RecordedProviders, Recorder  # noqa: PLC0415 - few record
 

@@ -200,8 +200,7 @@ def candidates_of(
         try:
             choices.append((name, providers.resolve(name, None)))
         except InvalidParamsError as exc:
-            path = f"$.fallback[{place}]"
-            raise InvalidParamsError(exc.message.replace("$.model", path, 1), path=path) from None
+            raise exc.of(f"$.fallback[{place}]") from None
     for _, choice in choices:
         choice.check(options)
     return tuple([Candidate(name, choice, entry_of(choice.model, models), hour) for name, choice in choices])

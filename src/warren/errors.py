@@ -455,3 +455,7 @@ class InvalidParamsError(WarrenError):
             message = shown + message[len(path) :]
         super().__init__(message, session_id=session_id, details={"path": shown})
         self.path = shown
+
+    def of(self, path: str) -> "InvalidParamsError":
+        """Return the same error about another field, which gave this one its value."""
+        return InvalidParamsError(path + self.message.removeprefix(self.path), path=path, session_id=self.session_id)

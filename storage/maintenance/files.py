@@ -12,7 +12,7 @@ import apsw
 from warren.config import StoreConfig
 from warren.errors import StoreError
 from warren.storage.sqlite.database import check_regular, version_of
-from warren.storage.sqlite.faults import on_read_only_disk
+from warren.storage.sqlite.faults import on_read_only_disk, precise
 from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE
 from warren.storage.sqlite.lease import Holder
 
@@ -70,10 +70,11 @@ def look_at(
         db.set_busy_timeout(round(busy_timeout * 1000))
         # SQLite opens the file's log and shared memory now, not before.
         db.execute("BEGIN; SELECT 1 FROM sqlite_schema")
-    except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.IOError):
+    except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.IOError) as exc:
+        found = precise(exc, db) if isinstance(exc, apsw.IOError) else exc
         db.close()
         if not on_read_only_disk(path) or (whole and log_size(path)):
-            raise
+            raise found from None
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
         db = apsw.Connection(f"{path.absolute().as_uri()}?immutable=1", flags=flags)
         db.execute("BEGIN")

@@ -66,14 +66,23 @@ def translate(exc: Exception, noun: str, *, session_id: str | None = None, path:
         return exc
     if isinstance(exc, OSError) and exc.errno in _BY_NUMBER:
         exc = _BY_NUMBER[exc.errno](str(exc))
-    elif isinstance(exc, apsw.CantOpenError) and path is not None and on_read_only_disk(path):
-        exc = apsw.ReadOnlyError(str(exc))
+    elif isinstance(exc, apsw.CantOpenError | apsw.ReadOnlyError) and path is not None:
+        exc = _beside(path, exc)
     fits = ((cause, retryable, text) for kind, cause, retryable, text in _CAUSES if isinstance(exc, kind))
     cause, retryable, text = next(fits, ("unstorable", False, "a value cannot be stored"))
     named = "" if path is None else f"{path}: "
     error = StoreError(f"{named}{text.format(noun)} ({exc})", session_id=session_id, cause=cause, retryable=retryable)
     error.__cause__ = exc
     return error
+
+
+def _beside(path: Path, exc: apsw.Error) -> Exception:
+    """Return the error that tells why SQLite could not make its files beside a database, if that was the fault."""
+    if on_read_only_disk(path):
+        return apsw.ReadOnlyError(str(exc))
+    if path.exists() and os.access(path, os.W_OK) and not os.access(path.parent, os.W_OK):
+        return PermissionError("SQLite can make no files beside it: its folder may not be written")
+    return exc
 
 
 def on_read_only_disk(path: Path) -> bool:

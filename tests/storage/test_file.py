@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import sqlite3
 import stat
 import subprocess
@@ -274,6 +275,73 @@ async def main():
         print(*causes(await store.write([turn("b")])))
 
 trio.run(main)
+"""
+
+
+def test_examining_a_store_beside_which_no_file_may_grow(tmp_path: Path) -> None:
+    """A reader, too, makes files beside a database: that there is no room for them is no broken disk."""
+    assert run_alone(EXAMINED_IN_NO_ROOM, tmp_path) == ["disk_full", "1"]
+
+
+EXAMINED_IN_NO_ROOM = """
+import resource, signal, sys, trio
+from pathlib import Path
+from tests.storage.samples import opened, turn, written
+from warren.config import StoreConfig
+from warren.errors import StoreError
+from warren.storage.maintenance.doctor import examine
+
+async def main():
+    async with opened(Path(sys.argv[1])) as store:
+        await written(store, turn("a"))
+
+trio.run(main)
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+try:
+    examine(StoreConfig(Path(sys.argv[1]) / "store"))
+except StoreError as exc:
+    print(exc.cause)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+print(examine(StoreConfig(Path(sys.argv[1]) / "store")).store.sessions)
+"""
+
+
+def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
+    """The error names the folder's permission: the database itself could be written."""
+    rights = "-dac_override,-dac_read_search"
+    alone = ("setpriv", f"--bounding-set={rights}", f"--inh-caps={rights}") if os.geteuid() == 0 else ()
+    if alone and shutil.which("setpriv") is None:
+        pytest.skip("root may do everything")
+    try:
+        assert run_alone(UNWRITABLE, tmp_path, *alone) == ["permission True", "permission True"]
+    finally:
+        (tmp_path / "store").chmod(0o755)
+
+
+UNWRITABLE = """
+import sys, trio
+from pathlib import Path
+from tests.storage.samples import opened, turn, written
+from warren.config import StoreConfig
+from warren.errors import StoreError
+from warren.storage.maintenance.doctor import examine
+from warren.storage.sqlite import SqliteStore
+
+folder = Path(sys.argv[1])
+
+async def write():
+    async with opened(folder) as store:
+        await written(store, turn("a"))
+
+trio.run(write)
+config = StoreConfig(folder / "store")
+config.path.chmod(0o555)
+for what in (lambda: trio.run(SqliteStore.open, config), lambda: examine(config)):
+    try:
+        what()
+    except StoreError as exc:
+        print(exc.cause, "its folder may not be written" in exc.message)
 """
 
 

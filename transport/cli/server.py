@@ -55,6 +55,6 @@ def open_server(server: Server, tenant: str | None = None) -> AbstractAsyncConte
     try:
         address = address_of(server.url)
     except InvalidParamsError as exc:
-        raise InvalidParamsError(exc.message.replace("$.url", "$.server", 1), path="$.server") from None
+        raise exc.of("$.server") from None
     logging.getLogger("httpx").setLevel(logging.WARNING)  # --verbose tells of the session, not of HTTP
     return connect(address, token=server.token, tenant=tenant)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from warren.config import ModelServer
-from warren.model import Provider, Providers
+from warren.model import Provider
 from warren.transport.providers.echo import EchoProvider
 from warren.transport.providers.registry import KnownModel, ModelRegistry, default_model, known_models
 from warren.transport.providers.settings import Bounds, endpoints
@@ -69,7 +69,7 @@ async def open_providers(
     extra: Mapping[str, Provider] | None = None,
     servers: Iterable[ModelServer] = (),
     scripts: Collection[str] | None = None,
-) -> AsyncIterator[Providers]:
+) -> AsyncIterator[ModelRegistry]:
     """Open the model providers for a body; on leaving, their shared HTTP client is closed.
 
     Args:

@@ -88,9 +88,7 @@ class ModelRegistry:
             InvalidParamsError: if no provider is known for the model (path `$.model`), or the named provider is unknown
                 (path `$.provider`).
         """
-        if not model.strip():
-            raise InvalidParamsError("$.model: must not be empty", path="$.model")
-        name = provider if provider is not None else self.provider_of(model)
+        name = self._named(model, provider)
         if name in self.extra:
             own = self.extra[name]
             kinds = getattr(own, "kinds", frozenset[Kind]())
@@ -99,13 +97,39 @@ class ModelRegistry:
             return ModelChoice(self._scripted(model.removeprefix(f"{SCRIPTED}:")), model, name, kinds=ANY_KIND)
         if name == ECHO:
             return ModelChoice(self._echo, model, name, _check_echo, kinds=ANY_KIND)
-        if name not in self.endpoints:
-            known = ", ".join(sorted({*self.endpoints, ECHO, SCRIPTED, *self.extra}))
-            raise InvalidParamsError(f"$.provider: {name!r} is unknown; there are {known}", path="$.provider")
         if name not in VENDORS:
             model = model.removeprefix(f"{name}:")
         over_http = self._over_http(name)
         return ModelChoice(over_http, model, name, partial(over_http.check, model))
+
+    def check_defaults(self, config: Config) -> None:
+        """Refuse settings whose models no session could have. The clients of servers are not imported for it.
+
+        Raises InvalidParamsError with the path of the setting.
+        """
+        self._check(config.model, config.provider)
+        for place, model in enumerate(config.fallback or ()):
+            try:
+                self._check(model, None)
+            except InvalidParamsError as exc:
+                raise exc.of(f"$.fallback[{place}]") from None
+
+    def _check(self, model: str, provider: str | None) -> None:
+        """Raise the error that `resolve` would raise."""
+        name = self._named(model, provider)
+        if name in self.extra or name not in self.endpoints:
+            self.resolve(model, provider)
+
+    def _named(self, model: str, provider: str | None) -> str:
+        """Return the name of the provider of a model, which there is. Raises as `resolve`."""
+        if not model.strip():
+            raise InvalidParamsError("$.model: must not be empty", path="$.model")
+        if provider is None:
+            return self.provider_of(model)
+        if provider in self.endpoints or provider in self.extra or provider in {ECHO, SCRIPTED}:
+            return provider
+        known = ", ".join(sorted({*self.endpoints, ECHO, SCRIPTED, *self.extra}))
+        raise InvalidParamsError(f"$.provider: {provider!r} is unknown; there are {known}", path="$.provider")
 
     def provider_of(self, model: str) -> str:
         """Return the name of a model's provider. Raises InvalidParamsError, path `$.model`, if it is unknown."""

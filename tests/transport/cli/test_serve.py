@@ -249,6 +249,30 @@ async def test_clients_may_name_no_file_of_the_server(cli: Cli) -> None:
     running.end()
 
 
+@pytest.mark.parametrize("command", ["serve", "rpc", "acp", "mcp"])
+def test_a_server_whose_sessions_could_have_no_model(cli: Cli, command: str) -> None:
+    """A model that nobody has is refused as the server begins, not to each client that names none."""
+    for setting, value in (("model", "nope-1"), ("fallback[0]", "nope-1"), ("model", "scripted:absent.json")):
+        named = f"WARREN_{setting.partition('[')[0].upper()}"
+        refused = one_line(cli.run(command, env={named: value}), 2)
+        assert refused.startswith(f"Error: {setting}: ")
+        assert value.removeprefix("scripted:") in refused
+    refused = one_line(cli.run(command, env={"WARREN_MODEL": "x", "WARREN_PROVIDER": "nope"}), 2)
+    assert refused.startswith("Error: provider: ")
+
+
+async def test_an_option_of_the_server_that_no_client_can_use(cli: Cli) -> None:
+    """A client that has not given the option is told whose it is."""
+    running, url = serve(cli, "--model", "echo", "--hosted-tools", '{"web_search": {}}')
+    async with connected(url) as client:
+        refused = await client.refused("session/create", prompt="x")
+        assert "echo has no tools of its own (the setting of this runtime" in refused["message"]
+        refused = await client.refused("session/create", prompt="x", hosted_tools={"web_search": {}})
+        assert "of this runtime" not in refused["message"]
+    running.signal(signal.SIGTERM)
+    running.end()
+
+
 async def test_an_ephemeral_server(cli: Cli) -> None:
     """With --ephemeral there is no store."""
     running, url = serve(cli, "--ephemeral")
