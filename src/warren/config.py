@@ -16,6 +16,8 @@ from warren.fields import (
     Between,
     FieldValueError,
     OneOf,
+    check_types,
+    is_object,
     is_text,
     no_url,
     not_blank,
@@ -235,7 +237,7 @@ class ModelServer:
 
 def _of_tenants(_instance: object, attribute: "attrs.Attribute[Any]", value: Mapping[str, TenantLimits]) -> None:
     for tenant in value:
-        if not TENANT.fullmatch(tenant):
+        if not TENANT.fullmatch(str(tenant)):
             raise FieldValueError(attribute.name, f"has {tenant!r}, which cannot be the name of a tenant")
 
 
@@ -309,11 +311,12 @@ class Config(ModelOptions):
     any_script: bool = True
     record: Path | None = None
     node: NodeConfig | None = None
-    tenants: Mapping[str, TenantLimits] = attrs.field(factory=dict, validator=_of_tenants)
+    tenants: Mapping[str, TenantLimits] = attrs.field(factory=dict, validator=[is_object, _of_tenants])
     traces: TraceConfig | None = None
 
     def __attrs_post_init__(self) -> None:
-        """Refuse a compactor that cannot work, before any session uses it."""
+        """Refuse a value of another type, and a compactor that cannot work, before any session uses them."""
+        check_types(self)
         if self.compactor is None:
             return
         if self.compaction is None:

@@ -5,7 +5,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Final
+from types import NoneType, UnionType
+from typing import Any, Final, Literal, Union, get_args, get_origin
 
 import attrs
 
@@ -112,6 +113,40 @@ class AtMost:
         """Raise FieldValueError that names the field and the bound."""
         if value is not None and len(value) > self.characters:
             raise FieldValueError(attribute.name, f"must have at most {self.characters} characters")
+
+
+def check_types(value: attrs.AttrsInstance) -> None:
+    """Hold the fields of an attrs class against their annotations; those that are texts are passed over.
+
+    Raises FieldValueError that names the field and its type.
+    """
+    for field in attrs.fields(type(value)):
+        if not isinstance(field.type, str) and not _is_a(field.type, getattr(value, field.name)):
+            raise FieldValueError(field.name, f"must be {_in_words(field.type)}")
+
+
+def _is_a(kind: Any, value: object) -> bool:
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in {Union, UnionType}:
+        return any(_is_a(each, value) for each in inner)
+    if origin is Literal:
+        return value in inner
+    if origin is None:
+        return kind is Any or (_is_number(value) if kind is float else isinstance(value, kind))
+    if not isinstance(value, origin):
+        return False
+    if isinstance(value, Mapping):
+        return all(_is_a(inner[0], key) and _is_a(inner[1], each) for key, each in value.items())
+    return not isinstance(value, tuple) or all(_is_a(inner[0], each) for each in value)
+
+
+def _in_words(kind: Any) -> str:
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in {Union, UnionType}:
+        return " or ".join(_in_words(each) for each in inner)
+    if origin is None:
+        return "None" if kind is NoneType else str(kind.__name__)
+    return f"{origin.__name__} of {' and '.join(each.__name__ for each in inner if each is not ...)}"
 
 
 @frozen
