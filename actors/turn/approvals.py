@@ -103,11 +103,16 @@ class Approvals:
         reason = f": {decision.reason}" if decision.reason else ""
         return None if decision.allow else f"not run: it was refused{reason}"
 
-    async def decision(self, call: ToolUseBlock, tool: Tool) -> Decision | None:
+    async def decision(self, call: ToolUseBlock, tool: Tool, question_of: str | None = None) -> Decision | None:
         """Wait for the decision on a call, or on a question of a running call. Return None after the timeout."""
-        self.emit(ToolApprovalRequested(call.id, call.name, call.args, tool.category, round(self.timeout * 1000)))
+        asked = (call.id, call.name, call.args, tool.category)
+        self.emit(ToolApprovalRequested(*asked, round(self.timeout * 1000), question_of))
         until = utc_now() + timedelta(seconds=self.timeout)
-        decision = await self._wait(PendingApproval(call.id, call.name, call.args, tool.category, until))
+        try:
+            decision = await self._wait(PendingApproval(*asked, until, question_of))
+        except trio.Cancelled:
+            self.emit(ToolApprovalResolved(call.id, call.name, "cancelled"))
+            raise
         if decision is None:
             self.emit(ToolApprovalResolved(call.id, call.name, "timeout"))
         else:

@@ -175,7 +175,7 @@ class ToolRun:
         if not self.approvals.asks(tool):
             return None
         asked = ToolUseBlock(f"{call.id}.{next(numbers)}", call.name, question)
-        return await self.approvals.decision(asked, tool)
+        return await self.approvals.decision(asked, tool, question_of=call.id)
 
     async def _invoke(self, tool: Tool, bound: dict[str, Any]) -> object:
         if tool.is_async:

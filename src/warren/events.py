@@ -76,22 +76,26 @@ class ToolCallRequested:
 
 @frozen
 class ToolApprovalRequested:
-    """A tool call waits for approval, for at most `timeout_ms`."""
+    """A tool call waits for approval, for at most `timeout_ms`; with `question_of`, a question of that running call."""
 
     id: str
     name: str
     args: Mapping[str, Any]
     category: Category
     timeout_ms: int
+    question_of: str | None = None
 
 
 @frozen
 class ToolApprovalResolved:
-    """A tool call that waited for approval runs or is denied. `reason` comes with the answer; None if it had none."""
+    """A tool call that waited for approval runs or is denied; `cancelled` if the call or its turn has ended before.
+
+    `reason` comes with the answer; None if it had none.
+    """
 
     id: str
     name: str
-    decision: Literal["allow", "deny", "timeout"]
+    decision: Literal["allow", "deny", "timeout", "cancelled"]
     reason: str | None = None
 
 

@@ -54,6 +54,7 @@ class PendingApproval:
         args: the arguments of the call.
         category: the kind of the tool.
         until: time at which it is refused, if nobody has decided (UTC).
+        question_of: the running call, if this is a question of it.
     """
 
     call_id: str
@@ -61,6 +62,7 @@ class PendingApproval:
     args: Mapping[str, Any]
     category: Category
     until: datetime
+    question_of: str | None = None
 
 
 @frozen

@@ -56,10 +56,12 @@ class Permissions:
     ) -> None:
         """Have the user allow or deny a call, unless a decision for all calls of the tool exists, and tell the runtime.
 
+        A question of a running call is put in each case: its text is another one each time.
+
         `task_status` is started once the request to the client is queued. An answer that cannot be read denies the
         call. Nothing that the client does raises.
         """
-        allow = self.always.get(event.name)
+        allow = None if event.question_of is not None else self.always.get(event.name)
         if allow is None:
             decision = await self._asked(event, task_status.started)
         else:
@@ -79,7 +81,7 @@ class Permissions:
             logger.warning("session %s: no permission for %s: %s", self.session_id, event.name, _problem(response))
             return Decision(allow=False, reason=NO_ANSWER)
         allow = OPTIONS[chosen][1]
-        if chosen in ALWAYS:
+        if chosen in ALWAYS and event.question_of is None:
             self.always[event.name] = allow
         return Decision(allow)
 
@@ -96,7 +98,8 @@ def chosen_of(response: Response) -> str | None:
 
 def _question(session_id: str, event: ToolApprovalRequested) -> Mapping[str, Any]:
     call = {name: value for name, value in tool_call(event.id, event.name, event.args).items() if name != UPDATE}
-    options = [{"optionId": kind, "name": name, "kind": kind} for kind, (name, _) in OPTIONS.items()]
+    kinds = OPTIONS if event.question_of is None else OPTIONS.keys() - ALWAYS
+    options = [{"optionId": kind, "name": name, "kind": kind} for kind, (name, _) in OPTIONS.items() if kind in kinds]
     return {"sessionId": session_id, "toolCall": call, "options": options}
 
 

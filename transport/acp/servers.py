@@ -70,11 +70,11 @@ def _server(data: Mapping[str, Any], root: str, taken: set[str]) -> McpServer:
         if kind == "stdio":
             program = read(_Stdio, data, root)
             env = _pairs(program.env, f"{root}.env")
-            return McpServer(_name(program.name, taken), program.command, program.args, env)
+            return McpServer(_name(program.name, taken), program.command, program.args, env, shared=False)
         if kind == "http":
             remote = read(_Http, data, root)
             headers = _pairs(remote.headers, f"{root}.headers")
-            return McpServer(_name(remote.name, taken), url=remote.url, headers=headers)
+            return McpServer(_name(remote.name, taken), url=remote.url, headers=headers, shared=False)
     except FieldValueError as exc:
         path = f"{root}.{exc.field}"
         raise InvalidParamsError(f"{path}: {exc.problem}", path=path) from None

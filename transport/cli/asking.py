@@ -19,6 +19,7 @@ from warren.transport.event_text import shorten
 from warren.values import define
 
 QUESTION: Final = "allow? [y]es/[n]o/[a]lways "
+ONCE: Final = "allow? [y]es/[n]o "
 NOBODY: Final = "there is no terminal to ask on"
 WORDS: Final = {"y": "y", "yes": "y", "n": "n", "no": "n", "a": "a", "always": "a"}
 
@@ -48,15 +49,18 @@ class Asker:
 
     async def decide(self, event: ToolApprovalRequested) -> Decision:
         """Return whether the user approves a call. After a cancellation, later input is left to other readers."""
-        if self.approve_all or event.name in self.always:
+        if self.approve_all or (event.name in self.always and event.question_of is None):
             return Decision(allow=True)
         if not self.terminal:
             return Decision(allow=False, reason=NOBODY)
         return await self._ask(event)
 
     async def _ask(self, event: ToolApprovalRequested) -> Decision:
-        heading = f"the model wants to use {event.name} ({event.category}): {shorten(event.args)}\n"
-        word = await Question(self.streams, QUESTION, WORDS, self.descriptor).ask(heading)
+        of_tool = event.question_of is not None  # its text is another one each time: no word holds for the next
+        heading = f"{event.name} asks" if of_tool else f"the model wants to use {event.name}"
+        words = {word: each for word, each in WORDS.items() if each != "a"} if of_tool else WORDS
+        question = Question(self.streams, ONCE if of_tool else QUESTION, words, self.descriptor)
+        word = await question.ask(f"{heading} ({event.category}): {shorten(event.args)}\n")
         if word == "a":
             self.always.add(event.name)
         return Decision(allow=word in ("y", "a"))

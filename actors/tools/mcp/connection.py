@@ -20,6 +20,7 @@ from warren.actors.tools.mcp.process import ServerGoneError, open_process
 from warren.actors.tools.mcp.results import LARGE, bounded, output_of, size_of
 from warren.actors.tools.mcp.server import ConnectBackoff, McpServer, McpStatus, State
 from warren.actors.tools.mcp.web import open_web
+from warren.categories import Decision
 from warren.tools import Asking, ToolError, ToolOutput, ToolSpec, asking, calling
 from warren.tracing import HEADER, here
 from warren.values import define
@@ -29,24 +30,48 @@ MAX_TOOLS: Final = 1_000
 MAX_PAGES: Final = 100
 MAX_ERROR: Final = 2_000
 """Characters of the error of a connection that are kept."""
-LOST: Final = "Session terminated"
-"""The official client's message if a service does not know its session any more."""
+DOUBTFUL: Final = frozenset({types.CONNECTION_CLOSED, types.INVALID_REQUEST})
+"""Codes of refused calls; the second is also that of a service which does not know its session any more."""
 
 DECLINED: Final = types.ElicitResult(action="decline")
+CANCELLED: Final = types.ElicitResult(action="cancel")
 
 logger: Final = logging.getLogger("warren.mcp")
 
 
 @define(eq=False)
+class _Question:
+    """A question that a server asks during a call; `decision` is None if nobody decides as long as the call runs."""
+
+    content: Mapping[str, Any]
+    decision: Decision | None = None
+    closed: trio.Event = attrs.field(factory=trio.Event)
+
+    async def put(self, ask: Asking) -> None:
+        try:
+            self.decision = await ask(self.content)
+        finally:
+            self.closed.set()
+
+
+@define(eq=False)
 class _ToolCall:
-    """A call in flight; `outcome` stays None if its outcome never becomes known."""
+    """A call in flight; `outcome` stays None if its outcome never becomes known.
+
+    Attributes:
+        session_id: the session that it is of; empty outside of sessions.
+        ask: asks the approver of that session.
+        questions: runs the server's questions in the caller's task, so that they end before the caller goes on.
+    """
 
     name: str
     arguments: dict[str, Any]
+    session_id: str = ""
     ask: Asking | None = None
     meta: types.RequestParamsMeta | None = None
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     done: trio.Event = attrs.field(factory=trio.Event)
+    questions: trio.Nursery | None = None
     outcome: str | ToolOutput | ToolError | None = None
 
     def resolve(self, outcome: str | ToolOutput | ToolError) -> None:
@@ -63,13 +88,26 @@ class _Life:
         session: the official client.
         nursery: runs the calls. They are not in their callers' tasks, so that no caller waits for a hung connection.
         calls: the unanswered calls.
+        given_up: sessions with calls that were given up, two at most. The server may work on such a call still.
         doubt: set if a call makes it doubtful that the server is alive.
     """
 
     session: ClientSession
     nursery: trio.Nursery
     calls: set[_ToolCall] = attrs.field(factory=set)
+    given_up: set[str] = attrs.field(factory=set)
     doubt: trio.Event = attrs.field(factory=trio.Event)
+
+    def give_up(self, call: _ToolCall) -> None:
+        """Note that nobody waits for a call any more."""
+        call.scope.cancel()
+        if len(self.given_up) < 2:  # noqa: PLR2004 - another session has some then, whichever asks
+            self.given_up.add(call.session_id)
+
+    def asking(self) -> _ToolCall | None:
+        """Return the call that a question of the server is about; None if that is not certain."""
+        call = next(iter(self.calls)) if len(self.calls) == 1 else None
+        return call if call is not None and self.given_up <= {call.session_id} else None
 
 
 @define(eq=False)
@@ -120,13 +158,19 @@ class McpConnection:
         if life is None:
             raise ToolError(self._away())
         _check(self.server.name, arguments)
-        call = _ToolCall(name, arguments, asking.get(), _meta())
-        life.calls.add(call)
-        life.nursery.start_soon(self._carry_out, life, call)
-        try:
-            await call.done.wait()
-        finally:
-            call.scope.cancel()
+        of = calling.get()
+        call = _ToolCall(name, arguments, "" if of is None else of.session_id, asking.get(), _meta())
+        async with trio.open_nursery() as questions:
+            call.questions = questions
+            life.calls.add(call)
+            life.nursery.start_soon(self._carry_out, life, call)
+            try:
+                await call.done.wait()
+                questions.cancel_scope.cancel()
+            finally:
+                call.questions = None
+                if not call.done.is_set():
+                    life.give_up(call)
         if isinstance(call.outcome, str | ToolOutput):
             return call.outcome
         raise call.outcome or ToolError(self._lost())
@@ -211,7 +255,7 @@ class McpConnection:
         except ToolError as exc:
             call.resolve(exc)
         except MCPError as exc:
-            if _is_lost(exc):
+            if exc.code in DOUBTFUL:
                 life.doubt.set()
             call.resolve(ToolError(f"the MCP server {self.server.name!r} refused the call: {bounded(exc.message)}"))
         except Exception as exc:
@@ -226,19 +270,21 @@ class McpConnection:
     ) -> types.ElicitResult | types.ErrorData:
         """Answer a server's question by the approval of the session that it works for.
 
-        A server does not name the call that its question belongs to: if it has several calls, the question is declined.
+        A server does not name the call that its question belongs to: if it may be of another one, it is cancelled.
         """
         del context
-        calls = set() if self._life is None else self._life.calls
-        ask = next(iter(calls)).ask if len(calls) == 1 else None
+        call = None if self._life is None else self._life.asking()
         content = None if isinstance(params, types.ElicitRequestURLParams) else defaults_of(params.requested_schema)
-        if ask is None or (content is None and not isinstance(params, types.ElicitRequestURLParams)):
-            return types.ElicitResult(action="cancel")
-        question = params.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"meta", "task"})
-        decision = await ask(question)
-        if decision is None:
-            return types.ElicitResult(action="cancel")
-        return types.ElicitResult(action="accept", content=content) if decision.allow else DECLINED
+        if call is None or (content is None and not isinstance(params, types.ElicitRequestURLParams)):
+            return CANCELLED
+        question = _Question(params.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"meta", "task"}))
+        if call.ask is None or call.questions is None or call.done.is_set():
+            return CANCELLED
+        call.questions.start_soon(question.put, call.ask)
+        await question.closed.wait()
+        if question.decision is None:
+            return CANCELLED
+        return types.ElicitResult(action="accept", content=content) if question.decision.allow else DECLINED
 
     async def _hear(self, message: IncomingMessage) -> None:
         if isinstance(message, types.ToolListChangedNotification):
@@ -339,10 +385,6 @@ async def _ping(session: ClientSession) -> None:
     except MCPError as exc:
         if exc.code != types.METHOD_NOT_FOUND:
             raise
-
-
-def _is_lost(error: MCPError) -> bool:
-    return error.code == types.CONNECTION_CLOSED or error.message == LOST
 
 
 def _said(error: Exception, timeout: float) -> str:

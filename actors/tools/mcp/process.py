@@ -3,11 +3,12 @@
 The official client does not end the children of a server that has ended by itself; here they are ended in each case.
 """
 
+import json
 import logging
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final
 
@@ -109,8 +110,7 @@ class _Pipes:
         lines = LineReader(self.process.stdout, MAX_LINE)
         with _bounded(), suppress(*GONE, anyio.ClosedResourceError, anyio.BrokenResourceError):
             while (line := await lines.next()) is not None:
-                message = _message(line)
-                if message is not None:
+                for message in _messages(line):
                     await to_session.send(SessionMessage(message))
         self._read.set()
 
@@ -167,15 +167,40 @@ def _bounded() -> Iterator[None]:
         raise ServerGoneError(f"sent too long a message: {exc}") from exc
 
 
-def _message(line: bytes) -> types.JSONRPCMessage | None:
-    """Return the message in a line; None if it is none, such as a stray print."""
+def _messages(line: bytes) -> Sequence[types.JSONRPCMessage]:
+    """Return the message in a line; none if the line is another one, such as a stray print."""
     if not line.strip():
-        return None
+        return ()
     try:
-        return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+        return (types.jsonrpc_message_adapter.validate_json(line, by_name=False),)
     except ValueError:
+        found = tuple(_odd_messages(line))
+    if not found:
         logger.debug("an MCP server's line is no message: %r", line[:200])
-        return None
+    return found
+
+
+def _odd_messages(line: bytes) -> Iterator[types.JSONRPCMessage]:
+    """Yield the messages of a line that is not quite one.
+
+    Those are several messages at once, texts with half a character, and an answer that is none: it becomes an error, so
+    that its call ends.
+    """
+    try:
+        found = json.loads(line.decode(errors="replace"))
+    except (ValueError, RecursionError):
+        return
+    for each in found if isinstance(found, list) else (found,):
+        if not isinstance(each, dict) or "jsonrpc" not in each:
+            continue
+        try:
+            whole = json.dumps(each, ensure_ascii=False).encode(errors="replace")
+            yield types.jsonrpc_message_adapter.validate_json(whole, by_name=False)
+        except ValueError:
+            number = each.get("id")
+            if "method" not in each and type(number) in {int, str}:
+                problem = types.ErrorData(code=types.INTERNAL_ERROR, message="its answer is no valid message")
+                yield types.JSONRPCError(jsonrpc="2.0", id=number, error=problem)
 
 
 def _line(message: types.JSONRPCMessage) -> bytes:

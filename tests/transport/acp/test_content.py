@@ -100,9 +100,9 @@ def test_mcp_servers_of_each_kind_are_taken() -> None:
     address = {"type": "http", "name": "web", "url": "https://mcp.example", "headers": headers, "_meta": {"a": 1}}
     found = read_servers([program, address, {**program, "name": "more", "type": "stdio"}])
     assert found == (
-        McpServer("files", "/bin/mcp", ["-x"], {"KEY": "secret"}),
-        McpServer("web", url="https://mcp.example", headers={"Authorization": "secret"}),
-        McpServer("more", "/bin/mcp", ["-x"], {"KEY": "secret"}),
+        McpServer("files", "/bin/mcp", ["-x"], {"KEY": "secret"}, shared=False),
+        McpServer("web", url="https://mcp.example", headers={"Authorization": "secret"}, shared=False),
+        McpServer("more", "/bin/mcp", ["-x"], {"KEY": "secret"}, shared=False),
     )
     assert "secret" not in repr(found)
 

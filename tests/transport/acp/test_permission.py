@@ -16,7 +16,7 @@ from warren.config import Config, Limits
 from warren.messages import ToolResultsMessage, ToolUseBlock
 from warren.model import ModelReply, ModelRequest
 from warren.service import SessionService
-from warren.tools import tool
+from warren.tools import asking, tool
 
 pytestmark = pytest.mark.virtual_time
 ASK = Config(gates=Gates(mcp="ask"))
@@ -124,6 +124,29 @@ async def test_always_holds_for_the_session(option: str, dug: list[str]) -> None
         assert (DUG, len(client.asked)) == (dug, 1)
         await client.prompt(await client.new(), "4")
         assert len(client.asked) == 2
+
+
+@tool(category="mcp")
+async def survey(where: str) -> str:
+    """Ask two questions of whoever approves the calls."""
+    ask = asking.get()
+    assert ask is not None
+    decisions = [await ask({"message": f"{where}, {what}?"}) for what in ("lawn", "pond")]
+    return " ".join("none" if decision is None else str(decision.allow) for decision in decisions)
+
+
+async def test_always_holds_for_calls_and_not_for_their_questions() -> None:
+    """Each question is put, with two ways to answer, and what is said of one holds for nothing else."""
+    model = says(reply("", ToolUseBlock("c0", "survey", {"where": "here"})), reply("done"))
+    answers = iter(["allow_always", "allow_once", "reject_once"])
+    async with open_runtime(model, tools=[survey], config=ASK) as service, connect(service) as client:
+        client.says = lambda _: chosen(next(answers))
+        session_id = await client.new()
+        await client.prompt(session_id, "go")
+        assert await results(service, session_id) == [("True False", False)]
+        told = [(asked["toolCall"]["toolCallId"], len(asked["options"])) for asked in client.asked]
+        assert told == [("c0", 4), ("c0.1", 2), ("c0.2", 2)]
+        assert client.asked[2]["toolCall"]["rawInput"] == {"message": "here, pond?"}
 
 
 async def digs_thrice(request: ModelRequest, _emit: Any) -> ModelReply:

@@ -55,10 +55,10 @@ const INPUTS = { steer: "Steered", context: "Context", queue: "Queued", peer: "M
 function Tool({ entry, now, decide, connection, id }) {
   const waits = entry.approval === "waits";
   const [open, setOpen] = useState(waits);
-  const denied = entry.approval === "deny" || entry.approval === "timeout";
+  const denied = ["deny", "timeout", "cancelled"].includes(entry.approval);
   const ended = entry.state === "ended" || entry.state === "done";
   const state = waits ? "waiting" : denied ? "denied" : entry.isError ? "failed" : ended ? "done" : entry.state === "running" ? "running" : "asked";
-  const words = { waiting: "waits for approval", denied: entry.approval === "timeout" ? "not approved in time" : "denied", failed: "failed", done: "done", running: "runs", asked: "asked for" }[state];
+  const words = { waiting: "waits for approval", denied: { timeout: "not approved in time", cancelled: "no longer asked" }[entry.approval] ?? "denied", failed: "failed", done: "done", running: "runs", asked: "asked for" }[state];
   const spent = entry.duration ?? (entry.started && now ? now - entry.started : null);
   return html`<div class=${`tool ${state}`}>
     <details open=${open || waits} onToggle=${(event) => setOpen(event.target.open)}>

@@ -3,7 +3,7 @@
 `bare.py FOLDER NAME FLAGS...` notes in FOLDER, as `NAME.pids`, every process it is. Flags: `mute` never answers,
 `noisy` prints what is no message, `stubborn` outlives the end of its input and SIGTERM, `parent` starts a process that
 is as stubborn, `dies` ends at once and says why, `modern` knows no handshake, `huge` answers calls with a line
-that is too long. Each call of `hang` is noted as `NAME.hung`.
+that is too long, and those of `ODD` with an odd one. Each call of `hang` is noted as `NAME.hung`.
 """
 
 import json
@@ -17,6 +17,13 @@ from pathlib import Path
 from typing import Any
 
 SLEEPER = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+ODD = {
+    "half": r'{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"9 \ud83d"}]}}',
+    "several": '[{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"9"}]}}]',
+    "text": '{"jsonrpc":"2.0","id":ID,"result":"9"}',
+    "unsaid": '{"jsonrpc":"2.0","id":ID,"error":{"code":"no"}}',
+}
+"""Answers to calls, which are not quite what they should be, by their flags."""
 TOOLS = [
     {"name": "square", "inputSchema": {"type": "object", "properties": {"n": {"type": "integer"}}}},
     {"name": "hang", "inputSchema": {"type": "object"}},
@@ -72,6 +79,10 @@ def answer(message: Mapping[str, Any], flags: Sequence[str]) -> None:
             result["serverInfo"] = {"name": "bare", "version": "1"}
         case "tools/list":
             result = {"tools": TOOLS}
+        case "tools/call" if odd := [flag for flag in flags if flag in ODD]:
+            sys.stdout.write(ODD[odd[0]].replace("ID", str(message["id"])) + "\n")
+            sys.stdout.flush()
+            return
         case "tools/call":
             arguments = message["params"].get("arguments", {})
             text = "x" * 17_000_000 if "huge" in flags else str(arguments["n"] ** 2)

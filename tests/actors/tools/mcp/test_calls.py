@@ -13,11 +13,12 @@ import pytest
 import trio
 
 from tests.actors.tools.mcp.connecting import ready
-from tests.actors.tools.mcp.world import HERE, bare, call, official, tool
+from tests.actors.tools.mcp.world import HERE, LONG, bare, call, official, tool
 from tests.support.asking import ask
 from tests.support.models import FunctionModel, reply, says
 from tests.support.runtime import Recorder, new_session, open_runtime
 from tests.support.waiting import until
+from tests.transport.providers.server import Request, serve, status
 from warren.actors.tools.mcp.pool import McpPool
 from warren.actors.tools.mcp.server import McpServer
 from warren.config import Config, Limits
@@ -150,6 +151,48 @@ async def test_a_web_service_that_dies_and_comes_back(web: Web, tmp_path: Path) 
         assert await call(pool, "echo", n=1) == "{'n': 1}"
 
 
+@pytest.mark.parametrize("body", [True, False], ids=["and says so", "without a word"])
+async def test_a_web_service_that_has_forgotten_its_session(*, body: bool) -> None:
+    """The call that finds it out fails; without any ping in between, the next ones have a new session."""
+    known: list[str] = []
+
+    async def answer(request: Request, stream: trio.SocketStream) -> None:
+        said = request.body or {}
+        number = said.get("id")
+        if said.get("method") == "initialize":
+            known.append(f"session-{len(known) + 1}")
+            result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": NAMED}
+            await stream.send_all(
+                status(200, {"jsonrpc": "2.0", "id": number, "result": result}, Mcp_Session_Id=known[-1])
+            )
+        elif number is None:
+            await stream.send_all(status(202 if said else 405))
+        elif request.headers["mcp-session-id"] != known[-1]:
+            error = {"jsonrpc": "2.0", "id": number, "error": {"code": -32600, "message": "Session not found"}}
+            await stream.send_all(status(404, error if body else None))
+        else:
+            result = RESULTS.get(said["method"], {})
+            await stream.send_all(status(200, {"jsonrpc": "2.0", "id": number, "result": result}))
+
+    async with (
+        serve(answer) as url,
+        ready(McpServer("web", url=f"{url}/mcp", ping_interval=None)) as pool,
+    ):
+        assert await call(pool, "echo") == "done"
+        known.append("another")
+        with pytest.raises(ToolError, match="refused the call: Session"):
+            await call(pool, "echo")
+        await until(lambda: pool.health()[0].restarts > 0 and pool.health()[0].state == "ready")
+        assert await call(pool, "echo") == "done"
+
+
+NAMED = {"name": "web", "version": "1"}
+RESULTS: dict[str, Any] = {
+    "tools/list": {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]},
+    "tools/call": {"content": [{"type": "text", "text": "done"}]},
+}
+
+
 async def _lose(pool: McpPool) -> None:
     with pytest.raises(ToolError, match="'web'"):
         await call(pool, "wait", key="k")
@@ -159,6 +202,21 @@ async def test_a_server_without_the_handshake(tmp_path: Path) -> None:
     """One that speaks only the newest revision of the protocol is understood too."""
     async with ready(bare(tmp_path, "a", "modern")) as pool:
         assert await call(pool, "square", n=3) == "9"
+
+
+@pytest.mark.parametrize(
+    ("flag", "answer"), [("half", "9 ?"), ("several", "9"), ("text", None), ("unsaid", None)], ids=str
+)
+async def test_an_answer_that_is_not_quite_one_ends_its_call(tmp_path: Path, flag: str, answer: str | None) -> None:
+    """It is understood if it can be, and is an error if not; the connection goes on."""
+    async with ready(bare(tmp_path, "a", flag)) as pool:
+        with trio.fail_after(LONG):
+            if answer is None:
+                with pytest.raises(ToolError, match="no valid message"):
+                    await call(pool, "square", n=3)
+            else:
+                assert await call(pool, "square", n=3) == answer
+        assert pool.health()[0].restarts == 0
 
 
 def uses(name: str, **args: Any) -> FunctionModel:
