@@ -10,7 +10,7 @@ from warren.storage.operations import Attach, Sweep
 from warren.storage.refusals import not_found
 from warren.storage.rows import DELETED, text_in
 from warren.storage.sqlite.columns import NEXT_CHANGE, raw
-from warren.storage.sqlite.lease import Holder
+from warren.storage.sqlite.lease import END_LEASE, Holder
 
 _SESSION: Final = f"SELECT key, tenant FROM sessions WHERE session_id = ? AND state <> {DELETED}"
 _THERE: Final = "SELECT key FROM blobs WHERE tenant = ? AND sha256 = ?"
@@ -74,6 +74,7 @@ def sweep(_operation: Sweep, db: apsw.Connection, holder: Holder) -> None:
         if db.execute(_NAMED, (session, sha256)).get:
             db.execute("UPDATE attachments SET holder = NULL WHERE session = ? AND blob = ?", (session, blob))
         else:
+            db.execute(END_LEASE, (session, holder.key))  # its holder must not store a message that names the file
             db.execute("DELETE FROM attachments WHERE session = ? AND blob = ?", (session, blob))
             db.execute(_UNUSED, (blob,))
             db.execute(_CHANGED, (session,))

@@ -22,7 +22,7 @@ import attrs
 from warren.config import StoreConfig
 from warren.nodes import Announcement, Node
 from warren.storage.membership import node_of, now, status_of, status_text
-from warren.storage.rows import MAX_NUMBER, shown
+from warren.storage.rows import MAX_NUMBER, SEQ_STRIDE, shown
 from warren.storage.sqlite.columns import raw
 from warren.values import define
 
@@ -37,6 +37,11 @@ PROVED: Final = 0.9
 """The share of a lease for which a process that has renewed it counts on it: its clock may run a little slow."""
 RENEWALS: Final = 3
 """Renewals in the time of one lease: two may come late before other processes may take the sessions."""
+END_LEASE: Final = f"""
+    UPDATE sessions SET holder = NULL, epoch = epoch + 1, last_seq = last_seq + {SEQ_STRIDE}
+    WHERE key = ? AND holder <> ?
+"""
+"""Fences the holder of a session that counts as dead: it may hang, and wake up later."""
 _HOLDER: Final = f"SELECT {raw('name, expires_at, status')} FROM holders WHERE key = ?"
 _HOLDERS: Final = f"SELECT key, {raw('name, expires_at, status')} FROM holders ORDER BY key"
 # A row that another process removed is put in again.

@@ -44,7 +44,7 @@ from warren.storage.rows import (
 from warren.storage.sqlite import attachments, audit
 from warren.storage.sqlite.columns import NEXT_CHANGE, raw
 from warren.storage.sqlite.inbox import damaged, last_number, set_aside, store_outcome, waiting
-from warren.storage.sqlite.lease import Holder
+from warren.storage.sqlite.lease import END_LEASE, Holder
 
 PLACES: Final = ",".join("?" * len(COLUMNS.split(",")))
 # The WHERE fences: a tombstone, and a session under another lease, are left alone, and then no key is returned. An
@@ -83,10 +83,6 @@ _TAKE: Final = f"""
 """
 ANSWERED: Final = "DELETE FROM requests WHERE session = (SELECT key FROM sessions WHERE session_id = ?)"
 _PUT_BACK: Final = "UPDATE sessions SET holder = NULL WHERE session_id = ? AND holder = ? AND epoch = ?"
-_END_LEASE: Final = f"""
-    UPDATE sessions SET holder = NULL, epoch = epoch + 1, last_seq = last_seq + {SEQ_STRIDE}
-    WHERE key = ? AND holder <> ?
-"""
 _ARCHIVE: Final = f"UPDATE sessions SET state = 1, change = {NEXT_CHANGE} WHERE key = ?"
 _LABEL: Final = f"UPDATE sessions SET labels = ?, title = ?, change = {NEXT_CHANGE} WHERE key = ? RETURNING change"
 _BURY: Final = f"""
@@ -169,7 +165,7 @@ def archive(operation: Archive, db: apsw.Connection, holder: Holder) -> None:
     if state == DELETED:
         raise not_found(operation.session_id)
     if state != ARCHIVED:
-        db.execute(_END_LEASE, (key, holder.key))  # fences a holder that counts as dead and wakes up later
+        db.execute(END_LEASE, (key, holder.key))
         db.execute(_ARCHIVE, (key,))
         db.execute("DELETE FROM inbox WHERE session = ?", (key,))
         audit.add(db, (operation.audit,))

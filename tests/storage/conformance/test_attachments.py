@@ -10,7 +10,7 @@ from tests.storage.conformance.homes import Home, done, put
 from tests.storage.files import BYTES, blob, with_file
 from tests.storage.samples import NOW, turn
 from warren.attachments import Blob
-from warren.errors import CapacityExceededError, SessionNotFoundError
+from warren.errors import CapacityExceededError, SessionNotFoundError, StoreError
 from warren.requests import ForkRequest
 from warren.storage import Attach, Delete, Fork, Lease, Release, Store, Sweep
 from warren.storage.ephemeral import EphemeralStore
@@ -85,6 +85,23 @@ async def test_an_input_brings_its_files_or_neither_is_stored(home: Home, tmp_pa
             await done(store, attrs.evolve(put("2", limit=1), blobs=(other,)))
         assert not (await done(store, attrs.evolve(first, blobs=(other,)))).fresh
         assert await bytes_of(store, "a", other) is None
+
+
+async def test_a_process_that_was_taken_for_dead_names_no_file_that_is_gone(home: Home, tmp_path: Path) -> None:
+    """It hung, another process removed the file of its running turn, and it wakes up: its turn is not stored."""
+    async with home(tmp_path) as store:
+        if isinstance(store, EphemeralStore):
+            return
+        assert isinstance(store, SqliteStore | PostgresStore)
+        await store.write([turn("a"), Attach("a", (blob(),))])
+        hung = store.me.key
+        forget(store)
+        await done(store, Sweep())
+        store.me.key = hung
+        (outcome,) = await store.write([with_file(turn("a", 1), blob())])
+        assert isinstance(outcome, StoreError)
+        assert outcome.cause == "lease_lost"
+        assert (await store.messages("a"))[1] == 2
 
 
 async def test_files_that_no_message_names_go_when_their_process_is_dead(home: Home, tmp_path: Path) -> None:
