@@ -87,7 +87,7 @@ class Withdraw(Message[int]):
 
 @frozen
 class Wake(Message[None]):
-    """Look for an input in the inbox whose turn may begin."""
+    """Look for an input in the inbox whose turn may begin, also if the inbox has paused."""
 
     urgent: ClassVar[bool] = True
 

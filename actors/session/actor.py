@@ -450,6 +450,9 @@ class SessionActor:
                     mail.answer(conversation.known)
                 case TakeOver():
                     mail.answer(refused is None)
+                case Wake():
+                    conversation.inbox.paused = False
+                    mail.answer(None)
         except WarrenError as exc:
             mail.refuse(exc)
 
@@ -540,7 +543,7 @@ class SessionActor:
         kept = await self.conversation.store_outcome(inbox.outcome(error))
 
         def apply() -> None:
-            inbox.end_turn(error) if kept is None else inbox.put_back(error)
+            inbox.end_turn(error) if kept is None else self._put_back(error)
             self._perform(self._machine.step(Signal.NOT_BEGUN))
 
         return apply
@@ -642,7 +645,11 @@ class SessionActor:
         if end.committed.error is None:
             self.conversation.inbox.end_turn(ending)
         elif isinstance(ending, WarrenError):
-            self.conversation.inbox.put_back(ending)
+            self._put_back(ending)
+
+    def _put_back(self, error: WarrenError) -> None:
+        if self.conversation.inbox.put_back(error):
+            self.host.paused(self.session_id)
 
     # -- the end
 
@@ -655,6 +662,8 @@ class SessionActor:
         if asked.keys() != {"stop"}:
             # If another process has the session, the store refuses.
             await self._load(Need.LEASE_ASKED_FOR)
+        await self.conversation.store_pending()
+        if asked.keys() != {"stop"}:
             try:
                 if "delete" in asked:
                     await storage.write(Delete(session_id, asked["delete"]))
@@ -662,7 +671,6 @@ class SessionActor:
                     await storage.write(Archive(session_id, asked["archive"]))
             except WarrenError as exc:
                 return partial(self._apply_retired, Signal.RETIRE_FAILED, asked, exc)
-        await self.conversation.store_pending()
         error = None
         if "delete" in asked:
             try:

@@ -199,9 +199,13 @@ class Conversation:
             if self.log.pending:
                 try:
                     await self.acquire()
-                    record = self.known.changed(last_seq=self.log.last_seq)
+                    known = self.known
+                    # A compaction has stored the beginning of such a turn; these events are its end.
+                    ended = (Charge(known.model, turns=1),) if known.turn_open else ()
+                    turns = known.turns + len(ended)
+                    record = known.changed(last_seq=self.log.last_seq, turn_open=False, turns=turns)
                     events, lease = self.log.unstored(None), self._lease()
-                    charges = tuple(self.charges)
+                    charges = (*self.charges, *ended)
                     commit = Commit(record, (), events, lease=lease, charges=charges, hurried=self._locked)
                     await self.storage.write(commit)
                 except WarrenError as exc:

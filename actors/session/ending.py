@@ -48,6 +48,12 @@ def withdrawal(session_id: str) -> WarrenError:
     return AgentError("the input was withdrawn", session_id=session_id, cause="cancelled")
 
 
+def taken_along(session_id: str, holder: str) -> WarrenError:
+    """Return the ending of an input without a key that is stored, and whose session another process has taken."""
+    problem = f"the prompt is stored, and {holder} has taken its session: it runs there, see the history"
+    return AgentError(problem, session_id=session_id, cause="outcome_unknown")
+
+
 def outcome_unknown(session_id: str) -> WarrenError:
     """Return the ending of an input whose turn ended too long ago, or in another process."""
     problem = "a turn took the input, and what came of it is not known any more: see the history"

@@ -183,18 +183,24 @@ class Inbox:
         for number, each in taken.items():
             self._end(number, each, ending)
 
-    def put_back(self, error: WarrenError) -> None:
-        """Let the inputs of a turn that is not stored wait again, and refuse their askers."""
-        for number, each in self._taken.items():
-            _refuse(each, error)
-            each.askers = []
-            if number in self._kept:
-                self._remember(number, error)
-            else:
-                self._waiting[number] = each
-                self.paused = True
-        self._waiting = dict(sorted(self._waiting.items()))
+    def put_back(self, error: WarrenError) -> bool:
+        """Let the inputs of a turn that is not stored wait again, and refuse their askers.
+
+        Return whether the inbox pauses for it. Then the askers of all inputs are refused: nobody knows for how long.
+        """
+        taken, kept = self._taken, self._kept
         self._taken, self._kept = {}, set()
+        for number in kept:
+            _refuse(taken[number], error)
+            self._remember(number, error)
+        back = {number: each for number, each in taken.items() if number not in kept}
+        if back:
+            self.paused = True
+            self._waiting = dict(sorted({**self._waiting, **back}.items()))
+            for each in self._waiting.values():
+                _refuse(each, error)
+                each.askers = []
+        return bool(back)
 
     def close(self, error: WarrenError, turn_error: WarrenError) -> None:
         """Refuse all askers: the session's actor has ended, and `turn_error` is how its turn has."""

@@ -26,7 +26,7 @@ import attrs
 
 from warren.actors.limiter import FOR_TURN, Limiter
 from warren.actors.protocol import Arrived, Withdraw
-from warren.actors.session.ending import result_of
+from warren.actors.session.ending import result_of, taken_along
 from warren.actors.session.mailboxes import Mailboxes
 from warren.actors.storage import Storage
 from warren.actors.tenancy import NOBODY, Acceptance, Accounts
@@ -168,7 +168,12 @@ class Inboxes:
         _note(accepted, stored)
         if stored.outcome:  # an empty outcome is of a turn that may still run: only its session can tell
             return result_of(stored.outcome, session_id)
-        result = await self._tell(session_id, stored.numbered, waits=True, tools=tools)
+        try:
+            result = await self._tell(session_id, stored.numbered, waits=True, tools=tools)
+        except LeasedError as exc:
+            if input_.key is not None:  # sent again, it finds itself
+                raise
+            raise taken_along(session_id, str(exc.details.get("holder"))) from None
         return cast("TurnResult", result)  # as the message waits for one
 
     async def _tell(

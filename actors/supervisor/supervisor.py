@@ -64,6 +64,7 @@ class Supervisor:
     watchers: Watchers = attrs.field(factory=Watchers)
     _progress: trio.Event = attrs.field(factory=trio.Event)  # set when a turn ends after the last, or an actor ends
     _cut_off: bool = False
+    _paused: set[str] = attrs.field(factory=set)  # sessions whose inboxes have paused, and some whose did
     _loop: trio.lowlevel.TrioToken = attrs.field(factory=trio.lowlevel.current_trio_token)
 
     def __attrs_post_init__(self) -> None:
@@ -279,6 +280,11 @@ class Supervisor:
         elif record is not None:
             self.watchers.changed(record.changed(archived=True), leaves=True)
 
+    def paused(self, session_id: str) -> None:
+        """See SessionHost."""
+        self.scheduler.failed(session_id, trio.current_time())
+        self._paused.add(session_id)
+
     def stays(self, session_id: str) -> None:
         """See SessionHost."""
         self.scheduler.stays(session_id, trio.current_time())
@@ -312,10 +318,18 @@ class Supervisor:
         self._reassign()
 
     async def recover(self, sessions: Iterable[str]) -> None:
-        """Wake the sessions for which something waits in the store and that no process works on."""
-        self.scheduler.found_waiting(sessions, trio.current_time())
+        """Wake the sessions for which something waits in the store and that no process works on.
+
+        Nor does this process work on its own sessions whose inboxes have paused.
+        """
+        self._paused = {each for each in self._paused if self._is_paused(each)}
+        self.scheduler.found_waiting((*sessions, *self._paused), trio.current_time())
         while self._reassign():
             await trio.lowlevel.checkpoint()
+
+    def _is_paused(self, session_id: str) -> bool:
+        actor = self.registry.find(session_id)
+        return actor is not None and actor.conversation.inbox.paused
 
     # -- decisions of the scheduler
 
@@ -405,8 +419,6 @@ class Supervisor:
     def _terminate(self, handle: Handle, actor: SessionActor, error: WarrenError) -> None:
         """Have an actor that ends answer everybody, and forget it. There is no checkpoint in here."""
         actor.terminate(error.copy)
-        if actor.conversation.inbox.paused:
-            self.scheduler.failed(handle.session_id, trio.current_time())
         handle.actor = handle.scope = None
         self.watchers.changed(actor.record)
         self.scheduler.ended(handle.session_id)

@@ -96,6 +96,22 @@ async def test_every_call_counts_once(tmp_path: Path) -> None:
         assert (await service.usage()).total == used
 
 
+@pytest.mark.parametrize("how", ["archive", "delete"])
+async def test_a_turn_that_the_store_refused_counts_also_if_its_session_ends(tmp_path: Path, how: str) -> None:
+    """Its tokens are spent, whatever becomes of the session."""
+    faults = Faults()
+    async with open_runtime(Model(), store=tmp_path, faults=faults) as service:
+        session_id = await new_session(service)
+        await service.start_turn(session_id, "one")
+        before = (await service.usage()).total
+        faults.refuse, faults.refusals = apsw.FullError("full"), 1
+        with pytest.raises(StoreError):
+            await service.start_turn(session_id, "two")
+        await getattr(service, how)(session_id)
+        after = (await service.usage()).total
+        assert (after.turns, after.input_tokens) == (before.turns, 2 * before.input_tokens)
+
+
 async def test_a_turn_that_the_store_refused_counts_with_the_next_one(tmp_path: Path) -> None:
     """Its tokens were used; it is no turn of the session, and a commit that was lost on its way counts once."""
     faults, model = Faults(), Model()

@@ -17,12 +17,13 @@ from tests.support.models import GatedModel
 from tests.support.runtime import Recorder, new_session, open_runtime, storage_of
 from warren.actors.protocol import Withdraw
 from warren.actors.service import Service
+from warren.actors.supervisor.scheduler import FIRST_BACKOFF
 from warren.errors import AgentError, InvalidParamsError, LeasedError, StoreError
 from warren.events import Envelope, RunCompleted, RunStarted
 from warren.mailbox import Reply
 from warren.options import TurnMode
 from warren.peers import Peer
-from warren.storage import Archive, EndInputs
+from warren.storage import Archive, Commit, EndInputs
 from warren.storage.sqlite import Holder
 from warren.storage.sqlite.file import FILE_NAME
 
@@ -80,6 +81,28 @@ async def test_what_waited_behind_an_archive_that_failed(tmp_path: Path) -> None
         assert isinstance(archived.error, StoreError)
         assert queued.ended.is_set()
         assert queued.error is None
+        assert await said(service, session_id) == ["one", "two"]
+
+
+@pytest.mark.parametrize("idle_after", [1.0, 600.0])
+async def test_what_waits_behind_a_turn_that_could_not_be_stored(tmp_path: Path, idle_after: float) -> None:
+    """All who wait hear it at once, and no live session counts as gone; the prompts run by themselves in a minute."""
+    faults = Faults()
+    async with (
+        open_runtime(Slow(), store=tmp_path, faults=faults, config=config(idle_after=idle_after)) as service,
+        trio.open_nursery() as nursery,
+    ):
+        session_id = await new_session(service)
+        asked = []
+        for text in ("one", "two"):
+            asked.append(ask(nursery, service.start_turn, session_id, text, mode="queue"))
+            await trio.sleep(1)
+        faults.refuse, faults.refuse_kinds, faults.refusals = FULL, (Commit,), 1
+        assert {(await each.failure(StoreError)).cause for each in asked} == {"disk_full"}
+        assert len(await service.inputs(session_id)) == 2
+        await trio.sleep(FIRST_BACKOFF - 15)
+        assert await said(service, session_id) == []
+        await trio.sleep(60)
         assert await said(service, session_id) == ["one", "two"]
 
 
@@ -175,17 +198,22 @@ async def test_withdrawing_is_whole(tmp_path: Path, wrong: str) -> None:
 
 
 async def test_a_sender_whose_session_was_taken_is_told(tmp_path: Path) -> None:
-    """The lease lapses while a prompt waits, and another process has the session then: its sender is told so."""
+    """The lease lapses while prompts wait, and another process has the session then, in which they run.
+
+    Only a sender with a key is told to try again: it would find its prompt.
+    """
     async with open_runtime(Slow(), store=tmp_path) as service, trio.open_nursery() as nursery:
         session_id = await new_session(service)
         first = ask(nursery, service.start_turn, session_id, "first")
         await trio.sleep(1)
         second = ask(nursery, service.start_turn, session_id, "second", mode="queue")
+        third = ask(nursery, service.start_turn, session_id, "third", mode="queue", idempotency_key="k")
         await trio.sleep(1)
         expire_lease(service, tmp_path, session_id, taken=True)
         await first.failure(StoreError)
         await trio.sleep(10)
-        await second.failure(LeasedError)
+        assert (await second.failure(AgentError)).cause == "outcome_unknown"
+        await third.failure(LeasedError)
 
 
 async def test_a_prompt_runs_after_a_lapse(tmp_path: Path) -> None:

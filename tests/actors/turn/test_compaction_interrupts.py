@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import apsw
 import attrs
 import pytest
 import trio
@@ -15,6 +16,7 @@ from tests.support.compacting import (
     FakeMemory,
     Model,
     assert_whole,
+    chatty,
     compacting,
     settings,
     summaries,
@@ -29,10 +31,11 @@ from warren.actors.service import Service
 from warren.budget import Budget
 from warren.compaction import estimate, size_of
 from warren.config import Limits
-from warren.errors import AgentError, BudgetExhaustedError
+from warren.errors import AgentError, BudgetExhaustedError, StoreError
 from warren.events import Envelope, RunFailed
 from warren.messages import UserMessage
 from warren.model import ModelReply, ModelRequest
+from warren.storage import Commit
 from warren.usage import Usage
 
 pytestmark = pytest.mark.virtual_time
@@ -195,6 +198,32 @@ async def test_a_crash_in_a_compacted_turn(tmp_path: Path) -> None:
         nursery.cancel_scope.cancel()
     async with compacting(model, tmp_path) as service:
         assert _without_deltas(await replay(service, session_id)) == _without_deltas(recorder.envelopes)
+
+
+async def test_a_compacted_turn_whose_end_could_not_be_stored(tmp_path: Path) -> None:
+    """It has ended once, as its caller was told, also for a session that left memory before the store had room."""
+    model, faults = Model(), Faults()
+    config = attrs.evolve(CONFIG, limits=attrs.evolve(CONFIG.limits, idle_after=5.0))
+    async with compacting(model, tmp_path, config=config, faults=faults) as service:
+        session_id = await new_session(service)
+        await talk(service, session_id, 4)
+
+        async def fill(request: ModelRequest, emit: Emit) -> ModelReply:
+            faults.refuse, faults.refuse_kinds = apsw.FullError("full"), (Commit,)
+            return await chatty(request, emit)
+
+        model.answer = fill
+        with pytest.raises(StoreError):
+            await service.start_turn(session_id, "go on")
+        assert len(model.compactions) == 1
+        faults.refuse, model.answer = None, chatty
+        await trio.sleep(60)
+        await service.start_turn(session_id, "and on")
+        stream = await replay(service, session_id)
+        assert_whole(stream)
+        assert names(stream).count("run_failed") == 1
+        usage = await service.usage()
+        assert usage.total.turns == names(stream).count("run_started")
 
 
 async def never_answer(_request: ModelRequest, _emit: Emit) -> ModelReply:
