@@ -47,7 +47,7 @@ from warren.actors.turn.outcome import Outcome, cause_of, title_of
 from warren.actors.turn.turn import Turn, cancelled, shut_down
 from warren.errors import AgentError, LeasedError, SessionNotRunningError, WarrenError
 from warren.events import CompactionCompleted, Envelope, RunFailed
-from warren.inputs import Input
+from warren.inputs import Entering, Input
 from warren.log_context import LogContext, working_for
 from warren.mailbox import Mail, Mailbox, Message
 from warren.records import CompactionEntry, SessionRecord
@@ -548,11 +548,11 @@ class SessionActor:
 
         return apply
 
-    def _take_inputs(self, last: bool, has_room: Callable[[], bool]) -> Sequence[Input]:  # noqa: FBT001 - the turn asks
+    def _take_inputs(self, entering: Entering, has_room: Callable[[], bool]) -> Sequence[Input]:
         inbox = self.conversation.inbox
         if inbox.empty or not has_room():
             return ()
-        return [each.input for each in inbox.take_for_step(last=last)]
+        return [each.input for each in inbox.take_for_step(entering)]
 
     async def _commit_compaction(self, entry: CompactionEntry) -> Callable[[], None]:
         """Store the new head of the running turn; return the function that publishes the event of it."""

@@ -8,7 +8,7 @@ import attrs
 from warren.actors.protocol import Arrived
 from warren.actors.session.ending import Ending, encode_ending, outcome_unknown, withdrawal
 from warren.errors import InvalidParamsError, WarrenError
-from warren.inputs import Input, Numbered
+from warren.inputs import Entering, Input, Numbered
 from warren.mailbox import Mail
 from warren.storage import NOTHING, InputOutcome
 from warren.tools import Tool
@@ -152,18 +152,17 @@ class Inbox:
         del self._waiting[waiting.numbered.number]
         self._taken[waiting.numbered.number] = waiting
 
-    def take_for_step(self, *, last: bool) -> Sequence[WaitingInput]:
-        """Take the inputs that enter the running turn before its next step.
-
-        Args:
-            last: whether the turn would end now. Then context alone is left to the next turn, as it needs no answer.
-        """
-        entering = [each for each in self._waiting.values() if each.input.kind != "queue"]
-        if last and all(each.input.kind == "context" for each in entering):
+    def take_for_step(self, entering: Entering) -> Sequence[WaitingInput]:
+        """Take the inputs that enter the running turn before its next step."""
+        found = [each for each in self._waiting.values() if each.input.kind != "queue"]
+        if entering == "before":
+            prompt = min(self._taken, default=None)
+            found = [each for each in found if prompt is None or each.numbered.number < prompt]
+        elif entering == "last" and all(each.input.kind == "context" for each in found):
             return ()
-        for each in entering:
+        for each in found:
             self.take(each)
-        return entering
+        return found
 
     def outcome(self, ending: Ending | None) -> InputOutcome:
         """Return the inputs that the turn has taken, with its ending for the store; `ending` is None while it runs."""

@@ -35,7 +35,7 @@ from warren.events import (
     TurnStarted,
 )
 from warren.fields import encodable
-from warren.inputs import Input
+from warren.inputs import Entering, Input
 from warren.ledger import Charge
 from warren.messages import (
     AssistantMessage,
@@ -138,8 +138,7 @@ class Turn:
     Attributes:
         record: the record at the start of the turn.
         context: the model's context.
-        inputs: takes inputs from the inbox if the budgets leave a step for them; after a `last` step only inputs that
-            ask for another one.
+        inputs: takes inputs from the inbox if the budgets leave a step for them.
         emit: publishes an event; returns its number.
         guard: keeps the turn from going on without a proved lease; None if no other process can have the session.
         commit_compaction: stores a new head of the context with all messages of the turn so far, and returns the
@@ -157,7 +156,7 @@ class Turn:
     plan: TurnPlan
     record: SessionRecord
     context: Transcript
-    inputs: Callable[[bool, Callable[[], bool]], Sequence[Input]]
+    inputs: Callable[[Entering, Callable[[], bool]], Sequence[Input]]
     emit: Callable[[Event], int]
     commit_compaction: CommitCompaction
     guard: Guard | None = None
@@ -218,6 +217,7 @@ class Turn:
         The messages of the turn are acceptable to providers in each case. A cancellation from outside passes through.
         """
         error: WarrenError | None = None
+        self.context.turn = None if self.plan.prompt is None else self.context.end
         try:
             with self._time.scope:
                 await (self._compact_only() if self.plan.prompt is None else self._converse(self.plan.prompt))
@@ -271,8 +271,9 @@ class Turn:
         await proved(self.guard)
         publish = self.emit if self.guard is None else self.guard.publish  # not held back: its number is asked for
         self.first_seq = publish(RunStarted(self.record.session_id, prompt, self.plan.attachments))
-        self._take_inputs(last=False)
+        self._take_inputs("before")
         self.context.append(UserMessage(prompt, self.plan.attachments))
+        self._take_inputs("next")
         while True:
             message = await self._call_model(await self._make_room())
             calls = message.tool_calls
@@ -280,15 +281,15 @@ class Turn:
                 await self._run_tools(calls)
             self.emit(TurnCompleted(message.stop_reason, self._step_usage, self.plan.route.stand_in))
             final = not calls and message.stop_reason != "pause_turn"
-            if not self._take_inputs(last=final) and final:
+            if not self._take_inputs("last" if final else "next") and final:
                 break
         if self.plan.output is not None:
             self.structured_output = await Extraction(self.plan.output, self.emit, self._ask_for_data).run()
         await proved(self.guard)  # so that the commit has all events
 
-    def _take_inputs(self, *, last: bool) -> bool:
+    def _take_inputs(self, entering: Entering) -> bool:
         """Add inputs that came meanwhile to the conversation; return whether there were any."""
-        taken = self.inputs(last, self._has_room)
+        taken = self.inputs(entering, self._has_room)
         for input_ in taken:
             files = input_.attachments
             steers = input_.kind == "steer"

@@ -1,11 +1,16 @@
 """Inputs: prompts, context and messages of peers that wait in a session's inbox until a turn takes them."""
 
 from datetime import datetime
+from typing import Literal
 
 from warren.attachments import Attachment
 from warren.events import InputKind
 from warren.options import NO_OPTIONS, TurnOptions
 from warren.values import frozen
+
+Entering = Literal["before", "next", "last"]
+"""The moment at which inputs enter a turn: `before` its prompt those enter that came first, `next` to it or before its
+next step all, and where its `last` step would end it all but context alone, which needs no answer."""
 
 
 @frozen

@@ -42,18 +42,20 @@ class Transcript(Sequence[Message]):
         left_out: positions of rows that are not in the context, as the provider refused their exchange.
         size: bytes of the context, its attachments counted as `weight_of` does. It is updated with each change, so that
             reading it costs the same at any length.
+        turn: position of the first message of the running turn; None if none runs. It is not stored.
         refused: the step at which the memory or the store refused to take the oldest messages; None if the newest try
             succeeded. It is not stored.
         form: a place for the provider's own form of the context, such as the bytes of its last request, which only that
             provider understands. Appending a message leaves it here, and every other change of the context drops it.
     """
 
-    __slots__ = ("form", "head", "left_out", "prefix", "refused", "rows", "size")
+    __slots__ = ("form", "head", "left_out", "prefix", "refused", "rows", "size", "turn")
     prefix: list[bytes]
     head: int
     rows: list[bytes]
     left_out: set[int]
     size: int
+    turn: int | None
     refused: int | None
     form: object
 
@@ -70,6 +72,7 @@ class Transcript(Sequence[Message]):
         self.rows = list(rows)
         self.left_out = set()
         self.size = self._measure()
+        self.turn = None
         self.refused = None
         self.form = None
         self.leave_out(left_out)

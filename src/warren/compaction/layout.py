@@ -115,11 +115,13 @@ class Measured(Sequence[Message]):
         messages: the messages.
         sizes: bytes of each message's JSON.
         summarised: whether a summary follows the system messages; None lets the form of the message decide.
+        turn: index of the first message of the running turn; None if none runs, or if it is not known.
     """
 
     messages: tuple[Message, ...]
     sizes: tuple[int, ...]
     summarised: bool | None = None
+    turn: int | None = None
 
     @classmethod
     def of(cls, messages: Sequence[Message]) -> "Measured":
@@ -129,7 +131,8 @@ class Measured(Sequence[Message]):
         every = tuple(messages)
         if isinstance(messages, Transcript):
             sizes = tuple(map(weight_of, messages.bodies))
-            return cls(every, sizes, None if messages.prefix else False)
+            begun = None if messages.turn is None else len(every) - messages.end + max(messages.turn, messages.head)
+            return cls(every, sizes, None if messages.prefix else False, begun)
         return cls(every, tuple(map(size_of, every)))
 
     def __len__(self) -> int:
@@ -165,7 +168,9 @@ class Layout:
         system: number of system messages at the beginning.
         first: index of the first message after the system messages and the summary, if there is one.
         starts: index of the beginning of each exchange. The oldest may lack its user message, after a cut inside of it.
-        in_flight: index of the beginning of the exchange that waits for an answer; `len(messages)` if none waits.
+            All of a running turn is one exchange, with the inputs that have entered it.
+        in_flight: index of the beginning of the running turn, or of the exchange that waits for an answer;
+            `len(messages)` if none waits.
         tails: bytes from each index to the end.
     """
 
@@ -183,8 +188,11 @@ class Layout:
         every, end = measured.messages, len(measured)
         system, first = _leading(every)
         first = system if measured.summarised is False else first
-        starts = [i for i in range(first, end) if i == first or isinstance(every[i], UserMessage)]
-        in_flight = starts[-1] if starts and not _is_answer(every[-1]) else end
+        turn = end if measured.turn is None else max(measured.turn, first)
+        starts = [i for i in range(first, turn) if i == first or isinstance(every[i], UserMessage)]
+        if turn < end:
+            starts.append(turn)
+        in_flight = starts[-1] if starts and (turn < end or not _is_answer(every[-1])) else end
         return cls(every, system, first, tuple(starts), in_flight, tails(measured.sizes))
 
     @property
@@ -230,9 +238,17 @@ class Layout:
         return bool(self.starts) and self.starts[-1] < head < self.end
 
     def request(self) -> str:
-        """Return the user's request of the newest exchange. After an earlier cut it is at the end of the summary."""
-        opener = self.messages[self.starts[-1]] if self.starts else None
-        return opener.content if isinstance(opener, UserMessage) else split_request(self.summary)[1]
+        """Return the user's request of the newest exchange, and the inputs that were steered into it.
+
+        The part before an earlier cut is at the end of the summary.
+        """
+        start = self.starts[-1] if self.starts else self.end
+        newest = self.messages[start:]
+        told = [message.content for message in newest if isinstance(message, UserMessage)]
+        if start > self.first or (newest and isinstance(newest[0], UserMessage)):
+            return "\n\n".join(told)
+        before = split_request(self.summary)[1]
+        return "\n\n".join(filter(None, [before, *(text for text in told if text not in before)]))
 
     def rebuilt(self, head: int, summary: str | None) -> CompactionResult:
         """Return the context with another head and summary."""
@@ -254,8 +270,8 @@ def _leading(messages: Sequence[Message]) -> tuple[int, int]:
 
 
 def _is_answer(message: Message) -> bool:
-    """Tell whether a message is an answer without tool calls."""
-    return isinstance(message, AssistantMessage) and not message.tool_calls
+    """Tell whether a message is an answer that ends its exchange: without tool calls, and not paused."""
+    return isinstance(message, AssistantMessage) and not message.tool_calls and message.stop_reason != "pause_turn"
 
 
 def verify(messages: Sequence[Message], result: CompactionResult) -> CompactionResult:

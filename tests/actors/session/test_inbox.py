@@ -1,5 +1,6 @@
 """Inputs to a session while it runs a turn: each waits, enters the turn, or begins one; none of it is lost."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,20 @@ async def test_queued_prompts_run_in_order(tmp_path: Path, stored: bool) -> None
         "second": "re: second",
         "third": "re: third",
     }
+
+
+async def test_what_waits_with_a_prompt_keeps_its_place(tmp_path: Path) -> None:
+    """The model reads all in the order in which it was said, also what came after the prompt of the turn."""
+    async with open_runtime(Slow(), store=tmp_path) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        nursery.start_soon(service.start_turn, session_id, "first")
+        await trio.sleep(1)
+        await service.inject_context(session_id, "early")
+        nursery.start_soon(partial(service.start_turn, session_id, "second", mode="queue"))
+        await trio.sleep(1)
+        await service.inject_context(session_id, "late")
+        await trio.sleep(60)
+        assert await said(service, session_id) == ["first", "early", "second", "late"]
 
 
 @pytest.mark.parametrize("prompt", ["call me", "hello"])

@@ -5,6 +5,7 @@ from typing import Any
 
 import attrs
 import pytest
+import trio
 import trio.testing
 
 from tests.support.asking import ask
@@ -287,6 +288,30 @@ async def test_one_exchange_is_cut_inside(store: Path | None) -> None:
     assert_valid_transcript(history)
     assert sum(len(message.results) for message in history if isinstance(message, ToolResultsMessage)) == 300
     assert_whole(recorder.envelopes)
+
+
+async def test_a_steered_turn_keeps_its_request(store: Path | None) -> None:
+    """A turn that is cut inside goes on with its prompt and with all that was added to it."""
+
+    @tool
+    async def dig() -> str:
+        """Take a while, and bring much."""
+        await trio.sleep(1)
+        return "hole " * 1_000
+
+    async def answer(_request: ModelRequest, _emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        number = len(model.contexts)
+        return reply("done") if number > 2 else reply("", ToolUseBlock(f"c{number}", "dig", {}))
+
+    model = Model(answer)
+    async with compacting(model, store, tools=[dig]) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        ask(nursery, service.start_turn, session_id, "port it to Rust")
+        await trio.sleep(0.5)
+        ask(nursery, service.start_turn, session_id, "and use tabs", mode="steer")
+    assert model.compactions
+    assert summaries(model.contexts[-1])[0].endswith("port it to Rust\n\nand use tabs")
 
 
 async def test_a_session_has_its_own_way(store: Path | None) -> None:

@@ -34,7 +34,7 @@ from warren.compaction import (
     verify,
 )
 from warren.compaction.layout import split_request, with_request
-from warren.messages import AssistantMessage, Message, TextBlock, ToolResultsMessage, UserMessage
+from warren.messages import AssistantMessage, Message, StopReason, TextBlock, ToolResultsMessage, UserMessage
 from warren.transcript import Transcript
 from warren.windows import Window
 
@@ -261,6 +261,47 @@ def test_the_request_outlives_further_cuts() -> None:
         assert result.summary is not None
         assert split_request(result.summary)[1] == "port it to Rust"
     assert thrice.summary == with_request("nearly done", "port it to Rust")
+
+
+def running(messages: Sequence[Message], turn: int) -> Measured:
+    """Return a context in which a turn runs that began with the message at an index."""
+    context = as_transcript(messages)
+    context.turn = turn
+    return Measured.of(context)
+
+
+def test_all_that_the_user_says_in_a_turn_is_its_request() -> None:
+    """A prompt that was steered stands in the summary with what was added, once, however often the turn is cut."""
+    before, begun = chat(3, asked=False), rows_of(work(50))
+    steered = [*before, *begun, UserMessage("and use tabs"), *begun[1:]]
+    result = DefaultCompactor().rebuild_history(running(steered, len(before)), "half is done")
+    assert isinstance(result.retained[0], AssistantMessage)
+    assert result.summary is not None
+    assert split_request(result.summary)[1] == "port it to Rust\n\nand use tabs"
+    context = as_transcript([*result.messages, *begun[1:]], prefix=2)
+    context.turn = 0  # from before the head
+    again = DefaultCompactor().rebuild_history(Measured.of(context), result.summary)
+    assert again.summary is not None
+    assert split_request(again.summary)[1] == "port it to Rust\n\nand use tabs"
+
+
+@pytest.mark.parametrize("stop_reason", ["pause_turn", "end_turn"])
+def test_an_answer_of_a_running_turn_stays(stop_reason: StopReason) -> None:
+    """The provider has paused it, or it is asked for again as data: the turn needs it, and the prompt before it."""
+    before = chat(30, asked=False)
+    answer = AssistantMessage((TextBlock("most of it"),), stop_reason)
+    config = CompactionConfig(recent_turn_budget=0)
+    messages = [*before, UserMessage("newest"), answer]
+    result = DefaultCompactor(config).rebuild_history(running(messages, len(before)), "all is done")
+    assert result.retained == (UserMessage("newest"), answer)
+
+
+def test_a_paused_answer_is_none() -> None:
+    """Also where it is not known which turn runs."""
+    paused = AssistantMessage((TextBlock("most of it"),), "pause_turn")
+    messages = [*chat(30, asked=False), UserMessage("newest"), paused]
+    result = DefaultCompactor(CompactionConfig(recent_turn_budget=0)).rebuild_history(messages, "all is done")
+    assert result.retained[-1] == paused
 
 
 def test_the_request_leaves_with_its_exchange() -> None:
