@@ -6,7 +6,14 @@ import attrs
 
 from warren import codec
 from warren.budget import Spent
-from warren.errors import AgentError, BudgetExhaustedError, ProviderError, StoreError, WarrenError
+from warren.errors import (
+    AgentError,
+    BudgetExhaustedError,
+    CapacityExceededError,
+    ProviderError,
+    StoreError,
+    WarrenError,
+)
 from warren.events import Envelope, Event, FailureCause, RunCompleted, RunFailed
 from warren.messages import StopReason
 from warren.records import CompactionEntry, SessionRecord, Span
@@ -172,7 +179,7 @@ def cause_of(error: WarrenError) -> FailureCause:
     match error:
         case ProviderError():
             return "provider_error"
-        case BudgetExhaustedError():
+        case BudgetExhaustedError() | CapacityExceededError():  # a budget of the session, or one of its tenant
             return "budget_exhausted"
         case StoreError():
             return "store_error"

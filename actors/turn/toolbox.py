@@ -145,10 +145,10 @@ class ToolRun:
         try:
             with trio.move_on_after(limit) as scope:
                 content, files = await self._told(await self._invoke(tool, bound))
-        except (
-            Exception,
-            SystemExit,
-        ) as exc:  # outside of the scope, which takes its own Cancelled out of an exception group and leaves the rest
+        except (Exception, SystemExit, BaseExceptionGroup) as exc:
+            # Outside of the scope, which takes its own Cancelled out of an exception group and leaves the rest.
+            if isinstance(exc, BaseExceptionGroup) and (rest := exc.split((Exception, SystemExit))[1]) is not None:
+                raise rest from None
             # Errors of tools quote their arguments, which are texts of the conversation: those are for debugging alone.
             logger.info(
                 "tool %s failed: %s", call.name, type(exc).__name__, exc_info=logger.isEnabledFor(logging.DEBUG)

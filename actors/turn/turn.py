@@ -176,6 +176,7 @@ class Turn:
     _call: ModelCall | None = None
     _tool_run: ToolRun | None = None
     _calls: int = 0
+    _call_ids: set[str] = attrs.field(factory=set)
 
     def __attrs_post_init__(self) -> None:
         # These must not refer to the turn: without a cycle it is freed at once, not by the garbage collector.
@@ -328,7 +329,11 @@ class Turn:
             files=plan.files,
         )
         plan.meter.charge(steps=1)
-        return await ask_aside(plan.route, request, plan.retry, self.emit, plan.charge, counters=plan.counters)
+        try:
+            return await ask_aside(plan.route, request, plan.retry, self.emit, plan.charge, counters=plan.counters)
+        except ProviderError as exc:
+            self._refused = exc.refuses_request
+            raise
 
     def _tokens_left(self) -> int | None:
         """Return the tokens that the budgets leave for the next answer, by an estimate of its input; at least one."""
@@ -363,7 +368,7 @@ class Turn:
         self._step_usage = reply.usage
         plan.charge(self._step_usage)
         self.keeper.last_input_tokens = reply.usage.input_tokens
-        message = with_unique_calls(reply.message)
+        message = with_unique_calls(reply.message, self._call_ids)
         self._accept(message)
         self._call = None
         text = self._say(message)

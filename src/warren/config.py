@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import attrs
 
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 
 Synchronous = Literal["FULL", "NORMAL"]
+YEAR: Final = 365 * 24 * 3600
+"""Seconds that a call may wait for approval at most: its end is a date that is told."""
 
 
 @frozen
@@ -98,7 +100,7 @@ class Limits:
     turn: Budget = attrs.field(factory=lambda: Budget(max_steps=100))
     tool_timeout: float = attrs.field(default=600.0, validator=positive)
     tool_threads: int = attrs.field(default=40, validator=positive)
-    approval_timeout: float = attrs.field(default=300.0, validator=positive)
+    approval_timeout: float = attrs.field(default=300.0, validator=Between(0, YEAR, without_low=True))
     event_log: int = attrs.field(default=10_000, validator=positive)
     max_live: int = attrs.field(default=10_000, validator=positive)
     model_silence: float = attrs.field(default=300.0, validator=positive)

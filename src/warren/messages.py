@@ -140,11 +140,13 @@ class AssistantMessage:
         return tuple([block for block in self.blocks if isinstance(block, ToolUseBlock)])
 
 
-def with_unique_calls(message: AssistantMessage) -> AssistantMessage:
-    """Return the message with a unique id for each tool call. Results are matched with calls by the id."""
+def with_unique_calls(message: AssistantMessage, seen: set[str]) -> AssistantMessage:
+    """Return the message with an id for each tool call that is not in `seen`, and add the ids to it.
+
+    Results and decisions are matched with calls by the id.
+    """
     if not message.tool_calls:
         return message
-    seen: set[str] = set()
     blocks = tuple(_unlike(block, seen) if isinstance(block, ToolUseBlock) else block for block in message.blocks)
     return message if blocks == message.blocks else attrs.evolve(message, blocks=blocks)
 

@@ -6,7 +6,7 @@ import attrs
 import pytest
 import trio
 
-from tests.support.models import USAGE, Emit, reply
+from tests.support.models import USAGE, Emit, FunctionModel, reply
 from tests.support.runtime import new_session, open_runtime
 from warren.compaction import CompactionConfig
 from warren.config import Config
@@ -128,6 +128,23 @@ async def test_a_fork_without_a_store_leaves_it_out_too() -> None:
         fork = (await service.fork(session_id)).state.session_id
         assert (await service.start_turn(fork, "b")).text == "1 messages"
         assert await marks(service, fork) == [True, False, False]
+
+
+async def test_an_answer_that_is_refused_as_data_leaves_too() -> None:
+    """The turn fails in the call that asks for the answer again, as it would in any other."""
+
+    async def answer(request: ModelRequest, _emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        if request.answer_schema is not None:
+            raise refusal("context_length")
+        return reply("long")
+
+    async with open_runtime(FunctionModel(answer)) as service:
+        session_id = await new_session(service)
+        await service.start_turn(session_id, "a")
+        with pytest.raises(ProviderError):
+            await service.start_turn(session_id, "b", output_schema={"type": "object"})
+        assert await marks(service, session_id) == [False, False, True, True]
 
 
 async def test_an_answer_that_the_filter_ended_leaves_too() -> None:

@@ -14,7 +14,7 @@ import trio
 from tests.support.compacting import settings, talk
 from tests.support.memories import memory_in, recalling_model
 from tests.support.models import USAGE, Emit, FunctionModel, GatedModel, reply, says
-from tests.support.runtime import memory_of, open_runtime, replay, supervisor_of
+from tests.support.runtime import Recorder, memory_of, open_runtime, replay, supervisor_of
 from warren.actors.service import Service
 from warren.actors.tenancy import Account
 from warren.attachments import File, Kind
@@ -33,6 +33,7 @@ from warren.model import ModelReply, ModelRequest
 from warren.peers import Peer
 from warren.principals import SCOPES, Principal
 from warren.tenant_limits import TenantLimits, TokenLimits
+from warren.tools import tool
 from warren.transport.http.logins import Login
 
 pytestmark = pytest.mark.virtual_time
@@ -276,6 +277,24 @@ async def test_stored_bytes(tmp_path: Path) -> None:
         assert (await refusal(acme.start_turn(kept, "hi")))[0] == "tenant_stored_bytes"
         await acme.delete(full)
         await acme.start_turn(kept, "hi")
+
+
+async def test_a_days_tokens_that_end_in_a_turn() -> None:
+    """The turn ends before its next call of the model, as one whose own budget is used up does: that is no crash."""
+
+    @tool
+    async def look() -> str:
+        """Look."""
+        await trio.lowlevel.checkpoint()
+        return "seen"
+
+    model, recorder = says(*[reply("", ToolUseBlock("c", "look", {}))] * 5), Recorder()
+    async with open_runtime(model, tools=[look], config=limited(tokens_per_day=USAGE.total_tokens + 1)) as runtime:
+        acme = runtime.as_(ACME)
+        (session_id,) = await sessions(acme, 1)
+        with pytest.raises(CapacityExceededError):
+            await acme.start_turn(session_id, "hi", on_event=recorder)
+        assert [event.cause for event in recorder.only(RunFailed)] == ["budget_exhausted"]
 
 
 @pytest.mark.parametrize("stored", [True, False])

@@ -7,7 +7,7 @@ import attrs
 import pytest
 
 from warren.catalog import ModelEntry
-from warren.config import Config, ModelServer, PostgresConfig, StoreConfig
+from warren.config import Config, Limits, ModelServer, PostgresConfig, StoreConfig
 from warren.fields import FieldValueError
 from warren.tenant_limits import TenantLimits
 
@@ -40,6 +40,13 @@ def test_near_misses(settings: dict[str, Any], problem: str) -> None:
     with pytest.raises(FieldValueError) as caught:
         Config(**settings)
     assert (caught.value.field, caught.value.problem) == (next(iter(settings)), problem)
+
+
+@pytest.mark.parametrize("seconds", [0, float("inf"), 1e12])
+def test_a_call_waits_for_approval_until_a_date(seconds: float) -> None:
+    """A time that no date can have would crash each turn that asks."""
+    with pytest.raises(FieldValueError, match="approval_timeout"):
+        Limits(approval_timeout=seconds)
 
 
 def test_all_types() -> None:

@@ -322,7 +322,7 @@ def test_settings_are_checked(cls: type, field: str, good: list[Any], bad: list[
     for value in good:
         assert getattr(cls(**others, **{field: value}), field) == value
     for value in bad:
-        with pytest.raises(FieldValueError, match=rf"^{field} must be (above 0|0 or above)$") as caught:
+        with pytest.raises(FieldValueError, match=rf"^{field} must be (above 0(, and at most \d+)?|0 or above)$") as caught:
             cls(**others, **{field: value})
         assert (caught.value.field, f"{field} {caught.value.problem}") == (field, str(caught.value))
 
@@ -364,6 +364,8 @@ def test_the_defaults_of_a_runtime() -> None:
 def test_each_tool_call_gets_an_id_of_its_own() -> None:
     """A model that repeats an id, or gives none, does not make two calls share one result."""
     calls = tuple(ToolUseBlock(call_id, "f") for call_id in ("a", "a", "a-2", "", "b"))
-    message = with_unique_calls(AssistantMessage((TextBlock("text"), *calls)))
+    seen = set[str]()
+    message = with_unique_calls(AssistantMessage((TextBlock("text"), *calls)), seen)
     assert [call.id for call in message.tool_calls] == ["a", "a-2", "a-2-2", "call-2", "b"]
-    assert with_unique_calls(message) is message
+    assert with_unique_calls(message, set()) is message
+    assert [call.id for call in with_unique_calls(AssistantMessage(calls[:1]), seen).tool_calls] == ["a-3"]

@@ -101,6 +101,25 @@ async def test_a_call_waits_for_its_approval_while_others_run() -> None:
     assert recorder.only(ToolApprovalResolved) == [ToolApprovalResolved("call-1", "shell", "allow", "fine")]
 
 
+async def test_a_late_decision_answers_no_later_call() -> None:
+    """A model of one's own may use an id again: the second call has another one, about which nobody has decided."""
+    recorder = Recorder()
+    model = says(
+        reply("", ToolUseBlock("call-1", "shell", {"command": "ls"})),
+        *[reply("", ToolUseBlock("call-1", "shell", {"command": "rm"})), reply("done")],
+    )
+    async with open_runtime(model, tools=(shell,), config=ASK) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        nursery.start_soon(lambda: service.start_turn(session_id, "go", on_event=recorder))
+        await trio.testing.wait_all_tasks_blocked()
+        await service.approve_tool(session_id, "call-1", "allow")
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(InvalidParamsError):
+            await service.approve_tool(session_id, "call-1", "allow")
+        await service.approve_tool(session_id, "call-1-2", "deny")
+    assert USED == ["ls"]
+
+
 async def test_whoever_reads_a_session_sees_the_calls_that_wait() -> None:
     """The view has the calls with all that a decision needs, the list has their number; both end with the decision."""
     recorder = Asked()

@@ -142,6 +142,26 @@ async def test_a_tool_that_exits_is_an_error_result() -> None:
     assert done.results == (ToolResult("a", "SystemExit: 2", is_error=True),)
 
 
+@pytest.mark.parametrize("ends", [False, True])
+async def test_a_tool_whose_tasks_exit_is_an_error_result(*, ends: bool) -> None:
+    """So does one whose nursery has such a task, be the tool still at work or not."""
+
+    @tool
+    async def leave() -> None:
+        """Exit in a task."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(exit_soon)
+            await trio.sleep(0 if ends else 60)
+
+    async def exit_soon() -> None:
+        await trio.sleep(1)
+        sys.exit(2)
+
+    done = await use(call("a", "leave"), tools=(leave,))
+    assert done.results[0].is_error
+    assert done.of("a")[-2:] == ["tool_execution_completed", "tool_result_received"]
+
+
 async def test_the_runtimes_time_limit() -> None:
     """A tool without a limit of its own is given up at the runtime's; the model gets an error result."""
     done = await use(call("a", "nap", seconds=60))
