@@ -22,7 +22,7 @@ from warren.errors import SessionNotFoundError, StoreError, WarrenError
 from warren.health import MemoryHealth
 from warren.mailbox import Mail
 from warren.memory import MAX_HITS, Chosen, Index, MemoryEntry, MemoryHit, Progress, Tail
-from warren.messages import AssistantMessage, Message, UserMessage
+from warren.messages import AssistantMessage, Message, UserMessage, begins_turn
 from warren.principals import DEFAULT_TENANT
 from warren.records import MessageRow, SessionRecord
 from warren.requests import SearchRequest
@@ -156,10 +156,10 @@ class MemoryActor(Owner["MemoryStore"]):
         before, turn = await (await self.reader()).last_before(session_id, first)
         rows = await self._rows(session_id, before + 1, first + len(messages))
         times = {row.position: row.created_at for row in rows}
-        turn += sum(isinstance(codec.decode_message(row.body), UserMessage) for row in rows if row.position < first)
+        turn += sum(begins_turn(codec.decode_message(row.body)) for row in rows if row.position < first)
         now, found = utc_now(), []
         for at, message in enumerate(messages, first):
-            turn += isinstance(message, UserMessage)
+            turn += begins_turn(message)
             if (text := indexable(message)).strip():
                 found.append(MemoryEntry(session_id, at, turn, text, times.get(at, now)))
         return tuple(found)

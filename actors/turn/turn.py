@@ -294,7 +294,8 @@ class Turn:
         for input_ in taken:
             files = input_.attachments
             steers = input_.kind == "steer"
-            message = UserMessage(input_.text, files) if steers else ContextMessage(input_.text, input_.source)
+            text, source = input_.text, input_.source
+            message = UserMessage(text, files, steered=True) if steers else ContextMessage(text, source)
             self.context.append(message)
             self.emit(InputTaken(input_.input_id, input_.kind, input_.text, input_.source, files))
         return bool(taken)

@@ -506,7 +506,7 @@ def decode_stored(cls: Any, raw: bytes | str) -> Any:
 
 def encode_message(message: messages.Message) -> bytes:
     """Return the row of a message, as `encode` does."""
-    if isinstance(message, messages.UserMessage) and not message.attachments:
+    if isinstance(message, messages.UserMessage) and not (message.attachments or message.steered):
         return _encode_whole(_PromptRow(message.content))
     if isinstance(message, messages.AssistantMessage):
         texts = [

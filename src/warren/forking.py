@@ -34,7 +34,7 @@ class Original(Protocol):
         ...
 
     def newest_prompt(self) -> int:
-        """Return the position of the newest user message; 0 if there is none."""
+        """Return the position of the newest prompt of a turn; 0 if there is none."""
         ...
 
     def last_text(self, before: int) -> str | None:

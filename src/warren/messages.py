@@ -101,10 +101,17 @@ class SystemMessage:
 
 @frozen
 class UserMessage:
-    """A prompt of the user. It opens an exchange."""
+    """A prompt of the user. It opens an exchange, unless it was steered into one.
+
+    Attributes:
+        content: the text.
+        attachments: the files.
+        steered: whether it entered a turn that another prompt had begun.
+    """
 
     content: str
     attachments: tuple[Attachment, ...] = ()
+    steered: bool = False
 
 
 @frozen
@@ -165,6 +172,11 @@ class ToolResultsMessage:
     """The results of all tool calls of the assistant message before it, in call order."""
 
     results: tuple[ToolResult, ...]
+
+
+def begins_turn(message: "Message") -> bool:
+    """Tell whether a message is the prompt with which a turn has begun."""
+    return isinstance(message, UserMessage) and not message.steered
 
 
 def files_of(message: "Message") -> tuple[Attachment, ...]:

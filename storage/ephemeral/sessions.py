@@ -13,7 +13,7 @@ from warren.attachments import Blob
 from warren.creation import FIRST_PROMPT
 from warren.inputs import Input, Numbered
 from warren.journal import LogItem, release, row_of
-from warren.messages import AssistantMessage, Message, UserMessage
+from warren.messages import AssistantMessage, Message, begins_turn
 from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord
 from warren.storage.operations import MAX_OUTCOMES, InputOutcome
 from warren.values import define
@@ -165,9 +165,9 @@ class EphemeralSession:
         return codec.decode_message(self.bodies[position])
 
     def newest_prompt(self) -> int:
-        """Return the position of the newest user message, 0 if there is none."""
+        """Return the position of the newest prompt of a turn, 0 if there is none."""
         positions = reversed(range(len(self.bodies)))
-        return next((at for at in positions if isinstance(self.message(at), UserMessage)), 0)
+        return next((at for at in positions if begins_turn(self.message(at))), 0)
 
     def last_text(self, before: int) -> str | None:
         """Return the text of the newest answer with one, before a position."""

@@ -42,6 +42,7 @@ _MESSAGES: Final = """
 """
 _PROMPT: Final = """
     SELECT position FROM warren.messages WHERE session = $1::int8 AND starts_with(body, '{"role":"user"')
+        AND strpos(body, '"steered":true') = 0
     ORDER BY position DESC LIMIT 1
 """
 _ANSWERS: Final = """

@@ -47,6 +47,7 @@ _COPY_COMPACTIONS: Final = f"""
 _MESSAGE: Final = f"SELECT {raw('body')} FROM messages WHERE session = ? AND position = ?"
 _PROMPTS: Final = """
     SELECT position FROM messages WHERE session = ? AND json_valid(body) AND body ->> '$.role' = 'user'
+        AND body ->> '$.steered' IS NULL
     ORDER BY position DESC LIMIT 1
 """
 _ANSWERS: Final = f"""

@@ -159,7 +159,10 @@ async def test_the_finished_part_of_a_session_that_runs(store: Path | None) -> N
 
 
 async def test_a_turn_that_has_compacted_is_not_finished(store: Path | None) -> None:
-    """The messages of the running turn that a compaction stores are not taken over: the fork ends before its prompt."""
+    """The messages of the running turn that a compaction stores are not taken over: the fork ends before its prompt.
+
+    A prompt that was steered into the turn is not the first of it.
+    """
     gate, entered = trio.Event(), trio.Event()
 
     model = Model(Busy())
@@ -171,6 +174,9 @@ async def test_a_turn_that_has_compacted_is_not_finished(store: Path | None) -> 
         busy = Busy(100)
 
         async def wait_after_a_compaction(request: ModelRequest, emit: Emit) -> ModelReply:
+            if not model.compactions and len(model.contexts) == 1:
+                ask(nursery, service.start_turn, session_id, "and on", mode="steer")
+                await trio.sleep(1)
             if model.compactions:
                 entered.set()
                 await gate.wait()
@@ -182,6 +188,7 @@ async def test_a_turn_that_has_compacted_is_not_finished(store: Path | None) -> 
         await entered.wait()
         view = await service.read(session_id)
         assert view.state.message_count > count
+        assert UserMessage("and on", steered=True) in await transcript(service, session_id)
         forked = await service.fork(session_id)
         assert forked.state.message_count == count
         assert await transcript(service, forked.state.session_id) == before

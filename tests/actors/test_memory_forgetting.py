@@ -8,8 +8,9 @@ import trio
 import trio.testing
 
 from tests.support.asking import ask
-from tests.support.compacting import settings, talk
+from tests.support.compacting import Model, chatty, settings, talk
 from tests.support.memories import MemoryFaults, memory_in, recalling_model, remembered
+from tests.support.models import Emit
 from tests.support.runtime import memory_of, new_session, open_runtime
 from warren.actors.memory import indexable
 from warren.actors.service import Service
@@ -22,6 +23,7 @@ from warren.errors import (
 )
 from warren.memory import MemoryEntry
 from warren.messages import UserMessage
+from warren.model import ModelReply, ModelRequest
 from warren.principals import OWN_SCOPES, Principal
 
 pytestmark = pytest.mark.virtual_time
@@ -195,6 +197,35 @@ async def test_forgotten_texts_stay_forgotten(tmp_path: Path) -> None:
             ("ann", session_id, {"text_id": first.text_id}),
             ("ann", session_id, {}),
         ]
+
+
+async def test_a_steered_prompt_is_of_the_turn_that_it_entered(tmp_path: Path) -> None:
+    """The texts of a turn are found and forgotten by its number, whatever was steered into those before it."""
+
+    async def slow(request: ModelRequest, emit: Emit) -> ModelReply:
+        await trio.sleep(10)
+        return await chatty(request, emit)
+
+    folder = tmp_path / "memory"
+    async with (
+        open_runtime(Model(slow), store=tmp_path, config=settings(), memory=memory_in(folder)) as service,
+        trio.open_nursery() as nursery,
+    ):
+        session_id = await new_session(service)
+        ask(nursery, service.start_turn, session_id, "an apple")
+        await trio.sleep(1)
+        ask(nursery, service.start_turn, session_id, "a banana", mode="steer")
+        await trio.sleep(60)
+        await service.start_turn(session_id, "a cherry")
+        await talk(service, session_id, 6)
+        turns = {}
+        for fruit in ("apple", "banana", "cherry"):
+            (hit, *_) = await service.search_memory(fruit, session_id=session_id, limit=1)
+            turns[fruit] = hit.turn
+        assert turns == {"apple": 1, "banana": 1, "cherry": 2}
+        await service.forget_memory(session_id, turn=2)
+        assert "cherry" not in repr(await service.search_memory("cherry", session_id=session_id, limit=20))
+        assert "banana" in repr(await service.search_memory("banana", session_id=session_id, limit=1))
 
 
 async def test_only_who_may_delete_may_forget(tmp_path: Path) -> None:

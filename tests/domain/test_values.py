@@ -322,7 +322,8 @@ def test_settings_are_checked(cls: type, field: str, good: list[Any], bad: list[
     for value in good:
         assert getattr(cls(**others, **{field: value}), field) == value
     for value in bad:
-        with pytest.raises(FieldValueError, match=rf"^{field} must be (above 0(, and at most \d+)?|0 or above)$") as caught:
+        bounds = rf"^{field} must be (above 0(, and at most \d+)?|0 or above)$"
+        with pytest.raises(FieldValueError, match=bounds) as caught:
             cls(**others, **{field: value})
         assert (caught.value.field, f"{field} {caught.value.problem}") == (field, str(caught.value))
 

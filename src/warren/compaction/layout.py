@@ -5,7 +5,7 @@ from itertools import accumulate
 from typing import Final, Literal, Self, overload
 
 from warren import codec
-from warren.messages import AssistantMessage, Message, SystemMessage, ToolResultsMessage, UserMessage
+from warren.messages import AssistantMessage, Message, SystemMessage, ToolResultsMessage, UserMessage, begins_turn
 from warren.transcript import Transcript, weight_of
 from warren.values import frozen
 
@@ -189,7 +189,7 @@ class Layout:
         system, first = _leading(every)
         first = system if measured.summarised is False else first
         turn = end if measured.turn is None else max(measured.turn, first)
-        starts = [i for i in range(first, turn) if i == first or isinstance(every[i], UserMessage)]
+        starts = [i for i in range(first, turn) if i == first or begins_turn(every[i])]
         if turn < end:
             starts.append(turn)
         in_flight = starts[-1] if starts and (turn < end or not _is_answer(every[-1])) else end
