@@ -16,12 +16,14 @@ from warren.service import SessionService
 from warren.tool_config import McpServer
 from warren.transport.acp import commands, modes, params
 from warren.transport.acp.content import AcpPrompt, prompt_of
+from warren.transport.acp.files import blocks_of
 from warren.transport.acp.permission import Ask, Permissions
 from warren.transport.acp.prompt import PendingPrompt, outcome_of, unwrap
 from warren.transport.acp.servers import Servers, read_servers
 from warren.transport.acp.updates import (
     Narrator,
     Update,
+    UpdateWithFiles,
     chunk,
     replayed,
     session_info,
@@ -109,6 +111,7 @@ class Agent:
     _modes: dict[str, str] = attrs.field(factory=dict)
     _permissions: dict[str, Permissions] = attrs.field(factory=dict)
     _replaying: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(1))
+    _with_files: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(1))
 
     def __attrs_post_init__(self) -> None:
         self.servers = Servers(self.settings.tools)
@@ -243,7 +246,7 @@ class Agent:
 
         async def tell(event: Event) -> None:
             for update in narrator.updates(event):
-                await self.say(pending.session_id, update)
+                await self._tell(pending.session_id, update)
 
         approve, gates = self._asker(pending.session_id).approve, modes.gates(self._mode(pending.session_id))
         outcome = await outcome_of(pending.turn(prompt, tell, approve, gates))
@@ -307,8 +310,17 @@ class Agent:
                 page = await self.service.history(session_id, offset=offset, limit=REPLAYED)
                 for entry in page.messages:
                     for update in replayed(entry.message):
-                        await self.say(session_id, update)
+                        await self._tell(session_id, update)
                 offset, total = offset + REPLAYED, page.total
+
+    async def _tell(self, session_id: str, update: Update | UpdateWithFiles) -> None:
+        """Send an update; first read the files that it has."""
+        if not isinstance(update, UpdateWithFiles):
+            await self.say(session_id, update)
+            return
+        async with self._with_files:  # the bytes of one update are in memory, however many sessions have files
+            blocks = await blocks_of(self.service, session_id, update.files)
+            await self.say(session_id, update.filled(blocks))
 
     def _row(self, row: SessionSummary) -> Mapping[str, Any]:
         shown = {

@@ -1,11 +1,13 @@
 """Events and messages of a session as the updates of the protocol. No I/O."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 import attrs
 
+from warren.attachments import Attachment
 from warren.errors import AgentError, BudgetExhaustedError, WarrenError
 from warren.events import (
     Event,
@@ -34,9 +36,10 @@ from warren.messages import (
 )
 from warren.transport.event_text import text_of_event
 from warren.usage import Usage
-from warren.values import define
+from warren.values import define, frozen
 
 Update = Mapping[str, Any]
+Block = Mapping[str, Any]
 KINDS: Final[Mapping[str, str]] = {
     "memory_search": "search",
     "read_file": "read",
@@ -56,6 +59,19 @@ STOP_REASONS: Final[Mapping[StopReason | None, str]] = {
 }
 
 
+@frozen
+class UpdateWithFiles:
+    """An update that is made once the content blocks of its files are there: this module does not read files.
+
+    Attributes:
+        files: the references of the files.
+        filled: makes the update of their content blocks, which are in the same order.
+    """
+
+    files: tuple[Attachment, ...]
+    filled: Callable[[Sequence[Block]], Update]
+
+
 @define
 class Narrator:
     """Makes updates of the events of one turn. Compactions, retries and warnings make none.
@@ -68,7 +84,7 @@ class Narrator:
     _shown: list[str] = attrs.field(factory=list)
     _ended: set[str] = attrs.field(factory=set)
 
-    def updates(self, event: Event) -> Iterator[Update]:
+    def updates(self, event: Event) -> Iterator[Update | UpdateWithFiles]:
         """Yield the updates for an event."""
         match event:
             case TurnStarted():
@@ -84,8 +100,8 @@ class Narrator:
             case ModelSwitched(discarded=True) if self._shown:
                 self._shown.clear()
                 yield chunk("agent_message_chunk", f"\n\n{text_of_event(event)}\n\n")
-            case InputTaken(content=content):  # the same update as `replayed` makes of it
-                yield chunk("user_message_chunk", content)
+            case InputTaken(content=content, attachments=files):  # the same updates as `replayed` makes of it
+                yield from _said(content, files)
             case TurnCompleted(usage=usage) if self.window is not None:
                 used = usage.input_tokens + usage.output_tokens
                 yield {"sessionUpdate": "usage_update", "used": used, "size": max(self.window, used)}
@@ -99,30 +115,45 @@ class Narrator:
         if rest:
             yield chunk("agent_message_chunk", rest)
 
-    def _tool(self, event: Event) -> Iterator[Update]:
+    def _tool(self, event: Event) -> Iterator[Update | UpdateWithFiles]:
         match event:
             case ToolCallRequested(id=call, name=name, args=args):
                 yield tool_call(call, name, args)
             case ToolExecutionStarted(id=call):
                 yield {"sessionUpdate": "tool_call_update", "toolCallId": call, "status": "in_progress"}
-            case ToolExecutionCompleted(id=call, result=result, is_error=is_error):
+            case ToolExecutionCompleted(id=call, result=result, is_error=is_error, attachments=files):
                 self._ended.add(call)
-                yield tool_ended(call, result, is_error=is_error)
+                yield _result(call, result, files, is_error=is_error)
             case ToolResultReceived(id=call, is_error=is_error) if call not in self._ended:
                 yield tool_ended(call, None, is_error=is_error)  # it was refused and never ran
 
 
-def replayed(message: Message) -> Iterator[Update]:
+def replayed(message: Message) -> Iterator[Update | UpdateWithFiles]:
     """Yield the updates for a message of a loaded session; none for a system message."""
     match message:
-        case UserMessage(content) | ContextMessage(content):
+        case UserMessage(content, files):
+            yield from _said(content, files)
+        case ContextMessage(content):
             yield chunk("user_message_chunk", content)
         case AssistantMessage(blocks):
             for block in blocks:
                 yield from _block(block)
         case ToolResultsMessage(results):
             for result in results:
-                yield tool_ended(result.tool_use_id, result.content, is_error=result.is_error)
+                yield _result(result.tool_use_id, result.content, result.attachments, is_error=result.is_error)
+
+
+def _said(content: str, files: Sequence[Attachment]) -> Iterator[Update | UpdateWithFiles]:
+    """Yield the updates for a prompt: one for its text, and one for each file, since a chunk has one content block."""
+    yield chunk("user_message_chunk", content)
+    for file in files:
+        yield UpdateWithFiles((file,), lambda blocks: {"sessionUpdate": "user_message_chunk", "content": blocks[0]})
+
+
+def _result(call: str, result: str, files: tuple[Attachment, ...], *, is_error: bool) -> Update | UpdateWithFiles:
+    """Return the one update for a call's result: the content of another one would take the place of this one's."""
+    filled = partial(tool_ended, call, result, is_error=is_error)
+    return UpdateWithFiles(files, filled) if files else filled()
 
 
 def _block(block: object) -> Iterator[Update]:
@@ -152,8 +183,15 @@ def tool_call(call: str, name: str, args: Mapping[str, Any]) -> Update:
     }
 
 
-def tool_ended(call: str, result: str | None, *, is_error: bool) -> Update:
-    """Return the update for a tool call that has ended; `result` is None if the call was refused and never ran."""
+def tool_ended(call: str, result: str | None, files: Sequence[Block] = (), *, is_error: bool) -> Update:
+    """Return the update for a tool call that has ended.
+
+    Args:
+        call: the id of the call.
+        result: the text of the result; None if the call was refused and never ran.
+        files: the content blocks of the result's files.
+        is_error: whether the call has failed.
+    """
     update = {
         "sessionUpdate": "tool_call_update",
         "toolCallId": call,
@@ -161,7 +199,8 @@ def tool_ended(call: str, result: str | None, *, is_error: bool) -> Update:
     }
     if result is None:
         return update
-    return update | {"content": [{"type": "content", "content": {"type": "text", "text": result}}]}
+    blocks = [{"type": "text", "text": result}, *files]
+    return update | {"content": [{"type": "content", "content": block} for block in blocks]}
 
 
 def session_info(title: str | None, updated_at: datetime) -> Update:

@@ -56,7 +56,7 @@ from warren.usage import Usage
 def told(*events: Event, window: int | None = 1000) -> list[Any]:
     """Return what a client is told of some events."""
     narrator = Narrator(window)
-    return [dict(update) for event in events for update in narrator.updates(event)]
+    return [update for event in events for update in narrator.updates(event)]
 
 
 def texts(updates: list[Any]) -> list[str]:
@@ -181,7 +181,8 @@ def test_what_is_no_conversation_is_not_shown(event: Event) -> None:
 )
 def test_the_past_is_told_as_it_was(message: Message, kinds: list[str]) -> None:
     """Every part of a message that a person would have seen comes again; the system prompt and hidden parts do not."""
-    assert [update["sessionUpdate"] for update in replayed(message)] == kinds
+    updates: list[Any] = list(replayed(message))
+    assert [update["sessionUpdate"] for update in updates] == kinds
 
 
 @pytest.mark.parametrize(
