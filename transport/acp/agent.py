@@ -17,6 +17,7 @@ from warren.tool_config import McpServer
 from warren.transport.acp import commands, modes, params
 from warren.transport.acp.content import AcpPrompt, prompt_of
 from warren.transport.acp.files import blocks_of
+from warren.transport.acp.listing import CWD, listed
 from warren.transport.acp.permission import Ask, Permissions
 from warren.transport.acp.prompt import PendingPrompt, outcome_of, unwrap
 from warren.transport.acp.servers import Servers, read_servers
@@ -44,11 +45,8 @@ Say = Callable[[str, Update], Awaitable[None]]
 PROTOCOL: Final = 1
 PROMPT: Final = "session/prompt"
 CANCEL: Final = "session/cancel"
-PAGE: Final = 50
 REPLAYED: Final = 10
 """Messages of a conversation that are in memory at once while it is replayed; each may be a large one."""
-CWD: Final = "cwd"
-"""The label under which a session has its folder."""
 
 
 @frozen
@@ -191,13 +189,9 @@ class Agent:
 
     async def list(self, given: params.ListSessions) -> MethodResult:
         """Return a page of sessions, the most recently changed one first."""
-        offset, labels = _offset(given.cursor), None if given.cwd is None else {CWD: given.cwd}
-        page = await self.service.list(offset=offset, limit=PAGE + 1, labels=labels)
-        rows = page.sessions[:PAGE]
-        shown = {"sessions": [self._row(row) for row in rows]}
-        more = len(page.sessions) + len(page.damaged) > PAGE
-        # Damaged sessions take places of the page: the next one begins behind them.
-        return MethodResult(shown | ({"nextCursor": str(offset + len(rows) + len(page.damaged))} if more else {}))
+        page = await listed(self.service, _offset(given.cursor), given.cwd, self.settings.folder)
+        shown = {"sessions": [self._row(row) for row in page.rows]}
+        return MethodResult(shown if page.following is None else shown | {"nextCursor": str(page.following)})
 
     async def close(self, given: params.OneSession) -> MethodResult:
         """Cancel a session's prompt and forget the session here. Without a store this archives the session."""

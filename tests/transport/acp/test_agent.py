@@ -10,7 +10,7 @@ from tests.storage.damaging import KINDS, put
 from tests.support.fake_service import FakeService, failing
 from tests.support.models import FunctionModel, GatedModel, reply, says, stuck
 from tests.support.runtime import new_session, open_runtime, transcript
-from tests.transport.acp.client import FOLDER, connect, said
+from tests.transport.acp.client import FOLDER, Client, connect, said
 from warren.budget import Budget
 from warren.compaction.config import CompactionConfig
 from warren.config import Config, Limits
@@ -32,7 +32,7 @@ from warren.messages import AssistantMessage, ReasoningBlock, TextBlock, ToolUse
 from warren.model import ModelReply, ModelRequest, ReasoningPiece, TextPiece
 from warren.storage.sqlite.file import FILE_NAME
 from warren.tools import tool
-from warren.transport.acp.agent import PAGE
+from warren.transport.acp.listing import LOOKED_AT, PAGE
 from warren.usage import Usage
 
 CALL = ToolUseBlock("c1", "look", {"at": "door"})
@@ -232,15 +232,48 @@ async def test_pages_with_a_damaged_session(tmp_path: Path) -> None:
             where = f"session_id = '{bad}'"
             assert put(tmp_path / FILE_NAME, "sessions", "model", KINDS["bad UTF-8"], where)
             made.remove(bad)
-            told: list[str] = []
-            given: dict[str, Any] = {}
-            while True:
-                page = (await client.call("session/list", **given)).data
-                told += [row["sessionId"] for row in page["sessions"]]
-                if "nextCursor" not in page:
-                    break
-                given = {"cursor": page["nextCursor"]}
+            told = [row["sessionId"] for page in await listed(client) for row in page]
             assert told == made[::-1]
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+async def test_the_agents_folder_has_the_sessions_that_are_shown_there(tmp_path: Path, *, damaged: bool) -> None:
+    """The ones that no ACP client created are among them; each is told once, however they lie among the others."""
+    async with open_runtime(store=tmp_path) as service, connect(service) as client:
+        mine: list[str] = []
+        for number in range(LOOKED_AT + PAGE):
+            folder = {"cwd": "/work"} if number % 3 else {"cwd": FOLDER} if number % 2 else {}
+            session_id = (await service.create_session(None, labels=folder)).session_id
+            mine += [] if number % 3 else [session_id]
+        for bad in [mine.pop(at) for at in (60, 30, 2)] if damaged else []:
+            assert put(tmp_path / FILE_NAME, "sessions", "model", KINDS["bad UTF-8"], f"session_id = '{bad}'")
+        pages = await listed(client, cwd=FOLDER)
+        rows = await listed(client)
+    assert [[row["sessionId"] for row in page] for page in pages] == [mine[::-1][:PAGE], mine[::-1][PAGE:]]
+    assert [row for page in pages for row in page] == [row for page in rows for row in page if row["cwd"] == FOLDER]
+
+
+async def test_a_page_of_the_agents_folder_that_is_just_full(tmp_path: Path) -> None:
+    """Neither a page without sessions follows it, nor is one that has more the last."""
+    async with open_runtime(store=tmp_path) as service, connect(service) as client:
+        for _ in range(PAGE):
+            await new_session(service)
+        assert [len(page) for page in await listed(client, cwd=FOLDER)] == [PAGE]
+        last = await new_session(service)
+        assert [len(page) for page in await listed(client, cwd=FOLDER)] == [PAGE, 1]
+        await service.start_turn(last, "hello")
+        assert (await listed(client, cwd=FOLDER))[0][0]["sessionId"] == last
+
+
+async def listed(client: Client, **given: Any) -> list[list[dict[str, Any]]]:
+    """Return the pages of a list of sessions."""
+    pages = []
+    while True:
+        page = (await client.call("session/list", **given)).data
+        pages.append(page["sessions"])
+        if "nextCursor" not in page:
+            return pages
+        given["cursor"] = page["nextCursor"]
 
 
 async def test_a_closed_session_has_no_turn_and_can_be_opened_again(tmp_path: Path) -> None:

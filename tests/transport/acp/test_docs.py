@@ -12,7 +12,7 @@ from acp import schema
 
 from tests.transport.cli.process import LIMIT, clean_environ
 from warren.errors import NUMBERS
-from warren.transport.acp import agent, files, server
+from warren.transport.acp import agent, files, listing, server
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "acp.md").read_text(encoding="utf-8")
@@ -74,4 +74,4 @@ def test_the_figures_are_true() -> None:
     assert f"more than {server.MAX_LINE // 1024**2} MiB" in PAGE
     assert f"{server.MAX_IN_FLIGHT} requests" in PAGE
     assert f"up to {files.LARGEST // 1024**2} MiB as JSON" in PAGE
-    assert f"Returns {agent.PAGE} sessions a page" in PAGE
+    assert f"Returns {listing.PAGE} sessions a page" in PAGE
