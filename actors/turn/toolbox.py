@@ -190,7 +190,7 @@ class ToolRun:
     def _refuse(self, call: ToolUseBlock, reason: str) -> None:
         self.counters.tool(call.name if call.name in self.tools else OTHER, "refused")
         self.results[call.id] = ToolResult(call.id, reason, is_error=True)
-        self.emit(ToolResultReceived(call.id, call.name, is_error=True))
+        self.emit(ToolResultReceived(call.id, call.name, is_error=True, result=reason))
 
     def _finish(
         self,

@@ -130,11 +130,19 @@ class ToolExecutionTimedOut:
 
 @frozen
 class ToolResultReceived:
-    """A tool's result is ready for the model."""
+    """A tool's result is ready for the model.
+
+    Attributes:
+        id: the call.
+        name: the tool.
+        is_error: whether the call has failed.
+        result: the text for a call that never ran; None for all others: `tool_execution_completed` has their text.
+    """
 
     id: str
     name: str
     is_error: bool
+    result: str | None = None
 
 
 @frozen

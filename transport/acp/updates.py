@@ -124,8 +124,8 @@ class Narrator:
             case ToolExecutionCompleted(id=call, result=result, is_error=is_error, attachments=files):
                 self._ended.add(call)
                 yield _result(call, result, files, is_error=is_error)
-            case ToolResultReceived(id=call, is_error=is_error) if call not in self._ended:
-                yield tool_ended(call, None, is_error=is_error)  # it was refused and never ran
+            case ToolResultReceived(id=call, is_error=is_error, result=result) if call not in self._ended:
+                yield tool_ended(call, result, is_error=is_error)  # it was refused and never ran
 
 
 def replayed(message: Message) -> Iterator[Update | UpdateWithFiles]:
@@ -188,7 +188,7 @@ def tool_ended(call: str, result: str | None, files: Sequence[Block] = (), *, is
 
     Args:
         call: the id of the call.
-        result: the text of the result; None if the call was refused and never ran.
+        result: the text of the result; None if an older version has refused the call, whose events do not have it.
         files: the content blocks of the result's files.
         is_error: whether the call has failed.
     """

@@ -230,6 +230,14 @@ async def test_calls_past_the_budget_are_refused() -> None:
     assert done.of("b") == ["tool_call_requested", "tool_result_received"]
 
 
+async def test_the_text_of_a_refusal_is_in_its_event() -> None:
+    """Whoever follows the turn reads it as the model does; the text of a call that ran is in its end alone."""
+    done = await use(call("a", "weather"), call("b", "nap"), call("c", "nap", seconds=1), call("d", "nap"), allowed=3)
+    received = {event.id: event.result for _, event in done.events if isinstance(event, ToolResultReceived)}
+    refused = {result.tool_use_id: result.content for result in done.results if result.is_error}
+    assert received == refused | {"c": None}
+
+
 async def test_results_that_are_no_text_become_json() -> None:
     """The result of a tool is sent as JSON, unless it is a text already."""
 

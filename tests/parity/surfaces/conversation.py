@@ -15,7 +15,7 @@ FIELDS: Final[Mapping[str, set[str]]] = {
     "tool_call_requested": {"type", "id", "name", "args"},
     "tool_execution_started": {"type", "id"},
     "tool_execution_completed": {"type", "id", "result", "is_error"},
-    "tool_result_received": {"type", "id", "is_error"},
+    "tool_result_received": {"type", "id", "is_error", "result"},
 }
 """The part of an event that an update has."""
 
@@ -48,10 +48,11 @@ def events_of(updates: Sequence[Message]) -> list[Mapping[str, Any]]:
     """Return the events that updates stand for, as far as they show them."""
     found: list[Mapping[str, Any]] = []
     chunks: list[Event] = []
+    began: set[str] = set()
     for update in updates:
         if (chunk := _chunk(update)) is not None:
             chunks.append(chunk)
-        elif (event := _tool(update)) is not None:
+        elif (event := _tool(update, began)) is not None:
             found += [*joined(chunks), event]
             chunks.clear()
     return [*found, *joined(chunks)]
@@ -66,15 +67,15 @@ def _chunk(update: Message) -> Event | None:
     return None
 
 
-def _tool(update: Message) -> Mapping[str, Any] | None:
+def _tool(update: Message, began: set[str]) -> Mapping[str, Any] | None:
+    """Return the event of a tool call; a call that ends without having begun was refused."""
     match update:
         case {"sessionUpdate": "tool_call", "toolCallId": call, "title": name, "rawInput": args, "status": "pending"}:
             return {"type": "tool_call_requested", "id": call, "name": name, "args": args}
         case {"sessionUpdate": "tool_call_update", "toolCallId": call, "status": "in_progress"}:
+            began.add(call)
             return {"type": "tool_execution_started", "id": call}
         case {"sessionUpdate": "tool_call_update", "toolCallId": call, "status": status, "content": [content]}:
             result = content["content"]["text"]
-            return {"type": ENDED[0], "id": call, "result": result, "is_error": status == "failed"}
-        case {"sessionUpdate": "tool_call_update", "toolCallId": call, "status": status}:
-            return {"type": ENDED[1], "id": call, "is_error": status == "failed"}
+            return {"type": ENDED[call not in began], "id": call, "result": result, "is_error": status == "failed"}
     return None

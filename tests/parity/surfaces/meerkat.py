@@ -72,6 +72,11 @@ class Meerkat(Surface):
         """Leave out what the protocol has another shape for."""
         return [kind for kind in kinds if not kind.startswith(UNTOLD)]
 
+    def shown(self, events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """Leave out the text of a refused call."""
+        left_out = {"tool_result_received": "result"}
+        return [{name: event[name] for name in event if name != left_out.get(event["type"])} for event in events]
+
     def path(self, path: str | None) -> str | None:
         """Return a field's name as the protocol writes it."""
         named = (path or "").replace("$.budget", "$.budget_limits").replace("max_seconds", "max_duration")

@@ -176,6 +176,18 @@ async def test_loading_tells_the_conversation_again(tmp_path: Path) -> None:
         assert len(await transcript(service, session_id)) == 8
 
 
+@pytest.mark.parametrize("call", [ToolUseBlock("c1", "lok", {}), ToolUseBlock("c1", "look", {"at": 7})])
+async def test_a_refused_call_has_its_result(call: ToolUseBlock, tmp_path: Path) -> None:
+    """The client is told at once why a call never ran, in the words that it gets when it loads the session."""
+    model = says(reply("", call), reply("then not"))
+    async with open_runtime(model, store=tmp_path, tools=[look]) as service, connect(service) as client:
+        session_id = await client.new()
+        live = (await client.prompt(session_id, "look")).only("tool_call_update")
+        again = await client.call("session/load", sessionId=session_id, cwd="/work", mcpServers=[])
+    assert live == again.only("tool_call_update")
+    assert (live[0]["status"], len(live[0]["content"])) == ("failed", 1)
+
+
 async def test_a_long_conversation_is_told_to_its_end(tmp_path: Path) -> None:
     """Loading goes on over as many pages as there are, in order."""
     async with open_runtime(store=tmp_path) as service, connect(service) as client:

@@ -110,6 +110,8 @@ async def test_everything_but_an_allowance_is_a_refusal(answer: Mapping[str, Any
         ((told, is_error),) = await results(service, session_id)
         assert is_error
         assert told.startswith("not run: it was refused")
+        content = {"type": "content", "content": {"type": "text", "text": told}}
+        assert ended.only("tool_call_update")[-1]["content"] == [content]
 
 
 @pytest.mark.parametrize(("option", "dug"), [("allow_always", ["1", "2", "3"]), ("reject_always", [])])

@@ -106,7 +106,7 @@ def test_a_tool_that_fails_or_never_ran_ends_as_failed() -> None:
     updates = told(
         ToolCallRequested("c1", "look", {}),
         ToolCallRequested("c2", "nothing", {}),
-        ToolResultReceived("c2", "nothing", is_error=True),
+        ToolResultReceived("c2", "nothing", is_error=True, result="there is no such tool"),
         ToolExecutionStarted("c1", "look"),
         ToolExecutionTimedOut("c1", "look", 10),
         ToolExecutionCompleted("c1", "look", "timed out", is_error=True, duration_ms=10),
@@ -117,6 +117,8 @@ def test_a_tool_that_fails_or_never_ran_ends_as_failed() -> None:
         ("c1", "in_progress"),
         ("c1", "failed"),
     ]
+    contents = [update["content"][0]["content"]["text"] for update in (updates[2], updates[4])]
+    assert contents == ["there is no such tool", "timed out"]
 
 
 def test_an_id_that_the_model_uses_again_is_a_call_again() -> None:

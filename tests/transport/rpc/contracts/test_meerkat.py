@@ -22,6 +22,7 @@ from warren.events import (
     ToolApprovalRequested,
     ToolApprovalResolved,
     ToolExecutionCompleted,
+    ToolResultReceived,
 )
 from warren.messages import (
     AssistantMessage,
@@ -80,6 +81,13 @@ def test_a_warning_that_these_clients_do_not_know_is_kept_back() -> None:
     """A budget of steps is ours alone: its warning would be a malformed event there."""
     assert payload_of(BudgetWarning("steps", 8, 10, 80.0)) is None
     assert Meerkat((0, 6, 0)).frames(envelope(1, BudgetWarning("steps", 8, 10, 80.0))) == ()
+
+
+def test_the_text_of_a_refused_call_is_ours_alone() -> None:
+    """The end of a call has the fields that it has always had there."""
+    refused = ToolResultReceived("c", "t", is_error=True, result="there is no such tool")
+    assert payload_of(refused) == {"type": "tool_result_received", "id": "c", "name": "t", "is_error": True}
+    assert payload_of(refused) == payload_of(ToolResultReceived("c", "t", is_error=True))
 
 
 UNKNOWN_THERE: list[Event] = [

@@ -21,6 +21,7 @@ from warren.events import (
     ToolApprovalRequested,
     ToolApprovalResolved,
     ToolExecutionCompleted,
+    ToolResultReceived,
 )
 from warren.transport.rpc.contracts.meerkat.versions import NEWEST, Version
 
@@ -65,6 +66,8 @@ def payload_of(event: Event, version: Version = NEWEST) -> dict[str, Any] | None
     if isinstance(event, UNKNOWN_TO_MEERKAT):
         return None
     data: dict[str, Any] = codec.to_data(event)
+    if isinstance(event, ToolResultReceived):
+        data.pop("result", None)  # Meerkat's form of the event has no text
     return data | _more(event, version)
 
 
