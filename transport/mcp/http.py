@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 import attrs
@@ -9,16 +10,18 @@ import trio
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
-from mcp.server.transport_security import TransportSecuritySettings
-from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from mcp.server.transport_security import RequestBodyLimitMiddleware, TransportSecuritySettings
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from warren.principals import Principal
 from warren.service import RuntimeService
 from warren.transport.http import auth
 from warren.transport.http.logins import PRINCIPAL
+from warren.transport.mcp.refusal import bad_id
 from warren.transport.mcp.resources import Resources
 from warren.transport.mcp.server import MAX_CALLS, Tools, server_of
+from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.endpoint import GRACE
 from warren.values import define
 
@@ -59,7 +62,8 @@ async def open_mcp(
     async with trio.open_nursery() as following:
         server = server_of(tools, Resources(service, following))
         manager = StreamableHTTPSessionManager(server, security_settings=security, max_request_body_size=max_body)
-        closable = _ClosableApp(StreamableHTTPASGIApp(manager))
+        checked = partial(_checked, StreamableHTTPASGIApp(manager))
+        closable = _ClosableApp(RequestBodyLimitMiddleware(checked, max_body))  # it passes a body on in one piece
         async with manager.run():
             try:
                 yield closable
@@ -67,6 +71,37 @@ async def open_mcp(
                 tools.close()
                 await closable.close()
         following.cancel_scope.cancel()
+
+
+async def _checked(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a body that is no message, as over the standard streams; pass all others on to the library.
+
+    The library takes a request with a bad id for a notification, which is never answered.
+    """
+    if scope.get("method") != "POST":
+        await app(scope, receive, send)
+        return
+    first = await receive()
+    refusal = None if first["type"] != "http.request" else _refusal(first["body"])
+    if refusal is not None:
+        await Response(refusal, 400, media_type="application/json")(scope, receive, send)
+        return
+    waiting = [first]
+
+    async def again() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    await app(scope, again, send)
+
+
+def _refusal(body: bytes) -> bytes | None:
+    """Return the reply to a body that is no message; None for a message."""
+    match jsonrpc.read(body):
+        case jsonrpc.Malformed(id=request_id, number=number, error=error):
+            return jsonrpc.error(request_id, error, number)
+        case jsonrpc.Request(id=float()):
+            return bad_id()
+    return None
 
 
 def _user_of(principal: Principal) -> AuthenticatedUser:

@@ -1,11 +1,18 @@
-"""The protocol's error for a bad request, which is refused before any tool or resource handles it."""
+"""The protocol's errors for a bad request, which is refused before any tool or resource handles it."""
 
 from mcp.shared.exceptions import MCPError
 
 from warren.errors import InvalidParamsError
+from warren.transport.rpc import jsonrpc
 
 
 def refusal(path: str, problem: str) -> MCPError:
     """Return the error that names the bad field by its path."""
     exc = InvalidParamsError(f"{path}: {problem}", path=path)
     return MCPError(code=exc.numbers.jsonrpc, message=exc.message, data=exc.body())
+
+
+def bad_id() -> bytes:
+    """Return the reply to a request whose id JSON-RPC allows and the protocol does not: a number with a fraction."""
+    problem = InvalidParamsError("$.id: must be a string or an integer", path="$.id")
+    return jsonrpc.error(None, problem, jsonrpc.INVALID_REQUEST)

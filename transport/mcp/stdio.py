@@ -19,6 +19,7 @@ from mcp.shared.message import SessionMessage
 
 from warren.errors import CapacityExceededError, InvalidParamsError
 from warren.service import RuntimeService
+from warren.transport.mcp.refusal import bad_id
 from warren.transport.mcp.resources import Resources
 from warren.transport.mcp.server import Tools, server_of
 from warren.transport.rpc import jsonrpc
@@ -107,8 +108,7 @@ class _LibraryDispatcher(Dispatcher):
             self._note(method, params)
             return None
         if not isinstance(request_id, str | int):
-            problem = InvalidParamsError("$.id: must be a string or an integer", path="$.id")
-            return jsonrpc.error(None, problem, jsonrpc.INVALID_REQUEST)
+            return bad_id()
         if not isinstance(params, dict):
             raise InvalidParamsError("$.params: must be an object", path="$.params")
         # The library treats "7" and 7 as one id. Of two requests with one id it would forget the first.

@@ -169,6 +169,40 @@ async def test_a_bad_body_is_refused(body: bytes, status: int) -> None:
         assert (await post(url, b"%s", {})).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("body", "number", "path"),
+    [
+        (b"{", -32700, "$"),
+        (b"\xff", -32700, "$"),
+        (b"7", -32600, "$"),
+        (b"[]", -32600, "$"),
+        (b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]', -32600, "$"),
+        (b"{}", -32600, "$.jsonrpc"),
+        (b'{"jsonrpc":"2.0","id":null,"method":"ping"}', -32600, "$.id"),
+        (b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}', -32600, "$.id"),
+        (b'{"jsonrpc":"2.0","id":true,"method":"ping"}', -32600, "$.id"),
+        (b'{"jsonrpc":"2.0","id":"a","method":7}', -32600, "$.method"),
+    ],
+)
+@pytest.mark.parametrize("revision", ["2025-06-18", "2026-07-28"])
+async def test_a_body_that_is_no_request_is_answered_as_a_line_is(
+    body: bytes, number: int, path: str, revision: str
+) -> None:
+    """The error has JSON-RPC's number and the path of what is bad, within a session too, and the session goes on."""
+    async with open_runtime() as service, served(service) as url:
+        headers = {"mcp-protocol-version": revision}
+        if revision == "2025-06-18":
+            headers["mcp-session-id"] = (await post(url, HELLO, {})).headers["mcp-session-id"]
+        refused = await post(url, body, headers)
+        assert (refused.status_code, refused.headers["content-type"]) == (400, "application/json")
+        error = refused.json()["error"]
+        assert (error["code"], error["data"]["details"]["path"]) == (number, path)
+        notified = b'{"jsonrpc":"2.0","method":"notifications/initialized"}'
+        assert (await post(url, notified, headers)).status_code == 202
+        if revision == "2025-06-18":
+            assert (await post(url, b'{"jsonrpc":"2.0","id":1,"method":"ping"}', headers)).status_code == 200
+
+
 HELLO = (
     b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},'
     b'"clientInfo":{"name":"test","version":"1"}}}'
