@@ -11,7 +11,7 @@ import trio
 from mcp.shared.exceptions import MCPError
 
 from warren import codec
-from warren.errors import CapacityExceededError, SessionNotFoundError, WarrenError
+from warren.errors import AgentError, CapacityExceededError, SessionNotFoundError, WarrenError
 from warren.events import TERMINAL, StreamTruncated
 from warren.principals import Principal
 from warren.service import RuntimeService
@@ -154,7 +154,8 @@ class Resources:
                     async for envelope in events:
                         if isinstance(envelope.event, (*TERMINAL, StreamTruncated)):
                             await changed(uri)
-                await changed(uri)  # archived or deleted
+                if not await self._stopping(session_of(uri)):
+                    await changed(uri)  # archived or deleted
         except Exception as exc:
             if not entered:
                 raise  # to the task that subscribes, not to the nursery
@@ -164,6 +165,16 @@ class Resources:
                 del watched.scopes[uri]
         if not entered:  # the subscription was dropped before it began
             task_status.started()
+
+    async def _stopping(self, session_id: str) -> bool:
+        """Return whether the events of a session have ended with the runtime, which does not change the session."""
+        try:
+            await self.service.read(session_id)
+        except AgentError as exc:
+            return exc.cause == "shutting_down"
+        except WarrenError:
+            return False
+        return False
 
 
 def session_of(uri: str) -> str:

@@ -2,15 +2,18 @@
 
 import json
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import apsw
 import mcp_types as types
 import pytest
+import trio
 from mcp.shared.exceptions import MCPError
+from trio.testing import wait_all_tasks_blocked
 
-from tests.support.models import says
+from tests.support.models import Puppet, says
 from tests.support.runtime import new_session, open_runtime
 from tests.transport.mcp.clients import ERAS, connected
 from warren.config import Config
@@ -104,6 +107,22 @@ async def test_an_archived_session_is_told_of() -> None:
         await service.archive(session_id)
         await program.until(program.updated)
         await program.client.unsubscribe_resource(uri_of(session_id))
+
+
+async def test_the_end_of_the_runtime_changes_no_session() -> None:
+    """A subscriber is told of the turn that the end interrupts, and of no session that has none."""
+    model = Puppet()
+    async with open_runtime(model) as service, connected(service) as program, trio.open_nursery() as nursery:
+        idle, busy = await new_session(service), await new_session(service)
+        for session_id in (idle, busy):
+            await program.client.subscribe_resource(uri_of(session_id))
+        nursery.start_soon(partial(program.fail, "warren_resume", session_id=busy, prompt="hello"))
+        await model.reached(1)
+        await service.stop()
+        await program.until(program.updated)
+        await wait_all_tasks_blocked()
+        await program.client.list_resource_templates()  # what was sent before has arrived with this answer
+        assert program.updated() == [uri_of(busy)]
 
 
 async def test_subscriptions_are_bounded() -> None:
