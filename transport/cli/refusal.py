@@ -5,19 +5,30 @@ import select
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+if TYPE_CHECKING:
+    from warren.errors import WarrenError
+
 PATIENCE: Final = 1.0
-"""Seconds to wait for the first request: clients send it at once."""
-LONGEST: Final = 64 * 1024
+"""Seconds of silence after which no request is expected any more: clients send the first one at once."""
+MOST_TIME: Final = 5.0
+"""Seconds in which the first request has to come, whatever comes before it."""
+MOST_LINES: Final = 100
+MOST_BYTES: Final = 16 * 1024 * 1024
+"""Bytes up to the end of the first request: those that a line may have when the server runs."""
+MOST_REQUESTS: Final = 256
+"""Messages of a batch, as when the server runs."""
+PIECE: Final = 64 * 1024
 STDIN: Final = 0
 STDOUT: Final = 1
 
 
 class AnsweringCommand(click.Command):
-    """A command that serves JSON-RPC on stdin and stdout: if it fails, the next request is answered with the reason."""
+    """A command that serves JSON-RPC on stdin and stdout: if it fails, it answers the next request with the reason."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         """See click; the client gets errors of bad arguments too."""
@@ -51,26 +62,51 @@ def _telling() -> Iterator[None]:
 def _tell(failure: BaseException, source: int, sink: int) -> None:
     # Imported late: the command's help does without them.
     from warren.transport.cli.failures import error_of  # noqa: PLC0415
-    from warren.transport.rpc import jsonrpc  # noqa: PLC0415
 
     try:
         if os.isatty(source):
             return
-        request = jsonrpc.read(_first_line(source))
-        if isinstance(request, jsonrpc.Request):
-            os.write(sink, jsonrpc.error(request.id, error_of(failure)) + b"\n")
+        error, deadline = error_of(failure), time.monotonic() + MOST_TIME
+        for line in islice(_lines(source, deadline), MOST_LINES):
+            if (reply := _reply(line, error)) is not None:
+                _write(sink, reply + b"\n", deadline)
+                break
     except OSError:
         return  # the client has gone
 
 
-def _first_line(source: int) -> bytes:
-    """Return the bytes from a pipe up to the end of a line, of the pipe or of the time."""
-    deadline, line = time.monotonic() + PATIENCE, b""
-    while b"\n" not in line and len(line) < LONGEST:
-        if not select.select([source], [], [], max(0.0, deadline - time.monotonic()))[0]:
+def _reply(line: bytes, error: "WarrenError") -> bytes | None:
+    """Return the error as the reply to a request, or to each request of a batch; None for a line without one."""
+    from warren.transport.rpc import jsonrpc  # noqa: PLC0415 - as above
+
+    message = jsonrpc.read_batch(line, MOST_REQUESTS)
+    if isinstance(message, list):
+        replies = [jsonrpc.error(each.id, error) for each in message if isinstance(each, jsonrpc.Request)]
+        return jsonrpc.batch(replies) if replies else None
+    return jsonrpc.error(message.id, error) if isinstance(message, jsonrpc.Request) else None
+
+
+def _lines(source: int, deadline: float) -> Iterator[bytes]:
+    """Yield the lines from a pipe, up to its end or a bound. The last one may be a part of a line."""
+    left, line = MOST_BYTES, bytearray()
+    while left > 0:
+        patience = min(PATIENCE, deadline - time.monotonic())
+        if not select.select([source], [], [], max(0.0, patience))[0]:
             break
-        data = os.read(source, LONGEST)
+        data = os.read(source, PIECE)
         if not data:
             break
-        line += data
-    return line.partition(b"\n")[0]
+        left -= len(data)
+        *ends, rest = data.split(b"\n")
+        for end in ends:
+            yield bytes(line + end)
+            line.clear()
+        line += rest
+    yield bytes(line)
+
+
+def _write(sink: int, data: bytes, deadline: float) -> None:
+    """Write to a pipe as much as it takes in time, so that no client can hold up the end of the process."""
+    while data and select.select([], [sink], [], max(0.0, deadline - time.monotonic()))[1]:
+        written = os.write(sink, data[: select.PIPE_BUF])  # a pipe that is ready takes so many bytes at once
+        data = data[written:]

@@ -1,12 +1,17 @@
 """`warren rpc --contract` as a process: which options it takes, which store it uses, and how it refuses a client."""
 
 import json
+import os
+import subprocess
 from typing import Any
 
 import pytest
 
 from tests.transport.cli.process import SLOW, Cli
 from tests.transport.stdio.client import Far, far, line
+from warren.errors import InvalidParamsError
+from warren.transport.cli import refusal
+from warren.transport.stdio.server import StdioConfig
 
 IGNORED = [
     *("--tcp", "127.0.0.1:9", "--allow-remote", "--live-ws", "127.0.0.1:0", "--live-webrtc"),
@@ -108,6 +113,58 @@ def test_a_client_of_a_store_that_cannot_be_opened_reads_why(cli: Cli) -> None:
     answer = json.loads(ended.out)
     assert answer["id"] == "a"
     assert "taken" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        line("initialized"),
+        b"nonsense\n\n",
+        b'{"jsonrpc":"2.0","id":null,"method":"ping"}\n',
+        b"[" + line("initialized").strip() + b"]\n",
+        (refusal.MOST_LINES - 1) * line("initialized"),
+    ],
+)
+def test_the_first_request_may_come_behind_other_lines(cli: Cli, before: bytes) -> None:
+    """Notifications and lines that are no request do not take the answer from it; the next request gets none."""
+    ended = cli.run("rpc", "--contract", "0.3", stdin=before + line("initialize", 7) + line("initialize", 8))
+    assert (ended.code, ended.data["id"]) == (2, 7)
+
+
+def test_a_large_first_request_is_answered(cli: Cli) -> None:
+    """It may be as long as any line."""
+    ended = cli.run("rpc", "--contract", "0.3", stdin=line("session/create", 7, prompt="x" * 1_000_000))
+    assert (ended.code, ended.data["id"]) == (2, 7)
+
+
+def test_each_request_of_a_batch_is_told(cli: Cli) -> None:
+    """The answer is a batch, too, also if no pipe holds it at once."""
+    lines = [line("initialized"), *(line("initialize", number) for number in range(refusal.MOST_REQUESTS - 1))]
+    batch = b"[" + b",".join(each.strip() for each in lines) + b"]\n"
+    ended = cli.start("rpc", "--contract", "0.3", stdin=subprocess.PIPE).end(batch)
+    assert (ended.code, len(ended.out) > 2**16) == (2, True)
+    assert [each["id"] for each in ended.data] == list(range(refusal.MOST_REQUESTS - 1))
+    assert all("0.4 to 0.9" in each["error"]["message"] for each in ended.data)
+    assert StdioConfig().max_in_flight == refusal.MOST_REQUESTS
+    assert StdioConfig().max_message_bytes == refusal.MOST_BYTES
+
+
+def test_a_client_that_reads_nothing_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets of the answer what its pipe holds, and the command ends with its error."""
+
+    def fail() -> None:
+        raise InvalidParamsError("x" * 2**17, path="$.model")
+
+    (given, requests), (answers, taken) = os.pipe(), os.pipe()
+    monkeypatch.setattr(refusal, "STDIN", given)
+    monkeypatch.setattr(refusal, "STDOUT", taken)
+    monkeypatch.setattr(refusal, "MOST_TIME", 0.3)
+    os.write(requests, line("initialize", 7))
+    with pytest.raises(InvalidParamsError):
+        refusal.AnsweringCommand("rpc", callback=fail).main([], standalone_mode=False)
+    assert 0 < len(os.read(answers, 2**18)) <= 2**17
+    for each in (given, requests, answers, taken):
+        os.close(each)
 
 
 def test_nobody_is_told_where_nobody_asked(cli: Cli) -> None:
