@@ -143,7 +143,8 @@ const TAKE = {
     Object.assign(toolOf(turn, event, time), { state: "ended", result: event.result, isError: event.is_error, duration: event.duration_ms, ended: time, files: event.attachments });
   },
   tool_result_received: (turn, event, time) => {
-    Object.assign(toolOf(turn, event, time), { state: "done", isError: event.is_error });
+    const ended = { state: "done", isError: event.is_error };
+    Object.assign(toolOf(turn, event, time), event.result ? { ...ended, result: event.result } : ended);
   },
   turn_completed: (turn, event, time) => {
     const step = turn.steps.at(-1);
