@@ -27,6 +27,8 @@ MEMORY_FOLDER: Final = "memory"
 """The folder of the memory, in the folder of a store."""
 MEMORY_FILE: Final = "memory.sqlite3"
 MEMORY_INDEX: Final = "memory.usearch"
+MEMORY: Final = 0x5741524D
+"""The number in the header of a memory; its own module needs the extra of the memory."""
 PAGES: Final = 256
 """Copied between two reports of progress."""
 WITH_HOLDERS: Final = 2
@@ -72,12 +74,21 @@ def back_up(config: StoreConfig, target: Path, *, force: bool = False, progress:
     is free, or with `force` has its former file. The memory goes into a file beside it, without its index, which is a
     cache. `progress` is called with the pages that are copied, and the pages in all.
 
-    Raises StoreError; its `cause` is "missing" without a store, "exists" if a file is in the way, "corrupt" if
-    the copy is damaged, "disk_full", "permission" and so on.
+    Neither a file that a process has open nor one of a store is replaced, with `force` too.
+
+    Raises StoreError; its `cause` is "missing" without a store, "exists" if a file is in the way, "leased" if a process
+    has the file open that would be replaced, "corrupt" if the copy is damaged, "disk_full", "permission" and so on.
     """
     beside, memory = memory_beside(target), config.path / MEMORY_FOLDER / MEMORY_FILE
+    _refuse_of_a_store(target, beside, config)
     _refuse_existing(target, beside, force=force)
     with ExitStack() as stack:
+        for path in (target, beside):
+            if _exists(path):
+                opened = StoreError(
+                    f"{path} is open in another process: end that, or name another file", cause="leased"
+                )
+                stack.enter_context(_alone_with(path, opened))
         # Both at the same moment, this first: the memory may know more than the sessions it comes from, never less.
         source = stack.enter_context(reading(config, whole=True))
         wanted = [_Wanted(source, target, _set_free(source), readable=True)]
@@ -249,6 +260,35 @@ def _refuse_existing(*paths: Path, force: bool) -> None:
             raise StoreError(f"{path} exists; --force replaces it", cause="exists", retryable=False)
 
 
+def _refuse_of_a_store(target: Path, beside: Path, config: StoreConfig) -> None:
+    """Refuse files of a store as the files of a backup: a process that uses the store would write into nothing."""
+    for path in (target, beside):
+        with SESSION_STORE.faults(path):
+            if _is_of_a_store(path, config):
+                problem = f"{path} belongs to a store, which a backup does not replace: name another file"
+                raise StoreError(problem, cause="exists", retryable=False)
+
+
+def _is_of_a_store(path: Path, config: StoreConfig) -> bool:
+    folder = path.parent.resolve()
+    own = (config.path / FILE_NAME, config.path / MEMORY_FOLDER / MEMORY_FILE)
+    if path.exists() and any(each.exists() and path.samefile(each) for each in own):
+        return True
+    if path.name == FILE_NAME:
+        return (folder / FOLDER).is_dir() or (folder / MEMORY_FOLDER / MEMORY_FILE).exists()
+    # A memory may have a folder of its own; that of a backup never has this name.
+    in_store = folder.name == MEMORY_FOLDER and (folder.parent / FILE_NAME).exists()
+    return path.name == MEMORY_FILE and (in_store or _is_memory(path))
+
+
+def _is_memory(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with contextlib.suppress(apsw.NotADBError, apsw.CorruptError), contextlib.closing(look_at(path)) as db:
+        return bool(db.pragma("application_id") == MEMORY)
+    return False
+
+
 def _refuse_other(db: apsw.Connection, path: Path) -> None:
     if not version_of(db, SESSION_STORE):
         raise StoreError(f"{path} is empty: it is no backup of a session store", cause="not_a_store", retryable=False)
@@ -278,20 +318,24 @@ def _to_ourselves(folder: Path) -> Iterator[None]:
                 raise in_use(str(folder))
         for path in (folder / FILE_NAME, folder / MEMORY_FOLDER / MEMORY_FILE):
             if _exists(path):
-                stack.enter_context(_alone_with(path, folder))
+                stack.enter_context(_alone_with(path, in_use(str(folder))))
         yield
 
 
 @contextmanager
-def _alone_with(path: Path, folder: Path) -> Iterator[None]:
-    """Lock a database against all other processes. A damaged one cannot be locked, and counts as unused."""
-    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+def _alone_with(path: Path, refusal: StoreError) -> Iterator[None]:
+    """Lock a database against all other processes; raise the refusal if one has it open.
+
+    A damaged one cannot be locked, and counts as unused.
+    """
+    with SESSION_STORE.faults(path):
+        db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
         with SESSION_STORE.faults(path), contextlib.suppress(apsw.NotADBError, apsw.CorruptError):
             try:
                 lock(db)
             except (apsw.BusyError, apsw.LockedError):
-                raise in_use(str(folder)) from None
+                raise refusal from None
         yield
     finally:
         db.close()

@@ -195,6 +195,41 @@ async def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     assert not (tmp_path / "nothing").exists()
 
 
+async def test_a_store_is_not_replaced_by_its_backup(tmp_path: Path) -> None:
+    """A file of a store is refused as a backup by its name, with force too: its own, another one's, and a memory."""
+    config = await filled(tmp_path)
+    await remember(config, "text")
+    other = await filled(tmp_path / "other")
+    alone = tmp_path / "alone" / "memory.sqlite3"
+    shutil.copytree(config.path / "memory", alone.parent)
+    (tmp_path / "link").symlink_to(config.path / FILE_NAME)
+    mine = (config.path / FILE_NAME, config.path / "memory" / "memory.sqlite3", tmp_path / "link")
+    for path in (*mine, other.path / FILE_NAME, other.path / "memory" / "memory.sqlite3", alone):
+        for force in (True, False):
+            with pytest.raises(StoreError, match=f"{path} belongs to a store") as caught:
+                back_up(config, path, force=force)
+            assert caught.value.cause == "exists"
+    assert len(await holding(config)) == len(await holding(other)) == 3
+    assert remembered(config.path / "memory") == remembered(alone.parent) == {("s0", 0): "text"}
+
+
+async def test_a_file_that_is_open_is_not_replaced(tmp_path: Path) -> None:
+    """A database in the place of the backup or of its memory stays while a process has it open."""
+    config = await filled(tmp_path)
+    await remember(config, "text")
+    back_up(config, tmp_path / "b.sqlite3")
+    for path in (tmp_path / "b.sqlite3", tmp_path / "b.memory.sqlite3"):
+        db = apsw.Connection(str(path))
+        db.pragma("journal_mode", "WAL")
+        db.pragma("user_version", db.pragma("user_version"))  # which opens the log
+        before = path.stat().st_ino
+        with pytest.raises(StoreError, match=f"{path} is open in another process") as caught:
+            back_up(config, tmp_path / "b.sqlite3", force=True)
+        assert (caught.value.cause, path.stat().st_ino) == ("leased", before)
+        db.close()
+    back_up(config, tmp_path / "b.sqlite3", force=True)
+
+
 # -- restore
 
 

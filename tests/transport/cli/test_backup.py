@@ -83,6 +83,18 @@ async def test_beside_a_running_gateway(cli: Cli) -> None:
     assert 42 <= total == 2 * len(prompts) < there["state"]["message_count"]
 
 
+async def test_the_store_of_a_gateway_is_not_replaced(cli: Cli) -> None:
+    """The name of the live database is refused with --force too, and the gateway's turns outlast a kill."""
+    gateway, url = serve(cli, *HERE)
+    async with connected(url) as client:
+        session = (await client.call("session/create", prompt="hello"))["session_id"]
+        refused = await trio.to_thread.run_sync(cli.run, "backup", "store/sessions.sqlite3", "--force", *HERE)
+        assert "store/sessions.sqlite3 belongs to a store" in one_line(refused, 1)
+        await client.call("turn/start", session_id=session, prompt="more")
+        gateway.process.kill()
+    assert examine(StoreConfig(cli.folder / "store"), full=True).store.messages == 4
+
+
 def test_mistakes(cli: Cli) -> None:
     """Each is one line with exit code 1, and nothing is made."""
     assert "there is no store at store" in one_line(cli.run("backup", "b", *HERE), 1)
