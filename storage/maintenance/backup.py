@@ -97,6 +97,8 @@ def back_up(config: StoreConfig, target: Path, *, force: bool = False, progress:
         sessions: int = source.execute(_COUNT).get
         with _copies(wanted, progress):
             _refuse_existing(target, beside, force=force)
+            # SQLite would take the log of an older file of that name for that of the new one.
+            _remove(*_side_files(target), *_side_files(beside))
             _put_in_place(wanted)
             if len(wanted) == 1:
                 _remove(beside)  # of an older backup of that name

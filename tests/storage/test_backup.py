@@ -230,6 +230,32 @@ async def test_a_file_that_is_open_is_not_replaced(tmp_path: Path) -> None:
     back_up(config, tmp_path / "b.sqlite3", force=True)
 
 
+@pytest.mark.parametrize("former", ["missing", "damaged", "whole"])
+async def test_the_log_of_an_older_backup_goes(tmp_path: Path, former: str) -> None:
+    """A log or a journal that was left beside the backup or its memory does not get into the new files."""
+    config = await filled(tmp_path)
+    await remember(config, "text")
+    target, beside = back_up(config, tmp_path / "b.sqlite3").path, tmp_path / "b.memory.sqlite3"
+    for path in (target, beside):
+        db = apsw.Connection(str(path))
+        db.pragma("journal_mode", "WAL")
+        db.execute("CREATE TABLE stray (x); DROP TABLE sessions")
+        log = path.with_name(f"{path.name}-wal").read_bytes()
+        db.close()
+        match former:
+            case "missing":
+                path.unlink()
+            case "damaged":
+                path.write_text("no database " * 1000)
+        path.with_name(f"{path.name}-wal").write_bytes(log)
+        path.with_name(f"{path.name}-journal").write_bytes(b"")
+    back_up(config, target, force=former != "missing")
+    assert names(tmp_path) == {"b.sqlite3", "b.memory.sqlite3"}
+    restore(target, StoreConfig(tmp_path / "new"))
+    assert await holding(StoreConfig(tmp_path / "new")) == await holding(config)
+    assert remembered(tmp_path / "new" / "memory") == remembered(config.path / "memory")
+
+
 # -- restore
 
 
