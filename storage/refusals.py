@@ -71,3 +71,9 @@ def unfinished(name: str) -> StoreError:
     """Return the error for a place with a copy that is not whole yet."""
     problem = f"{name} is an unfinished copy of a store: finish it with `warren copy`, or remove it"
     return StoreError(problem, cause="not_a_store", retryable=False)
+
+
+def half_restored(name: str) -> StoreError:
+    """Return the error for a store that was about to be replaced by a backup when the process was killed."""
+    problem = f"the restore of {name} was interrupted: run `warren restore FILE --force` again"
+    return StoreError(problem, cause="not_a_store", retryable=False)

@@ -14,6 +14,7 @@ from warren.errors import StoreError
 from warren.memory import Progress
 from warren.storage.maintenance.checks import unreadable
 from warren.storage.maintenance.files import look_at, reading, sync_folder
+from warren.storage.maintenance.replacing import out_of_the_way, refused_meanwhile
 from warren.storage.projection.follower import Follower
 from warren.storage.projection.projection import TENANTS
 from warren.storage.refusals import in_use
@@ -100,6 +101,7 @@ def back_up(config: StoreConfig, target: Path, *, force: bool = False, progress:
             # SQLite would take the log of an older file of that name for that of the new one.
             _remove(*_side_files(target), *_side_files(beside))
             _put_in_place(wanted)
+            _sync(target)
             if len(wanted) == 1:
                 _remove(beside)  # of an older backup of that name
     return Copied(target, target.stat().st_size, sessions, beside if len(wanted) > 1 else None)
@@ -112,13 +114,16 @@ def restore(source: Path, config: StoreConfig, *, force: bool = False, progress:
     projections. Sessions go on with event numbers far above those that a client may have seen after the backup. The
     memory's index is made anew when it is used first.
 
+    If it fails, the store is as it was. If its process is killed, the store is as it was, or it is refused by every
+    program until another restore replaces it.
+
     Raises StoreError; its `cause` is "missing" without a backup, "exists" if a store is there, "leased" if a
     process that lives uses it, with `force` too, "corrupt", "newer_schema", "not_a_store", "disk_full" and so on.
     """
     target, memory = config.path / FILE_NAME, config.path / MEMORY_FOLDER / MEMORY_FILE
     _refuse_existing(target, memory, force=force)
     with ExitStack() as stack:
-        stack.enter_context(_to_ourselves(config.path))
+        held = stack.enter_context(_to_ourselves(config.path))
         backup = stack.enter_context(_snapshot(source))
         _refuse_other(backup, source)
         wanted = [_Wanted(backup, target, _set_free(backup) + _GO_ON_ABOVE)]
@@ -130,8 +135,11 @@ def restore(source: Path, config: StoreConfig, *, force: bool = False, progress:
                 each.target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _copies(wanted, progress):
             _refuse_existing(target, memory, force=force)
-            _remove(memory, memory.with_name(MEMORY_INDEX), *_side_files(memory), *_side_files(target))
-            _put_in_place(wanted)
+            former = (memory, memory.with_name(MEMORY_INDEX), *_side_files(memory), *_side_files(target))
+            away = out_of_the_way(*former, last=wanted[0].temporary)
+            with SESSION_STORE.faults(target), refused_meanwhile(target, held), away:
+                _put_in_place(wanted)
+        _sync(target)
     _drop_projections(config)
     return Copied(target, target.stat().st_size, sessions, memory if len(wanted) > 1 else None)
 
@@ -151,6 +159,7 @@ def copy_memory(source: StoreConfig, target: StoreConfig) -> None:
         with _copies(wanted, None):
             _remove(copied.with_name(MEMORY_INDEX), *_side_files(copied))
             _put_in_place(wanted)
+            _sync(copied)
 
 
 # -- copying
@@ -217,11 +226,23 @@ def _set_free(source: apsw.Connection) -> str:
 
 
 def _put_in_place(wanted: Sequence[_Wanted]) -> None:
-    """Let the copies appear under their names: the sessions last, so that they never lack their memory."""
-    for each in reversed(wanted):
+    """Let the copies appear under their names: the sessions last, so that they never lack their memory.
+
+    The last of the names has to outlast a power cut by `_sync`: from then on there is no way back.
+    """
+    *others, first = reversed(wanted)
+    for each in others:
         with SESSION_STORE.faults(each.target):
             each.temporary.replace(each.target)
-            sync_folder(each.target.parent)
+        _sync(each.target)
+    with SESSION_STORE.faults(first.target):
+        first.temporary.replace(first.target)
+
+
+def _sync(path: Path) -> None:
+    """Make the name of a file outlast a power cut."""
+    with SESSION_STORE.faults(path):
+        sync_folder(path.parent)
 
 
 def _drop_projections(config: StoreConfig) -> None:
@@ -312,35 +333,46 @@ def _refuse_unreadable(db: apsw.Connection, path: Path) -> None:
 
 
 @contextmanager
-def _to_ourselves(folder: Path) -> Iterator[None]:
-    """Lock the store and the memory in a folder. Refuse if a living process uses one of them."""
+def _to_ourselves(folder: Path) -> Iterator[apsw.Connection | None]:
+    """Lock the store and the memory in a folder; return the connection that has the file of the store.
+
+    It is None for a file that is missing or damaged. Refuse if a living process uses one of them.
+    """
     with ExitStack() as stack:
         with SESSION_STORE.faults(folder):
             if not all(map(is_free, (folder / FOLDER).glob("*.lock"))):
                 raise in_use(str(folder))
-        for path in (folder / FILE_NAME, folder / MEMORY_FOLDER / MEMORY_FILE):
-            if _exists(path):
-                stack.enter_context(_alone_with(path, in_use(str(folder))))
-        yield
+        held = [
+            stack.enter_context(_alone_with(path, in_use(str(folder)))) if _exists(path) else None
+            for path in (folder / FILE_NAME, folder / MEMORY_FOLDER / MEMORY_FILE)
+        ]
+        yield held[0]
 
 
 @contextmanager
-def _alone_with(path: Path, refusal: StoreError) -> Iterator[None]:
+def _alone_with(path: Path, refusal: StoreError) -> Iterator[apsw.Connection | None]:
     """Lock a database against all other processes; raise the refusal if one has it open.
 
-    A damaged one cannot be locked, and counts as unused.
+    A damaged one cannot be locked, and counts as unused: for that it returns None.
     """
     with SESSION_STORE.faults(path):
         db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
-        with SESSION_STORE.faults(path), contextlib.suppress(apsw.NotADBError, apsw.CorruptError):
-            try:
-                lock(db)
-            except (apsw.BusyError, apsw.LockedError):
-                raise refusal from None
-        yield
+        with SESSION_STORE.faults(path):
+            locked = _locked(db, refusal)
+        yield db if locked else None
     finally:
         db.close()
+
+
+def _locked(db: apsw.Connection, refusal: StoreError) -> bool:
+    try:
+        lock(db)
+    except (apsw.BusyError, apsw.LockedError):
+        raise refusal from None
+    except (apsw.NotADBError, apsw.CorruptError):
+        return False
+    return True
 
 
 def _exists(path: Path) -> bool:

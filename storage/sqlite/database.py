@@ -18,7 +18,7 @@ import apsw
 
 from warren.errors import StoreError, WarrenError
 from warren.memory import Progress
-from warren.storage.refusals import unfinished
+from warren.storage.refusals import half_restored, unfinished
 from warren.storage.sqlite.faults import precise, translate
 from warren.values import frozen
 
@@ -38,6 +38,7 @@ class Kind:
         migrations: the names of scripts of SQL, in order; `user_version` of a file counts the scripts that it has had.
         can_shrink: whether a new file can return free pages to the disk piece by piece.
         unfinished: the number in the header of a file that is to become one of this kind, and is not whole yet.
+        replaced: the number in the header of a file that another one of this kind is about to replace.
     """
 
     noun: str
@@ -47,6 +48,7 @@ class Kind:
     migrations: Sequence[str]
     can_shrink: bool = False
     unfinished: int | None = None
+    replaced: int | None = None
 
     @property
     def version(self) -> int:
@@ -193,6 +195,8 @@ def version_of(db: apsw.Connection, kind: Kind) -> int:
     found = db.pragma("application_id")
     if found == kind.unfinished:
         raise unfinished(db.filename)
+    if found == kind.replaced:
+        raise half_restored(db.filename)
     if found != kind.application_id and (version or tables):
         message = f"{db.filename} is another program's database, not a {kind.noun}"
         raise StoreError(message, cause="not_a_store", retryable=False)

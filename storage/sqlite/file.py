@@ -14,6 +14,8 @@ from warren.storage.sqlite.database import Kind, check_regular, close_writer, cr
 FILE_NAME: Final = "sessions.sqlite3"
 UNFINISHED: Final = 0x57415243
 """The number of a file that is to become a copy of another store: the letters WARC."""
+REPLACED: Final = 0x57415250
+"""The number of a file whose place a backup takes at this moment: the letters WARP."""
 SESSION_STORE: Final = Kind(
     noun="session store",
     file_name=FILE_NAME,
@@ -22,6 +24,7 @@ SESSION_STORE: Final = Kind(
     migrations=tuple(f"schema_{version}.sql" for version in range(1, 13)),
     can_shrink=True,
     unfinished=UNFINISHED,
+    replaced=REPLACED,
 )
 VERSION: Final = SESSION_STORE.version
 """The version of the files that this program writes."""

@@ -1,16 +1,21 @@
 """Copies of a store that is in use, and stores made of them."""
 
+import errno
 import os
 import shutil
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Final
 
 import apsw
 import attrs
 import pytest
+import trio
 
 from tests.storage.processes import Process
 from tests.storage.samples import NOW, opened, turn, updated, written
@@ -436,6 +441,108 @@ async def test_a_memory_that_is_damaged_replaces_nothing(tmp_path: Path) -> None
         restore(tmp_path / "b", config, force=True)
     assert "later" in await holding(config)
     assert len(remembered(config.path / "memory")) == 60
+
+
+async def replaceable(path: Path, *, remembered: bool, there: bool) -> StoreConfig:
+    """Make a backup with or without a memory, and a store with another session and another memory, or none."""
+    backup = await filled(path / "backup")
+    if remembered:
+        await remember(backup, "of the backup")
+    back_up(backup, path / "b")
+    if not there:
+        return StoreConfig(path / "store")
+    config = await filled(path, 1)
+    await remember(config, "of the store")
+    (config.path / "memory" / INDEX).write_text("index")
+    return config
+
+
+def files(config: StoreConfig) -> dict[str, bytes]:
+    """Return the files of a store and its memory, besides locks and the header of its sessions."""
+    found = {each: each.read_bytes() for folder in (config.path, config.path / "memory") for each in folder.glob("*.*")}
+    return {each.name: data[100:] if each.name == FILE_NAME else data for each, data in found.items()}
+
+
+@pytest.mark.parametrize("step", range(5))
+@pytest.mark.parametrize("with_memory", [True, False])
+@pytest.mark.parametrize("there", [True, False])
+async def test_a_restore_that_fails_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, *, with_memory: bool, there: bool
+) -> None:
+    """Whichever of its files cannot get its name, the store, its memory and its index are as they were."""
+    config = await replaceable(tmp_path, remembered=with_memory, there=there)
+    steps = 1 + with_memory + 2 * there
+    move_logs(config)
+    before = files(config)
+    calls, rename = count(), Path.replace
+
+    def fail(path: Path, target: Path) -> Path:
+        if next(calls) == step:
+            raise OSError(errno.EIO, "the disk fails")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "replace", fail)
+    if step >= steps:
+        restore(tmp_path / "b", config, force=True)
+        return
+    with pytest.raises(StoreError, match="the disk fails"):
+        restore(tmp_path / "b", config, force=True)
+    assert files(config) == before
+    if there:
+        assert await holding(config) == {"s0": 2}
+        assert examine(config, full=True).healthy
+
+
+def move_logs(config: StoreConfig) -> None:
+    """Move the logs of a store into its files, as a restore does before anything else."""
+    for path in (config.path / FILE_NAME, config.path / "memory" / "memory.sqlite3"):
+        if path.exists():
+            db = apsw.Connection(str(path))
+            db.pragma("journal_mode", "DELETE")
+            db.close()
+
+
+KILLED: Final = """
+import os, sys
+from itertools import count
+from pathlib import Path
+from warren.config import StoreConfig
+from warren.storage.maintenance.backup import restore
+
+folder, step = Path(sys.argv[1]), int(sys.argv[2])
+calls, rename = count(), Path.replace
+
+def die(path, target):
+    if next(calls) == step:
+        os._exit(9)
+    return rename(path, target)
+
+Path.replace = die
+restore(folder / "b", StoreConfig(folder / "store"), force=True)
+"""
+
+
+@pytest.mark.parametrize("step", range(5))
+@pytest.mark.parametrize("with_memory", [True, False])
+@pytest.mark.parametrize("there", [True, False])
+async def test_a_restore_that_is_killed_is_not_half_a_store(
+    tmp_path: Path, step: int, *, with_memory: bool, there: bool
+) -> None:
+    """The store is refused by its name until it is restored again: no session is beside the memory of another store."""
+    config = await replaceable(tmp_path, remembered=with_memory, there=there)
+    steps = 1 + with_memory + 2 * there
+    ended = await trio.run_process([sys.executable, "-c", KILLED, str(tmp_path), str(step)], check=False)
+    assert ended.returncode == (9 if step < steps else 0)
+    if step < steps:
+        for use in (open_writer, examine, partial(back_up, target=tmp_path / "copy")):
+            with pytest.raises(StoreError, match=r"sessions\.sqlite3 was interrupted: run `warren restore") as caught:
+                use(config)
+            assert caught.value.cause == "not_a_store"
+        restore(tmp_path / "b", config, force=True)
+    assert len(await holding(config)) == 3
+    assert not with_memory or remembered(config.path / "memory") == {("s0", 0): "of the backup"}
+    left = {each.name for each in (config.path / "memory").glob("*") if not each.name.endswith(".part")}
+    assert left == ({"memory.sqlite3"} if with_memory else set())
 
 
 async def test_a_backup_of_the_first_version(tmp_path: Path) -> None:
