@@ -1,7 +1,6 @@
 """Copies of a store taken while it is used, and a store made from such a copy."""
 
 import contextlib
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ from warren.errors import StoreError
 from warren.memory import Progress
 from warren.storage.maintenance.checks import unreadable
 from warren.storage.maintenance.files import look_at, reading, sync_folder
-from warren.storage.maintenance.replacing import out_of_the_way, refused_meanwhile
+from warren.storage.maintenance.replacing import making, out_of_the_way, part_of, refused_meanwhile, side_files
 from warren.storage.projection.follower import Follower
 from warren.storage.projection.projection import TENANTS
 from warren.storage.refusals import in_use
@@ -99,7 +98,7 @@ def back_up(config: StoreConfig, target: Path, *, force: bool = False, progress:
         with _copies(wanted, progress):
             _refuse_existing(target, beside, force=force)
             # SQLite would take the log of an older file of that name for that of the new one.
-            _remove(*_side_files(target), *_side_files(beside))
+            _remove(*side_files(target), *side_files(beside))
             _put_in_place(wanted)
             _sync(target)
             if len(wanted) == 1:
@@ -135,7 +134,7 @@ def restore(source: Path, config: StoreConfig, *, force: bool = False, progress:
                 each.target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _copies(wanted, progress):
             _refuse_existing(target, memory, force=force)
-            former = (memory, memory.with_name(MEMORY_INDEX), *_side_files(memory), *_side_files(target))
+            former = (memory, memory.with_name(MEMORY_INDEX), *side_files(memory), *side_files(target))
             away = out_of_the_way(*former, last=wanted[0].temporary)
             with SESSION_STORE.faults(target), refused_meanwhile(target, held), away:
                 _put_in_place(wanted)
@@ -157,7 +156,7 @@ def copy_memory(source: StoreConfig, target: StoreConfig) -> None:
         with SESSION_STORE.faults(copied):
             copied.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _copies(wanted, None):
-            _remove(copied.with_name(MEMORY_INDEX), *_side_files(copied))
+            _remove(copied.with_name(MEMORY_INDEX), *side_files(copied))
             _put_in_place(wanted)
             _sync(copied)
 
@@ -177,29 +176,26 @@ class _Wanted:
     @property
     def temporary(self) -> Path:
         """The path of the copy until it is whole."""
-        return self.target.with_name(f".{self.target.name}.{os.getpid()}.part")
+        return part_of(self.target)
 
 
 @contextmanager
 def _copies(wanted: Sequence[_Wanted], progress: Progress | None) -> Iterator[None]:
     """Make the copies under their temporary names; the files that still have these names at the end are removed."""
     done, total = 0, sum(each.source.pragma("page_count") for each in wanted)
-    try:
+    with ExitStack() as stack:
         for each in wanted:
             with SESSION_STORE.faults(each.target):
+                stack.enter_context(making(each.target))
                 for copied in _copy(each):
                     if progress is not None:
                         progress(done + copied, total)
             done += each.source.pragma("page_count")
         yield
-    finally:
-        for each in wanted:
-            _remove(each.temporary, *_side_files(each.temporary))
 
 
 def _copy(wanted: _Wanted) -> Iterator[int]:
     """Copy one database, yielding how many pages are done; it is on the disk and found whole at the end."""
-    os.close(os.open(wanted.temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600))
     db = apsw.Connection(str(wanted.temporary), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
         # The source is inside a read transaction: commits of others neither change what is copied nor start it over.
@@ -384,7 +380,3 @@ def _remove(*paths: Path) -> None:
     for path in paths:
         with SESSION_STORE.faults(path):
             path.unlink(missing_ok=True)
-
-
-def _side_files(path: Path) -> list[Path]:
-    return [path.with_name(path.name + ending) for ending in ("-wal", "-shm", "-journal")]

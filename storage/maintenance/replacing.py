@@ -1,4 +1,4 @@
-"""Files of a store that others replace: either all of them are replaced, or the store stays as it was.
+"""Files that replace others: made under a temporary name, then put in place, all of them or none.
 
 The file of the sessions takes its place last. Until then it has a number in its header by which every program refuses
 the store: a process that is killed leaves either the former store, or one that has to be restored again.
@@ -6,7 +6,9 @@ the store: a process that is killed leaves either the former store, or one that 
 
 import contextlib
 import os
+import re
 import secrets
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,11 +16,86 @@ from typing import Final
 
 import apsw
 
+from warren.errors import StoreError
 from warren.storage.maintenance.files import sync_folder
-from warren.storage.sqlite.file import REPLACED
+from warren.storage.sqlite.file import REPLACED, SESSION_STORE
+
+if sys.platform != "win32":  # without such locks no file of a killed process is removed
+    import fcntl
 
 BUSY_TIMEOUT: Final = 5_000
 """Milliseconds for which the way back waits for a process that looks at the store, and is refused."""
+
+
+def part_of(target: Path) -> Path:
+    """Return the path of a file until it is whole and replaces the target."""
+    return target.with_name(f".{target.name}.{os.getpid()}.part")
+
+
+@contextmanager
+def making(target: Path) -> Iterator[None]:
+    """Make the part of a target, empty and for its owner alone; it is removed at the end if it has that name still.
+
+    Parts of processes that were killed are removed: a process that lives has its own locked.
+
+    Raises StoreError(cause="locked") if a process of the same number, in another container, makes it; OSError.
+    """
+    _sweep(target)
+    part = part_of(target)
+    file = _created(part, target)
+    try:
+        yield
+    finally:
+        with SESSION_STORE.faults(part):
+            _remove_with_logs(part)
+        os.close(file)
+
+
+def _created(part: Path, target: Path) -> int:
+    while True:
+        file = os.open(part, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+        try:
+            if sys.platform != "win32":
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Another process may have taken it for one that is left, and removed it, before it was locked.
+            if part.exists() and os.path.samestat(part.stat(), os.fstat(file)):
+                os.ftruncate(file, 0)
+                return file
+        except BlockingIOError:
+            os.close(file)
+            raise StoreError(f"another process copies to {target}: let it end", cause="locked") from None
+        except OSError:  # a file system without locks
+            os.ftruncate(file, 0)
+            return file
+        os.close(file)
+
+
+def _sweep(target: Path) -> None:
+    """Remove the parts that no process has locked; those of other users stay."""
+    named = re.compile(rf"\.{re.escape(target.name)}\.\d+\.part")
+    for path in target.parent.iterdir() if sys.platform != "win32" else ():
+        if named.fullmatch(path.name):
+            with contextlib.suppress(OSError):
+                _remove_if_free(path)
+
+
+def _remove_if_free(path: Path) -> None:
+    file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _remove_with_logs(path)
+    finally:
+        os.close(file)
+
+
+def _remove_with_logs(path: Path) -> None:
+    for each in (*side_files(path), path):
+        each.unlink(missing_ok=True)
+
+
+def side_files(path: Path) -> list[Path]:
+    """Return the paths of the files that SQLite makes beside a database."""
+    return [path.with_name(path.name + ending) for ending in ("-wal", "-shm", "-journal")]
 
 
 @contextmanager

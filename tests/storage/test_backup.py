@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 import stat
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -259,6 +260,44 @@ async def test_the_log_of_an_older_backup_goes(tmp_path: Path, former: str) -> N
     restore(target, StoreConfig(tmp_path / "new"))
     assert await holding(StoreConfig(tmp_path / "new")) == await holding(config)
     assert remembered(tmp_path / "new" / "memory") == remembered(config.path / "memory")
+
+
+STOPPED: Final = """
+import sys, time
+from pathlib import Path
+from warren.config import StoreConfig
+from warren.storage.maintenance.backup import back_up
+
+def stop(done, total):
+    print(flush=True)
+    time.sleep(60)
+
+back_up(StoreConfig(Path(sys.argv[1])), Path(sys.argv[2]), progress=stop)
+"""
+
+
+async def test_what_a_killed_backup_has_left_goes(tmp_path: Path) -> None:
+    """The next backup of that name removes the beginning of a copy, but not one that a living process makes."""
+    config = await filled(tmp_path)
+    target = tmp_path / "out" / "b.sqlite3"
+    target.parent.mkdir()
+    command = [sys.executable, "-c", STOPPED, str(config.path), str(target)]
+    start = partial(trio.lowlevel.open_process, command, stdout=subprocess.PIPE)
+    alive, killed = await start(), await start()
+    for process in (alive, killed):
+        assert process.stdout is not None
+        await process.stdout.receive_some()
+    parts = [target.with_name(f".{target.name}.{process.pid}.part") for process in (alive, killed)]
+    parts[1].with_name(f"{parts[1].name}-journal").write_bytes(b"")
+    killed.kill()
+    await killed.wait()
+    assert all(part.exists() for part in parts)
+    back_up(config, target)
+    assert names(target.parent) == {target.name, parts[0].name}
+    alive.kill()
+    await alive.wait()
+    back_up(config, target, force=True)
+    assert names(target.parent) == {target.name}
 
 
 # -- restore
@@ -541,8 +580,8 @@ async def test_a_restore_that_is_killed_is_not_half_a_store(
         restore(tmp_path / "b", config, force=True)
     assert len(await holding(config)) == 3
     assert not with_memory or remembered(config.path / "memory") == {("s0", 0): "of the backup"}
-    left = {each.name for each in (config.path / "memory").glob("*") if not each.name.endswith(".part")}
-    assert left == ({"memory.sqlite3"} if with_memory else set())
+    assert not list(config.path.glob(".*"))
+    assert {each.name for each in (config.path / "memory").glob("*")} == ({"memory.sqlite3"} if with_memory else set())
 
 
 async def test_a_backup_of_the_first_version(tmp_path: Path) -> None:
