@@ -18,6 +18,7 @@ from warren.storage.projection.follower import Follower
 from warren.storage.projection.projection import TENANTS
 from warren.storage.refusals import in_use
 from warren.storage.rows import DELETED, SEQ_STRIDE
+from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.database import lock, transaction, version_of
 from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE, VERSION
 from warren.storage.sqlite.lease import FOLDER, is_free
@@ -43,6 +44,7 @@ _SET_FREE: Final = f"""
 # Clients may have seen events from after the backup: their numbers are not given out again.
 _GO_ON_ABOVE: Final = f"UPDATE sessions SET last_seq = last_seq + {SEQ_STRIDE} WHERE state <> {DELETED};"  # noqa: S608
 _COUNT: Final = f"SELECT count(*) FROM sessions WHERE state <> {DELETED}"  # noqa: S608 - our own number
+_LIVES: Final = f"SELECT 1 FROM sessions WHERE session_id = CAST(? AS TEXT) AND state <> {DELETED}"  # noqa: S608
 
 
 @frozen
@@ -89,11 +91,13 @@ def back_up(config: StoreConfig, target: Path, *, force: bool = False, progress:
                     f"{path} is open in another process: end that, or name another file", cause="leased"
                 )
                 stack.enter_context(_alone_with(path, opened))
-        # Both at the same moment, this first: the memory may know more than the sessions it comes from, never less.
+        # Both at the same moment, this first: the memory may know more than the sessions it comes from, never less. If
+        # a session is deleted in between, the copy has it.
         source = stack.enter_context(reading(config, whole=True))
         wanted = [_Wanted(source, target, _set_free(source), readable=True)]
         if _exists(memory):
-            wanted.append(_Wanted(stack.enter_context(_snapshot(memory)), beside))
+            remembered = stack.enter_context(_snapshot(memory))
+            wanted.append(_Wanted(remembered, beside, _remember_again(remembered, source)))
         sessions: int = source.execute(_COUNT).get
         with _copies(wanted, progress):
             _refuse_existing(target, beside, force=force)
@@ -127,7 +131,8 @@ def restore(source: Path, config: StoreConfig, *, force: bool = False, progress:
         _refuse_other(backup, source)
         wanted = [_Wanted(backup, target, _set_free(backup) + _GO_ON_ABOVE)]
         if _exists(memory_beside(source)):
-            wanted.append(_Wanted(stack.enter_context(_snapshot(memory_beside(source))), memory))
+            remembered = stack.enter_context(_snapshot(memory_beside(source)))
+            wanted.append(_Wanted(remembered, memory, _remember_again(remembered, backup)))
         sessions: int = backup.execute(_COUNT).get
         for each in wanted:
             with SESSION_STORE.faults(each.target):
@@ -219,6 +224,19 @@ def _set_free(source: apsw.Connection) -> str:
     version = version_of(source, SESSION_STORE)
     forget = "DELETE FROM cluster;" if version >= WITH_SECRET else ""
     return (_SET_FREE if version >= WITH_HOLDERS else "") + forget
+
+
+def _remember_again(memory: apsw.Connection, sessions: apsw.Connection) -> str:
+    """Return SQL by which a copied memory takes in texts of copied sessions that were deleted between both snapshots.
+
+    A deletion leaves nothing in the memory but a row that refuses texts. Texts that were removed one by one have other
+    rows, which stay.
+    """
+    if not (memory.table_exists(None, "sessions") and memory.table_exists(None, "entries")):
+        return ""
+    refused = memory.execute(f"SELECT key, {raw('session_id')} FROM sessions WHERE forgotten = 1")  # noqa: S608 - a constant
+    keys = [str(key) for key, session_id in refused if sessions.execute(_LIVES, (session_id,)).get]
+    return f"DELETE FROM sessions WHERE key IN ({', '.join(keys)})" if keys else ""  # noqa: S608 - numbers
 
 
 def _put_in_place(wanted: Sequence[_Wanted]) -> None:

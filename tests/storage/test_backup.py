@@ -22,13 +22,15 @@ from tests.storage.processes import Process
 from tests.storage.samples import NOW, opened, turn, updated, written
 from tests.support.memories import memory_in, remembered
 from warren.config import StoreConfig
-from warren.errors import StoreError
+from warren.errors import SessionNotFoundError, StoreError
 from warren.ids import new_session_id
-from warren.memory import MemoryEntry
+from warren.memory import Chosen, MemoryEntry
 from warren.storage import Claimed, Delete, Lease, Release, inline_runner, thread_runner
 from warren.storage.maintenance.backup import Copied, back_up, memory_beside, restore
 from warren.storage.maintenance.doctor import examine
+from warren.storage.maintenance.memory import examine_memory
 from warren.storage.memory.graph import FILE_NAME as INDEX
+from warren.storage.memory_store import MemoryStore
 from warren.storage.projection import Follower
 from warren.storage.rows import SEQ_STRIDE
 from warren.storage.sqlite import SqliteStore
@@ -298,6 +300,42 @@ async def test_what_a_killed_backup_has_left_goes(tmp_path: Path) -> None:
     await alive.wait()
     back_up(config, target, force=True)
     assert names(target.parent) == {target.name}
+
+
+@pytest.mark.parametrize("when", ["backup", "restore"])
+async def test_a_session_that_is_deleted_between_the_snapshots(tmp_path: Path, when: str) -> None:
+    """The copy has it, and remembers it again, in its own tenant; a text that was removed by itself stays removed."""
+    config = await filled(tmp_path)
+    await remember(config, "the doors are blue", "the roof is green")
+    async with opened(tmp_path) as store:
+        acme = turn("acme")
+        await written(store, attrs.evolve(acme, record=attrs.evolve(acme.record, tenant="acme")))
+    memory = await memory_in(config.path / "memory")()
+    await memory.forget_texts(Chosen("s0", "default", position=0))
+
+    async def forget(memory: MemoryStore) -> None:
+        for session_id in ("s1", "acme", "gone"):
+            await memory.forget(session_id)
+        await memory.aclose()
+
+    if when == "backup":
+        await forget(memory)
+    back_up(config, tmp_path / "b.sqlite3")
+    if when == "restore":  # of a backup of an older version
+        await memory.aclose()
+        (tmp_path / "b.memory.sqlite3").rename(tmp_path / "memory.sqlite3")
+        await forget(await memory_in(tmp_path)())
+        (tmp_path / "memory.sqlite3").rename(tmp_path / "b.memory.sqlite3")
+    restore(tmp_path / "b.sqlite3", StoreConfig(tmp_path / "new"))
+    memory = await memory_in(tmp_path / "new" / "memory")()
+    for session_id, tenant in (("s0", "default"), ("s1", "default"), ("acme", "acme")):
+        texts = [MemoryEntry(session_id, number, 1, f"the doors are blue {number}", NOW) for number in range(3)]
+        assert await memory.index(texts, tenant=tenant) == (2 if session_id == "s0" else 3)
+        assert await memory.texts(tenant, [session_id]) == 3 - (session_id == "s0")
+    with pytest.raises(SessionNotFoundError):
+        await memory.index([MemoryEntry("gone", 1, 1, "text", NOW)])
+    await memory.aclose()
+    assert not [each for each in examine_memory(tmp_path / "new" / "memory")[1] if each.level == "problem"]
 
 
 # -- restore
