@@ -213,7 +213,7 @@ class MemoryReader:
         return _Scope(tenant, mine[0], mine[1] or 0, (texts, terms) == mine)
 
     def _question(self, scope: _Scope, asked: Terms) -> Question:
-        # The counts of a term are remembered until the texts are a twentieth more or fewer.
+        # The count of a term, unless it is 0, is remembered until the texts are a twentieth more or fewer.
         counted_at, _ = self._containing.get((scope.tenant, scope.alone), (0, {}))
         if abs(scope.texts - counted_at) * 20 > counted_at:
             if len(self._containing) > TENANTS:
@@ -238,7 +238,10 @@ class MemoryReader:
             if not scope.alone:
                 matched = scope.matched.format(f'"{_spelt(term)}"')
                 sql = "SELECT count(*) FROM words WHERE words MATCH ?", (matched,)
-            containing[term] = count = int(self._db.execute(*sql).get or 0)
+            count = int(self._db.execute(*sql).get or 0)
+            # A term that no text has is not looked for: the next text may have it.
+            if count:
+                containing[term] = count
         return count
 
     def _ids(self, query: Query, scope: _Scope, question: Question) -> list[int]:

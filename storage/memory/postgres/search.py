@@ -202,7 +202,8 @@ class Searcher:
     async def _question(self, db: Connection, scope: _Scope, asked: Terms) -> Question:
         counts = scope.counts
         distinct = set(asked.tolist())
-        await self._count(db, scope, sorted(distinct - counts.containing.keys()))
+        # A count of 0 is not relied on: the next text may have the term.
+        await self._count(db, scope, sorted(term for term in distinct if not counts.containing.get(term)))
         containing = {term: counts.containing[term] for term in distinct}
         return Question.of(asked, containing, Corpus(scope.texts, counts.terms / max(scope.texts, 1)))
 

@@ -128,6 +128,15 @@ async def test_a_needle_in_a_large_session_of_plain_words() -> None:
         await a_needle_is_found(memory)
 
 
+async def test_a_word_that_is_new_is_found_at_once(place: Place) -> None:
+    """A text is found by a word that was searched for in vain before the text came, however few texts are new."""
+    async with opened(place) as memory:
+        await memory.index(numbered(40))
+        assert not await memory.search("zebra")
+        await memory.index([entry("a zebra", session="b")])
+        assert contents(await memory.search("zebra")) == ["a zebra"]
+
+
 async def test_limits(place: Place) -> None:
     """As many hits as asked for, never more than the most there are; below 1 is bad input."""
     async with opened(place) as memory:
