@@ -17,7 +17,7 @@ from warren.storage.maintenance.files import GoOn, look_at
 from warren.storage.memory import graph
 from warren.storage.memory.file import FILE_NAME, MEMORY_STORE, identity, open_writer
 from warren.storage.memory.spaces import PackedSpace
-from warren.storage.memory.writer import count_anew, numbers_are_bad
+from warren.storage.memory.writer import add_missing_words, count_anew, drop_stray_words, numbers_are_bad
 from warren.storage.rows import number_in, shown, text_in, time_in
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.database import transaction, version_of
@@ -71,10 +71,32 @@ def fix_memory(folder: Path) -> tuple[str, ...]:
         if bad:
             db.execute(_COUNT_SESSIONS)
             count_anew(db)
+        words = _mend_words(db)
     done = ["counted the memory's texts anew"] if mended else []
     if bad:
         done.append(f"set {len(bad)} rows of the memory aside that cannot be read: they are in {folder / FILE}")
+    if words:
+        done.append(f"made the words of {words} texts of the memory anew")
     return tuple(done)
+
+
+def _mend_words(db: apsw.Connection) -> int:
+    """Give all texts their words, and remove words of other texts; return how many texts were wrong."""
+    unfound, after = sum(_unfound(db)), None
+    drop_stray_words(db)
+    while (after := add_missing_words(db, after)) is not None:
+        pass
+    return unfound
+
+
+def _unfound(db: apsw.Connection) -> tuple[int, int]:
+    """Return how many texts have no words by which a search finds them, and how many words have no text."""
+    queries = (
+        "SELECT count(*) FROM entries WHERE id NOT IN (SELECT rowid FROM words)",
+        "SELECT count(*) FROM words WHERE rowid NOT IN (SELECT id FROM entries)",
+    )
+    without, stray = (int(db.execute(query).get) for query in queries)
+    return without, stray
 
 
 @frozen
@@ -235,6 +257,11 @@ def _counted(db: apsw.Connection) -> Any:
 
 
 def _about(db: apsw.Connection, facts: MemoryFacts) -> Iterator[Finding]:
+    without, stray = _unfound(db)
+    if without:
+        yield Finding("memory", f"{without} texts of the memory cannot be found by their words", fixable=True)
+    if stray:
+        yield Finding("memory", f"words of {stray} texts that are gone are left in the memory", fixable=True)
     counted = _counted(db)
     if counted != facts.entries:
         text = f"the memory counts {counted} texts and has {facts.entries}: the weights of words are slightly wrong"

@@ -192,8 +192,15 @@ class FileMemory:
                 await self._build(self._path, progress)
 
     async def rebuild(self, progress: Progress | None = None) -> None:
-        """See MemoryStore. Searches compare the vectors one by one until the graph is there again."""
+        """See MemoryStore. Searches compare the vectors one by one until the graph is there again.
+
+        Words that texts lack, or that are left of texts that are gone, are put right.
+        """
         async with self._catching_up:
+            await self._write(Writer.drop_stray_words)
+            after = None
+            while (after := await self._write(partial(Writer.add_missing_words, after=after))) is not None:
+                pass
             await self._write(Writer.drop_other_spaces)
             self._index.replace_graph(None)
             if self._path is not None:

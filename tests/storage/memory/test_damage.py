@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+import apsw
 import pytest
 import trio
 
@@ -75,3 +76,28 @@ async def test_one_damaged_value(template: Path, table: str, column: str) -> Non
             assert bool(done) or not any(each.fixable for each in findings), (kind, findings)
             assert not [each for each in examine_memory(mended, full=True)[1] if each.level == "problem"], kind
             await works(mended, mended=True)
+
+
+@pytest.mark.parametrize("way", ["fix", "rebuild"])
+async def test_words_that_are_missing(template: Path, tmp_path: Path, way: str) -> None:
+    """A text without its words is named, and found again after a repair or a rebuild; stray words are removed."""
+    folder = shutil.copytree(template, tmp_path / "memory")
+    db = apsw.Connection(str(folder / FILE_NAME))
+    (cat,) = db.execute("SELECT id FROM entries WHERE content = 'the cat sleeps'").fetchall()
+    db.execute("DELETE FROM words WHERE rowid = ?", cat)
+    db.execute("INSERT INTO words (rowid, terms) VALUES (99, 's1')")
+    db.close()
+    assert [each.message for each in examine_memory(folder)[1]] == [
+        "1 texts of the memory cannot be found by their words",
+        "words of 1 texts that are gone are left in the memory",
+    ]
+    if way == "fix":
+        assert fix_memory(folder) == ("made the words of 2 texts of the memory anew",)
+    async with opened(folder) as memory:
+        if way == "rebuild":
+            assert not await memory.search("sleeps")
+            await memory.rebuild()
+        assert [hit.content for hit in await memory.search("sleeps")] == ["the cat sleeps"]
+        assert [hit.content for hit in await memory.search("sleeps", session_id="a")] == ["the cat sleeps"]
+    assert examine_memory(folder, full=True)[1] == ()
+    assert fix_memory(folder) == ()
