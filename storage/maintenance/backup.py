@@ -20,6 +20,7 @@ from warren.storage.refusals import in_use
 from warren.storage.rows import DELETED, SEQ_STRIDE
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.database import lock, transaction, version_of
+from warren.storage.sqlite.faults import damage_of
 from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE, VERSION
 from warren.storage.sqlite.lease import FOLDER, is_free
 from warren.values import frozen
@@ -384,7 +385,9 @@ def _locked(db: apsw.Connection, refusal: StoreError) -> bool:
         lock(db)
     except (apsw.BusyError, apsw.LockedError):
         raise refusal from None
-    except (apsw.NotADBError, apsw.CorruptError):
+    except (apsw.NotADBError, apsw.CorruptError, apsw.IOError) as exc:
+        if isinstance(exc, apsw.IOError) and damage_of(exc) is None:
+            raise
         return False
     return True
 

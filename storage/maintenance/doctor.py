@@ -34,7 +34,7 @@ from warren.storage.rows import ARCHIVED, DELETED, OPEN, shown, time_in
 from warren.storage.sqlite.apply import SqliteOperation
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.database import version_of
-from warren.storage.sqlite.faults import on_read_only_disk
+from warren.storage.sqlite.faults import damage_of, on_read_only_disk
 from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE, VERSION, open_writer
 from warren.storage.sqlite.inbox import damaged, set_aside
 from warren.storage.sqlite.lease import Holder
@@ -121,8 +121,11 @@ def _complaints(db: apsw.Connection, *, full: bool) -> tuple[list[str], list[str
     """Return SQLite's complaints of the file as such, and those of single values in its rows."""
     try:
         found = db.execute(f"PRAGMA {'integrity' if full else 'quick'}_check({COMPLAINTS})").fetchall()
-    except apsw.CorruptError as exc:
-        return [str(exc)], []
+    except (apsw.CorruptError, apsw.IOError) as exc:
+        damage = exc if isinstance(exc, apsw.CorruptError) else damage_of(exc)
+        if damage is None:
+            raise
+        return [str(damage)], []
     lines = [line for (text,) in found for line in str(text).splitlines() if text != "ok"]
     of_rows = [line for line in lines if OF_A_ROW.match(line)]
     return [line for line in lines if line not in of_rows], of_rows

@@ -40,14 +40,31 @@ _BY_NUMBER: Final[dict[int, type[apsw.Error]]] = {
 }
 
 
+# I/O errors of a disk that works.
+_OF_THE_FILE: Final = {
+    apsw.SQLITE_IOERR_SHORT_READ: "it or its log ends too early",
+    apsw.SQLITE_IOERR_CORRUPTFS: "its file system found the damage",
+}
+
+
 def precise(exc: apsw.IOError, db: apsw.Connection) -> apsw.Error:
     """Return the error for the system's number behind an I/O error that a connection has just raised.
 
-    The number tells a file that may not grow from a broken disk. Trap: a connection forgets it when it is closed, and
-    at its next call.
+    The number tells a file that may not grow from a broken disk. A file that is cut off is a damaged one. Trap: a
+    connection forgets the number when it is closed, and at its next call.
     """
+    damage = damage_of(exc)
+    if damage is not None:
+        return damage
     number = db.system_errno
     return _BY_NUMBER[number](f"{exc}: {os.strerror(number)}") if number in _BY_NUMBER else exc
+
+
+def damage_of(exc: Exception) -> apsw.CorruptError | None:
+    """Return the error for a damaged file that SQLite reports as an I/O error; None for any other exception."""
+    # Only those that SQLite has raised have a number.
+    why = _OF_THE_FILE.get(getattr(exc, "extendedresult", 0)) if isinstance(exc, apsw.IOError) else None
+    return None if why is None else apsw.CorruptError(why)
 
 
 def translate(exc: Exception, noun: str, *, session_id: str | None = None, path: Path | None = None) -> WarrenError:
@@ -64,6 +81,7 @@ def translate(exc: Exception, noun: str, *, session_id: str | None = None, path:
     """
     if isinstance(exc, WarrenError):
         return exc
+    exc = damage_of(exc) or exc
     if isinstance(exc, OSError) and exc.errno in _BY_NUMBER:
         exc = _BY_NUMBER[exc.errno](str(exc))
     elif isinstance(exc, apsw.CantOpenError | apsw.ReadOnlyError) and path is not None:

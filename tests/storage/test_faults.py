@@ -1,6 +1,7 @@
 """A failing disk: typed errors, nothing half-written, and the store goes on when the disk does."""
 
 import errno
+import os
 from pathlib import Path
 
 import apsw
@@ -12,6 +13,7 @@ from tests.storage.samples import causes, opened, turn, written
 from warren.config import StoreConfig
 from warren.errors import SessionNotFoundError, StoreError
 from warren.storage import Runner, inline_runner, thread_runner
+from warren.storage.maintenance.doctor import examine
 from warren.storage.sqlite import SqliteStore
 from warren.storage.sqlite.faults import translate
 from warren.storage.sqlite.file import FILE_NAME
@@ -103,6 +105,18 @@ async def test_a_read_on_a_failing_disk(tmp_path: Path) -> None:
             assert (await store.messages("a"))[1] == 2
 
 
+async def test_a_log_that_is_cut_off(tmp_path: Path) -> None:
+    """A file that ends too early is a damaged one, for reads and for the doctor; the disk is not to blame."""
+    async with opened(tmp_path) as store:
+        await written(store, *(turn(f"s{number}", text="word " * 5_000) for number in range(5)))
+        log = tmp_path / "store" / f"{FILE_NAME}-wal"
+        os.truncate(log, log.stat().st_size // 2)
+        with pytest.raises(StoreError, match="it or its log ends too early") as raised:
+            await store.messages("s4")
+        assert (raised.value.cause, raised.value.retryable) == ("corrupt", False)
+        assert examine(StoreConfig(tmp_path / "store")).store.integrity == "failed"
+
+
 async def test_a_store_can_be_read_on_a_full_disk(tmp_path: Path) -> None:
     """Opening and reading an existing store writes nothing to its file, so a full disk does not hide the sessions."""
     async with opened(tmp_path) as store:
@@ -156,6 +170,9 @@ async def test_the_disk_counts_what_it_does() -> None:
     [
         (apsw.LockedError("x"), "locked", True),
         (apsw.CorruptError("x"), "corrupt", False),
+        (apsw.exception_for(apsw.SQLITE_IOERR_SHORT_READ), "corrupt", False),
+        (apsw.exception_for(apsw.SQLITE_IOERR_CORRUPTFS), "corrupt", False),
+        (apsw.exception_for(apsw.SQLITE_IOERR_READ), "io_error", True),
         (apsw.NoMemError("x"), "out_of_memory", True),
         (apsw.TooBigError("x"), "too_big", False),
         (apsw.PermissionsError("x"), "permission", False),
