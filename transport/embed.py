@@ -67,8 +67,8 @@ async def open_supervisor(
         StoreError: if the store cannot be opened.
         PersistenceDisabledError: if the config names a store and its extra is not installed.
         MemoryDisabledError: if the config names a memory and its extra is not installed.
-        InvalidParamsError: if a tool cannot be made, or if the config makes this a node or asks for traces, and the
-            extra for that is not installed.
+        InvalidParamsError: if no provider is known for the model of the config or for one that takes over, if a tool
+            cannot be made, or if the config makes this a node or asks for traces, and the extra for that is missing.
         warren.actors.supervision.ActorFailedError: if an actor crashed too often.
     """
     opened = open_host(config, tools=tools, providers=providers, embedder=embedder, environ=environ, tracer=tracer)

@@ -620,7 +620,7 @@ class SessionActor:
             outcome = end.outcome.failed(error)
             terminal = self._terminal(end.turn, outcome)
             ending = outcome.ending(self.session_id, end.turn.first_seq, terminal)
-            conversation.roll_back(outcome.charged(end.turn.record, conversation.known))
+            conversation.roll_back(outcome.charged(end.turn.record, conversation.known), end.turn.plan.ended)
         elif end.record is not None:
             conversation.keep(end.record)
             if end.outcome.refused:

@@ -199,13 +199,9 @@ class Conversation:
             if self.log.pending:
                 try:
                     await self.acquire()
-                    known = self.known
-                    # A compaction has stored the beginning of such a turn; these events are its end.
-                    ended = (Charge(known.model, turns=1),) if known.turn_open else ()
-                    turns = known.turns + len(ended)
-                    record = known.changed(last_seq=self.log.last_seq, turn_open=False, turns=turns)
+                    record = self.known.changed(last_seq=self.log.last_seq)
                     events, lease = self.log.unstored(None), self._lease()
-                    charges = (*self.charges, *ended)
+                    charges = tuple(self.charges)
                     commit = Commit(record, (), events, lease=lease, charges=charges, hurried=self._locked)
                     await self.storage.write(commit)
                 except WarrenError as exc:
@@ -308,9 +304,15 @@ class Conversation:
         self.charges.clear()
         return COMMITTED
 
-    def roll_back(self, record: SessionRecord) -> None:
-        """Drop the messages of a turn that the store has refused; the record has its costs alone."""
+    def roll_back(self, record: SessionRecord, ended: Charge) -> None:
+        """Drop the messages of a turn that the store has refused; the record has its costs alone.
+
+        If a compaction has stored the beginning of the turn, it was one: `ended` counts it in the ledger.
+        """
         self.context.truncate(record.message_count)
+        if record.turn_open:
+            record = record.changed(turn_open=False, turns=record.turns + 1)
+            self.charges.append(ended)
         self.keep(record)
 
     async def store_outcome(self, inputs: InputOutcome) -> WarrenError | None:

@@ -46,7 +46,7 @@ class Inbox:
     Attributes:
         session_id: the session.
         paused: whether no input begins a turn, as the last turn could not be stored: each try would cost another call
-            of the model. The next input ends the pause.
+            of the model. The next input ends the pause, and so does `Wake`.
     """
 
     session_id: str
@@ -132,6 +132,8 @@ class Inbox:
         else:
             mail.refuse(error)
             self._waiting = dict(sorted({**self._waiting, number: each}.items()))
+            if self.paused:
+                self._leave_waiting(each, error)
 
     def leave_to(self, error: WarrenError) -> None:
         """Drop the inputs that wait, as another process has the session, and refuse their askers."""
@@ -197,9 +199,13 @@ class Inbox:
             self.paused = True
             self._waiting = dict(sorted({**self._waiting, **back}.items()))
             for each in self._waiting.values():
-                _refuse(each, error)
-                each.askers = []
+                self._leave_waiting(each, error)
         return bool(back)
+
+    def _leave_waiting(self, each: WaitingInput, error: WarrenError) -> None:
+        """Refuse the askers of an input that waits on, nobody knows for how long."""
+        _refuse(each, error)
+        each.askers = []
 
     def close(self, error: WarrenError, turn_error: WarrenError) -> None:
         """Refuse all askers: the session's actor has ended, and `turn_error` is how its turn has."""

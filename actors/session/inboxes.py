@@ -148,7 +148,8 @@ class Inboxes:
             accepted: the turn, if it was held against their limits already.
 
         Raises:
-            LeasedError: if another process keeps the session.
+            LeasedError: if another process keeps the session, or has taken it with the input, which has a key.
+            AgentError: with the cause `outcome_unknown` if another process has taken the session with the input.
             WarrenError: the error that the turn ended with, and the errors of `put`.
         """
         if not by or accepted is not None or not await self._is_allowed(session_id, input_, by):

@@ -64,7 +64,7 @@ class Supervisor:
     watchers: Watchers = attrs.field(factory=Watchers)
     _progress: trio.Event = attrs.field(factory=trio.Event)  # set when a turn ends after the last, or an actor ends
     _cut_off: bool = False
-    _paused: set[str] = attrs.field(factory=set)  # sessions whose inboxes have paused, and some whose did
+    _paused: set[str] = attrs.field(factory=set)  # sessions whose inboxes have paused, also some that have gone on
     _loop: trio.lowlevel.TrioToken = attrs.field(factory=trio.lowlevel.current_trio_token)
 
     def __attrs_post_init__(self) -> None:

@@ -285,7 +285,11 @@ class Turn:
             if not self._take_inputs("last" if final else "next") and final:
                 break
         if self.plan.output is not None:
-            self.structured_output = await Extraction(self.plan.output, self.emit, self._ask_for_data).run()
+            try:
+                self.structured_output = await Extraction(self.plan.output, self.emit, self._ask_for_data).run()
+            except ProviderError as exc:
+                self._refused |= exc.refuses_request
+                raise
         await proved(self.guard)  # so that the commit has all events
 
     def _take_inputs(self, entering: Entering) -> bool:
@@ -330,11 +334,7 @@ class Turn:
             files=plan.files,
         )
         plan.meter.charge(steps=1)
-        try:
-            return await ask_aside(plan.route, request, plan.retry, self.emit, plan.charge, counters=plan.counters)
-        except ProviderError as exc:
-            self._refused = exc.refuses_request
-            raise
+        return await ask_aside(plan.route, request, plan.retry, self.emit, plan.charge, counters=plan.counters)
 
     def _tokens_left(self) -> int | None:
         """Return the tokens that the budgets leave for the next answer, by an estimate of its input; at least one."""

@@ -27,7 +27,7 @@ from warren.fields import (
 )
 from warren.memory import MemoryConfig
 from warren.nodes import not_empty
-from warren.options import ModelOptions, SessionOptions, given
+from warren.options import ModelOptions, SessionOptions, given, in_row
 from warren.principals import TENANT
 from warren.tenant_limits import TenantLimits
 from warren.tool_config import ToolsConfig, web_address
@@ -79,7 +79,7 @@ class Limits:
         turn: budget of every turn without a budget of its own; its `max_steps` is the step limit.
         tool_timeout: a tool's time limit, unless the tool has its own.
         tool_threads: sync tools that run at once.
-        approval_timeout: time that a tool call waits for approval, if its kind needs approval.
+        approval_timeout: time that a tool call waits for approval, if its kind needs approval; a year at most.
         event_log: events that a session without a store keeps for late subscribers.
         max_live: stored sessions that are kept in memory; beyond them the session that is idle longest is evicted.
         model_silence: time that a model's server may send nothing, before its answer and within it.
@@ -297,7 +297,7 @@ class Config(ModelOptions):
     store: StoreConfig | PostgresConfig | None = None
     model: str = "echo"
     provider: str | None = None
-    model_servers: tuple[ModelServer, ...] = ()
+    model_servers: tuple[ModelServer, ...] = attrs.field(default=(), converter=in_row)
     system_prompt: str | None = None
     budget: Budget | None = None
     compaction: CompactionConfig | None = None

@@ -9,8 +9,11 @@ from warren.options import NO_OPTIONS, TurnOptions
 from warren.values import frozen
 
 Entering = Literal["before", "next", "last"]
-"""The moment at which inputs enter a turn: `before` its prompt those enter that came first, `next` to it or before its
-next step all, and where its `last` step would end it all but context alone, which needs no answer."""
+"""The moment at which inputs enter a turn.
+
+`before`: before the prompt, for the inputs that came before it. `next`: before the next step, for all. `last`: where
+the turn would end, for all unless context alone waits, which needs no answer.
+"""
 
 
 @frozen

@@ -60,7 +60,8 @@ _SWITCHED: Final[Mapping[str, str]] = {
 """Meerkat's names of the switches of tools, and the names here."""
 
 
-def _row(value: Any) -> Any:
+def in_row(value: Any) -> Any:
+    """Return a list as a tuple, and any other value as it is: the validator sees to it."""
     return tuple(value) if type(value) is list else value
 
 
@@ -122,7 +123,7 @@ class ModelOptions:
         default=None, validator=optional(is_whole, positive, fits), metadata=CAN_CONFLICT
     )
     fallback: tuple[str, ...] | None = attrs.field(
-        default=None, converter=_row, validator=_names, metadata=CAN_CONFLICT
+        default=None, converter=in_row, validator=_names, metadata=CAN_CONFLICT
     )
     hosted_tools: Mapping[str, Any] | None = attrs.field(default=None, validator=hosted, metadata=CAN_CONFLICT)
 

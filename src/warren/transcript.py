@@ -42,7 +42,8 @@ class Transcript(Sequence[Message]):
         left_out: positions of rows that are not in the context, as the provider refused their exchange.
         size: bytes of the context, its attachments counted as `weight_of` does. It is updated with each change, so that
             reading it costs the same at any length.
-        turn: position of the first message of the running turn; None if none runs. It is not stored.
+        turn: position of the first message of the turn that runs, or ran last; None while one only compacts. It is not
+            stored.
         refused: the step at which the memory or the store refused to take the oldest messages; None if the newest try
             succeeded. It is not stored.
         form: a place for the provider's own form of the context, such as the bytes of its last request, which only that

@@ -344,7 +344,8 @@ _ANEW: Final[Mapping[str, str]] = {
     "model": "'unknown'",
     "tenant": f"coalesce((SELECT creations.tenant FROM creations WHERE session = sessions.key), '{NO_TENANT}')",
     "owner": "'unknown'",
-    "turns": "(SELECT count(*) FROM messages WHERE session = key AND json_valid(body) AND body ->> '$.role' = 'user')",
+    "turns": "(SELECT count(*) FROM messages WHERE session = key AND json_valid(body) AND body ->> '$.role' = 'user'"
+    " AND body ->> '$.steered' IS NULL)",
     "steps": "(SELECT coalesce(max(step), 0) FROM compactions WHERE session = key)",
     "message_count": "(SELECT coalesce(max(position) + 1, 0) FROM messages WHERE session = key)",
     "last_seq": f"(SELECT coalesce(max(seq), 0) + {SEQ_STRIDE} FROM events WHERE session = key)",

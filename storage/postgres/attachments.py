@@ -45,13 +45,14 @@ _DROP: Final = "DELETE FROM warren.attachments WHERE session = $1::int8"
 _CHANGED: Final = "UPDATE warren.sessions SET state = state WHERE key = $1::int8"  # the projection has the file, too
 MOST_SWEPT: Final = 500
 """Files that are looked at in one transaction: the rest wait for the next start."""
-# The locks are those of `_THERE`: a process that attaches such a file at this moment keeps it.
+# The locks of the files are those of `_THERE`: a process that attaches such a file at this moment keeps it. Those of
+# sessions keep a process that wakes up from storing a message that names the file, and others from taking the session.
 _UNSURE: Final = f"""
     SELECT a.session, a.blob, b.sha256, a.holder FROM warren.attachments a
     JOIN warren.blobs b ON b.key = a.blob JOIN warren.sessions s ON s.key = a.session
     WHERE a.holder IS NOT NULL AND a.holder <> $1::int AND s.holder IS DISTINCT FROM $1::int
         AND {rival("a.holder", "$1::int")} IS NULL AND {rival("s.holder", "$1::int")} IS NULL
-    ORDER BY b.key LIMIT {MOST_SWEPT} FOR UPDATE OF b SKIP LOCKED
+    ORDER BY b.key LIMIT {MOST_SWEPT} FOR UPDATE OF b, s SKIP LOCKED
 """
 # Retention may have removed the messages that named the file.
 _NAMED: Final = """

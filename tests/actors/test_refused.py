@@ -147,6 +147,22 @@ async def test_an_answer_that_is_refused_as_data_leaves_too() -> None:
         assert await marks(service, session_id) == [False, False, True, True]
 
 
+async def test_a_schema_that_is_refused_is_no_answer_that_is() -> None:
+    """A server without forced forms refuses the schema, and gives the data without it: the exchange stays."""
+
+    async def answer(request: ModelRequest, _emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        if request.answer_schema is not None:
+            raise refusal("bad_request")
+        return reply('{"a": 1}')
+
+    async with open_runtime(FunctionModel(answer)) as service:
+        session_id = await new_session(service)
+        result = await service.start_turn(session_id, "a", output_schema={"type": "object"})
+        assert result.structured_output == {"a": 1}
+        assert await marks(service, session_id) == [False, False]
+
+
 async def test_an_answer_that_the_filter_ended_leaves_too() -> None:
     """A model that declines to answer declines again as long as it sees the exchange."""
 

@@ -58,4 +58,6 @@ def test_all_types() -> None:
         ModelServer(name="two", base_url="http://127.0.0.1:9"),
     )
     assert Config(model_servers=servers).model_servers == servers
+    as_list: Any = list(servers)
+    assert Config(model_servers=as_list).model_servers == servers
     assert Config(models={"m": ModelEntry()}, tenants={"a": TenantLimits()}).models == {"m": ModelEntry()}

@@ -255,6 +255,22 @@ async def test_a_record_that_cannot_be_read_holds_nothing_up(tmp_path: Path) -> 
     assert found(examine(config, full=True)) == []
 
 
+STEERED: Final = """UPDATE messages SET body = '{"role":"user","content":"more","steered":true}' WHERE position = 1"""
+
+
+async def test_turns_are_counted_anew_by_their_own_prompts(tmp_path: Path) -> None:
+    """A prompt that was steered into one is none of its own."""
+    config = StoreConfig(tmp_path / "store")
+    async with opened(tmp_path) as store:
+        await written(store, turn("a"), Release("a", Lease(1)))
+    damage(config, STEERED, "UPDATE sessions SET turns = -1")
+    fix(config, examine(config))
+    async with opened(tmp_path) as store:
+        loaded = await store.load("a")
+        assert loaded is not None
+        assert loaded.record.turns == 1
+
+
 async def test_a_log_that_has_grown(tmp_path: Path) -> None:
     """Something that reads for long lets the log grow; it is told, and moved into the file by a fix."""
     config = await healthy(tmp_path)

@@ -30,9 +30,6 @@ MAX_TOOLS: Final = 1_000
 MAX_PAGES: Final = 100
 MAX_ERROR: Final = 2_000
 """Characters of the error of a connection that are kept."""
-DOUBTFUL: Final = frozenset({types.CONNECTION_CLOSED, types.INVALID_REQUEST})
-"""Codes of refused calls; the second is also that of a service which does not know its session any more."""
-
 DECLINED: Final = types.ElicitResult(action="decline")
 CANCELLED: Final = types.ElicitResult(action="cancel")
 
@@ -255,7 +252,9 @@ class McpConnection:
         except ToolError as exc:
             call.resolve(exc)
         except MCPError as exc:
-            if exc.code in DOUBTFUL:
+            # A service that does not know its session any more says so, among other things, by the second code.
+            web = self.server.command is None
+            if exc.code == types.CONNECTION_CLOSED or (web and exc.code == types.INVALID_REQUEST):
                 life.doubt.set()
             call.resolve(ToolError(f"the MCP server {self.server.name!r} refused the call: {bounded(exc.message)}"))
         except Exception as exc:

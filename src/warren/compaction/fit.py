@@ -28,6 +28,7 @@ from warren.messages import (
     ToolResultsMessage,
     ToolUseBlock,
     UserMessage,
+    begins_turn,
 )
 from warren.values import frozen
 
@@ -171,19 +172,20 @@ def _within(layout: Layout, told: _Told, limit: int) -> _Told:
     sums = tails(sizes)
     if sums[0] <= limit:
         return told
-    lead, opener = told[: layout.first], _opener(layout, told)
+    lead, place = told[: layout.first], _opener(layout)
+    opener = None if place is None else told[place]
     spare = limit - sum(sizes[: layout.first]) - _size(opener) - _size(_left_out(layout.end))
     head = next((i for i in range(layout.first, layout.end + 1) if sums[i] <= spare), None)
     if head is None:
         raise CompactionError("too_large", "the request for a summary does not fit into the model's window")
-    pinned = (opener,) if opener is not None and head > layout.starts[-1] else ()
+    pinned = (opener,) if place is not None and head > place else ()
     return [*lead, *pinned, _left_out(head - layout.first - len(pinned)), *told[head:]]
 
 
-def _opener(layout: Layout, told: _Told) -> Message | None:
-    """Return the user message of the newest exchange; None if an earlier cut has moved it into the summary."""
-    opener = layout.starts[-1:]
-    return told[opener[0]] if opener and isinstance(layout.messages[opener[0]], UserMessage) else None
+def _opener(layout: Layout) -> int | None:
+    """Return the index of the newest exchange's prompt; None if an earlier cut has moved it into the summary."""
+    newest = range(layout.starts[-1], layout.end) if layout.starts else ()
+    return next((at for at in newest if begins_turn(layout.messages[at])), None)
 
 
 def _sizes(layout: Layout, told: _Told) -> list[int]:

@@ -245,10 +245,12 @@ class Layout:
         start = self.starts[-1] if self.starts else self.end
         newest = self.messages[start:]
         told = [message.content for message in newest if isinstance(message, UserMessage)]
-        if start > self.first or (newest and isinstance(newest[0], UserMessage)):
+        if newest and not isinstance(newest[0], AssistantMessage | ToolResultsMessage):
             return "\n\n".join(told)
         before = split_request(self.summary)[1]
-        return "\n\n".join(filter(None, [before, *(text for text in told if text not in before)]))
+        # It ends with the inputs that stayed in the context.
+        known = next((count for count in range(len(told), 0, -1) if _ends_with(before, told[:count])), 0)
+        return "\n\n".join(filter(None, [before, *told[known:]]))
 
     def rebuilt(self, head: int, summary: str | None) -> CompactionResult:
         """Return the context with another head and summary."""
@@ -267,6 +269,10 @@ def _leading(messages: Sequence[Message]) -> tuple[int, int]:
     end = len(messages)
     system = next((i for i, message in enumerate(messages) if not isinstance(message, SystemMessage)), end)
     return system, system + (system < end and is_summary(messages[system]))
+
+
+def _ends_with(text: str, parts: Sequence[str]) -> bool:
+    return f"\n\n{text}".endswith("\n\n" + "\n\n".join(parts))
 
 
 def _is_answer(message: Message) -> bool:

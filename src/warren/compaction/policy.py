@@ -74,6 +74,8 @@ class Compactor(Protocol):
     def rebuild_history(self, messages: Sequence[Message], summary: str) -> CompactionResult:
         """Return a smaller context. The same input must give the same output.
 
+        Trap: the context knows where the running turn begins, which a copy of it, such as a list, does not.
+
         Args:
             messages: the context, read-only.
             summary: the model's text.

@@ -302,16 +302,17 @@ async def test_a_steered_turn_keeps_its_request(store: Path | None) -> None:
     async def answer(_request: ModelRequest, _emit: Emit) -> ModelReply:
         await trio.lowlevel.checkpoint()
         number = len(model.contexts)
-        return reply("done") if number > 2 else reply("", ToolUseBlock(f"c{number}", "dig", {}))
+        return reply("done") if number > 8 else reply("", ToolUseBlock(f"c{number}", "dig", {}))
 
     model = Model(answer)
     async with compacting(model, store, tools=[dig]) as service, trio.open_nursery() as nursery:
         session_id = await new_session(service)
-        ask(nursery, service.start_turn, session_id, "port it to Rust")
-        await trio.sleep(0.5)
-        ask(nursery, service.start_turn, session_id, "and use tabs", mode="steer")
-    assert model.compactions
-    assert summaries(model.contexts[-1])[0].endswith("port it to Rust\n\nand use tabs")
+        ask(nursery, service.start_turn, session_id, "now port it to Rust")
+        for word in ("and use tabs", "no"):  # the second is a part of what was said before
+            await trio.sleep(2.5)
+            ask(nursery, service.start_turn, session_id, word, mode="steer")
+    assert len(model.compactions) > 2
+    assert summaries(model.contexts[-1])[0].endswith("now port it to Rust\n\nand use tabs\n\nno")
 
 
 async def test_a_session_has_its_own_way(store: Path | None) -> None:

@@ -23,7 +23,7 @@ from tests.support.compacting import (
     summarise,
     talk,
 )
-from tests.support.crashing import crash
+from tests.support.crashing import actor_of, crash
 from tests.support.faulty_store import Faults
 from tests.support.models import Emit, reply
 from tests.support.runtime import Recorder, new_session, replay, transcript
@@ -200,7 +200,8 @@ async def test_a_crash_in_a_compacted_turn(tmp_path: Path) -> None:
         assert _without_deltas(await replay(service, session_id)) == _without_deltas(recorder.envelopes)
 
 
-async def test_a_compacted_turn_whose_end_could_not_be_stored(tmp_path: Path) -> None:
+@pytest.mark.parametrize("later", [0, 60])
+async def test_a_compacted_turn_whose_end_could_not_be_stored(tmp_path: Path, later: int) -> None:
     """It has ended once, as its caller was told, also for a session that left memory before the store had room."""
     model, faults = Model(), Faults()
     config = attrs.evolve(CONFIG, limits=attrs.evolve(CONFIG.limits, idle_after=5.0))
@@ -217,13 +218,16 @@ async def test_a_compacted_turn_whose_end_could_not_be_stored(tmp_path: Path) ->
             await service.start_turn(session_id, "go on")
         assert len(model.compactions) == 1
         faults.refuse, model.answer = None, chatty
-        await trio.sleep(60)
+        await trio.sleep(later)
         await service.start_turn(session_id, "and on")
         stream = await replay(service, session_id)
         assert_whole(stream)
         assert names(stream).count("run_failed") == 1
         usage = await service.usage()
-        assert usage.total.turns == names(stream).count("run_started")
+        actor = actor_of(service, session_id)
+        assert actor is not None
+        assert actor.record is not None
+        assert usage.total.turns == actor.record.turns == names(stream).count("run_started")
 
 
 async def never_answer(_request: ModelRequest, _emit: Emit) -> ModelReply:

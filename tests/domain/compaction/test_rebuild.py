@@ -33,8 +33,17 @@ from warren.compaction import (
     summary_message,
     verify,
 )
+from warren.compaction.fit import summary_request
 from warren.compaction.layout import split_request, with_request
-from warren.messages import AssistantMessage, Message, StopReason, TextBlock, ToolResultsMessage, UserMessage
+from warren.messages import (
+    AssistantMessage,
+    ContextMessage,
+    Message,
+    StopReason,
+    TextBlock,
+    ToolResultsMessage,
+    UserMessage,
+)
 from warren.transcript import Transcript
 from warren.windows import Window
 
@@ -283,6 +292,14 @@ def test_all_that_the_user_says_in_a_turn_is_its_request() -> None:
     again = DefaultCompactor().rebuild_history(Measured.of(context), result.summary)
     assert again.summary is not None
     assert split_request(again.summary)[1] == "port it to Rust\n\nand use tabs"
+
+
+def test_a_request_for_a_summary_has_the_prompt_of_the_running_turn() -> None:
+    """Also behind context that came before it, and if the messages around it do not fit."""
+    before, work_ = chat(2, asked=False), rows_of(work(10, 3_000, prompt="THE REQUEST"))
+    told = running([*before, ContextMessage("it rains"), *work_], len(before))
+    request = summary_request(told, "sum up", 2_500)
+    assert [message.content for message in request if isinstance(message, UserMessage)].count("THE REQUEST") == 1
 
 
 @pytest.mark.parametrize("stop_reason", ["pause_turn", "end_turn"])

@@ -1,20 +1,25 @@
 """The files of messages in any home."""
 
 from pathlib import Path
+from typing import Any
 
 import attrs
 import psycopg
 import pytest
+from psycopg.errors import LockNotAvailable
 
+from tests.storage.conformance import homes
 from tests.storage.conformance.homes import Home, done, put
 from tests.storage.files import BYTES, blob, with_file
 from tests.storage.samples import NOW, turn
+from tests.support.postgres import available
 from warren.attachments import Blob
 from warren.errors import CapacityExceededError, SessionNotFoundError, StoreError
 from warren.requests import ForkRequest
 from warren.storage import Attach, Delete, Fork, Lease, Release, Store, Sweep
 from warren.storage.ephemeral import EphemeralStore
-from warren.storage.postgres import PostgresStore
+from warren.storage.postgres import PostgresStore, attachments
+from warren.storage.postgres.driver import Connection
 from warren.storage.sqlite import SqliteStore
 
 
@@ -102,6 +107,31 @@ async def test_a_process_that_was_taken_for_dead_names_no_file_that_is_gone(home
         assert isinstance(outcome, StoreError)
         assert outcome.cause == "lease_lost"
         assert (await store.messages("a"))[1] == 2
+
+
+@pytest.mark.skipif(not available(), reason="there is no PostgreSQL here")
+async def test_nobody_stores_a_turn_while_its_files_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever wakes up in that moment waits, and finds its lease gone with the file."""
+    looked = "SELECT FROM warren.sessions WHERE session_id = 'a' FOR NO KEY UPDATE NOWAIT"
+    refused = list[int]()
+
+    async def fetch(db: Connection, sql: str, *values: Any) -> Any:
+        rows = await plain(db, sql, *values)
+        if sql is attachments._UNSURE:  # noqa: SLF001 - the moment between two statements
+            with psycopg.connect(url, autocommit=True) as other, pytest.raises(LockNotAvailable):
+                other.execute(looked)
+            refused.append(len(rows))
+        return rows
+
+    async with homes.postgres(Path()) as store:
+        assert isinstance(store, PostgresStore)
+        url = store._writer.config.url  # noqa: SLF001 - of the test's own
+        await store.write([turn("a"), Attach("a", (blob(),))])
+        forget(store)
+        plain = Connection.fetch
+        monkeypatch.setattr(Connection, "fetch", fetch)
+        await done(store, Sweep())
+    assert refused == [1]
 
 
 async def test_files_that_no_message_names_go_when_their_process_is_dead(home: Home, tmp_path: Path) -> None:

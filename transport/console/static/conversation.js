@@ -204,6 +204,9 @@ function compactionOf(turn, time) {
   return entry;
 }
 
+/** Tell whether a stored message is the prompt with which a turn has begun. */
+export const beginsTurn = (message) => message.role === "user" && !message.steered;
+
 /**
  * Return, for each turn, the position of its prompt in the history; null if it is not there.
  *
@@ -215,7 +218,7 @@ function compactionOf(turn, time) {
  */
 export function positions(turns, entries) {
   const found = new Array(turns.length).fill(null);
-  const users = entries.filter(({ message }) => message.role === "user");
+  const users = entries.filter(({ message }) => beginsTurn(message));
   let at = users.length - 1;
   for (let index = turns.length - 1; index >= 0; index -= 1) {
     for (let place = at; place >= 0; place -= 1) {

@@ -2,7 +2,7 @@
 import { html, useEffect, useLayoutEffect, useRef, useState } from "./vendor/preact.js";
 import { Composer } from "./composer.js";
 import { Context } from "./context.js";
-import { Conversation, WINDOW, earlier, positions } from "./conversation.js";
+import { Conversation, WINDOW, beginsTurn, earlier, positions } from "./conversation.js";
 import { save, asMarkdown, transcript } from "./export.js";
 import { compact, count, dollars, labelsOf, labelsText, plural, shortId, when } from "./format.js";
 import { modelName } from "./list.js";
@@ -243,7 +243,7 @@ function Opened({ connection, rows, followed, part, turn: sought }) {
     let left = false;
     history().then(({ messages }) => {
       if (left) return;
-      const users = messages.filter(({ message }) => message.role === "user");
+      const users = messages.filter(({ message }) => beginsTurn(message));
       const place = users[sought - 1]?.position;
       const index = place === undefined ? -1 : positions(conversation.turns, messages).indexOf(place);
       if (place === undefined) setReport({ text: `Turn ${sought} is not stored any more.` });

@@ -2,8 +2,8 @@
 
 `bare.py FOLDER NAME FLAGS...` notes in FOLDER, as `NAME.pids`, every process it is. Flags: `mute` never answers,
 `noisy` prints what is no message, `stubborn` outlives the end of its input and SIGTERM, `parent` starts a process that
-is as stubborn, `dies` ends at once and says why, `modern` knows no handshake, `huge` answers calls with a line
-that is too long, and those of `ODD` with an odd one. Each call of `hang` is noted as `NAME.hung`.
+is as stubborn, `dies` ends at once and says why, `deaf` answers no ping, `modern` knows no handshake, `huge` answers
+calls with a line that is too long, and those of `ODD` with an odd one. Each call of `hang` is noted as `NAME.hung`.
 """
 
 import json
@@ -21,6 +21,7 @@ ODD = {
     "half": r'{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"9 \ud83d"}]}}',
     "several": '[{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"9"}]}}]',
     "text": '{"jsonrpc":"2.0","id":ID,"result":"9"}',
+    "refused": '{"jsonrpc":"2.0","id":ID,"error":{"code":-32600,"message":"bad"}}',
     "unsaid": '{"jsonrpc":"2.0","id":ID,"error":{"code":"no"}}',
 }
 """Answers to calls, which are not quite what they should be, by their flags."""
@@ -64,9 +65,7 @@ def note(folder: str, name: str, pid: int) -> None:
 def answer(message: Mapping[str, Any], flags: Sequence[str]) -> None:
     """Answer one request."""
     match message["method"]:
-        case "tools/call" if message["params"]["name"] == "die":
-            os._exit(3)
-        case "tools/call" if message["params"]["name"] == "hang":
+        case "ping" if "deaf" in flags:
             return
         case "initialize" if "modern" in flags:
             refusal = {"code": -32601, "message": "Method not found"}
@@ -79,19 +78,31 @@ def answer(message: Mapping[str, Any], flags: Sequence[str]) -> None:
             result["serverInfo"] = {"name": "bare", "version": "1"}
         case "tools/list":
             result = {"tools": TOOLS}
-        case "tools/call" if odd := [flag for flag in flags if flag in ODD]:
-            sys.stdout.write(ODD[odd[0]].replace("ID", str(message["id"])) + "\n")
-            sys.stdout.flush()
-            return
         case "tools/call":
-            arguments = message["params"].get("arguments", {})
-            text = "x" * 17_000_000 if "huge" in flags else str(arguments["n"] ** 2)
-            result = {"content": [{"type": "text", "text": text}]}
+            result = called(message, flags)
         case _:
             result = {}
+    if result is None:
+        return
     if "modern" in flags:
         result |= {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
     say(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}))
+
+
+def called(message: Mapping[str, Any], flags: Sequence[str]) -> dict[str, Any] | None:
+    """Run a tool; return the result, or None if there is none or it has been sent."""
+    match message["params"]["name"]:
+        case "die":
+            os._exit(3)
+        case "hang":
+            return None
+    odd = [flag for flag in flags if flag in ODD]
+    if odd:
+        say(ODD[odd[0]].replace("ID", str(message["id"])))
+        return None
+    arguments = message["params"].get("arguments", {})
+    text = "x" * 17_000_000 if "huge" in flags else str(arguments["n"] ** 2)
+    return {"content": [{"type": "text", "text": text}]}
 
 
 def say(line: str) -> None:

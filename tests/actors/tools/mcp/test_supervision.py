@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,21 @@ async def test_a_message_that_is_too_long_is_the_last(tmp_path: Path) -> None:
             await call(pool, "square", n=1)
         await until(lambda: pool.health()[0].last_error)
         assert str(pool.health()[0].last_error).startswith("sent too long a message")
+
+
+async def test_a_refused_call_does_not_disturb_the_others(tmp_path: Path) -> None:
+    """The server that refuses it is alive, and may be too busy with another call to say so."""
+    async with (
+        ready(bare(tmp_path, "a", "deaf", "refused", connect_timeout=2.0)) as pool,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(partial(call, pool, "hang"))
+        await until((tmp_path / "a.hung").exists)
+        with pytest.raises(ToolError, match="refused the call"):
+            await call(pool, "square", n=3)
+        await trio.sleep(3)
+        assert (pool.health()[0].state, pool.health()[0].restarts) == ("ready", 0)
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_call_that_is_given_up_does_not_wait_for_its_server(tmp_path: Path) -> None:
