@@ -38,7 +38,7 @@ def use(call_id: str, text: str) -> ToolUseBlock:
 
 
 async def test_calls_are_numbered_through_the_turn() -> None:
-    """Over all its steps; the next turn begins anew."""
+    """Over all its steps, in which a call with the id of an earlier one gets another; the next turn begins anew."""
     model = says(
         reply("", use("a", "x"), use("b", "x")),
         reply("", use("a", "y")),
@@ -51,7 +51,7 @@ async def test_calls_are_numbered_through_the_turn() -> None:
         await service.start_turn(session_id, "go")
         await service.start_turn(session_id, "go on")
     found = [(call.turn, call.number, call.call_id, text) for text, call in SEEN]
-    assert sorted(found) == [(1, 1, "a", "x"), (1, 2, "b", "x"), (1, 3, "a", "y"), (2, 1, "a", "x")]
+    assert sorted(found) == [(1, 1, "a", "x"), (1, 2, "b", "x"), (1, 3, "a-2", "y"), (2, 1, "a", "x")]
     assert {call.session_id for _, call in SEEN} == {session_id}
     assert len({call.key for _, call in SEEN}) == 4
 
