@@ -1,5 +1,6 @@
 """The inputs of a live session: those that wait, the callers that wait for their results, and the newest results."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -158,8 +159,8 @@ class Inbox:
         """Take the inputs that enter the running turn before its next step."""
         found = [each for each in self._waiting.values() if each.input.kind != "queue"]
         if entering == "before":
-            prompt = min(self._taken, default=None)
-            found = [each for each in found if prompt is None or each.numbered.number < prompt]
+            prompt = min(self._taken, default=math.inf)
+            found = [each for each in found if each.numbered.number < prompt]
         elif entering == "last" and all(each.input.kind == "context" for each in found):
             return ()
         for each in found:

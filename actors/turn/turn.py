@@ -296,12 +296,11 @@ class Turn:
         """Add inputs that came meanwhile to the conversation; return whether there were any."""
         taken = self.inputs(entering, self._has_room)
         for input_ in taken:
-            files = input_.attachments
+            text, source, files = input_.text, input_.source, input_.attachments
             steers = input_.kind == "steer"
-            text, source = input_.text, input_.source
             message = UserMessage(text, files, steered=True) if steers else ContextMessage(text, source)
             self.context.append(message)
-            self.emit(InputTaken(input_.input_id, input_.kind, input_.text, input_.source, files))
+            self.emit(InputTaken(input_.input_id, input_.kind, text, source, files))
         return bool(taken)
 
     def _has_room(self) -> bool:

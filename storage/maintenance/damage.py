@@ -42,7 +42,7 @@ from warren.storage.rows import (
     time_in,
 )
 from warren.storage.sqlite.audit import removable
-from warren.storage.sqlite.columns import NEXT_CHANGE, raw
+from warren.storage.sqlite.columns import BEGINS_TURN, NEXT_CHANGE, raw
 from warren.storage.standins import NO_SUMMARY, stand_in
 from warren.values import frozen
 
@@ -344,8 +344,7 @@ _ANEW: Final[Mapping[str, str]] = {
     "model": "'unknown'",
     "tenant": f"coalesce((SELECT creations.tenant FROM creations WHERE session = sessions.key), '{NO_TENANT}')",
     "owner": "'unknown'",
-    "turns": "(SELECT count(*) FROM messages WHERE session = key AND json_valid(body) AND body ->> '$.role' = 'user'"
-    " AND body ->> '$.steered' IS NULL)",
+    "turns": f"(SELECT count(*) FROM messages WHERE session = key AND {BEGINS_TURN})",
     "steps": "(SELECT coalesce(max(step), 0) FROM compactions WHERE session = key)",
     "message_count": "(SELECT coalesce(max(position) + 1, 0) FROM messages WHERE session = key)",
     "last_seq": f"(SELECT coalesce(max(seq), 0) + {SEQ_STRIDE} FROM events WHERE session = key)",

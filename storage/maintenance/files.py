@@ -71,7 +71,7 @@ def look_at(
         # SQLite opens the file's log and shared memory now, not before.
         db.execute("BEGIN; SELECT 1 FROM sqlite_schema")
     except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.IOError) as exc:
-        found = precise(exc, db) if isinstance(exc, apsw.IOError) else exc
+        found = precise(exc, db)
         db.close()
         if not on_read_only_disk(path) or (whole and log_size(path)):
             raise found from None

@@ -308,7 +308,7 @@ def _connect(config: MemoryConfig, space: Space, exact_bytes: int) -> _Opened:
         readers = [MemoryReader(db, space, index) for db in opened[1:]]
         return _Opened(writer, readers, index, note, why, readers[0].without_vector())
     except BaseException as exc:
-        found = precise(exc, opened[0]) if isinstance(exc, apsw.IOError) and opened else exc
+        found = precise(exc, opened[0]) if opened else exc
         for db in opened:
             db.close()
         if isinstance(found, apsw.Error | OSError):

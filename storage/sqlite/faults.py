@@ -3,11 +3,13 @@
 import errno
 import os
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import apsw
 
 from warren.errors import StoreCause, StoreError, WarrenError
+
+E = TypeVar("E", bound=BaseException)
 
 # From the particular to the general: the first class that fits counts. `{0}` is the noun of the file.
 _CAUSES: Final[tuple[tuple[type[Exception], StoreCause, bool, str], ...]] = (
@@ -47,12 +49,16 @@ _OF_THE_FILE: Final = {
 }
 
 
-def precise(exc: apsw.IOError, db: apsw.Connection) -> apsw.Error:
+def precise(exc: E, db: apsw.Connection) -> E | apsw.Error:
     """Return the error for the system's number behind an I/O error that a connection has just raised.
+
+    Any other exception is returned as it is.
 
     The number tells a file that may not grow from a broken disk. A file that is cut off is a damaged one. Trap: a
     connection forgets the number when it is closed, and at its next call.
     """
+    if not isinstance(exc, apsw.IOError):
+        return exc
     damage = damage_of(exc)
     if damage is not None:
         return damage

@@ -23,7 +23,7 @@ from warren.storage.rows import (
     row_to_record,
 )
 from warren.storage.sqlite import attachments, audit
-from warren.storage.sqlite.columns import NEXT_CHANGE, raw
+from warren.storage.sqlite.columns import BEGINS_TURN, NEXT_CHANGE, raw
 from warren.storage.sqlite.lease import Holder
 from warren.storage.sqlite.operations import PLACES
 from warren.values import frozen
@@ -45,11 +45,7 @@ _COPY_COMPACTIONS: Final = f"""
     SELECT ?, {COMPACTION} FROM compactions WHERE session = ? AND head <= ? ORDER BY rowid
 """
 _MESSAGE: Final = f"SELECT {raw('body')} FROM messages WHERE session = ? AND position = ?"
-_PROMPTS: Final = """
-    SELECT position FROM messages WHERE session = ? AND json_valid(body) AND body ->> '$.role' = 'user'
-        AND body ->> '$.steered' IS NULL
-    ORDER BY position DESC LIMIT 1
-"""
+_PROMPTS: Final = f"SELECT position FROM messages WHERE session = ? AND {BEGINS_TURN} ORDER BY position DESC LIMIT 1"
 _ANSWERS: Final = f"""
     SELECT {raw("body")} FROM messages WHERE session = ? AND position < ? AND json_valid(body)
         AND body ->> '$.role' = 'assistant'

@@ -144,6 +144,4 @@ class Writer:
         if isinstance(exc, UnicodeDecodeError):
             # From bytes that an operation wanted to write: a damaged row that is read raises a StoreError instead.
             exc = ValueError(str(exc))
-        return SESSION_STORE.fault(
-            precise(exc, self._db) if isinstance(exc, apsw.IOError) else exc, session_id=session_id
-        )
+        return SESSION_STORE.fault(precise(exc, self._db), session_id=session_id)

@@ -130,16 +130,21 @@ async def test_a_fork_without_a_store_leaves_it_out_too() -> None:
         assert await marks(service, fork) == [True, False, False]
 
 
-async def test_an_answer_that_is_refused_as_data_leaves_too() -> None:
-    """The turn fails in the call that asks for the answer again, as it would in any other."""
+def no_schemas(cause: ProviderCause) -> FunctionModel:
+    """Return a model that refuses schemas, and answers all else with data."""
 
     async def answer(request: ModelRequest, _emit: Emit) -> ModelReply:
         await trio.lowlevel.checkpoint()
         if request.answer_schema is not None:
-            raise refusal("context_length")
-        return reply("long")
+            raise refusal(cause)
+        return reply('{"a": 1}')
 
-    async with open_runtime(FunctionModel(answer)) as service:
+    return FunctionModel(answer)
+
+
+async def test_an_answer_that_is_refused_as_data_leaves_too() -> None:
+    """The turn fails in the call that asks for the answer again, as it would in any other."""
+    async with open_runtime(no_schemas("context_length")) as service:
         session_id = await new_session(service)
         await service.start_turn(session_id, "a")
         with pytest.raises(ProviderError):
@@ -149,14 +154,7 @@ async def test_an_answer_that_is_refused_as_data_leaves_too() -> None:
 
 async def test_a_schema_that_is_refused_is_no_answer_that_is() -> None:
     """A server without forced forms refuses the schema, and gives the data without it: the exchange stays."""
-
-    async def answer(request: ModelRequest, _emit: Emit) -> ModelReply:
-        await trio.lowlevel.checkpoint()
-        if request.answer_schema is not None:
-            raise refusal("bad_request")
-        return reply('{"a": 1}')
-
-    async with open_runtime(FunctionModel(answer)) as service:
+    async with open_runtime(no_schemas("bad_request")) as service:
         session_id = await new_session(service)
         result = await service.start_turn(session_id, "a", output_schema={"type": "object"})
         assert result.structured_output == {"a": 1}

@@ -76,6 +76,15 @@ class _ToolCall:
             self.outcome = outcome
             self.done.set()
 
+    async def decision(self, question: Mapping[str, Any]) -> Decision | None:
+        """Ask the approver a question of the server; return None if nobody decides as long as the call runs."""
+        if self.ask is None or self.questions is None or self.done.is_set():
+            return None
+        asked = _Question(question)
+        self.questions.start_soon(asked.put, self.ask)
+        await asked.closed.wait()
+        return asked.decision
+
 
 @define(eq=False)
 class _Life:
@@ -276,14 +285,11 @@ class McpConnection:
         content = None if isinstance(params, types.ElicitRequestURLParams) else defaults_of(params.requested_schema)
         if call is None or (content is None and not isinstance(params, types.ElicitRequestURLParams)):
             return CANCELLED
-        question = _Question(params.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"meta", "task"}))
-        if call.ask is None or call.questions is None or call.done.is_set():
+        question = params.model_dump(by_alias=True, mode="json", exclude_none=True, exclude={"meta", "task"})
+        decision = await call.decision(question)
+        if decision is None:
             return CANCELLED
-        call.questions.start_soon(question.put, call.ask)
-        await question.closed.wait()
-        if question.decision is None:
-            return CANCELLED
-        return types.ElicitResult(action="accept", content=content) if question.decision.allow else DECLINED
+        return types.ElicitResult(action="accept", content=content) if decision.allow else DECLINED
 
     async def _hear(self, message: IncomingMessage) -> None:
         if isinstance(message, types.ToolListChangedNotification):
