@@ -6,8 +6,7 @@ this project see all code that holds it, and freezing it at run time would cost 
 instances change, as they have the state of something, is made by `define`.
 
 attrs writes and compiles `__eq__`, `__hash__`, `__repr__` and `__init__` anew for each class, which is most of the time
-that a class takes. A program imports hundreds of classes before its first line, so the first three methods are shared,
-and `__init__` is compiled at its first use (`warren.quick_define`).
+that a class takes. A program imports hundreds of classes before its first line, so the first three methods are shared.
 """
 
 from collections.abc import Callable
@@ -15,8 +14,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
-
-from warren import quick_define
 
 if TYPE_CHECKING:
     from attrs import define, frozen
@@ -44,7 +41,7 @@ def _made(cls: type | None, hashed: Callable[[Any], int] | None, *, eq: bool, **
     def decorate(plain: type) -> type:
         methods = {"__repr__": _repr} | ({"__eq__": _equal, "__hash__": hashed} if eq else {})
         missing = {name: method for name, method in methods.items() if name not in plain.__dict__}
-        made: type = quick_define.define(plain, eq=False, repr=False, **settings)
+        made: type = attrs.define(plain, eq=False, repr=False, **settings)
         for name, method in missing.items():
             setattr(made, name, method)
         return made
