@@ -15,7 +15,7 @@ from warren.storage.maintenance.checks import unreadable
 from warren.storage.maintenance.files import look_at, reading, sync_folder
 from warren.storage.maintenance.replacing import making, out_of_the_way, part_of, refused_meanwhile, side_files
 from warren.storage.projection.follower import Follower
-from warren.storage.projection.projection import TENANTS
+from warren.storage.projection.places import SESSIONS
 from warren.storage.refusals import in_use
 from warren.storage.rows import DELETED, SEQ_STRIDE
 from warren.storage.sqlite.columns import raw
@@ -262,7 +262,7 @@ def _sync(path: Path) -> None:
 
 def _drop_projections(config: StoreConfig) -> None:
     """Remove files that show sessions as they were before; they are made anew by the next process that projects."""
-    if not (config.path / TENANTS).is_dir():
+    if not (config.path / SESSIONS).is_dir():
         return
     follower = Follower(config)
     # A file that cannot be removed does no harm: it is never read back.

@@ -29,7 +29,7 @@ from warren.storage.maintenance.files import GoOn, log_size, reading, rivals
 from warren.storage.maintenance.retention import can_shrink
 from warren.storage.operations import Claim, Claimed, Operation, Release
 from warren.storage.projection.formats import CHECKPOINT, checkpoint_of
-from warren.storage.projection.projection import TENANTS
+from warren.storage.projection.places import SESSIONS
 from warren.storage.rows import ARCHIVED, DELETED, OPEN, shown, time_in
 from warren.storage.sqlite.apply import SqliteOperation
 from warren.storage.sqlite.columns import raw
@@ -86,7 +86,7 @@ def examine(config: StoreConfig, *, full: bool = False, go_on: GoOn | None = Non
         if of_rows and not of_data:
             of_data = [Finding("integrity", f"the file is damaged: {line}") for line in of_rows]
         findings += [*dead, *_about_erasures(facts), *of_data]
-        projection = _projection(db, config.path / TENANTS)
+        projection = _projection(db, config.path / SESSIONS)
     return Report(
         facts, holders, projection, findings=tuple(sorted(findings, key=lambda finding: finding.level != "problem"))
     )

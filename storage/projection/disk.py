@@ -49,6 +49,10 @@ class Disk:
         """Put a file in the place of another, or of none."""
         os.rename(name, to, src_dir_fd=folder, dst_dir_fd=folder)
 
+    def move(self, name: str, folder: int, to: int) -> None:
+        """Move a file or a folder into another folder."""
+        os.rename(name, name, src_dir_fd=folder, dst_dir_fd=to)
+
     def unlink(self, name: str, folder: int) -> None:
         """Remove a file or a link."""
         os.unlink(name, dir_fd=folder)
@@ -168,6 +172,10 @@ class Folder:
                 self.disk.unlink(unfinished, self.fd)
             raise
         return size
+
+    def move(self, name: str, to: "Folder") -> None:
+        """Move a file or a folder, with its contents, into another folder."""
+        self.disk.move(name, self.fd, to.fd)
 
     def remove(self, name: str) -> None:
         """Remove a file, or a folder with its contents. A missing one is no error."""

@@ -11,17 +11,15 @@ import attrs
 
 from warren.config import PostgresConfig, StoreConfig
 from warren.errors import StoreError, WarrenError
-from warren.storage.projection.disk import UNFINISHED, Disk, Folder, nothing_there
+from warren.storage.projection.disk import Disk, Folder
 from warren.storage.projection.feed import Home
-from warren.storage.projection.formats import CHECKPOINT, INDEX, is_session_id, tenant_of_folder
 from warren.storage.projection.lock import Lock
-from warren.storage.projection.projection import SESSIONS, TENANTS, Projection
+from warren.storage.projection.places import SESSIONS, Places
+from warren.storage.projection.projection import Projection
 from warren.values import frozen
 
 PAUSE: Final = 0.02
 """Seconds between two looks at a commit that others still hold back, at the end."""
-FORMER_CHECKPOINT: Final = "checkpoint.json"
-"""The checkpoint of the former layout, among the folders of the sessions. There were no folders of tenants."""
 logger: Final = logging.getLogger("warren.projection")
 
 
@@ -81,7 +79,7 @@ class Follower:
     ) -> None:
         """Follow a store, with files in its own folder, or in `config.project`; nothing is opened yet."""
         self._root = folder_of(config).absolute()  # wherever the process goes
-        self._path = folder_of(config) / TENANTS
+        self._path = folder_of(config) / SESSIONS
         if isinstance(config, StoreConfig):
             config = attrs.evolve(config, path=self._root)
         self._home = _home_of(config)
@@ -125,9 +123,10 @@ class Follower:
             if not self._taken():
                 problem = f"{self._lock.holder()} keeps the projections up to date: remove {self._path}, and it"
                 raise StoreError(f"{problem} makes them anew by itself, or end it first", cause="locked")
-            sessions = self._opened().feed.count()
+            work = self._opened()
+            work.places.clear()
+            sessions = work.feed.count()
             self._let_go()
-            self._wipe()
             return sessions
 
     def finish(self) -> None:
@@ -175,37 +174,11 @@ class Follower:
             undo.callback(feed.close)
             root = Folder.at(self._disk, self._root)
             undo.callback(root.close)
-            self._remove_former(root)
-            folder = root.open(TENANTS)
-            undo.callback(folder.close)
-            work = Projection.begin(feed, root, folder, self._skipped, self._clock)
+            places = Places.open(root)
+            undo.callback(places.close)
+            work = Projection.begin(feed, places, self._skipped, self._clock)
             undo.pop_all()
         return work
-
-    def _wipe(self) -> None:
-        root = Folder.at(self._disk, self._root)
-        try:
-            with root.inner(TENANTS) as folder:
-                folder.remove(CHECKPOINT)
-                for name in folder.names():
-                    if tenant_of_folder(name) is not None:
-                        with nothing_there(), folder.inner(name, make=False) as tenant:
-                            _clear(tenant)
-                        folder.remove_empty(name)
-        finally:
-            root.close()
-
-    def _remove_former(self, root: Folder) -> None:
-        """Remove files of the former layout, which had the sessions of all tenants in one folder and one index."""
-        with nothing_there(), root.inner(SESSIONS, make=False) as sessions:
-            names = sessions.names()
-            if any(map(_is_ours, names)) or (not names and root.has(INDEX)):
-                logger.warning(
-                    "the projections in %s have a former layout, without a folder for each tenant: %s and %s are"
-                    " removed, and all files are made anew in %s",
-                    *(self._root, INDEX, SESSIONS, self._path),
-                )
-                _clear(root)
 
     def _let_go(self) -> None:
         self.status()  # saves the counts of the work that is dropped
@@ -238,23 +211,6 @@ def folder_of(config: StoreConfig | PostgresConfig) -> Path:
     if config.project is None:
         raise ValueError("project: a store in a database has plain files only in a folder that is named")
     return config.project
-
-
-def _is_ours(name: str) -> bool:
-    return is_session_id(name) or name == FORMER_CHECKPOINT
-
-
-def _clear(folder: Folder) -> None:
-    """Remove an index and the folders of sessions, and nothing that somebody else has put beside them.
-
-    After a kill in the midst of it the rest is recognised again: the folders of sessions go last.
-    """
-    for name in (INDEX, INDEX + UNFINISHED):
-        folder.remove(name)
-    with nothing_there(), folder.inner(SESSIONS, make=False) as sessions:
-        for name in filter(_is_ours, sessions.names()):
-            sessions.remove(name)
-    folder.remove_empty(SESSIONS)
 
 
 def _home_of(config: StoreConfig | PostgresConfig) -> Home:

@@ -19,7 +19,7 @@ FILES: Final = "files"
 """The folder with the files of a session's messages."""
 INDEX: Final = "index.jsonl"
 CHECKPOINT: Final = ".checkpoint.json"
-"""Begins with a dot, as no tenant does: the folders of tenants are beside it."""
+"""Is beside the folders of the default tenant's sessions."""
 _ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.ASCII)
 _CAPITAL: Final = re.compile("[A-Z]")
 _ENCODED: Final = re.compile("%([0-9a-f]{2})")
@@ -150,6 +150,7 @@ class Checkpoint:
             it was replaced by a copy.
         key: the session of that last change.
         indexed_key: the same for index.jsonl.
+        tenants: whether there were files of other tenants than the default one.
     """
 
     format: int
@@ -160,6 +161,7 @@ class Checkpoint:
     newest: tuple[Witness, ...]
     key: int = 0
     indexed_key: int = 0
+    tenants: bool = False
 
     @property
     def shown(self) -> Change:

@@ -8,9 +8,9 @@ from typing import Final
 
 import attrs
 
-from warren.storage.projection.disk import Folder
 from warren.storage.projection.feed import Feed
 from warren.storage.projection.formats import INDEX, Change, folder_of_tenant, tenant_of_folder
+from warren.storage.projection.places import Places
 from warren.values import define
 
 SHARE: Final = 0.04
@@ -27,7 +27,7 @@ class Index:
     """The files that list the sessions, one in the folder of each tenant.
 
     Attributes:
-        folder: the folder of the tenants' folders.
+        places: the folders of the tenants.
         clock: seconds, of any beginning.
         shown: the last change that all of them show; `NOTHING` if they have to be written anyway.
         seconds: how long the last write of those that had changed took.
@@ -35,7 +35,7 @@ class Index:
         unsynced: folders of tenants with a new file that may not be on the disk itself; the caller empties it.
     """
 
-    folder: Folder
+    places: Places
     clock: Callable[[], float]
     shown: Change = NOTHING
     seconds: float = 0.0
@@ -47,7 +47,7 @@ class Index:
     def go_on(self, shown: Change, seconds: float) -> None:
         """Take over from another process, which wrote them when the files say."""
         self.shown, self.seconds = shown, seconds
-        self._known = {name for name in self.folder.names() if tenant_of_folder(name) is not None}
+        self._known = self.places.names()
         self.due = self.clock() + min(self._pause(), max(0.0, self._pause() - self._age()))
 
     def bring_forward(self, feed: Feed, newest: Change) -> None:
@@ -78,7 +78,7 @@ class Index:
         name = folder_of_tenant(tenant)
         if name is None:  # a damaged row; its session is left out and logged
             return
-        with self.folder.inner(name) as folder:
+        with self.places.of(name) as folder:
             folder.replace(INDEX, (page.data for page in feed.index(tenant)))
         self.unsynced.add(name)
         self._known.add(name)
@@ -99,6 +99,6 @@ class Index:
         return time.time() - max(times) if times else self._pause()
 
     def _written_at(self, name: str) -> float | None:
-        with contextlib.suppress(OSError):
-            return os.stat(f"{name}/{INDEX}", dir_fd=self.folder.fd, follow_symlinks=False).st_mtime
+        with contextlib.suppress(OSError), self.places.of(name, make=False) as folder:
+            return os.stat(INDEX, dir_fd=folder.fd, follow_symlinks=False).st_mtime
         return None

@@ -7,6 +7,7 @@ from typing import Final
 import attrs
 
 from warren.errors import StoreError
+from warren.principals import DEFAULT_TENANT
 from warren.storage.projection.disk import Folder, nothing_there
 from warren.storage.projection.feed import Changed, Feed
 from warren.storage.projection.formats import (
@@ -27,13 +28,10 @@ from warren.storage.projection.formats import (
     mark_of,
 )
 from warren.storage.projection.index import QUICK, Index
+from warren.storage.projection.places import FORMER_CHECKPOINT, SESSIONS, Places
 from warren.storage.projection.session_files import bring_forward
 from warren.values import define
 
-TENANTS: Final = "tenants"
-"""The folder, in that of the store, that holds a folder a tenant, and the checkpoint."""
-SESSIONS: Final = "sessions"
-"""The folder, in that of a tenant, that holds a folder a session."""
 AT_ONCE: Final = 64
 WITNESSES: Final = 32
 SYNC_EVERY: Final = 30.0
@@ -57,8 +55,7 @@ class Projection:
 
     Attributes:
         feed: the store.
-        root: the store's folder.
-        folder: the one that holds the tenants'.
+        places: the folders of the files.
         skipped: sessions that have no files, and why; kept over openings.
         clock: seconds, of any beginning.
         begun_at: the newest change when this opening began.
@@ -71,8 +68,7 @@ class Projection:
     """
 
     feed: Feed
-    root: Folder
-    folder: Folder
+    places: Places
     skipped: dict[str, str]
     clock: Callable[[], float]
     begun_at: Change
@@ -85,30 +81,30 @@ class Projection:
     _stuck_by: str = ""
     _index_trouble: str | None = None
     _durable: Change = START
+    _begun_anew: bool = True
     _unsynced: dict[str, set[str]] = attrs.field(factory=dict)
     _index: Index = attrs.field(init=False)
     _try_again: float = 0.0
     _sync: float = 0.0
 
     def __attrs_post_init__(self) -> None:
-        self._index = Index(self.folder, self.clock)
+        self._index = Index(self.places, self.clock)
 
     @classmethod
-    def begin(
-        cls, feed: Feed, root: Folder, folder: Folder, skipped: dict[str, str], clock: Callable[[], float]
-    ) -> "Projection":
+    def begin(cls, feed: Feed, places: Places, skipped: dict[str, str], clock: Callable[[], float]) -> "Projection":
         """Continue at the checkpoint; at the beginning if there is none, or if it belongs to another store."""
         newest = feed.newest()
-        work = cls(feed, root, folder, skipped, clock, newest, newest)
+        work = cls(feed, places, skipped, clock, newest, newest)
         work._sync = clock() + SYNC_EVERY
-        raw = folder.read(CHECKPOINT)
+        raw = places.sessions.read(CHECKPOINT)
         known = None if raw is None else checkpoint_of(raw)
         if known is not None and work._is_of_this_store(known):
             work.cursor = work._durable = known.shown
+            work._begun_anew = False
             work._index.go_on(Change(known.indexed, known.indexed_key), known.index_seconds)
         elif raw is not None:
-            logger.warning("the projections in %s are not of this state of the store: they are made anew", TENANTS)
-            folder.remove(CHECKPOINT)
+            logger.warning("the projections in %s are not of this state of the store: they are made anew", SESSIONS)
+            places.sessions.remove(CHECKPOINT)
         return work
 
     @property
@@ -150,18 +146,19 @@ class Projection:
             self._write_checkpoint()
 
     def is_lost(self) -> bool:
-        """Tell whether the folder was removed, or moved away."""
-        return not self.root.leads_to(TENANTS, self.folder)
+        """Tell whether a folder was removed, or moved away."""
+        return self.places.are_lost()
 
     def close(self) -> None:
         """Close all files. Raises nothing."""
         self.feed.close()
-        self.folder.close()
-        self.root.close()
+        self.places.close()
+        self.places.root.close()
 
     def _is_of_this_store(self, known: Checkpoint) -> bool:
         return (
             known.shown <= self.newest
+            and known.tenants <= self.places.has_tenants
             and known.store == self.feed.identity()
             and all(self.feed.confirms(witness, known.shown) for witness in known.newest)
         )
@@ -197,7 +194,7 @@ class Projection:
             if not self.stuck:
                 self._try_again = self.clock() + TRY_AGAIN
             self.stuck.setdefault(session.session_id, session.change)
-            self._stuck_by = f"{TENANTS}/{session.tenant}/{SESSIONS}/{session.session_id}: {exc}"
+            self._stuck_by = f"the session {session.session_id} of the tenant {session.tenant}: {exc}"
         else:
             self.stuck.pop(session.session_id, None)
 
@@ -209,7 +206,9 @@ class Projection:
         if tenant is None:
             self._skip(session.session_id, f"{session.tenant!r} is no name of a tenant")
             return
-        with self.folder.inner(tenant) as folder, folder.inner(SESSIONS) as sessions:
+        if self._begun_anew and tenant != DEFAULT_TENANT:
+            self.places.sessions.remove(session.session_id)  # the first layout had the sessions of all tenants there
+        with self.places.of(tenant) as folder, folder.inner(SESSIONS) as sessions:
             unsynced = self._unsynced.setdefault(tenant, set())
             if session.deleted:
                 unsynced.discard(session.session_id)
@@ -264,9 +263,11 @@ class Projection:
                 self.feed.witnesses(reached, WITNESSES),
                 reached.key,
                 self._index.shown.key,
+                self.places.has_tenants,
             )
-            self.folder.replace(CHECKPOINT, [known.encode()], sync=True)
-            self.folder.sync()
+            self.places.sessions.remove(FORMER_CHECKPOINT)
+            self.places.sessions.replace(CHECKPOINT, [known.encode()], sync=True)
+            self.places.sessions.sync()
             self._durable = reached
         self._sync = self.clock() + max(SYNC_EVERY, (self.clock() - began) / SYNC_SHARE)
 
@@ -275,14 +276,13 @@ class Projection:
 
     def _sync_files(self) -> None:
         if self._count_unsynced() > SYNCED_SINGLY:
-            self.folder.disk.sync_all()
+            self.places.root.disk.sync_all()
         else:
             for tenant, session_ids in self._unsynced.items():
-                with nothing_there(), self.folder.inner(tenant, make=False) as folder:
+                with nothing_there(), self.places.of(tenant, make=False) as folder:
                     self._sync_sessions(folder, session_ids)
                     folder.sync(INDEX)
-            self.folder.sync()
-            self.root.sync()
+            self.places.sync()
         self._unsynced.clear()
 
     def _sync_sessions(self, tenant: Folder, session_ids: set[str]) -> None:

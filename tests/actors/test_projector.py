@@ -33,7 +33,7 @@ async def running(folder: Path, **store: Any) -> AsyncIterator[Service]:
 
 def files(folder: Path) -> dict[str, bytes]:
     """Return all files of the projection but the checkpoint."""
-    paths = [*folder.glob("tenants/*/index.jsonl"), *folder.glob("tenants/*/sessions/*/*")]
+    paths = [*folder.glob("**/index.jsonl"), *folder.glob("**/sessions/*/*")]
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
@@ -53,7 +53,7 @@ async def test_it_follows_while_turns_go_on(tmp_path: Path) -> None:
     async with running(tmp_path) as service:
         session = await new_session(service)
         await service.start_turn(session, "\n  What is this?  \nand more")
-        path = tmp_path / "tenants" / "default" / "sessions" / session / "session.json"
+        path = tmp_path / "sessions" / session / "session.json"
         await until(lambda: path.exists() and json.loads(path.read_bytes())["state"]["message_count"] == 2)
         assert json.loads(path.read_bytes())["state"]["title"] == "What is this?"
         assert (await service.read(session)).state.title == "What is this?"
@@ -71,12 +71,12 @@ async def test_the_end_shows_everything(tmp_path: Path) -> None:
         await service.archive(ids[1])
         await service.delete(ids[2])
     found = files(tmp_path)
-    lines = [json.loads(line) for line in found["tenants/default/index.jsonl"].splitlines()]
+    lines = [json.loads(line) for line in found["index.jsonl"].splitlines()]
     assert [(line["id"], line["archived"]) for line in lines] == [
         (each, each == ids[1]) for each in ids if each != ids[2]
     ]
     assert {line["title"] for line in lines} == {"x" * 80}
-    assert not (tmp_path / "tenants" / "default" / "sessions" / ids[2]).exists()
+    assert not (tmp_path / "sessions" / ids[2]).exists()
     assert found == rebuilt(tmp_path)
 
 
@@ -84,19 +84,19 @@ async def test_it_can_be_switched_off(tmp_path: Path) -> None:
     """Then nothing is written beside the store."""
     async with running(tmp_path, projections=False) as service:
         await service.create_session("hello")
-    assert not (tmp_path / "tenants").exists()
+    assert not (tmp_path / "sessions").exists()
 
 
 async def test_trouble_is_said_once_and_turns_go_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A folder that cannot be made fails no turn; it is in the health, once in the log, and over when it is over."""
-    (tmp_path / "tenants").write_text("in the way")
+    (tmp_path / "sessions").write_text("in the way")
     caplog.set_level(logging.INFO, logger="warren.projector")
     async with running(tmp_path) as service:
         await service.create_session("hello")
         await until(lambda: service.health().status == "degraded")
         await trio.sleep(1.5)
         await service.create_session("hello again")
-        (tmp_path / "tenants").unlink()
+        (tmp_path / "sessions").unlink()
         await until(lambda: service.health().status == "ok")
     assert [record.levelname for record in caplog.records if record.name == "warren.projector"] == ["WARNING", "INFO"]
     assert files(tmp_path) == rebuilt(tmp_path)
@@ -106,9 +106,9 @@ async def test_the_folder_is_removed_while_it_runs(tmp_path: Path) -> None:
     """It comes back by itself, with all that was in it."""
     async with running(tmp_path) as service:
         session = (await service.create_session("hello")).session_id
-        await until((tmp_path / "tenants" / "default" / "sessions" / session / "session.json").exists)
-        shutil.rmtree(tmp_path / "tenants")
-        await until((tmp_path / "tenants" / "default" / "sessions" / session / "session.json").exists)
+        await until((tmp_path / "sessions" / session / "session.json").exists)
+        shutil.rmtree(tmp_path / "sessions")
+        await until((tmp_path / "sessions" / session / "session.json").exists)
     assert files(tmp_path) == rebuilt(tmp_path)
 
 
@@ -117,12 +117,12 @@ async def test_two_runtimes_on_one_store(tmp_path: Path) -> None:
     async with running(tmp_path) as second_service:
         async with running(tmp_path) as first:
             sessions = [(await service.create_session("hello")).session_id for service in (first, second_service)]
-            shown = [tmp_path / "tenants" / "default" / "sessions" / session / "session.json" for session in sessions]
+            shown = [tmp_path / "sessions" / session / "session.json" for session in sessions]
             await until(lambda: all(path.exists() for path in shown))
             projectors = [service.health().projector for service in (first, second_service)]
             assert sorted(each.projecting for each in projectors if each is not None) == [False, True]
         last = (await second_service.create_session("and again")).session_id
-        await until((tmp_path / "tenants" / "default" / "sessions" / last / "session.json").exists)
+        await until((tmp_path / "sessions" / last / "session.json").exists)
     assert files(tmp_path) == rebuilt(tmp_path)
 
 
@@ -202,5 +202,5 @@ async def test_a_cancelled_runtime_still_ends_in_order(tmp_path: Path) -> None:
             session = (await service.create_session("hello")).session_id
             scope.cancel()
             await trio.lowlevel.checkpoint()
-    assert (tmp_path / "tenants" / "default" / "sessions" / session / "session.json").exists()
+    assert (tmp_path / "sessions" / session / "session.json").exists()
     assert files(tmp_path) == rebuilt(tmp_path)

@@ -94,9 +94,9 @@ def projected(folder: Path) -> dict[Path, bytes]:
     """Return the plain files beside the store."""
     store = folder / ".rkat"
     found = [
-        *store.glob("tenants/*/index.jsonl"),
-        *store.glob("tenants/*/sessions/*/*.json*"),
-        *store.glob("tenants/*/sessions/*/*.txt"),
+        *store.glob("index.jsonl"),
+        *store.glob("sessions/*/*.json*"),
+        *store.glob("sessions/*/*.txt"),
     ]
     return {path: path.read_bytes() for path in found}
 

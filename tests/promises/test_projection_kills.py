@@ -35,7 +35,7 @@ def victim(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 def files(folder: Path) -> dict[str, bytes]:
     """Return all files of the projection but the checkpoint, by their paths."""
-    paths = [*folder.glob("tenants/*/index.jsonl"), *folder.glob("tenants/*/sessions/*/*")]
+    paths = [*folder.glob("**/index.jsonl"), *folder.glob("**/sessions/*/*")]
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 

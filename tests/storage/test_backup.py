@@ -382,7 +382,7 @@ async def test_projections_of_what_is_gone_go(tmp_path: Path) -> None:
         if not number:
             back_up(config, tmp_path / "b")
     project(config)
-    folder = config.path / "tenants" / "default" / "sessions"
+    folder = config.path / "sessions"
     assert {each.name for each in folder.iterdir() if each.is_dir()} == set(ids)
     restore(tmp_path / "b", config, force=True)
     assert not folder.exists()

@@ -1,6 +1,5 @@
 """Stores with histories, written straight into the file, and what is projected of them."""
 
-import os
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -173,16 +172,14 @@ class World:
         """Return every file of the projection but the checkpoint, and every folder, by its path."""
         root = self.config.path
         found = {}
-        for folder, _, names in os.walk(root / "tenants"):
-            found[str(Path(folder).relative_to(root))] = b""
-            for name in set(names) - {".checkpoint.json"}:
-                path = Path(folder) / name
-                found[str(path.relative_to(root))] = path.read_bytes()
+        for path in (root / "index.jsonl", *(root / "sessions").rglob("*"), *(root / "tenants").rglob("*")):
+            if path.name != ".checkpoint.json" and path.exists():
+                found[str(path.relative_to(root))] = b"" if path.is_dir() else path.read_bytes()
         return found
 
     def tenant(self, name: str = "default") -> Path:
         """Return the folder of a tenant."""
-        return self.config.path / "tenants" / name
+        return self.config.path if name == "default" else self.config.path / "tenants" / name
 
     def path(self, session: int = 0, name: str = "") -> Path:
         """Return a session's folder, or a file in it."""

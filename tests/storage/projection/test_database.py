@@ -50,7 +50,7 @@ async def opened(config: PostgresConfig) -> AsyncIterator[PostgresStore]:
 
 def files(folder: Path) -> dict[str, bytes]:
     """Return all files but the checkpoint, without the numbers of changes, which each home has of its own."""
-    paths = [*folder.glob("tenants/*/index.jsonl"), *folder.glob("tenants/*/sessions/*/**/*")]
+    paths = [*folder.glob("**/index.jsonl"), *folder.glob("**/sessions/*/**/*")]
     return {str(path.relative_to(folder)): MARK.sub(b"", path.read_bytes()) for path in paths if path.is_file()}
 
 
@@ -98,7 +98,7 @@ async def test_the_files_of_a_copy_are_the_same(tmp_path: Path, place: PostgresC
     found = rebuilt(place)
     assert found == files(tmp_path / "store")
     assert set(found) == {name for name, content in expected.items() if content}
-    lines = [json.loads(line) for line in found["tenants/default/index.jsonl"].splitlines()]
+    lines = [json.loads(line) for line in found["index.jsonl"].splitlines()]
     assert [line["title"] for line in lines] == [text for number, text in enumerate(TEXTS) if number != 5]
 
 
@@ -113,11 +113,11 @@ async def test_a_transaction_that_commits_late_is_not_missed(place: PostgresConf
             await every(store, turn(IDS[1], 1))
             assert follower.step(5).more is False
             assert follower.status().lag == 1
-            assert b"late" not in files(place.project)[f"tenants/default/sessions/{IDS[0]}/session.json"]  # type: ignore[arg-type]
+            assert b"late" not in files(place.project)[f"sessions/{IDS[0]}/session.json"]  # type: ignore[arg-type]
         found = bring_forward(follower)
-        assert b'"late"' in found[f"tenants/default/sessions/{IDS[0]}/session.json"]
-        assert b'"late"' in found["tenants/default/index.jsonl"]
-        assert found[f"tenants/default/sessions/{IDS[1]}/events.jsonl"].count(b"\n") == 6
+        assert b'"late"' in found[f"sessions/{IDS[0]}/session.json"]
+        assert b'"late"' in found["index.jsonl"]
+        assert found[f"sessions/{IDS[1]}/events.jsonl"].count(b"\n") == 6
         assert follower.status().lag == 0
         follower.close()
     assert found == rebuilt(place)
@@ -177,9 +177,9 @@ async def test_archived_and_deleted_sessions(place: PostgresConfig) -> None:
         found = bring_forward(follower)
         follower.close()
     assert not any(IDS[2] in name for name in found)
-    assert b'"archived":true' in found["tenants/default/index.jsonl"].splitlines()[1]
-    assert b'"title":"named"' in found["tenants/default/index.jsonl"]
-    assert b'"labels":{"k":"v"}' in found["tenants/default/index.jsonl"]
+    assert b'"archived":true' in found["index.jsonl"].splitlines()[1]
+    assert b'"title":"named"' in found["index.jsonl"]
+    assert b'"labels":{"k":"v"}' in found["index.jsonl"]
     assert found == rebuilt(place)
 
 
@@ -211,7 +211,7 @@ async def test_a_dump_of_a_server_that_was_further(place: PostgresConfig) -> Non
         await every(store, turn(IDS[1], 1))
         found = bring_forward(follower)
         follower.close()
-    assert found[f"tenants/default/sessions/{IDS[1]}/events.jsonl"].count(b"\n") == 6
+    assert found[f"sessions/{IDS[1]}/events.jsonl"].count(b"\n") == 6
 
 
 async def test_another_database_is_another_store(place: PostgresConfig) -> None:
@@ -226,7 +226,7 @@ async def test_another_database_is_another_store(place: PostgresConfig) -> None:
         follower = Follower(other)
         found = bring_forward(follower)
         follower.close()
-        assert b"another" in found[f"tenants/default/sessions/{IDS[0]}/session.json"]
+        assert b"another" in found[f"sessions/{IDS[0]}/session.json"]
         assert found == rebuilt(other)
 
 
@@ -241,7 +241,7 @@ async def test_a_lost_connection(place: PostgresConfig) -> None:
         with pytest.raises(StoreError) as raised:
             follower.step(1)
         assert raised.value.cause == "unreachable"
-        assert bring_forward(follower)[f"tenants/default/sessions/{IDS[0]}/events.jsonl"].count(b"\n") == 6
+        assert bring_forward(follower)[f"sessions/{IDS[0]}/events.jsonl"].count(b"\n") == 6
         follower.close()
 
 
@@ -250,9 +250,7 @@ async def test_an_event_that_is_no_json(place: PostgresConfig) -> None:
     async with opened(place) as store:
         await every(store, turn(IDS[0]))
         run(place, "UPDATE warren.events SET body = '{\"type\":' WHERE seq = 2")
-        lines = [
-            json.loads(line) for line in rebuilt(place)[f"tenants/default/sessions/{IDS[0]}/events.jsonl"].splitlines()
-        ]
+        lines = [json.loads(line) for line in rebuilt(place)[f"sessions/{IDS[0]}/events.jsonl"].splitlines()]
     assert [line["event"]["type"] for line in lines] == ["turn_started", "stream_truncated", "turn_started"]
 
 
@@ -296,9 +294,9 @@ async def test_two_tenants(place: PostgresConfig) -> None:
         found = bring_forward(follower)
         follower.close()
     for files_then, sessions in ((before, IDS[:2]), (found, IDS[1:2])):
-        for folder, mine in (("%41cme", sessions), ("default", IDS[2:3])):
-            lines = files_then[f"tenants/{folder}/index.jsonl"].splitlines()
+        for folder, mine in (("tenants/%41cme/", sessions), ("", IDS[2:3])):
+            lines = files_then[f"{folder}index.jsonl"].splitlines()
             assert [json.loads(line)["id"] for line in lines] == list(mine)
-            shown = {name.split("/")[3] for name in files_then if name.startswith(f"tenants/{folder}/sessions/")}
+            shown = {Path(name).parts[-2] for name in files_then if name.startswith(f"{folder}sessions/")}
             assert shown == set(mine)
     assert found == rebuilt(place)

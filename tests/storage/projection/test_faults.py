@@ -46,7 +46,7 @@ def test_a_few_that_cannot_be_written_hold_nobody_up(world: World) -> None:
     assert (status.stuck, status.written, status.lag) == (2, 1, 3)
     assert status.trouble is not None
     assert IDS[1] in status.trouble
-    assert len(world.files()["tenants/default/index.jsonl"].splitlines()) == 3
+    assert len(world.files()["index.jsonl"].splitlines()) == 3
     for session in (0, 1):
         world.path(session).unlink()
     world.clock.now += 10
@@ -92,11 +92,11 @@ def test_a_link_in_place_of_the_whole_folder(world: World, tmp_path: Path) -> No
     outside = tmp_path / "outside"
     outside.mkdir()
     world.turn()
-    (world.config.path / "tenants").symlink_to(outside)
-    with pytest.raises(StoreError, match="tenants"):
+    (world.config.path / "sessions").symlink_to(outside)
+    with pytest.raises(StoreError, match="sessions"):
         world.step()
     assert list(outside.iterdir()) == []
-    (world.config.path / "tenants").unlink()
+    (world.config.path / "sessions").unlink()
     assert world.settled() == world.rebuilt()
 
 
@@ -108,7 +108,7 @@ def test_the_store_may_lie_behind_a_link(tmp_path: Path) -> None:
     world.turn()
     world.settled()
     world.close()
-    assert (tmp_path / "real" / "tenants" / "default" / "sessions" / IDS[0] / "session.json").exists()
+    assert (tmp_path / "real" / "sessions" / IDS[0] / "session.json").exists()
 
 
 def test_something_in_the_way_of_the_index(world: World) -> None:
@@ -130,7 +130,7 @@ def test_the_folder_is_removed_while_it_is_followed(world: World) -> None:
     for session in range(5):
         world.turn(session)
     before = world.settled()
-    shutil.rmtree(world.config.path / "tenants")
+    shutil.rmtree(world.config.path / "sessions")
     world.clock.now += 1
     world.step()
     assert world.settled() == before
@@ -142,13 +142,11 @@ def test_the_folder_is_gone_at_the_end(world: World, how: str) -> None:
     world.turn()
     before = world.settled()
     world.turn(1)
-    folder = world.config.path / "tenants"
+    folder = world.config.path / "sessions"
     shutil.rmtree(folder) if how == "removed" else folder.rename(folder.with_name("away"))
     world.leave()
     world.step()
-    assert before.items() - world.settled().items() <= {
-        ("tenants/default/index.jsonl", before["tenants/default/index.jsonl"])
-    }
+    assert before.items() - world.settled().items() <= {("index.jsonl", before["index.jsonl"])}
 
 
 def test_the_index_is_removed_while_nothing_changes(world: World) -> None:

@@ -42,13 +42,13 @@ def test_the_lines_are_those_of_the_wire(
     files = world.settled()
     world.close()
     expected = [codec.encode(each) + b"\n" for each in envelopes(IDS[0], rows, 0)]
-    assert files[f"tenants/default/sessions/{IDS[0]}/events.jsonl"] == b"".join(expected)
+    assert files[f"sessions/{IDS[0]}/events.jsonl"] == b"".join(expected)
 
 
 def test_session_json_is_what_read_shows(world: World) -> None:
     """It has the state and the billing of a session that nobody has in memory, and a mark that can be read back."""
     world.turn(text="an answer")
-    raw = world.settled()[f"tenants/default/sessions/{IDS[0]}/session.json"]
+    raw = world.settled()[f"sessions/{IDS[0]}/session.json"]
     found = json.loads(raw)
     record = world.record()
     assert {name: found[name] for name in ("state", "billing")} == json.loads(
@@ -70,7 +70,7 @@ def test_the_index_has_a_line_for_each_session_in_the_order_of_creation(world: W
     world.turn(0)
     world.archive(2)
     world.delete(1)
-    lines = [json.loads(line) for line in world.settled()["tenants/default/index.jsonl"].splitlines()]
+    lines = [json.loads(line) for line in world.settled()["index.jsonl"].splitlines()]
     assert [line["id"] for line in lines] == [IDS[0], IDS[2], IDS[3]]
     assert [line["archived"] for line in lines] == [False, True, False]
     shown = json.loads(codec.encode(view_of(world.record(), live=False, active=False)))["state"]
@@ -90,10 +90,10 @@ def test_the_index_has_a_line_for_each_session_in_the_order_of_creation(world: W
 def test_the_summary_is_that_of_the_newest_compaction(world: World) -> None:
     """There is no summary.txt before the first one; then it is the newest summary and nothing else."""
     world.turn()
-    assert f"tenants/default/sessions/{IDS[0]}/summary.txt" not in world.settled()
+    assert f"sessions/{IDS[0]}/summary.txt" not in world.settled()
     world.compact()
     world.compact()
-    assert world.settled()[f"tenants/default/sessions/{IDS[0]}/summary.txt"] == b"summary 2"
+    assert world.settled()[f"sessions/{IDS[0]}/summary.txt"] == b"summary 2"
 
 
 def test_only_our_ids_become_folders(world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -132,9 +132,9 @@ def test_a_damaged_row_is_left_out_and_the_rest_goes_on(world: World, caplog: py
     world.turn(1)
     world.sql("UPDATE sessions SET details = '{' WHERE session_id = ?", (IDS[0],))
     files = world.settled()
-    assert f"tenants/default/sessions/{IDS[1]}/session.json" in files
-    assert f"tenants/default/sessions/{IDS[0]}/session.json" not in files
-    assert len(files["tenants/default/index.jsonl"].splitlines()) == 2
+    assert f"sessions/{IDS[1]}/session.json" in files
+    assert f"sessions/{IDS[0]}/session.json" not in files
+    assert len(files["index.jsonl"].splitlines()) == 2
     assert [IDS[0] in message for message in caplog.messages] == [True]
     assert world.follower.status().lag == 0
 
@@ -145,7 +145,7 @@ def test_files_of_messages_are_beside_their_events(world: World) -> None:
     world.turn(0)
     world.write(Attach(IDS[0], (blob(), text)))
     hashed = blob().attachment.sha256
-    folder = f"tenants/default/sessions/{IDS[0]}/files"
+    folder = f"sessions/{IDS[0]}/files"
     found = world.settled()
     assert found[f"{folder}/{hashed}.png"] == BYTES
     assert found[f"{folder}/{'1' * 64}.txt"] == b"words"

@@ -89,8 +89,8 @@ def test_nobody_else_can_read_the_files(world: World) -> None:
     world.turn()
     world.compact()
     world.settled()
-    paths = [*(world.config.path / "tenants").rglob("*")]
-    assert len(paths) == 8
+    paths = [world.config.path / "index.jsonl", *(world.config.path / "sessions").rglob("*")]
+    assert len(paths) == 6
     assert {path.stat().st_mode & 0o077 for path in paths} == {0}
 
 
@@ -101,7 +101,7 @@ def test_many_events_and_long_ones(world: World) -> None:
     body = """'{"type":"text_delta","delta":"' || iif(value = 700, printf('%.*c', 3000000, 'x'), value) || '"}'"""
     numbers = "WITH RECURSIVE n(value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM n LIMIT 1700)"
     world.sql(f"{numbers} INSERT INTO events SELECT 1, value, value, value, {body}, NULL FROM n")  # noqa: S608 - ours
-    lines = world.settled()[f"tenants/default/sessions/{world.path().name}/events.jsonl"].splitlines()
+    lines = world.settled()[f"sessions/{world.path().name}/events.jsonl"].splitlines()
     assert [int(line.split(b'"seq":')[1].split(b",")[0]) for line in lines] == list(range(1, 1701))
     assert max(map(len, lines)) > 3_000_000
 
@@ -112,13 +112,13 @@ def test_the_index_is_not_written_for_every_change(world: World) -> None:
     world.step()
     world.turn(1)
     world.step()
-    assert len(world.files()["tenants/default/index.jsonl"].splitlines()) == 1
+    assert len(world.files()["index.jsonl"].splitlines()) == 1
     world.clock.now += 1
     world.step()
-    assert len(world.files()["tenants/default/index.jsonl"].splitlines()) == 2
+    assert len(world.files()["index.jsonl"].splitlines()) == 2
     world.turn(2)
     world.leave()
-    assert len(world.files()["tenants/default/index.jsonl"].splitlines()) == 3
+    assert len(world.files()["index.jsonl"].splitlines()) == 3
 
 
 def test_a_slow_index_takes_a_small_share_of_the_time(world: World) -> None:
@@ -141,4 +141,4 @@ def test_a_slow_index_takes_a_small_share_of_the_time(world: World) -> None:
     assert (world.tenant() / "index.jsonl").stat().st_ino == written
     world.clock.now += 60
     world.step()
-    assert len(world.files()["tenants/default/index.jsonl"].splitlines()) == 4
+    assert len(world.files()["index.jsonl"].splitlines()) == 4

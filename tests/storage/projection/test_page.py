@@ -21,8 +21,8 @@ def test_the_table_has_every_file(world: World) -> None:
     world.compact()
     world.settled()
     root = world.config.path
-    made = [root / "projector.lock", *(root / "tenants").rglob("*.*")]
-    names = {str(path.relative_to(root)).replace(world.path().name, "ID").replace("default", "TENANT") for path in made}
+    made = [root / "projector.lock", root / "index.jsonl", *(root / "sessions").rglob("*.*")]
+    names = {str(path.relative_to(root)).replace(world.path().name, "ID") for path in made}
     names = {re.sub(r"(?<=/files/).*", "", name) for name in names}
     assert set(re.findall(r"^\| `([^`]+)`", PAGE, re.MULTILINE)) == names
 
@@ -30,9 +30,9 @@ def test_the_table_has_every_file(world: World) -> None:
 def test_a_line_of_the_index_is_as_described(world: World) -> None:
     """Its fields are those of the page, in that order."""
     world.turn()
-    described = re.search(r"^\| `tenants/TENANT/index.jsonl` \| .*order of creation: (.*) \|$", PAGE, re.MULTILINE)
+    described = re.search(r"^\| `index.jsonl` \| .*order of creation: (.*) \|$", PAGE, re.MULTILINE)
     assert described is not None
-    assert list(json.loads(world.settled()["tenants/default/index.jsonl"])) == re.findall(r"`(\w+)`", described[1])
+    assert list(json.loads(world.settled()["index.jsonl"])) == re.findall(r"`(\w+)`", described[1])
 
 
 def test_the_figures_are_those_of_the_code(world: World) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -30,7 +29,7 @@ def test_no_file_of_a_tenant_names_a_session_of_another(world: World) -> None:
     assert (listed(world, "acme"), listed(world, "default")) == ([IDS[0], IDS[2]], [IDS[1]])
     for name, data in files.items():
         for session_id, tenant in zip(IDS[:3], ("acme", "default", "acme"), strict=True):
-            if not name.startswith(f"tenants/{tenant}/"):
+            if name.startswith("tenants/acme/") != (tenant == "acme"):
                 assert session_id not in name
                 assert session_id.encode() not in data
     assert files == world.rebuilt()
@@ -84,42 +83,78 @@ def test_another_name_is_no_folder(world: World, name: str, caplog: pytest.LogCa
 
 
 def former(world: World) -> dict[str, bytes]:
-    """Leave the files of two tenants as earlier versions had them; return the files that there should be."""
+    """Leave the files of two tenants as an earlier version had them; return the files that there should be."""
     expected = of_two(world)
     world.leave()
     root = world.config.path
-    (root / "sessions").mkdir()
+    (root / "tenants" / "default").mkdir()
+    for name in ("sessions", "index.jsonl"):
+        shutil.move(root / name, root / "tenants" / "default" / name)
+    shutil.move(root / "tenants" / "default" / "sessions" / ".checkpoint.json", root / "tenants")
+    return expected
+
+
+def test_the_former_layout_is_moved(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """The files themselves are moved, those of the user too, and nothing is written again; the log says so once."""
+    expected = former(world)
+    old = world.config.path / "tenants" / "default" / "sessions"
+    (old / "notes").write_text("of the user")
+    inode = (old / IDS[1] / "session.json").stat().st_ino
+    world.step()
+    assert world.path(1, "session.json").stat().st_ino == inode
+    assert (world.config.path / "sessions" / "notes").read_text() == "of the user"
+    assert world.follower.status().written == 0
+    (world.config.path / "sessions" / "notes").unlink()
+    assert world.settled() == expected
+    world.leave()
+    world.settled()
+    assert caplog.messages == ["the projections in tenants/default were moved to sessions"]
+    assert not old.parent.exists()
+
+
+def follow_a_turn(world: World) -> None:
+    """Open the projection, and write the files of one more turn."""
+    world.settled()
+    world.turn(3)
+    world.settled()
+
+
+@pytest.mark.parametrize("call", range(1, 12))
+def test_killed_while_the_former_layout_is_moved(world: World, call: int) -> None:
+    """The next process moves the rest."""
+    expected = former(world)
+    world.disk = lambda: FaultyDisk(Trouble(kill_at=call))
+    with pytest.raises(KilledError):
+        follow_a_turn(world)
+    world.die()
+    world.disk = FaultyDisk.__mro__[1]
+    found = world.settled()
+    assert {name: data for name, data in found.items() if IDS[3] not in name and name != "index.jsonl"}.items() >= {
+        name: data for name, data in expected.items() if name != "index.jsonl"
+    }.items()
+    assert found == world.rebuilt()
+
+
+def test_the_first_layout_is_sorted_by_tenants(world: World) -> None:
+    """It had the sessions of all tenants in one folder: those of others leave it, and a file of the user stays."""
+    expected = of_two(world)
+    world.leave()
+    root = world.config.path
     for path in root.glob("tenants/*/sessions/*"):
         shutil.move(path, root / "sessions" / path.name)
     shutil.rmtree(root / "tenants")
     (root / "index.jsonl").write_text("of all tenants")
-    (root / "sessions" / "checkpoint.json").write_text('{"format":1}')
-    return expected
-
-
-def test_the_former_layout_is_removed_and_made_anew(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """The log says so once; a file of the user stays."""
-    expected = former(world)
-    root: Path = world.config.path
+    (root / "sessions" / ".checkpoint.json").rename(root / "sessions" / "checkpoint.json")
     (root / "sessions" / "notes").write_text("of the user")
-    assert world.settled() == expected
-    assert not (root / "index.jsonl").exists()
-    assert [path.name for path in (root / "sessions").iterdir()] == ["notes"]
+    found = world.settled()
+    assert found.pop("sessions/notes") == b"of the user"
+    assert found == expected
+    assert not (root / "sessions" / "checkpoint.json").exists()
+
+
+def test_the_folder_of_tenants_is_removed_while_nobody_follows(world: World) -> None:
+    """The next process makes its files again."""
+    expected = of_two(world)
     world.leave()
-    world.settled()
-    assert [text for text in caplog.messages if "former layout" in text] == caplog.messages
-    assert len(caplog.messages) == 1
-
-
-@pytest.mark.parametrize("call", range(1, 9))
-def test_killed_while_the_former_layout_is_removed(world: World, call: int) -> None:
-    """The next process removes the rest."""
-    expected = former(world)
-    world.disk = lambda: FaultyDisk(Trouble(kill_at=call))
-    with pytest.raises(KilledError):
-        world.step()
-    world.die()
-    world.disk = FaultyDisk.__mro__[1]
+    shutil.rmtree(world.config.path / "tenants")
     assert world.settled() == expected
-    assert not (world.config.path / "index.jsonl").exists()
-    assert list((world.config.path / "sessions").rglob("*")) == []

@@ -17,7 +17,7 @@ def spoil(path: Path) -> None:
 
 def checkpoint(world: World) -> Path:
     """Return the checkpoint's file."""
-    return world.config.path / "tenants" / ".checkpoint.json"
+    return world.config.path / "sessions" / ".checkpoint.json"
 
 
 def test_what_no_checkpoint_vouches_for_is_written_anew(world: World) -> None:
@@ -125,7 +125,7 @@ def test_another_store_in_the_same_folder(world: World) -> None:
         world.turn(5)
     files = world.settled()
     assert world.path(0, "session.json").exists()
-    assert len(files["tenants/default/index.jsonl"].splitlines()) == 1
+    assert len(files["index.jsonl"].splitlines()) == 1
     rebuilt = world.rebuilt()
     assert not world.path(0).exists()
     assert {name: data for name, data in files.items() if name in rebuilt} == rebuilt

@@ -17,7 +17,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def written(store: Path) -> dict[str, bytes]:
     """Return all files of a projection but the checkpoint, by their paths."""
-    paths = [*store.glob("tenants/*/index.jsonl"), *store.glob("tenants/*/sessions/*/*")]
+    paths = [*store.glob("index.jsonl"), *store.glob("sessions/*/*")]
     return {str(path.relative_to(store)): path.read_bytes() for path in paths}
 
 
@@ -26,13 +26,13 @@ def test_a_turn_leaves_its_files(cli: Cli) -> None:
     session = cli.run("run", "hello there", "--output", "json").data["session_id"]
     found = files(cli.folder)
     assert set(found) == {
-        "tenants/default/index.jsonl",
-        f"tenants/default/sessions/{session}/session.json",
-        f"tenants/default/sessions/{session}/events.jsonl",
+        "index.jsonl",
+        f"sessions/{session}/session.json",
+        f"sessions/{session}/events.jsonl",
     }
-    assert json.loads(found["tenants/default/index.jsonl"])["title"] == "hello there"
+    assert json.loads(found["index.jsonl"])["title"] == "hello there"
     cli.run("sessions", "delete", session)
-    assert files(cli.folder) == {"tenants/default/index.jsonl": b""}
+    assert files(cli.folder) == {"index.jsonl": b""}
 
 
 def test_rebuild_makes_the_same_files(cli: Cli) -> None:
@@ -40,7 +40,7 @@ def test_rebuild_makes_the_same_files(cli: Cli) -> None:
     for prompt in ("one", "two"):
         cli.run("run", prompt)
     before = files(cli.folder)
-    shutil.rmtree(cli.folder / ".rkat" / "tenants")
+    shutil.rmtree(cli.folder / ".rkat" / "sessions")
     ended = cli.run("project", "rebuild")
     assert (ended.code, ended.out, ended.err) == (0, ".rkat: 2 sessions\n", "")
     assert files(cli.folder) == before
@@ -55,11 +55,11 @@ def test_rebuild_is_refused_while_a_gateway_follows(cli: Cli) -> None:
     gateway.read_until("listening")
     line = one_line(cli.run("project", "rebuild"), 1)
     assert f"process {gateway.process.pid} " in line
-    assert "remove .rkat/tenants" in line
+    assert "remove .rkat/sessions" in line
     error = cli.run("project", "rebuild", "--output", "json").error
     assert (error["code"], error["retryable"]) == ("SESSION_STORE_ERROR", True)
     before = files(cli.folder)
-    shutil.rmtree(cli.folder / ".rkat" / "tenants")
+    shutil.rmtree(cli.folder / ".rkat" / "sessions")
     for name in before:
         wait_until((cli.folder / ".rkat" / name).exists)
     gateway.signal(signal.SIGTERM)
@@ -79,9 +79,9 @@ def test_rebuild_with_a_link_in_the_way(cli: Cli) -> None:
     store, outside = cli.folder / ".rkat", cli.folder / "outside"
     outside.mkdir()
     (outside / "kept").write_text("kept")
-    shutil.rmtree(store / "tenants")
-    (store / "tenants").symlink_to(outside)
-    assert "tenants" in one_line(cli.run("project", "rebuild"), 1)
+    shutil.rmtree(store / "sessions")
+    (store / "sessions").symlink_to(outside)
+    assert "sessions" in one_line(cli.run("project", "rebuild"), 1)
     assert (outside / "kept").read_text() == "kept"
 
 
@@ -92,7 +92,7 @@ def test_a_gateway_on_a_database_writes_the_files_where_asked(cli: Cli) -> None:
         gateway = cli.start("serve", "--port", "0", *place)
         gateway.read_until("listening")
         first = cli.run("run", "one", "--store", url, "--output", "json").data["session_id"]
-        wait_until((cli.folder / "files" / "tenants" / "default" / "sessions" / first / "session.json").exists)
+        wait_until((cli.folder / "files" / "sessions" / first / "session.json").exists)
         assert f"process {gateway.process.pid} " in one_line(cli.run("project", "rebuild", *place), 1)
         cli.run("run", "beside", "--store", url, "--project", "other")
         gateway.signal(signal.SIGKILL)
@@ -102,7 +102,7 @@ def test_a_gateway_on_a_database_writes_the_files_where_asked(cli: Cli) -> None:
         assert cli.run("sessions", "delete", gone, "--store", url).code == 0
         again = cli.start("serve", "--port", "0", env={"WARREN_PROJECT": "files", "WARREN_STORE": url})
         again.read_until("listening")
-        log = cli.folder / "files" / "tenants" / "default" / "sessions" / first / "events.jsonl"
+        log = cli.folder / "files" / "sessions" / first / "events.jsonl"
         wait_until(lambda: b"two" in log.read_bytes())
         again.signal(signal.SIGTERM)
         again.end()
