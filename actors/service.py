@@ -8,6 +8,7 @@ from typing import TypeVar
 import attrs
 import trio
 
+from warren import aliases
 from warren.actors import attaching, forking
 from warren.actors.access import guarded, scoped
 from warren.actors.creating import create_once
@@ -497,7 +498,7 @@ def _by_name(tools: Sequence[str | Tool]) -> dict[str, Tool]:
 
 def _names_of(tools: Sequence[str | Tool], known: Collection[str]) -> tuple[str, ...]:
     """Return the names of tools. Raises InvalidParamsError."""
-    names = tuple(tool.spec.name if isinstance(tool, Tool) else tool for tool in tools)
+    names = tuple(tool.spec.name if isinstance(tool, Tool) else aliases.TOOLS.get(tool, tool) for tool in tools)
     for index, name in enumerate(names):
         if name not in known:
             raise FieldValueError(f"tools[{index}]", f"there is no tool {name!r}").refusal()

@@ -78,7 +78,7 @@ class Comms:
             by = self._inboxes.accounts_of(record.tenant)
         message_id = new_session_id()
         text = words(me.name, message_id, message)
-        starts = other.options.peer.keep_alive
+        starts = other.options.wakes
         input_ = Input(message_id, "peer", text, utc_now(), source=me.name, starts=starts, payer=payer)
         await self._inboxes.put(other.session_id, input_, by)
         return message_id

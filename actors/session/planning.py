@@ -74,6 +74,7 @@ def plan_of(
         tool_threads=shared.tool_threads,
         compaction=_compaction_of(record, shared, host_objects, partial(_window_for, candidates, options, tools)),
         output=asked.output(session),
+        keep_alive=asked.keep_alive,
         counters=shared.counters,
         charges=charges,
         attachments=attachments,

@@ -41,6 +41,7 @@ class Outcome:
         error: the error for the caller; None for an answer.
         structured_output: the answer as data, if a schema was given.
         refused: whether the provider refused the exchange; its messages leave the context then.
+        keep_alive: whether messages of peers begin turns from now on; None leaves that as it is.
     """
 
     text: str
@@ -53,6 +54,7 @@ class Outcome:
     error: WarrenError | None = None
     structured_output: Any = None
     refused: bool = False
+    keep_alive: bool | None = None
 
     def failed(self, error: WarrenError) -> "Outcome":
         """Return the same outcome with an error, which carries the text so far."""
@@ -117,8 +119,14 @@ class Outcome:
             title=self._title(now),
             turn_open=False,
             left_out=self._left_out(base, message_count),
+            **self._options(now),
             **self._costs(base),
         )
+
+    def _options(self, now: SessionRecord) -> dict[str, Any]:
+        if self.keep_alive is None:
+            return {}
+        return {"options": attrs.evolve(now.options, keep_alive=self.keep_alive)}
 
     def _left_out(self, base: SessionRecord, message_count: int) -> tuple[Span, ...]:
         """Return the ranges of messages outside the context, with those of this turn if the provider refused them."""

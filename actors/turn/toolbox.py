@@ -9,7 +9,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from warren import codec
+from warren import aliases, codec
 from warren.actors.counters import COMPLETED, FAILED, Counters
 from warren.actors.fence import Guard, proved
 from warren.actors.turn.approvals import Approvals
@@ -99,7 +99,7 @@ class ToolRun:
         return tuple(self.results[call.id] for call in self._calls)
 
     def _start(self, nursery: trio.Nursery, call: ToolUseBlock) -> None:
-        tool = self.tools.get(call.name)
+        tool = self.tools.get(call.name) or self.tools.get(aliases.TOOLS.get(call.name, ""))
         if tool is None:
             known = ", ".join(sorted(self.tools)) or "none"
             return self._refuse(call, f"there is no tool {call.name!r}; there are: {known}")

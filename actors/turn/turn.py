@@ -85,6 +85,7 @@ class TurnPlan:
         keep: stores the files of a tool's result.
         payer: the client whose limit of tokens it counts for; empty if it has none.
         spending: the tokens that it uses; None if nobody has a limit of them.
+        keep_alive: whether messages of peers begin turns after this one; None leaves that as it is.
     """
 
     prompt: str | None
@@ -107,6 +108,7 @@ class TurnPlan:
     keep: KeepFiles = keep_nothing
     payer: str = ""
     spending: Spending | None = None
+    keep_alive: bool | None = None
 
     @property
     def ended(self) -> Charge:
@@ -250,6 +252,7 @@ class Turn:
             self.plan.prompt,
             structured_output=self.structured_output,
             refused=self._refused,
+            keep_alive=self.plan.keep_alive,
         )
 
     def _cancelled(self) -> WarrenError:

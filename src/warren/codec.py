@@ -21,7 +21,7 @@ import cattrs
 import msgspec
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
-from warren import events, messages, views
+from warren import aliases, events, messages, views
 from warren.audit import AuditEntry
 from warren.errors import InvalidParamsError
 from warren.fields import LEFT_OUT, FieldValueError
@@ -463,8 +463,7 @@ def weight(value: Any) -> int:
 def from_data(cls: type[T], data: Any, *, root: str = "$") -> T:
     """Build an object from data from outside.
 
-    A class may have a mapping `ELSEWHERE`, from the names of fields in other servers to their names here. The error for
-    such a field then has the right name.
+    A class may have a mapping `ALIASES`, from other names of its fields to their paths, see `warren.aliases`.
 
     Args:
         cls: the class, or another type such as `int`.
@@ -477,7 +476,19 @@ def from_data(cls: type[T], data: Any, *, root: str = "$") -> T:
     try:
         return _strict.structure(data, cls)
     except Exception as exc:  # noqa: BLE001 - cattrs raises groups and the errors of hooks; all of them mean bad input
+        paths: Mapping[str, str] = getattr(cls, "ALIASES", {})
+        if paths and isinstance(data, dict) and not paths.keys().isdisjoint(data):
+            return _without_aliases(cls, data, paths, root)
         path, problem = _locate(exc, root)
+        raise InvalidParamsError(f"{path}: {problem}", path=path) from None
+
+
+def _without_aliases(cls: type[T], data: Mapping[str, Any], paths: Mapping[str, str], root: str) -> T:
+    try:
+        return _strict.structure(aliases.resolved(data, paths), cls)
+    except Exception as exc:  # noqa: BLE001 - as above
+        path, problem = _locate(exc, root)
+        path = f"{root}.{aliases.given_as(path.removeprefix(f'{root}.'), data, paths)}"
         raise InvalidParamsError(f"{path}: {problem}", path=path) from None
 
 
@@ -561,9 +572,7 @@ def _locate(exc: BaseException, path: str) -> tuple[str, str]:
         inner = exc.exceptions[0]
         return _locate(inner, path + _step(inner))
     if isinstance(exc, cattrs.ForbiddenExtraKeysError):
-        name = min(exc.extra_fields)
-        here = getattr(exc.cl, "ELSEWHERE", {}).get(name)
-        return f"{path}.{name}", "is not a known field" + (f": it is `{here}` here" if here else "")
+        return f"{path}.{min(exc.extra_fields)}", "is not a known field"
     if isinstance(exc, FieldValueError):
         return f"{path}.{exc.field}", exc.problem
     if isinstance(exc, KeyError):

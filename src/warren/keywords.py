@@ -1,16 +1,22 @@
 """Methods whose keywords are the fields of a value: the value has their names, types, defaults and checks."""
 
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial, wraps
 from typing import Any, Concatenate, Final, NoReturn, ParamSpec, TypeVar
 
+from warren.aliases import resolved
+from warren.categories import Switches
+from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError
+from warren.peers import Peer
 
 P = ParamSpec("P")
 S = TypeVar("S")
 V = TypeVar("V")
 R = TypeVar("R")
+_PARTS: Final[Mapping[str, type]] = {"overrides": Switches, "peer": Peer}
+"""Options with parts that have an alias."""
 _ITSELF: Final = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -39,7 +45,15 @@ def keywords_of(
             try:
                 value = cls(*args, **kwargs)
             except FieldValueError as exc:
-                return _refuse(exc)
+                return _refuse(exc.refusal())
+            except TypeError:
+                paths: Mapping[str, str] = getattr(cls, "ALIASES", {})
+                if paths.keys().isdisjoint(kwargs):
+                    raise
+                try:
+                    value = cls(*args, **_without_aliases(kwargs, paths))
+                except InvalidParamsError as error:
+                    return _refuse(error)
             return method(self, value)
 
         vars(call)["__wrapped__"] = _Undecorated(cls, method)  # `inspect.signature` looks there
@@ -57,8 +71,7 @@ def of_value(method: Callable[..., Coroutine[Any, Any, R]]) -> Callable[[Any], C
 class _Undecorated:
     """A method before its decoration, with the signature of the decorated one.
 
-    `help` and `inspect.signature` ask for it. The signature is made when they do: it needs the `__init__` of the value,
-    which is not compiled before, and most programs never ask.
+    `help` and `inspect.signature` ask for it. The signature is made when they do: most programs never ask.
     """
 
     def __init__(self, cls: Callable[..., Any], method: Callable[..., Any]) -> None:
@@ -74,5 +87,18 @@ class _Undecorated:
         )
 
 
-async def _refuse(error: FieldValueError) -> NoReturn:
-    raise error.refusal() from None
+def _without_aliases(given: Mapping[str, Any], paths: Mapping[str, str]) -> dict[str, Any]:
+    """Return keywords under their own names. Raises InvalidParamsError that names the bad one."""
+    from warren import codec  # noqa: PLC0415 - few callers use aliases
+
+    parts = {paths[alias].partition(".")[0] for alias in given.keys() & paths.keys()} & _PARTS.keys()
+    data = {**given, **{name: codec.to_data(given[name]) for name in parts & given.keys()}}
+    try:
+        found = resolved(data, paths)
+        return {**found, **{name: codec.from_data(_PARTS[name], found[name], root=f"$.{name}") for name in parts}}
+    except FieldValueError as exc:
+        raise exc.refusal() from None
+
+
+async def _refuse(error: InvalidParamsError) -> NoReturn:
+    raise error from None

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, Literal, TypeVar, get_args
 
 import attrs
 
+from warren import aliases
 from warren.attachments import File, are_files
 from warren.budget import Budget
 from warren.categories import CATEGORIES, INHERIT, Gates, Switches
@@ -27,6 +28,7 @@ from warren.fields import (
     Labels,
     OneOf,
     fits,
+    is_flag,
     is_object,
     is_text,
     is_whole,
@@ -54,10 +56,6 @@ MAX_TITLE: Final = 200
 """Characters of a title that a host gives."""
 HOSTED: Final = re.compile(r"[A-Za-z0-9_]{1,100}", re.ASCII)
 """Names of tools that providers run themselves."""
-_SWITCHED: Final[Mapping[str, str]] = {
-    f"{verb}_{kind}": f"overrides.{kind}" for verb in ("override", "enable") for kind in ("builtins", "shell", "memory")
-}
-"""Meerkat's names of the switches of tools, and the names here."""
 
 
 def in_row(value: Any) -> Any:
@@ -174,6 +172,8 @@ class TurnOptions(ModelOptions):
         approvals: which kinds of tools wait for `tool/approve`, besides those that do anyway.
         output_schema: JSON schema that the answer is to fit, as `structured_output`.
         structured_output_retries: how often an answer that does not fit it is tried again.
+        keep_alive: whether a peer's message begins a turn while none runs, from the end of this turn on; null leaves
+            that as the session has it. A session without a name among peers gets no messages.
     """
 
     model: str | None = attrs.field(default=None, validator=optional(is_text, not_blank), metadata=CAN_CONFLICT)
@@ -185,6 +185,7 @@ class TurnOptions(ModelOptions):
     structured_output_retries: int | None = attrs.field(
         default=None, validator=optional(is_whole, Between(0, MAX_RETRIES))
     )
+    keep_alive: bool | None = attrs.field(default=None, validator=optional(is_flag))
 
     def output(self, session: "SessionOptions") -> OutputWish | None:
         """Return the data that a turn with these options is to answer with; None for none."""
@@ -225,6 +226,7 @@ class SessionOptions(TurnOptions):
 
     Attributes:
         structured_output_retries: how often an answer that does not fit it is tried again; null is the default too.
+        keep_alive: whether a peer's message begins a turn while none runs; null is as `peer.keep_alive` has it.
         tools: names of the tools that it may use; null offers all that there are.
         peer: its name among other sessions, whose messages it takes, and whether these begin turns; null has none.
         compaction: how its context is compacted; null takes the runtime's way.
@@ -236,6 +238,11 @@ class SessionOptions(TurnOptions):
     tools: tuple[str, ...] | None = attrs.field(default=None, validator=_names, metadata=CAN_CONFLICT)
     peer: Peer | None = attrs.field(default=None, validator=InstanceOf(Peer), metadata=CAN_CONFLICT)
     compaction: CompactionConfig | None = attrs.field(default=None, validator=InstanceOf(CompactionConfig))
+
+    @property
+    def wakes(self) -> bool:
+        """Whether a peer's message begins a turn while none runs."""
+        return self.peer is not None and (self.peer.keep_alive if self.keep_alive is None else self.keep_alive)
 
     @cached_property
     def of_calls(self) -> ModelOptions:
@@ -270,12 +277,7 @@ class SessionRequest(SessionOptions):
             the result of the first; other parameters under a key that was used are refused.
     """
 
-    ELSEWHERE: ClassVar[Mapping[str, str]] = {
-        **_SWITCHED,
-        "host_mode": "peer.keep_alive",
-        "keep_alive": "peer.keep_alive",
-        "comms_name": "peer.name",
-    }
+    ALIASES: ClassVar[Mapping[str, str]] = aliases.SESSION_OPTIONS
     prompt: str | None = attrs.field(validator=optional(is_text, not_blank))
     system_prompt: str | None = attrs.field(default=None, validator=optional(is_text), kw_only=True)
     attachments: tuple[File, ...] = attrs.field(
@@ -309,11 +311,7 @@ class TurnRequest(TurnOptions):
             taken twice, and has the result of the first.
     """
 
-    ELSEWHERE: ClassVar[Mapping[str, str]] = {
-        **_SWITCHED,
-        "host_mode": "peer.keep_alive of session/create",
-        "keep_alive": "peer.keep_alive of session/create",
-    }
+    ALIASES: ClassVar[Mapping[str, str]] = aliases.TURN_OPTIONS
     session_id: str = attrs.field(validator=is_text)
     prompt: str = attrs.field(validator=[is_text, not_blank])
     attachments: tuple[File, ...] = attrs.field(

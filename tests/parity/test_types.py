@@ -75,6 +75,7 @@ FITS: Final[Mapping[str, frozenset[str]]] = {
         "approvals": "none",
         "output_schema": "object/odd keys/none",
         "structured_output_retries": "number/none",
+        "keep_alive": "flag/none",
         "peer": "none",
         "mode": "",
         "idempotency_key": "text/none",

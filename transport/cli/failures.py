@@ -1,7 +1,6 @@
 """Failed commands: one line or one JSON object on stderr, and an exit code of the error table."""
 
 import traceback
-from collections.abc import Mapping
 from typing import Any, Final
 
 import click
@@ -22,17 +21,6 @@ from warren.transport.cli.streams import Streams
 PERSISTENCE_DISABLED: Final = "Session persistence is disabled (build without 'session-store')."
 COMPACTION_DISABLED: Final = "Session compaction is disabled (build without 'session-compaction')."
 MEMORY_DISABLED: Final = "Semantic memory is disabled (build without 'memory-store')."
-
-
-ELSEWHERE: Final[Mapping[str, str]] = {
-    "--tools": "name tools for the model: --root DIR, --builtins, --shell, --skills DIR, --mcp-config FILE",
-    "--override-builtins": "use --enable builtins or --disable builtins",
-    "--override-shell": "use --enable shell or --disable shell",
-    "--override-memory": "use --enable memory or --disable memory",
-    "--host-mode": "serve with `warren serve` or `warren rpc` and create the session with peer.keep_alive",
-    "--keep-alive": "serve with `warren serve` or `warren rpc` and create the session with peer.keep_alive",
-}
-"""Options of Meerkat's command line, and their counterparts here."""
 
 
 def report(failure: BaseException, mode: Mode, streams: Streams) -> int:
@@ -61,7 +49,7 @@ def error_of(failure: BaseException) -> WarrenError:
         case WarrenError() as error:
             return error
         case click.ClickException() as error:
-            return InvalidParamsError(_with_advice(error).format_message(), path=_path_of(error) or "$")
+            return InvalidParamsError(error.format_message(), path=_path_of(error) or "$")
         case OSError() as error:
             return AgentError(_system_error(error), cause="crash")
         case error:
@@ -103,7 +91,6 @@ def _canonical(error: WarrenError) -> str | None:
 
 
 def _show_usage(error: click.ClickException, mode: Mode, streams: Streams) -> int:
-    error = _with_advice(error)
     if mode.json:
         path = _path_of(error)
         details = {"details": {"path": path}} if path else {}
@@ -112,14 +99,6 @@ def _show_usage(error: click.ClickException, mode: Mode, streams: Streams) -> in
     else:
         error.show(streams.err)
     return error.exit_code
-
-
-def _with_advice(error: click.ClickException) -> click.ClickException:
-    """Return an error about an option of Meerkat with its name here; any other error unchanged."""
-    if isinstance(error, click.NoSuchOption) and error.option_name in ELSEWHERE:
-        problem = f"No such option '{error.option_name}': {ELSEWHERE[error.option_name]}."
-        return click.NoSuchOption(error.option_name, problem, ctx=error.ctx)
-    return error
 
 
 def _path_of(error: click.ClickException) -> str | None:

@@ -1,7 +1,7 @@
 """Options that several commands share, in groups, and the options of one command as one object."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -24,6 +24,7 @@ from warren.options import MODEL_OPTIONS, SessionRequest, TurnOptions
 from warren.principals import LOCAL, Principal
 from warren.tenant_limits import TenantLimits
 from warren.tool_config import ToolsConfig
+from warren.transport.cli.aliases import ALIASES, alias_options, resolved
 from warren.transport.cli.kinds import KINDS, approve_option, kind_options, kinds_given
 from warren.transport.cli.option import group, is_flat, of_field, option
 from warren.transport.cli.setting_names import BUDGET, variables_in
@@ -59,7 +60,7 @@ COMPACTION_FIELDS: Final = tuple(COMPACTION_FLAGS.values())
 ANSWER_OPTIONS: Final = tuple(
     field.name
     for field in attrs.fields(TurnOptions)
-    if is_flat(field) and field.name not in ("model", "provider", *MODEL_OPTIONS)
+    if is_flat(field) and field.name not in ("model", "provider", "keep_alive", *MODEL_OPTIONS)
 )
 """Options of a turn that a runtime does not have."""
 STORAGE_OPTIONS: Final = ("synchronous", "projections", "project")
@@ -79,7 +80,7 @@ RUNTIME_OPTIONS: Final = (
 _OPTION_OF_LIMIT: Final = {field: name for name, field in BUDGET.items()}
 NOT_SETTINGS: Final = frozenset(
     {"store", "ephemeral", "output", "verbose", "log_format", "config", "no_compaction"}.union(
-        COMPACTION_FIELDS, TOOLS, KINDS, STORAGE_OPTIONS, LIMIT_OPTIONS, SERVER_OPTIONS, BUDGET, ("base_url",)
+        COMPACTION_FIELDS, TOOLS, KINDS, STORAGE_OPTIONS, LIMIT_OPTIONS, SERVER_OPTIONS, BUDGET, ALIASES, ("base_url",)
     )
 )
 WEAKEST_FIRST: Final = (
@@ -199,6 +200,9 @@ def gather(given: Mapping[str, Any]) -> Options:
     context = click.get_current_context()
     file = context.meta.get(CONFIG_FILE)
     server = _server(context, given)
+    named: Collection[str] = [name for name in given if _strength(context, name) > FROM_FILE]
+    if not {given.get(name) for name in ALIASES} <= {None}:
+        given, named = resolved(given, named, at_server=server is not None)
     if server is not None:
         given = {name: value for name, value in given.items() if name not in (*PLACES, *RUNTIME_OPTIONS)}
     store = None if _ephemeral(context, given) else given.get("store")
@@ -209,7 +213,7 @@ def gather(given: Mapping[str, Any]) -> Options:
         "mode": context.ensure_object(Mode),
         "budget": _budget(given),
         "compaction": _compaction(context, given),
-        **_tools(context, given, file),
+        **_tools(given, named, file),
         "command": context.command_path,
         **_runtime(given, file),
         **{name: value for name, value in given.items() if name not in NOT_SETTINGS},
@@ -267,10 +271,10 @@ def _model_servers(given: Mapping[str, Any], file: "ConfigFile | None") -> tuple
     return tuple((found | {name: named}).values())
 
 
-def _tools(context: click.Context, given: Mapping[str, Any], file: "ConfigFile | None") -> dict[str, Any]:
+def _tools(given: Mapping[str, Any], named: Collection[str], file: "ConfigFile | None") -> dict[str, Any]:
     """Return the settings of tools. A file switches kinds of tools for the runtime, a flag for the turn as well."""
     found = tools_given(given, file)
-    nearer = {name: _strength(context, name) > FROM_FILE for name in KINDS}
+    nearer = {name: name in named for name in KINDS}
     return found | kinds_given(given, nearer, found.get("switches"))
 
 
@@ -476,6 +480,11 @@ memory_options: Final = group(
     ),
     embedder_option,
 )
+keep_alive_option: Final = of_field(
+    *(TurnOptions, "keep_alive", "--keep-alive/--no-keep-alive", "--host-mode/--no-host-mode"),
+    default=None,
+    variable=False,
+)
 system_option: Final = of_field(SessionRequest, "system_prompt", "--system", "system", metavar="TEXT")
 label_option: Final = click.option("--label", type=label_of, multiple=True, metavar="K=V", help="A label; repeatable.")
 attach_option: Final = click.option(
@@ -546,6 +555,8 @@ def turn_options(scope: str) -> Callable[[F], F]:
         *(of_field(TurnOptions, name, variable=False) for name in ANSWER_OPTIONS),
         tool_options,
         kind_options,
+        alias_options,
+        keep_alive_option,
         approve_option,
         compaction_options,
         memory_options,
@@ -556,7 +567,7 @@ def turn_options(scope: str) -> Callable[[F], F]:
 
 
 serving_options: Final = group(
-    *(system_option, model_options, tool_options, kind_options),
+    *(system_option, model_options, tool_options, kind_options, alias_options),
     budget_options("each session without limits of its own, over all its turns"),
     *(compaction_options, memory_options, store_options, storage_options, log_option, output_options),
 )

@@ -29,7 +29,7 @@ from warren.transport.mcp.progress import Send, message_of
 from warren.transport.mcp.refusal import refusal
 from warren.transport.mcp.resources import Resources, Watched, failure_of, template
 from warren.transport.mcp.schemas import input_schema, result_schema
-from warren.transport.mcp.tools import TOOLS, McpTool
+from warren.transport.mcp.tools import ALIASES, TOOLS, McpTool
 from warren.transport.rpc.endpoint import BULKY, check_room
 from warren.transport.rpc.jsonrpc import shorten
 from warren.transport.rpc.methods import Host
@@ -116,7 +116,7 @@ class Tools:
         Raises:
             MCPError: if there is no such tool.
         """
-        tool = TOOLS.get(name)
+        tool = TOOLS.get(ALIASES.get(name, name))
         if tool is None:
             raise refusal("$.params.name", f"unknown tool {shorten(name)}")
         try:

@@ -6,6 +6,7 @@ The arguments of a tool are the parameters of its method, with their sentences.
 from collections.abc import Mapping
 from typing import Any, Final
 
+from warren import aliases
 from warren.transport.rpc.methods import METHODS, Method
 from warren.values import frozen
 
@@ -152,3 +153,5 @@ _TABLE: Final = (
 
 TOOLS: Final[Mapping[str, McpTool]] = {tool.name: tool for tool in _TABLE}
 """Every tool by its name, in the order of the documentation."""
+ALIASES: Final[Mapping[str, str]] = {alias: f"warren_{name}" for alias, name in aliases.TOOLS.items()}
+"""Other names under which tools can be called; they are not listed."""

@@ -3,11 +3,12 @@
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 import attrs
 
-from warren import codec
+from warren import aliases, codec
 from warren.errors import NUMBERS
 from warren.events import Envelope
 from warren.fields import LARGEST
@@ -73,6 +74,14 @@ nothing falls between the two. The changes of a client that reads slowly are mer
 can tell of, those of another node for example, `missed` is true, and the client lists the sessions again. A
 connection has one watch; `session/unwatch` or the end of the connection ends it.
 """
+ALIASES: Final = """\
+## Aliases
+
+These names are taken on every surface, and by `SessionService`, beside the names that the tables above have. A switch
+may be true (`enable`), false (`disable`) or null (`inherit`) there. An option that is given under both names is
+refused. On the command line they are `--host-mode`, `--override-KIND inherit|enable|disable` and `--tools full`, which
+offers the files of the working folder, the web, the shell and the memory, or switches these kinds on at a `--server`.
+"""
 MEERKAT: Final = """\
 ## In the place of rkat-rpc
 
@@ -93,9 +102,21 @@ def protocol_page() -> str:
     # Of two schemas with one name the page shows the one of parameters: that one has the required fields.
     types = _types(told.definitions | asked.definitions)
     page = "\n".join(
-        [INTRODUCTION, *index, *methods, *tools, *events, *ends, *changes, *types, *_errors(), "", MEERKAT]
+        [INTRODUCTION, *index, *methods, *tools, *events, *ends, *changes, *types, *_aliases(), *_errors(), "", MEERKAT]
     )
     return re.sub(r"\bNone\b", "null", page)
+
+
+def _aliases() -> Iterator[str]:
+    taken = {**aliases.SESSION_OPTIONS, **aliases.TOOLS}
+    rows = [(f"`{alias}`", f"`{name}`", _taken_by(alias)) for alias, name in taken.items()]
+    return chain([ALIASES], _table(("alias", "is", "of"), rows))
+
+
+def _taken_by(alias: str) -> str:
+    if alias in aliases.TOOLS:
+        return "the tools of a session, the calls of its model, the tools of MCP (`warren_memory_search`)"
+    return "sessions and turns" if alias in aliases.TURN_OPTIONS else "sessions"
 
 
 def _index_row(method: Method[Any, Any]) -> Sequence[str]:

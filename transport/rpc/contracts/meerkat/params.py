@@ -5,8 +5,9 @@ from typing import Any, ClassVar, Final, Literal
 
 import attrs
 
+from warren.aliases import SWITCHES
 from warren.budget import Budget
-from warren.categories import INHERIT, Switch, Switches
+from warren.categories import INHERIT, Switches
 from warren.errors import InvalidParamsError
 from warren.fields import LARGEST, Between, FieldValueError, fits, not_negative, positive
 from warren.options import SessionRequest, TurnRequest
@@ -15,7 +16,7 @@ from warren.tools import ToolSpec
 from warren.values import frozen
 
 BLANK_LINE: Final = "\n\n"
-SWITCHES: Final[Mapping[bool | None, Switch]] = {None: "inherit", True: "enable", False: "disable"}
+ALIASES: Final[Mapping[str, str]] = {f"override_{kind}": f"enable_{kind}" for kind in ("builtins", "shell", "memory")}
 NOT_SUPPORTED: Final = "is not supported by this server: leave it out"
 WRAPPER_FIELDS: Final = frozenset({"schema", "name", "strict", "compat", "format"})
 NANOSECONDS: Final = 1e9
@@ -44,11 +45,7 @@ class BudgetLimits:
 class CreateParams:
     """Parameters of `session/create`. Fields that Warren does not support are refused by name."""
 
-    ELSEWHERE: ClassVar[Mapping[str, str]] = {
-        "override_builtins": "enable_builtins",
-        "override_shell": "enable_shell",
-        "override_memory": "enable_memory",
-    }
+    ALIASES: ClassVar[Mapping[str, str]] = ALIASES
 
     prompt: Any
     model: str | None = None
@@ -100,22 +97,16 @@ class CreateParams:
             budget=None if self.budget_limits is None else self.budget_limits.budget(),
             output_schema=unwrapped_schema(self.output_schema),
             structured_output_retries=self.structured_output_retries,
-            overrides=self.switches(),
+            overrides=_switches(self),
+            keep_alive=_keep_alive(self),
         )
-
-    def switches(self) -> Switches | None:
-        """Return the switches of kinds of tools; None if no field switches one."""
-        switches = Switches(builtins=SWITCHES[self.enable_builtins], shell=SWITCHES[self.enable_shell])
-        return None if switches == INHERIT else switches
 
 
 @frozen
 class StartParams:
     """Parameters of `turn/start`. Fields that Warren does not support are refused by name."""
 
-    ELSEWHERE: ClassVar[Mapping[str, str]] = {
-        name: f"{field} of session/create" for name, field in CreateParams.ELSEWHERE.items()
-    }
+    ALIASES: ClassVar[Mapping[str, str]] = ALIASES
 
     session_id: str
     prompt: Any
@@ -126,8 +117,11 @@ class StartParams:
     session_events: bool | None = None
     keep_alive: bool | None = None
     host_mode: bool | None = None
+    enable_memory: bool | None = None
     structured_output_retries: int | None = None
     output_schema: Mapping[str, Any] | None = None
+    enable_builtins: bool | None = None
+    enable_shell: bool | None = None
     system_prompt: Any = attrs.field(default=None, validator=_not_supported)
     provider_params: Any = attrs.field(default=None, validator=_not_supported)
     auth_binding: Any = attrs.field(default=None, validator=_not_supported)
@@ -153,7 +147,20 @@ class StartParams:
             max_tokens=self.max_tokens,
             output_schema=unwrapped_schema(self.output_schema),
             structured_output_retries=self.structured_output_retries,
+            overrides=_switches(self),
+            keep_alive=_keep_alive(self),
         )
+
+
+def _switches(params: CreateParams | StartParams) -> Switches | None:
+    """Return the switches of kinds of tools; None if no field switches one."""
+    switches = Switches(builtins=SWITCHES[params.enable_builtins], shell=SWITCHES[params.enable_shell])
+    return None if switches == INHERIT else switches
+
+
+def _keep_alive(params: CreateParams | StartParams) -> bool | None:
+    """Return whether messages of peers begin turns. The field was `host_mode` in older versions."""
+    return params.host_mode if params.keep_alive is None else params.keep_alive
 
 
 @frozen
