@@ -29,6 +29,7 @@ SANS_IO: Final[tuple[str, ...]] = (
     "actors/turn/outcome.py",
     "storage/memory/weights.py",
     "storage/memory/words.py",
+    "storage/postgres/session.py",
     "storage/projection/formats.py",
     "storage/rows.py",
     "transport/acp/commands.py",

@@ -4,19 +4,19 @@ Neither asyncio nor a thread takes part, except that trio looks names up in a th
 """
 
 import contextlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, Final, cast
 
 import attrs
 import trio
 from psycopg import errors, generators, pq
 from psycopg.adapt import Transformer
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq.abc import PGconn, PGresult
 from psycopg.waiting import Ready, Wait
 
 from warren.config import PostgresConfig
-from warren.errors import StoreError
+from warren.storage.postgres import session
+from warren.storage.postgres.servers import Address, Attempt, Server, addresses
 from warren.values import define
 
 Value = str | int | bool | None
@@ -24,24 +24,22 @@ Row = tuple[Any, ...]
 Statement = tuple[Any, ...]
 """A text of SQL, and its values."""
 NUL: Final = "\0"
-LEAST_IDLE: Final = 1000
-"""Milliseconds that a transaction may always wait for its process, however short its leases are."""
 # PostgreSQL holds no NUL in a text. It is written as two characters, of which the first one is rare.
 _MARK: Final = "\x01"
 _BEGIN_READ: Final = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _OK: Final = (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK)
-# A server whose machine vanished answers nothing: the system gives a silent connection up after these times.
-_KEEPALIVE: Final = {
-    "keepalives": "1",
-    "keepalives_idle": "10",
-    "keepalives_interval": "5",
-    "keepalives_count": "3",
-    "tcp_user_timeout": "5000",
-}
 
 
 class LostError(Exception):
     """The connection broke, or the server gave no answer in time: the outcome of the call is unknown."""
+
+
+class WrongServerError(LostError):
+    """The server is not the one that can store now: the call changed nothing, and the connection is closed."""
+
+
+class ReadOnlyServerError(WrongServerError):
+    """The server is a standby, or its operator has made it read-only."""
 
 
 def escaped(text: str) -> str:
@@ -101,38 +99,61 @@ class Connection:
 
     Attributes:
         timeout: seconds that one statement may take.
+        notices: sentences about defaults of the role or the database that this session does not have.
     """
 
     _pgconn: PGconn
     timeout: float
+    notices: tuple[str, ...] = ()
     _prepared: dict[tuple[str, bool], bytes] = attrs.field(factory=dict)
     _rows: Any = attrs.field(factory=Transformer)
 
     @classmethod
-    async def open(cls, config: PostgresConfig, name: str) -> "Connection":
-        """Connect, within the `timeout` of the settings; `name` is shown in the server's list of connections.
+    async def open(cls, config: PostgresConfig, name: str, *, reads: bool = False) -> "Connection":
+        """Connect to the first server of the address that answers and can be written, within the `timeout`.
+
+        Each server, and each address of a name, has its share of the time that is left.
+
+        Args:
+            config: the settings.
+            name: shown in the server's list of connections.
+            reads: whether a server that cannot be written will do if there is no other one.
 
         Raises StoreError for a malformed address, LostError, and psycopg's Error for a refusal of a setting. None of
         them shows the password.
         """
-        params = await _looked_up(parameters(config.url, name), config.timeout)
-        with trio.move_on_after(config.timeout) as scope:
-            scope.shield = True
-            pgconn = await _connected(make_conninfo("", **params))
+        address = Address.of(config.url, name)
+        deadline = trio.current_time() + config.timeout
+        found, problems = await _looked_up(address, config.timeout / 2)
+        attempts = address.attempts(found, reads=reads)
+        with trio.CancelScope(shield=True):
+            for number, attempt in enumerate(attempts):
+                share = address.share(deadline - trio.current_time(), len(attempts) - number)
+                try:
+                    return await cls._open(config, attempt, share)
+                except LostError as exc:
+                    problems.append(exc)
+        raise failure(problems)
+
+    @classmethod
+    async def _open(cls, config: PostgresConfig, attempt: Attempt, seconds: float) -> "Connection":
+        with trio.move_on_after(seconds):
+            db = cls(await _connected(attempt.conninfo), config.timeout)
             try:
-                db = cls(pgconn, config.timeout)
-                lock, statement = (max(1, round(each * 1000)) for each in (config.lock_timeout, config.timeout))
-                # A process that hangs within a transaction must not keep the locks of sessions beyond its leases.
-                idle = max(LEAST_IDLE, round(config.lease * 1000 / 2))
-                await db.script(
-                    f"SET lock_timeout = {lock}; SET statement_timeout = {statement}; "
-                    f"SET idle_in_transaction_session_timeout = {idle}"
-                )
+                await db._begin(session.script(config), attempt)
             except BaseException:
-                pgconn.finish()
+                db.close()
                 raise
             return db
-        raise LostError(f"the server did not answer within {config.timeout:g} s")
+        attempt.note_silence()
+        raise LostError(attempt.failed(f"no answer within {seconds:.3g} s"))
+
+    async def _begin(self, script: str, attempt: Attempt) -> None:
+        *_, replaced, state = await self._exchange(lambda: self._pgconn.send_query(script.encode()))
+        self.notices = tuple(session.replaced(self._loaded(replaced)))
+        problem = session.unwritable(*self._loaded(state)[0]) if attempt.writable else None
+        if problem is not None:
+            raise ReadOnlyServerError(attempt.failed(problem))
 
     @property
     def usable(self) -> bool:
@@ -219,21 +240,23 @@ class Connection:
         self._pgconn.finish()
 
     async def _run(self, send: Any, steps: Any = generators.execute) -> list[PGresult]:
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + self.timeout + 1):
+            return await self._exchange(send, steps)
+        self._break()
+        raise LostError(f"the server did not answer within {self.timeout:g} s")
+
+    async def _exchange(self, send: Any, steps: Any = generators.execute) -> list[PGresult]:
         if not self.usable:
             raise LostError("the connection is closed")
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + self.timeout + 1) as scope:
-            try:
-                send()
-                results: list[PGresult] = await _driven(steps(self._pgconn), self._pgconn)
-            except errors.OperationalError as exc:
-                self._break()
-                raise LostError(str(exc).strip()) from exc
-            except (OSError, trio.BusyResourceError, trio.ClosedResourceError) as exc:
-                self._break()
-                raise LostError(f"the connection broke ({exc})") from exc
-        if scope.cancelled_caught:
+        try:
+            send()
+            results: list[PGresult] = await _driven(steps(self._pgconn), self._pgconn)
+        except errors.OperationalError as exc:
             self._break()
-            raise LostError(f"the server did not answer within {self.timeout:g} s")
+            raise LostError(str(exc).strip()) from exc
+        except (OSError, trio.BusyResourceError, trio.ClosedResourceError) as exc:
+            self._break()
+            raise LostError(f"the connection broke ({exc})") from exc
         for result in results:
             if result.status not in _OK:
                 raise self._error(result)
@@ -244,21 +267,25 @@ class Connection:
 
     def _error(self, result: PGresult) -> Exception:
         error: Exception = errors.error_from_result(result)
-        if isinstance(error, _ENDINGS) or not self.usable:
-            self._break()
-            return LostError(str(error).strip())
-        return error
+        kind = next((kind for refusals, kind in _REFUSALS if isinstance(error, refusals)), None)
+        severity = result.error_field(pq.DiagnosticField.SEVERITY_NONLOCALIZED) or b""
+        if kind is None and severity not in (b"FATAL", b"PANIC") and self.usable:
+            return error
+        self._break()
+        return (kind or LostError)(str(error).strip())
 
     def _break(self) -> None:
         with contextlib.suppress(errors.Error):
             self._pgconn.finish()
 
 
-_ENDINGS: Final = (
-    errors.AdminShutdown,
-    errors.CrashShutdown,
-    errors.CannotConnectNow,
-    errors.IdleInTransactionSessionTimeout,
+# Answers of a server that was demoted or is exchanged, and of a pooler in front of it. They end the connection, because
+# it would lead to that server for as long as it lives.
+_REFUSALS: Final[tuple[tuple[Any, type[LostError]], ...]] = (
+    (errors.ReadOnlySqlTransaction, ReadOnlyServerError),
+    ((errors.CannotConnectNow, errors.InvalidCatalogName, errors.TooManyConnections), WrongServerError),
+    # A pooler says "protocol violation" when it loses its server, also in the middle of a statement.
+    ((errors.AdminShutdown, errors.CrashShutdown, errors.ProtocolViolation, errors.ConnectionException), LostError),
 )
 
 
@@ -319,53 +346,38 @@ async def _either(socket: int) -> Ready:
 # -- connecting
 
 
-def parameters(url: str, name: str) -> dict[str, str]:
-    """Return the parameters of a connection that is shown under a name. Raises StoreError for a malformed address."""
-    parsed: Mapping[str, Any] | None = None
-    with contextlib.suppress(errors.ProgrammingError):  # its text may have a part of the password
-        parsed = conninfo_to_dict(url)
-    if parsed is None:
-        problem = "the address of the database is malformed: write special characters of a password as %XX"
-        raise StoreError(problem, cause="cannot_open", retryable=False)
-    given = {key: str(value) for key, value in parsed.items() if value is not None}
-    return {**_KEEPALIVE, "application_name": f"warren: {name}"[:63], **given, "client_encoding": "UTF8"}
+async def _looked_up(address: Address, seconds: float) -> tuple[list[Server], list[LostError]]:
+    """Return the servers with the addresses of their names, and the errors of names that have none; all at once."""
+    found: dict[Server, list[Server]] = {each: [] if each.is_name else [each] for each in address.servers}
+    late = TimeoutError(f"no answer within {seconds:.3g} s")
+    problems = {each: unknown(each, late) for each in found if each.is_name}
+
+    async def look_up(server: Server) -> None:
+        try:
+            every = await trio.socket.getaddrinfo(server.host, int(server.port), type=trio.socket.SOCK_STREAM)
+            found[server] = list(addresses(server, every))
+            del problems[server]
+        except OSError as exc:
+            problems[server] = unknown(server, exc)
+
+    with trio.move_on_after(seconds):
+        async with trio.open_nursery() as nursery:
+            for each in list(problems):
+                nursery.start_soon(look_up, each)
+    return [server for each in address.servers for server in found[each]], list(problems.values())
 
 
-async def _looked_up(params: dict[str, str], timeout: float) -> dict[str, str]:  # noqa: ASYNC109 - the setting's name
-    """Return the parameters with the addresses of all hosts; libpq tries one after the other.
-
-    Raises LostError if no host has an address.
-    """
-    host = params.get("host") or _environment("host")
-    if "hostaddr" in params or _environment("hostaddr") or not host or params.get("service"):
-        return params
-    ports = (params.get("port") or _environment("port") or "5432").split(",")
-    hosts = host.split(",")
-    found: list[tuple[str, str, str]] = []
-    problem = ""
-    for number, each in enumerate(hosts):
-        port = ports[number] if len(ports) == len(hosts) else ports[0]
-        if each.startswith(("/", "@")) or not each:
-            found.append((each, "", port))
-            continue
-        with trio.move_on_after(timeout):
-            try:
-                every = await trio.socket.getaddrinfo(each, int(port or 5432), type=trio.socket.SOCK_STREAM)
-            except OSError as exc:
-                problem = f"the address of the host {each} cannot be found ({exc.strerror or exc})"
-            else:
-                found += [(each, cast("str", address[4][0]), port) for address in every]
-    if not found:
-        raise LostError(problem or f"the address of the host {host} was not found within {timeout:g} s")
-    names, addresses, numbers = zip(*found, strict=True)
-    more = {"hostaddr": ",".join(addresses)} if any(addresses) else {}
-    return {**params, "host": ",".join(names), "port": ",".join(numbers), **more}
+def unknown(server: Server, exc: OSError) -> LostError:
+    """Return the error for a name without an address."""
+    return LostError(f"the address of the host {server.host} cannot be found ({exc.strerror or exc})")
 
 
-def _environment(keyword: str) -> str:
-    """Return a parameter that libpq takes from the environment; empty if there is none."""
-    options = {option.keyword: option.val for option in pq.Conninfo.get_defaults()}
-    return (options.get(keyword.encode()) or b"").decode()
+def failure(problems: Sequence[LostError]) -> LostError:
+    """Return one error for all attempts."""
+    if len(problems) == 1:
+        return problems[0]
+    kind = next((type(each) for each in problems if isinstance(each, WrongServerError)), LostError)
+    return kind("; ".join(str(each).partition("\n")[0] for each in problems))
 
 
 async def _connected(conninfo: str) -> PGconn:

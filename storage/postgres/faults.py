@@ -6,7 +6,7 @@ from psycopg import errors
 
 from warren.config import PostgresConfig
 from warren.errors import StoreCause, StoreError, WarrenError
-from warren.storage.postgres.driver import LostError
+from warren.storage.postgres.driver import LostError, ReadOnlyServerError
 
 NOUN: Final = "session store"
 LOCKED: Final = (
@@ -19,12 +19,12 @@ LOCKED: Final = (
 # From the particular to the general: the first class that fits counts.
 _CAUSES: Final[tuple[tuple[type[Exception] | tuple[type[Exception], ...], StoreCause, bool, str], ...]] = (
     (LOCKED, "locked", True, "another process keeps the {0} locked"),
+    ((ReadOnlyServerError, errors.ReadOnlySqlTransaction), "read_only", True, "the {0} cannot be written"),
     (LostError, "unreachable", True, "the server of the {0} cannot be reached"),
     (errors.DiskFull, "disk_full", True, "the disk that holds the {0} is full"),
     (errors.OutOfMemory, "out_of_memory", True, "there is not enough memory for the {0}"),
     (MemoryError, "out_of_memory", True, "there is not enough memory for the {0}"),
     (errors.TooManyConnections, "unreachable", True, "the server of the {0} takes no more connections"),
-    (errors.ReadOnlySqlTransaction, "read_only", True, "the {0} cannot be written: the server is read-only"),
     (errors.UniqueViolation, "conflict", True, "a row of the same number is in the {0} already"),
     (errors.ProgramLimitExceeded, "too_big", False, "a row is larger than the {0} can hold"),
     (errors.DataCorrupted, "corrupt", False, "the {0}'s files are damaged"),

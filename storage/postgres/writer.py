@@ -7,6 +7,7 @@ generation refuses one that comes later, and the stored number tells for good wh
 # ruff: noqa: S608 - only numbers become part of the SQL
 
 import contextlib
+import logging
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
@@ -19,7 +20,7 @@ from warren.errors import StoreError, WarrenError
 from warren.nodes import Announcement
 from warren.storage.operations import Commit, Operation
 from warren.storage.postgres.commit import MOST, SupersededError, commit_all, fenced, refusal, was_stored
-from warren.storage.postgres.driver import Connection, LostError
+from warren.storage.postgres.driver import Connection, LostError, WrongServerError
 from warren.storage.postgres.faults import translate
 from warren.storage.postgres.guard import Guard, guard_of
 from warren.storage.postgres.lease import Holder
@@ -27,6 +28,7 @@ from warren.storage.postgres.operations import apply
 from warren.storage.postgres.schema import prepare
 from warren.values import define
 
+logger: Final = logging.getLogger("warren.storage")
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 1.0
 """Seconds between two tries to connect: the first pause, and the longest one."""
@@ -85,6 +87,8 @@ class Writer:
         """
         with trio.CancelScope(shield=True):
             self._db = await self._prepared()
+            for each in self._db.notices:
+                logger.warning("%s", each)
             try:
                 guard = await guard_of(self._db)
             except BaseException:
@@ -280,6 +284,8 @@ class Writer:
         group = _Group(writer[0], turns, None)
         try:
             stored = await commit_all(db, writer, turns)
+        except WrongServerError:
+            raise
         except LostError as exc:
             self._unanswered = group
             raise _UnansweredError(str(exc)) from exc
@@ -312,7 +318,7 @@ class Writer:
                 last = outcomes[-1]
                 cause = last.cause if isinstance(last, StoreError) else None
                 # The rest would each wait for the same lock or the same server, one after the other.
-                patience = 0 if cause in ("unreachable", "crash") else patience - (cause == "locked")
+                patience = 0 if cause in ("unreachable", "read_only", "crash") else patience - (cause == "locked")
                 problem = last
             else:
                 outcomes.append(_copied(problem, operation.session_id))

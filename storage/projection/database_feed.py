@@ -13,20 +13,25 @@ import contextlib
 import errno
 import json
 import math
+import os
 import re
+import socket
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
 import psycopg
-from psycopg.conninfo import make_conninfo
 
 from warren.config import PostgresConfig
 from warren.errors import StoreCause, StoreError, WarrenError
-from warren.storage.postgres.driver import escaped, parameters, unescaped
+from warren.storage.postgres import session
+from warren.storage.postgres.driver import LostError, ReadOnlyServerError, escaped, failure, unescaped, unknown
 from warren.storage.postgres.faults import of_opening, translate
 from warren.storage.postgres.lease import Holder
 from warren.storage.postgres.queries import record_of
+from warren.storage.postgres.servers import Address, Attempt, Server, addresses
 from warren.storage.projection.feed import (
     EVENTS_AT_ONCE,
     FILE_PIECE,
@@ -45,6 +50,8 @@ PAGE_BYTES: Final = 4 * 1024 * 1024
 """The length of events from which on a page of them ends."""
 MOST_BEHIND: Final = 10_000
 """Changes that are counted: an old store has millions before its first projection."""
+IDLE: Final = 60_000
+"""Milliseconds that a transaction may wait for its slice: the files are written within it."""
 _SETTLED: Final = "changed < pg_snapshot_xmin(pg_current_snapshot())"
 _NUMBER: Final = "changed::text::int8 AS number"  # under its own name `changed` would be sorted as this number
 _AFTER: Final = "(changed, key) > (%s::text::xid8, %s)"
@@ -144,13 +151,13 @@ class Database:
     @property
     def errors(self) -> tuple[type[Exception], ...]:
         """See Home."""
-        return (psycopg.Error,)
+        return (psycopg.Error, LostError)
 
     def open(self) -> "DatabaseFeed":
         """See Home. Raises StoreError: of an error while connecting, it names the address without its password."""
         try:
             return DatabaseFeed(self._config)
-        except psycopg.Error as exc:
+        except (psycopg.Error, LostError) as exc:
             raise of_opening(exc, self._config) from None
 
     def fault(self, exc: Exception) -> WarrenError:
@@ -164,17 +171,38 @@ class DatabaseFeed:
     """A store in a database; see Feed."""
 
     def __init__(self, config: PostgresConfig) -> None:
-        """Connect. Raises StoreError for a malformed address, and psycopg.Error."""
-        given = parameters(config.url, "projector")
-        given.setdefault("connect_timeout", str(max(2, math.ceil(config.timeout))))
-        self._db = psycopg.connect(make_conninfo("", **given), autocommit=True)
+        """Connect. Raises StoreError for a malformed address, LostError and psycopg.Error."""
+        self._limit = config.timeout + 1
+        self._db = self._connected(config)
         try:
-            statement = round(config.timeout * 1000)
-            self._db.execute(f"SET statement_timeout = {statement}; SET idle_in_transaction_session_timeout = '60s'")
-            self._db.execute(_RENUMBER)
+            self._rows(_RENUMBER)
         except BaseException:
             self._db.close()
             raise
+
+    def _connected(self, config: PostgresConfig) -> "psycopg.Connection[tuple[Any, ...]]":
+        """Return a connection to the first server that answers and can be written; see `Connection.open`."""
+        address = Address.of(config.url, "projector")
+        deadline = time.monotonic() + config.timeout
+        found, problems = _looked_up(address)
+        attempts = address.attempts(found)
+        for number, attempt in enumerate(attempts):
+            share = address.share(deadline - time.monotonic(), len(attempts) - number)
+            try:
+                db = psycopg.connect(attempt.conninfo, connect_timeout=math.ceil(share), autocommit=True)
+                try:
+                    with _limited(db, share):
+                        _begin(db, config, attempt)
+                except BaseException:
+                    db.close()
+                    raise
+            except (psycopg.OperationalError, LostError) as exc:
+                if isinstance(exc, psycopg.errors.ConnectionTimeout):
+                    attempt.note_silence()
+                problems.append(exc if isinstance(exc, LostError) else LostError(str(exc).strip()))
+            else:
+                return db
+        raise failure(problems)
 
     def close(self) -> None:
         """See Feed."""
@@ -183,17 +211,17 @@ class DatabaseFeed:
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
         """See Feed."""
-        self._db.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        self._rows("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         try:
             yield
         finally:
             if not self._db.closed:
-                self._db.execute("ROLLBACK")
+                self._rows("ROLLBACK")
 
     def newest(self) -> Change:
         """See Feed. It is older than the oldest transaction that may still run."""
-        row = self._db.execute(_NEWEST).fetchone()
-        return START if row is None else Change(*row)
+        rows = self._rows(_NEWEST)
+        return Change(*rows[0]) if rows else START
 
     def behind(self, after: Change) -> int:
         """See Feed: it counts sessions, `MOST_BEHIND` at most."""
@@ -209,24 +237,23 @@ class DatabaseFeed:
 
     def changes(self, after: Change, limit: int) -> list[Changed]:
         """See Feed."""
-        return [_changed(row) for row in self._db.execute(_CHANGES, (after.number, after.key, limit))]
+        return [_changed(row) for row in self._rows(_CHANGES, after.number, after.key, limit)]
 
     def changed(self, session_id: str) -> Changed | None:
         """See Feed."""
-        row = self._db.execute(_CHANGED, (escaped(session_id),)).fetchone()
-        return None if row is None else _changed(row)
+        return next(map(_changed, self._rows(_CHANGED, escaped(session_id))), None)
 
     def witnesses(self, up_to: Change, count: int) -> tuple[Witness, ...]:
         """See Feed."""
-        rows = self._db.execute(_WITNESSES, (up_to.number, up_to.key, count))
+        rows = self._rows(_WITNESSES, up_to.number, up_to.key, count)
         return tuple(Witness(unescaped(session_id), *rest) for session_id, *rest in rows)
 
     def confirms(self, witness: Witness, up_to: Change) -> bool:
         """See Feed."""
-        row: Any = self._db.execute(_WITNESS, (escaped(witness.session_id),)).fetchone()
-        if row is None:
+        rows = self._rows(_WITNESS, escaped(witness.session_id))
+        if not rows:
             return False
-        number, key, updated_at = row
+        ((number, key, updated_at),) = rows
         return Change(number, key) > up_to or (number, updated_at) == (witness.change, witness.updated_at)
 
     def events(self, session: Changed, first: int) -> Iterator[LineRun]:
@@ -237,12 +264,11 @@ class DatabaseFeed:
 
     def summary(self, session: Changed) -> bytes | None:
         """See Feed."""
-        row = self._db.execute(_SUMMARY, (session.key,)).fetchone()
-        return None if row is None else unescaped(row[0]).encode()
+        return next((unescaped(summary).encode() for (summary,) in self._rows(_SUMMARY, session.key)), None)
 
     def files(self, session: Changed) -> list[StoredFile]:
         """See Feed."""
-        return [StoredFile(*row) for row in self._db.execute(_FILES, (session.key,))]
+        return [StoredFile(*row) for row in self._rows(_FILES, session.key)]
 
     def content(self, file: StoredFile) -> Iterator[bytes]:
         """See Feed."""
@@ -251,11 +277,11 @@ class DatabaseFeed:
 
     def tenants(self, after: Change) -> list[str]:
         """See Feed."""
-        return [tenant for (tenant,) in self._db.execute(_TENANTS, (max(0, after.number), after.key))]
+        return [tenant for (tenant,) in self._rows(_TENANTS, max(0, after.number), after.key)]
 
     def index(self, tenant: str) -> Iterator[LineRun]:
         """See Feed. The keys come from an index of tenants; rows in their own order would be those of all tenants."""
-        keys = [key for (key,) in self._db.execute(_OF_TENANT, (tenant,))]
+        keys = [key for (key,) in self._rows(_OF_TENANT, tenant)]
         for start in range(0, len(keys), SESSIONS_AT_ONCE):
             page = self._page(_INDEX, keys[start : start + SESSIONS_AT_ONCE])
             if page is not None:
@@ -266,8 +292,53 @@ class DatabaseFeed:
         return None if last is None else LineRun(data.encode(), last)
 
     def _one(self, sql: str, *values: Any) -> tuple[Any, ...]:
-        ((*row,),) = self._db.execute(sql, values or None)
-        return tuple(row)
+        (row,) = self._rows(sql, *values)
+        return row
+
+    def _rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        with _limited(self._db, self._limit):
+            cursor = self._db.execute(sql.encode(), values or None)
+            return cursor.fetchall() if cursor.description else []
+
+
+def _looked_up(address: Address) -> tuple[list[Server], list[LostError]]:
+    """Return the servers with the addresses of their names, and the errors of those that have none."""
+    servers, problems = list[Server](), list[LostError]()
+    for each in address.servers:
+        try:
+            every = socket.getaddrinfo(each.host, each.port, type=socket.SOCK_STREAM) if each.is_name else None
+            servers += [each] if every is None else addresses(each, every)
+        except OSError as exc:
+            problems.append(unknown(each, exc))
+    return servers, problems
+
+
+def _begin(db: "psycopg.Connection[Any]", config: PostgresConfig, attempt: Attempt) -> None:
+    """Give a session its settings. Raises ReadOnlyServerError, LostError and psycopg.Error."""
+    cursor = db.execute(session.script(config, lock_timeout=0, idle_in_transaction_session_timeout=IDLE).encode())
+    while cursor.nextset():
+        pass
+    (state,) = cursor
+    problem = session.unwritable(*state) if attempt.writable else None
+    if problem is not None:
+        raise ReadOnlyServerError(attempt.failed(problem))
+
+
+@contextlib.contextmanager
+def _limited(db: "psycopg.Connection[Any]", seconds: float) -> Iterator[None]:
+    """Hang up if the block takes longer: a server that is frozen would keep the thread, and the end of the process."""
+    watch = threading.Timer(seconds, _hang_up, [db])
+    watch.daemon = True
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.cancel()
+
+
+def _hang_up(db: "psycopg.Connection[Any]") -> None:
+    with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(db.fileno())) as shared:
+        shared.shutdown(socket.SHUT_RDWR)
 
 
 def _readable(data: bytes) -> bytes:

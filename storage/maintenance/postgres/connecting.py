@@ -14,13 +14,13 @@ from warren.storage.postgres.schema import State, check_server, usable_state
 
 
 @asynccontextmanager
-async def connected(config: PostgresConfig) -> AsyncIterator[Connection]:
-    """Open a connection for the block.
+async def connected(config: PostgresConfig, *, reads: bool = False) -> AsyncIterator[Connection]:
+    """Open a connection for the block; if it only `reads`, to a standby if there is no other server.
 
     Raises StoreError with the address of the database, also for errors of the database inside the block.
     """
     try:
-        db = await Connection.open(config, "maintenance")
+        db = await Connection.open(config, "maintenance", reads=reads)
         try:
             check_server(db)
             yield db

@@ -163,12 +163,13 @@ async def examine(config: PostgresConfig, *, full: bool = False) -> Report[Datab
     Raises StoreError if there is no store that could be examined; its `cause` is "missing", "newer_schema",
     "permission" and so on.
     """
-    async with connected(config) as db:
+    async with connected(config, reads=True) as db:
         state = await existing(db)
         await be_patient(db)
         ahead = await _clock(db)
         async with looking(db):
             facts, findings = await _about_server(db, config, state, ahead)
+            findings += [Finding("settings", text, "notice") for text in db.notices]
             if state.version >= SCHEMA.version:
                 facts = await _counted(db, facts)
                 holders, dead = await _holders(db)

@@ -27,7 +27,7 @@ _BUILT: Final = """
 
 async def look(config: PostgresConfig, schema: Schema = SCHEMA) -> StoreVersion:
     """Return the version of a store, which is 0 if there are no tables. Nothing is changed. Raises StoreError."""
-    async with connected(config) as db:
+    async with connected(config, reads=True) as db:
         return await _seen(db, config, schema)
 
 

@@ -31,6 +31,12 @@ _HOME: Final = """
     JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'vector' WHERE typname = 'halfvec'
 """
 _OFFERED: Final = "SELECT FROM pg_available_extensions WHERE name = 'vector' AND installed_version IS NULL"
+_NOT_MADE: Final = (
+    errors.InsufficientPrivilege,
+    errors.UniqueViolation,
+    errors.UndefinedFile,
+    errors.InvalidSchemaName,
+)
 _THERE: Final = "SELECT to_regclass($1) IS NOT NULL"
 _ENTER: Final = "INSERT INTO warren.memory_spaces (name) VALUES ($1) ON CONFLICT (name) DO NOTHING"
 _KEY: Final = "SELECT key FROM warren.memory_spaces WHERE name = $1"
@@ -156,8 +162,8 @@ async def _home(db: Connection) -> str | None:
     rows = await db.fetch(_HOME)
     if not rows and await db.fetch(_OFFERED):
         # A superuser has to, or another program was faster.
-        with contextlib.suppress(errors.InsufficientPrivilege, errors.UniqueViolation, errors.UndefinedFile):
-            await db.script("CREATE EXTENSION IF NOT EXISTS vector")
+        with contextlib.suppress(*_NOT_MADE):
+            await db.script("CREATE EXTENSION IF NOT EXISTS vector SCHEMA public")
         rows = await db.fetch(_HOME)
     return rows[0][0] if rows else None
 
