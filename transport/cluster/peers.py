@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Generator
+from http import HTTPStatus
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
@@ -17,7 +18,7 @@ from warren.transport.client.links import Links
 from warren.transport.client.service import RemoteService, address_of
 from warren.transport.client.socket import UPGRADED
 from warren.transport.cluster.token import NodeTokens
-from warren.transport.http.auth import NODE_PROOF
+from warren.transport.http.auth import NODE_CHALLENGE, NODE_PROOF
 from warren.values import define, frozen
 
 ANSWER_TIMEOUT: Final = 2.0
@@ -152,7 +153,7 @@ class _Status:
 
 
 class _Bearer(httpx.Auth):
-    """Adds a fresh token to each request for a WebSocket, and refuses the WebSocket of any other server.
+    """Adds a token to each request for a WebSocket, signs the challenge, and refuses the WebSocket of any other server.
 
     A node that has died leaves its port to whatever listens there next: a gateway of other sessions would answer that
     there is no such session, or run the turn in a session of its own.
@@ -164,9 +165,19 @@ class _Bearer(httpx.Auth):
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
         """See httpx.Auth."""
-        token = self._tokens.make(self._callee)
-        request.headers["Authorization"] = f"Bearer {token}"
+        token = self._sign(request)
         response = yield request
+        if response.status_code == HTTPStatus.UNAUTHORIZED and NODE_CHALLENGE in response.headers:
+            token = self._sign(request, response.headers[NODE_CHALLENGE])
+            response = yield request
+        if response.status_code == HTTPStatus.UNAUTHORIZED:
+            problem = "the server at its address knows no token of this store: it is another one, or of another release"
+            raise httpx.RemoteProtocolError(problem, request=request)
         proof = response.headers.get(NODE_PROOF, "")
         if response.status_code == UPGRADED and not self._tokens.proves(token, proof):
             raise httpx.RemoteProtocolError("another server has the address of the node now", request=request)
+
+    def _sign(self, request: httpx.Request, challenge: str = "") -> str:
+        token = self._tokens.make(self._callee, challenge)
+        request.headers["Authorization"] = f"Bearer {token}"
+        return token

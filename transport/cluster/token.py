@@ -1,28 +1,36 @@
-"""The bearer token by which a node knows another one: signed with the secret of their store. No I/O."""
+"""The bearer token by which a node knows another one: signed with the secret of their store. No I/O.
+
+The node that is called gives a challenge, and lets the caller in that signs it. Only its own clock decides for how long
+a challenge is good, so the clocks of two nodes may differ by any time.
+"""
 
 import binascii
 import hmac
 import json
+import secrets
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
 
-from warren.transport.http.auth import NODE_PREFIX
+import attrs
+
+from warren.transport.http.auth import NODE_CHALLENGE, NODE_PREFIX
 from warren.transport.http.refusals import RefusedError
 from warren.values import define
 
-OLDEST, NEWEST = 2, 2
+OLDEST, NEWEST = 3, 3
 """The versions of the links that this release speaks: two nodes speak the newest that both know.
 
 Links are the calls and events of the gateway's own protocol. A receiver ignores fields, events and claims that it does
 not know, and a sender leaves out options that are not set. So a new field needs no new version: a change does that an
 older node would take for something else. Version 2 has calls on behalf of principals, which a node that speaks only 1
-would take for calls of the local user, or refuse.
+would take for calls of the local user, or refuse. Version 3 has challenges: before, a token told its end by the clock
+of its node.
 """
-LIFETIME: Final = 120.0
-"""Seconds for which a token is valid. The clocks of two nodes may differ by this much before they refuse each other."""
+LIFETIME: Final = 30.0
+"""Seconds for which a challenge is good, by the clock of the node that gave it."""
 
 
 @define(eq=False)
@@ -40,28 +48,31 @@ class NodeTokens:
     secret: bytes
     key: int | None
     name: str
-    clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = time.monotonic
     versions: tuple[int, int] = (OLDEST, NEWEST)
+    _met: dict[str, float] = attrs.field(factory=dict)
 
     def __repr__(self) -> str:
         return f"NodeTokens(key={self.key!r}, name={self.name!r})"
 
-    def make(self, callee: int) -> str:
-        """Return a token for a call of the node with a number."""
+    def make(self, callee: int, challenge: str = "") -> str:
+        """Return a token for a call of the node with a number, which has given a challenge; empty asks it for one."""
         claims = {
             "from": self.key,
             "name": self.name,
             "to": callee,
-            "until": self.clock() + LIFETIME,
+            "challenge": challenge,
+            "salt": secrets.token_urlsafe(12),  # a proof that was heard once is for no other token
             "versions": self.versions,
         }
         payload = _text(json.dumps(claims).encode())
         return f"{NODE_PREFIX}{payload}.{self._signature(payload)}"
 
     def accepts(self, token: str) -> bool:
-        """Return whether a token is of a node of this cluster, is meant for this node, and is still valid.
+        """Return whether a token is of a node of this cluster, is meant for this node, and was not used before.
 
-        Raises RefusedError (409) if it is, and the two nodes speak no version of the links in common.
+        Raises RefusedError: 409 if it is of such a node, and the two speak no version of the links in common; 401 with
+        a challenge if it has not answered one, or one of long ago.
         """
         payload, _, signature = token.removeprefix(NODE_PREFIX).partition(".")
         if not token.startswith(NODE_PREFIX) or not hmac.compare_digest(
@@ -70,7 +81,7 @@ class NodeTokens:
             return False
         try:
             claims = json.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-            good = claims["to"] == self.key and self.clock() <= claims["until"] <= self.clock() + 2 * LIFETIME
+            good = claims["to"] == self.key
             oldest, newest = claims.get("versions", (1, 1))
             common = oldest <= self.versions[1] and self.versions[0] <= newest
         except (ValueError, KeyError, TypeError, AttributeError, binascii.Error):
@@ -82,7 +93,31 @@ class NodeTokens:
                 f"{claims.get('name')} speaks {_span(oldest, newest)}: end the node of the older release",
                 field="$.headers.authorization",
             )
+        if good and not self._meets(str(claims.get("challenge"))):
+            raise RefusedError(
+                HTTPStatus.UNAUTHORIZED,
+                "the token of a node has to answer this challenge",
+                (NODE_CHALLENGE, self._challenge()),
+                field="$.headers.authorization",
+            )
         return bool(good)
+
+    def _challenge(self) -> str:
+        payload = f"{self.clock() + LIFETIME:.3f}~{secrets.token_urlsafe(12)}"
+        return f"{payload}~{self._signature(f'challenge of {self.key}: {payload}')}"
+
+    def _meets(self, challenge: str) -> bool:
+        """Return whether a challenge is of this node, and neither too old nor met before."""
+        payload, _, signature = challenge.rpartition("~")
+        right = self._signature(f"challenge of {self.key}: {payload}")
+        if not hmac.compare_digest(signature.encode(), right.encode()):
+            return False
+        now, until = self.clock(), float(payload.partition("~")[0])
+        for each in [each for each, end in self._met.items() if end < now]:
+            del self._met[each]
+        fresh = now <= until and challenge not in self._met
+        self._met[challenge] = until
+        return fresh
 
     def proof(self, token: str) -> str:
         """Return the text by which the node that a token is meant for shows that it is of the cluster."""

@@ -22,6 +22,8 @@ SUBPROTOCOL: Final = "warren"
 TOKEN_PREFIX: Final = "bearer."  # noqa: S105 - what stands before a token
 NODE_PREFIX: Final = "node."
 """The beginning of the tokens by which nodes of a cluster know each other."""
+NODE_CHALLENGE: Final = "Warren-Node-Challenge"
+"""The header with a text that a node has to sign before it is let in."""
 NODE_PROOF: Final = "Warren-Node"
 """The header by which a node proves that it is the one that a token is meant for."""
 MAX_SHOWN: Final = 64
@@ -101,7 +103,7 @@ class AccessPolicy:
     def proof_for(self, authorization: Iterable[str]) -> str | None:
         """Return the proof for another node of the cluster, if one asks; else None.
 
-        Raises RefusedError (401) for a bad token of a node.
+        Raises RefusedError for a bad token of a node (401), for one of another release (409), and to give a challenge.
         """
         token = next((each for each in _offered(authorization) if each.startswith(NODE_PREFIX)), None)
         if self.proves_node is None or token is None:

@@ -11,6 +11,7 @@ from warren.config import Config, NodeConfig, StoreConfig
 from warren.errors import AgentError
 from warren.transport.cluster.token import LIFETIME, NodeTokens
 from warren.transport.embed import open_supervisor
+from warren.transport.http.auth import NODE_CHALLENGE
 from warren.transport.http.refusals import RefusedError
 
 SECRET = b"s" * 32
@@ -25,21 +26,52 @@ class Clock:
         return self.now
 
 
-def test_a_token_is_for_one_node_and_for_a_while() -> None:
-    """The callee accepts it until it expires; no other node does, nor one with another secret."""
-    clock = Clock()
-    caller, callee = NodeTokens(SECRET, 1, "anna", clock), NodeTokens(SECRET, 2, "berta", clock)
-    token = caller.make(2)
-    assert callee.accepts(token)
+def challenge_of(callee: NodeTokens, token: str) -> str:
+    """Return the challenge that a node gives to the owner of a token."""
+    with pytest.raises(RefusedError) as refused:
+        callee.accepts(token)
+    assert refused.value.status == 401
+    return dict(refused.value.headers)[NODE_CHALLENGE]
+
+
+def answered(caller: NodeTokens, callee: NodeTokens) -> str:
+    """Return a token that a node accepts."""
+    return caller.make(2, challenge_of(callee, caller.make(2)))
+
+
+def test_a_token_is_for_one_node_and_for_one_use() -> None:
+    """The callee accepts it once; no other node does, nor one with another secret."""
+    caller, callee = NodeTokens(SECRET, 1, "anna"), NodeTokens(SECRET, 2, "berta")
+    token = answered(caller, callee)
     assert not caller.accepts(token)
-    assert not NodeTokens(b"t" * 32, 2, "berta", clock).accepts(token)
+    assert not NodeTokens(b"t" * 32, 2, "berta").accepts(token)
+    assert callee.accepts(token)
+    assert challenge_of(callee, token) != challenge_of(callee, token)
     assert caller.proves(token, callee.proof(token))
-    assert not caller.proves(token, callee.proof(caller.make(3)))
-    assert not caller.proves(token, NodeTokens(b"t" * 32, 2, "berta", clock).proof(token))
+    assert not caller.proves(token, callee.proof(caller.make(2)))
+    assert not caller.proves(token, NodeTokens(b"t" * 32, 2, "berta").proof(token))
     assert not caller.proves(token, "")
+
+
+def test_a_challenge_is_good_for_a_while() -> None:
+    """The time is that of the node that gave it; the clock of the other one may show any other."""
+    clock = Clock()
+    caller, callee = NodeTokens(SECRET, 1, "anna", lambda: 7.0), NodeTokens(SECRET, 2, "berta", clock)
+    challenge = challenge_of(callee, caller.make(2))
+    clock.now += LIFETIME - 1
+    assert callee.accepts(caller.make(2, challenge))
+    challenge = challenge_of(callee, caller.make(2, challenge))
     clock.now += LIFETIME + 1
-    assert not callee.accepts(token)
-    assert callee.accepts(caller.make(2))
+    challenge = challenge_of(callee, caller.make(2, challenge))
+    assert callee.accepts(caller.make(2, challenge))
+
+
+@pytest.mark.parametrize("other", ["", "x", "1e9~x~y", "9999999999~x~"])
+def test_another_text_is_no_challenge(other: str) -> None:
+    """Nor is that of another node."""
+    caller, callee, third = (NodeTokens(SECRET, key, "anna") for key in (1, 2, 3))
+    challenge_of(callee, caller.make(2, other))
+    challenge_of(callee, caller.make(2, challenge_of(third, caller.make(3))))
 
 
 @pytest.mark.parametrize("bad", ["", "node.", "node.e30.", "node.x.y", "node.é.é", "right-token"])
@@ -50,9 +82,9 @@ def test_other_texts_are_no_tokens(bad: str) -> None:
 
 def test_a_changed_token_is_refused() -> None:
     """The signature is over every claim."""
-    callee = NodeTokens(SECRET, 2, "berta")
-    payload, _, signature = NodeTokens(SECRET, 1, "anna").make(2).rpartition(".")
-    other, _, _ = NodeTokens(SECRET, 1, "clara").make(2).rpartition(".")
+    anna, callee = NodeTokens(SECRET, 1, "anna"), NodeTokens(SECRET, 2, "berta")
+    payload, _, signature = answered(anna, callee).rpartition(".")
+    other, _, _ = answered(NodeTokens(SECRET, 1, "clara"), callee).rpartition(".")
     assert callee.accepts(f"{payload}.{signature}")
     assert not callee.accepts(f"{other}.{signature}")
 
@@ -61,8 +93,8 @@ def test_nodes_of_two_releases_speak_the_links_that_both_know() -> None:
     """Whichever calls. One that speaks no version in common is told so."""
     old, middle, new = (NodeTokens(SECRET, 2, "berta", versions=each) for each in ((1, 1), (1, 2), (2, 3)))
     for one, other in ((old, middle), (middle, new)):
-        assert one.accepts(other.make(2))
-        assert other.accepts(one.make(2))
+        assert one.accepts(answered(other, one))
+        assert other.accepts(answered(one, other))
     for one, other in ((old, new), (new, old)):
         with pytest.raises(RefusedError, match=r"speaks the versions . to . of the links between nodes") as refused:
             one.accepts(other.make(2))
@@ -70,9 +102,10 @@ def test_nodes_of_two_releases_speak_the_links_that_both_know() -> None:
         assert not one.accepts(other.make(3))
 
 
-def test_a_node_that_knows_no_principals_is_refused() -> None:
-    """It would take a call of any tenant for one of the local user."""
-    this, older = NodeTokens(SECRET, 2, "anna"), NodeTokens(SECRET, 2, "berta", versions=(1, 1))
+@pytest.mark.parametrize("versions", [(1, 1), (2, 2)])
+def test_a_node_of_an_older_release_is_refused(versions: tuple[int, int]) -> None:
+    """It would take a call of any tenant for one of the local user, or give no challenge."""
+    this, older = NodeTokens(SECRET, 2, "anna"), NodeTokens(SECRET, 2, "berta", versions=versions)
     for one, other in ((this, older), (older, this)):
         with pytest.raises(RefusedError, match="of the links between nodes"):
             one.accepts(other.make(2))
@@ -101,10 +134,12 @@ async def test_a_gateway_lets_nodes_in_without_the_token_of_clients(tmp_path: Pa
     config = Config(store=StoreConfig(tmp_path), node=NodeConfig("berta", "ws://127.0.0.1:9"))
     async with open_supervisor(config, environ={}) as service:
         store = await service.store()  # type: ignore[attr-defined] # of a node
-        good = NodeTokens(await store.secret(), 0, "anna").make(store.key)
+        anna, berta = NodeTokens(await store.secret(), 0, "anna"), service.tokens  # type: ignore[attr-defined] # as above
+        good = anna.make(store.key, challenge_of(berta, anna.make(store.key)))
         bad = NodeTokens(SECRET, 0, "anna").make(store.key)
         async with gateway(service, token=RIGHT) as port:
             assert await knock(port, authorization=f"Bearer {good}") == 101
+            assert await knock(port, authorization=f"Bearer {good}") == 401
             assert await knock(port, authorization=f"Bearer {bad}") == 401
             assert await knock(port) == 401
         async with gateway(service) as port:
