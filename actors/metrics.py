@@ -10,7 +10,16 @@ import trio
 
 from warren.actors.counters import OF_COMMITS, OF_GROUPS, OF_LAGS, Histogram
 from warren.errors import StoreError, WarrenError
-from warren.health import FAILED_AFTER, LATE_LOOP_MS, SLOW_COMMIT_MS, LoopHealth, Status, StoreHealth, worst
+from warren.health import (
+    FAILED_AFTER,
+    LATE_LOOP_MS,
+    SLOW_COMMIT_MS,
+    LoopHealth,
+    Status,
+    StoreHealth,
+    clock_fault,
+    worst,
+)
 from warren.values import define
 
 ABOUT_ONE: Final = frozenset({"leased", "lease_lost", "conflict", "unstorable", "too_big"})
@@ -121,14 +130,20 @@ class Writes:
         if self._error is not None and self._error.retryable:
             self._error = None
 
-    def health(self, read_fault: WarrenError | None = None) -> StoreHealth:
-        """Return the health of the store; `read_fault` is the error of the newest read, if it failed."""
+    def health(self, read_fault: WarrenError | None = None, clock_ahead: float | None = None) -> StoreHealth:
+        """Return the health of the store.
+
+        Args:
+            read_fault: the error of the newest read, if it failed.
+            clock_ahead: see StoreHealth.
+        """
         if trio.current_time() - self._last_failed >= REMEMBERED:
             self._last_error = None
         error = self._error or read_fault or self._last_error
-        status = worst(self._status(), "ok" if read_fault is None else "degraded")
+        fault = clock_fault(clock_ahead or 0.0)
+        status = worst(self._status(), "ok" if read_fault is None and fault is None else "degraded")
         p50, p99 = self._durations.percentile(0.5), self._durations.percentile(0.99)
-        return StoreHealth(status, None if error is None else error.message, p50, p99)
+        return StoreHealth(status, fault if error is None else error.message, p50, p99, clock_ahead=clock_ahead)
 
     def _status(self) -> Status:
         since = self._began if self._error is None else self._failing_since

@@ -295,7 +295,8 @@ class StorageActor(Owner["Store"]):
 
     def health(self) -> StoreHealth:
         """See Storage."""
-        return self.writes.health(None if self._resource is None else self._resource.read_fault)
+        store = self._resource
+        return self.writes.health() if store is None else self.writes.health(store.read_fault, store.clock_ahead)
 
     def statistics(self) -> StorageStatistics:
         """See Storage."""

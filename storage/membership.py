@@ -38,6 +38,7 @@ class Status:
         draining: see `warren.nodes.Node`.
         load: see `warren.nodes.Node`.
         group: see `warren.nodes.Node`.
+        clock_ahead: seconds by which the store's clock is ahead of that of the process; 0 if that is not known.
     """
 
     started_at: datetime = attrs.field(factory=lambda: moment(0))
@@ -47,12 +48,14 @@ class Status:
     draining: bool = False
     load: NodeLoad = attrs.field(factory=NodeLoad)
     group: str | None = None
+    clock_ahead: float = 0.0
 
 
-def status_text(started_at: datetime, said: Announcement | None) -> str:
+def status_text(started_at: datetime, said: Announcement | None, clock_ahead: float | None = None) -> str:
     """Return the status of this process, as it is stored."""
     said = said or Announcement()
-    status = Status(started_at, VERSION, said.name, said.address, said.draining, said.load, said.group)
+    place = said.name, said.address, said.draining, said.load, said.group
+    status = Status(started_at, VERSION, *place, round(clock_ahead or 0.0, 1))
     return codec.encode(status).decode()
 
 

@@ -54,6 +54,11 @@ class Store(Protocol):
         ...
 
     @property
+    def clock_ahead(self) -> float | None:
+        """Seconds by which the store's clock is ahead of this machine's, by the newest renewal; None if it has none."""
+        ...
+
+    @property
     def read_fault(self) -> WarrenError | None:
         """The error of the newest read; None if it succeeded."""
         ...

@@ -10,6 +10,8 @@ SLOW_COMMIT_MS: Final = 1_000.0
 """The store is degraded if one commit in a hundred takes more milliseconds."""
 LATE_LOOP_MS: Final = 250.0
 """The event loop is degraded if one timer in a hundred is late by more milliseconds."""
+OTHER_CLOCK: Final = 2.0
+"""Seconds by which the clock of this machine may differ from the store's before it is a fault."""
 FAILED_AFTER: Final = 30.0
 """Seconds without a successful write, after which a store that refuses writes counts as failed."""
 
@@ -19,12 +21,15 @@ class StoreHealth:
     """The health of the store. A probe writes to it regularly, also if no turn ends.
 
     Attributes:
-        status: degraded while writes or reads fail, and while writes are slow; failed if writes have failed for half a
-            minute.
-        last_error: the error of the newest write or read that failed; None a minute after they succeed again.
+        status: degraded while writes or reads fail, while writes are slow, and while the clock of this machine is off;
+            failed if writes have failed for half a minute.
+        last_error: the error of the newest write or read that failed, None a minute after they succeed again; else the
+            fault of the clock.
         commit_p50_ms: median of the milliseconds of recent commits; None before the first.
         commit_p99_ms: 99th percentile of the milliseconds of recent commits; None before the first.
         kind: "file" for a store in files, "database" for one in PostgreSQL; None if a program has brought its own.
+        clock_ahead: seconds by which the clock of the database's server is ahead of this machine's, below 0 if it is
+            behind; None for a store in files, and before the first renewal of leases.
     """
 
     status: Status
@@ -32,6 +37,7 @@ class StoreHealth:
     commit_p50_ms: float | None = None
     commit_p99_ms: float | None = None
     kind: Literal["file", "database"] | None = None
+    clock_ahead: float | None = None
 
 
 @frozen
@@ -111,6 +117,13 @@ class McpHealth:
     state: Literal["connecting", "ready", "failed"]
     restarts: int = 0
     last_error: str | None = None
+
+
+def clock_fault(ahead: float, of: str = "this machine's") -> str | None:
+    """Return a sentence about a clock that differs too much from that of the database's server; None if it does not."""
+    if abs(ahead) <= OTHER_CLOCK:
+        return None
+    return f"the clock of the server is {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} {of}"
 
 
 def worst(*found: Status) -> Status:

@@ -96,6 +96,7 @@ class EphemeralStore:
     renewal: ClassVar[float] = 5.0
     proof: ClassVar[float] = math.inf
     lapses: ClassVar[int] = 0
+    clock_ahead: ClassVar[float | None] = None
     read_fault: ClassVar[WarrenError | None] = None
 
     # -- writing

@@ -10,6 +10,7 @@ row, and a commit names the epoch of its lease: a process that wakes up after it
 import os
 import socket
 import sys
+import time
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -77,7 +78,8 @@ _RENEW: Final = """
     ), writer AS (
         INSERT INTO warren.writers (holder, generation, groups) SELECT $1::int, 0, 0
         WHERE NOT EXISTS (SELECT FROM warren.writers WHERE holder = $1::int) ON CONFLICT (holder) DO NOTHING
-    ) SELECT (SELECT extract(epoch FROM rest)::float8 FROM old), coalesce((SELECT leaves FROM old), false)
+    ) SELECT (SELECT extract(epoch FROM rest)::float8 FROM old), coalesce((SELECT leaves FROM old), false),
+        extract(epoch FROM clock_timestamp())::float8
 """
 _LEAVE: Final = """
     WITH gone AS (DELETE FROM warren.holders WHERE key = $1::int)
@@ -89,6 +91,17 @@ def alive(me: str) -> str:
     """Return a condition of SQL: the process of the row `h` lives, or `me` cannot tell yet whether it does."""
     since = f"(SELECT me.saw_at FROM warren.holders me WHERE me.key = {me} AND me.judges_from > clock_timestamp())"
     return f"({ALIVE} OR h.expires_at > {since})"
+
+
+def ahead(sent: float, there: float, received: float) -> float:
+    """Return by how many seconds the server's clock is ahead of this machine's; 0 if that cannot be told.
+
+    Args:
+        sent: the time here before the question.
+        there: the server's time.
+        received: the time here after the answer.
+    """
+    return 0.0 if sent <= there <= received else round(there - (sent + received) / 2, 3)
 
 
 def rival(owner: str, me: str) -> str:
@@ -123,6 +136,7 @@ class Holder:
         lapses: how often it renewed too late, so that other processes may have taken its sessions over.
         started_at: the time at which this process opened the store.
         said: what this process has said of itself last; None if it is no node.
+        clock_ahead: see Store.
     """
 
     name: str
@@ -131,6 +145,7 @@ class Holder:
     lapses: int = 0
     started_at: datetime = attrs.field(factory=now)
     said: Announcement | None = None
+    clock_ahead: float | None = None
     _locked: Connection | None = None  # the connection that has the lock
 
     @classmethod
@@ -164,11 +179,12 @@ class Holder:
         """
         if self.key is None:
             return False
-        locked, began = self._locked is db, boot_time()
+        locked, began, sent = self._locked is db, boot_time(), time.time()
         values = escaped(self.name), str(self.seconds), str(self.grace), locked, SCHEMA.version, self._status()
-        ((rest, leaves),) = await db.fetch(_RENEW, self.key, *values)
+        ((rest, leaves, there),) = await db.fetch(_RENEW, self.key, *values)
         # Others see the renewal once it is committed, which is before its answer: until then they go by the old row.
         self.lapses += rest is None or boot_time() - began >= rest
+        self.clock_ahead = ahead(sent, there, time.time())
         if not locked:
             await self._lock(db)
         return bool(leaves)
@@ -184,7 +200,7 @@ class Holder:
         self.key = self._locked = None
 
     def _status(self) -> str:
-        return status_text(self.started_at, self.said)
+        return status_text(self.started_at, self.said, self.clock_ahead)
 
     async def _lock(self, db: Connection) -> None:
         """Take the lock, unless a lost connection still has it: then it counts as locked, and a renewal tries again."""

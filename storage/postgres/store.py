@@ -96,6 +96,11 @@ class PostgresStore:
         return self.me.key
 
     @property
+    def clock_ahead(self) -> float | None:
+        """See Store."""
+        return self.me.clock_ahead
+
+    @property
     def lapses(self) -> int:
         """See Store."""
         return self.me.lapses

@@ -96,6 +96,11 @@ class SqliteStore:
         return self.me.key
 
     @property
+    def clock_ahead(self) -> None:
+        """See Store."""
+        return
+
+    @property
     def lapses(self) -> int:
         """See Store."""
         return self.me.lapses

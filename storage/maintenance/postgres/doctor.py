@@ -1,6 +1,7 @@
 """Examines a store in a database beside the processes that use it, and makes the repairs that are safe."""
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -10,6 +11,7 @@ import attrs
 from warren import codec
 from warren.config import PostgresConfig
 from warren.errors import WarrenError
+from warren.health import clock_fault
 from warren.ledger import COUNTS
 from warren.principals import TENANT
 from warren.reports import DatabaseFacts, Finding, HolderFacts, Report
@@ -19,12 +21,13 @@ from warren.storage.maintenance.postgres.attached import examine_files, fix_file
 from warren.storage.maintenance.postgres.connecting import be_patient, connected, existing, looking
 from warren.storage.maintenance.postgres.memory import about_memory, fix_memory
 from warren.storage.maintenance.postgres.retention import SIZE
+from warren.storage.membership import node_of, status_of
 from warren.storage.operations import Claim, Claimed, Release
 from warren.storage.postgres import PostgresStore
 from warren.storage.postgres.commit import marks_of
 from warren.storage.postgres.driver import Connection, array, unescaped
 from warren.storage.postgres.guard import absence
-from warren.storage.postgres.lease import ALIVE
+from warren.storage.postgres.lease import ALIVE, ahead
 from warren.storage.postgres.schema import SCHEMA, State
 from warren.storage.rows import ARCHIVED, DELETED, OPEN, microseconds, time_in
 from warren.values import frozen
@@ -35,8 +38,6 @@ MANY_DEAD: Final = 100_000
 """Dead rows of a table from which on they are worth a word, if they are also half as many as the living ones."""
 FAR_BEHIND: Final = 64 << 20
 """Bytes of the log that a standby or a slot may be behind."""
-OTHER_CLOCK: Final = 2.0
-"""Seconds by which the clock of this machine may differ from the server's."""
 PAGE: Final = 500
 # The row of a creation stays when its session is deleted.
 ORPHANED: Final = {
@@ -83,10 +84,10 @@ _STANDBYS: Final = """
 _FILES: Final = "SELECT count(*), coalesce(sum(octet_length(body)), 0)::int8 FROM warren.blobs"
 _COUNTS: Final = "SELECT state, count(*) FROM warren.sessions GROUP BY state"
 _HOLDERS: Final = f"""
-    SELECT key, name, (extract(epoch FROM expires_at) * 1000000)::int8, alive, array(
+    SELECT key, name, (extract(epoch FROM expires_at) * 1000000)::int8, alive, status, array(
         SELECT session_id::text FROM warren.sessions s WHERE s.holder = holders.key AND state <> {DELETED} ORDER BY 1
-    ) FROM (SELECT h.key, h.name, h.expires_at, {ALIVE} AS alive FROM warren.holders h) AS holders
-    UNION ALL SELECT holder, NULL, NULL, false, array_agg(session_id::text ORDER BY session_id) FROM warren.sessions
+    ) FROM (SELECT h.key, h.name, h.expires_at, h.status, {ALIVE} AS alive FROM warren.holders h) AS holders
+    UNION ALL SELECT holder, NULL, NULL, false, '', array_agg(session_id::text ORDER BY session_id) FROM warren.sessions
         WHERE state <> {DELETED} AND holder IS NOT NULL AND holder NOT IN (SELECT key FROM warren.holders)
         GROUP BY holder
     ORDER BY 1
@@ -166,9 +167,9 @@ async def examine(config: PostgresConfig, *, full: bool = False) -> Report[Datab
     async with connected(config, reads=True) as db:
         state = await existing(db)
         await be_patient(db)
-        ahead = await _clock(db)
+        differs = await _clock(db)
         async with looking(db):
-            facts, findings = await _about_server(db, config, state, ahead)
+            facts, findings = await _about_server(db, config, state, differs)
             findings += [Finding("settings", text, "notice") for text in db.notices]
             if state.version >= SCHEMA.version:
                 facts = await _counted(db, facts)
@@ -215,14 +216,13 @@ async def fix(config: PostgresConfig) -> tuple[str, ...]:
 
 async def _clock(db: Connection) -> float:
     """Return by how many seconds the clock of the server is ahead of this machine's; 0 if that cannot be told."""
-    before = datetime.now(UTC).timestamp()
+    sent = time.time()
     ((there,),) = await db.fetch(_CLOCK)
-    after = datetime.now(UTC).timestamp()
-    return 0.0 if before <= there <= after else there - (before + after) / 2
+    return ahead(sent, there, time.time())
 
 
 async def _about_server(
-    db: Connection, config: PostgresConfig, state: State, ahead: float
+    db: Connection, config: PostgresConfig, state: State, differs: float
 ) -> tuple[DatabaseFacts, list[Finding]]:
     (row,) = await db.fetch(_SERVER)
     server, commit, fsync, pages, autovacuum, standby_names, recovering, vector, dead_rows = row
@@ -237,7 +237,7 @@ async def _about_server(
         standbys=len(standbys),
         pgvector=vector,
         dead_rows=dead_rows,
-        clock_ahead=ahead,
+        clock_ahead=differs,
     )
     findings = [*_about_version(state), *_about_durability(commit, fsync, pages, standby_names, len(standbys))]
     if recovering:
@@ -249,7 +249,7 @@ async def _about_server(
         findings.append(Finding("bloat", text, "notice"))
     findings += [finding for standby in standbys for finding in _about_standby(*standby)]
     findings += [finding for slot in await db.fetch(_SLOTS) for finding in _about_slot(*slot)]
-    findings += [*_about_clock(ahead), *await _about_memory(db, vector)]
+    findings += [*_about_clock(differs), *await _about_memory(db, vector)]
     return facts, findings
 
 
@@ -285,11 +285,10 @@ def _about_slot(name: str, status: str, behind: int, active: bool) -> Iterator[F
         yield Finding("replication", text, "problem" if behind > FAR_BEHIND else "notice")
 
 
-def _about_clock(ahead: float) -> Iterator[Finding]:
-    if abs(ahead) > OTHER_CLOCK:
-        where = "ahead of" if ahead > 0 else "behind"
-        text = f"the clock of the server is {abs(ahead):.0f} s {where} this machine's; leases go by the server's"
-        yield Finding("clock", text, "notice")
+def _about_clock(differs: float, of: str = "this machine's") -> Iterator[Finding]:
+    fault = clock_fault(differs, of)
+    if fault is not None:
+        yield Finding("clock", f"{fault}; leases go by the server's", "notice")
 
 
 async def _about_memory(db: Connection, vector: str | None) -> list[Finding]:
@@ -331,15 +330,18 @@ def _about_erasures(facts: DatabaseFacts) -> Iterator[Finding]:
 
 
 async def _holders(db: Connection) -> tuple[tuple[HolderFacts, ...], list[Finding]]:
-    """Return the holders of sessions, and the finding about dead ones."""
-    facts, left = [], []
-    for _, name, expires_at, alive, sessions in await db.fetch(_HOLDERS):
+    """Return the holders of sessions, and the findings about dead ones and about the clocks of living ones."""
+    facts, left, findings = [], [], list[Finding]()
+    for key, name, expires_at, alive, status, sessions in await db.fetch(_HOLDERS):
         until = None if expires_at is None else time_in(expires_at, "expires_at")
         facts.append(HolderFacts(None if name is None else unescaped(name), alive, until, len(sessions)))
         left += [] if alive else [unescaped(each) for each in sessions]
+        if alive:
+            node = node_of(key, unescaped(name), status)
+            findings += _about_clock(status_of(status).clock_ahead, f"that of {node.name}")
     dead = sum(not fact.alive for fact in facts)
     text = f"{dead} crashed processes still have {len(left)} sessions: a process that needs one takes it over"
-    findings = [Finding("leases", text, "notice", fixable=True, sessions=tuple(left))] if dead else []
+    findings += [Finding("leases", text, "notice", fixable=True, sessions=tuple(left))] if dead else []
     return tuple(facts), findings
 
 

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from tests.support.postgres import database
-from tests.transport.cli.process import Cli, Running
+from tests.transport.cli.process import MODULE, Cli, Running
 from tests.transport.cluster.nodes import Home, events_of
 from warren.client import RemoteService, connect
 from warren.errors import AgentError
@@ -30,10 +30,20 @@ def place(home: Home) -> Iterator[str]:
         yield made
 
 
-def serve(cli: Cli, store: str, name: str) -> tuple[Running, str]:
+OTHER_CLOCK: Final = """
+import sys, time
+seconds, true = float(sys.argv.pop(1)), time.time
+time.time = lambda: true() + seconds
+from warren.transport.cli import main
+sys.exit(main())
+"""
+
+
+def serve(cli: Cli, store: str, name: str, *, clock_ahead: int = 0) -> tuple[Running, str]:
     """Start a node with the settings of `config.toml`; return it and its address."""
     settings = ("--config", "config.toml", "--store", store, "--node-name", name)
-    running = cli.start("serve", "--port", "0", "--model", "echo", *settings)
+    python = ("-c", OTHER_CLOCK, str(clock_ahead)) if clock_ahead else MODULE
+    running = cli.start("serve", "--port", "0", "--model", "echo", *settings, python=python)
     return running, running.read_until("\n").split()[-1]
 
 
@@ -133,3 +143,32 @@ def check(seen: list[Envelope], stored: list[Envelope]) -> None:
     assert [each for each in events if each.seq in kept] == stored
     told = [each for each in events if each.seq not in kept and each.seq not in lost]
     assert [type(each.event).__name__ for each in told] == ["RunFailed"]
+
+
+@pytest.mark.time_limit(120)
+async def test_the_clocks_of_two_nodes_may_differ(cli: Cli) -> None:
+    """Each reaches the sessions of the other, and the health of the one that is wrong and the doctor say so."""
+    (cli.folder / "config.toml").write_text("", encoding="utf-8")
+    with database() as store:
+        anna, here = serve(cli, store, "anna")
+        berta, there = serve(cli, store, "berta", clock_ahead=600)
+        async with connect(here) as at_anna, connect(there) as at_berta:
+            for one, other in ((at_anna, at_berta), (at_berta, at_anna)):
+                session_id = (await one.create_session("0")).session_id
+                assert (await other.start_turn(session_id, "1")).text == "1"
+                assert (await one.start_turn(session_id, "2")).text == "2"
+                assert (await other.read(session_id)).state.lifecycle == "live"
+            assert (await at_anna.health()).status == "ok"
+            health = (await at_berta.health()).store
+            while health is None or health.clock_ahead is None:
+                health = (await at_berta.health()).store
+            assert (health.status, round(health.clock_ahead)) == ("degraded", -600)
+            assert health.last_error == "the clock of the server is 600 s behind this machine's"
+            told = ""
+            while "that of berta" not in told:  # its status is renewed once a second
+                told = (await trio.to_thread.run_sync(lambda: cli.run("doctor", "--store", store))).out
+            assert "the clock of the server is 600 s behind that of berta" in told
+            assert "that of anna" not in told
+        for each in (anna, berta):
+            each.signal(signal.SIGTERM)
+            assert each.end().code == 0
