@@ -30,7 +30,6 @@ _KEEPALIVE: Final = {
 _NO_MODE: Final = "none"
 """A value of `sslmode` that libpq refuses once it has read all variables and files, and before it looks up a name."""
 _WRITABLE: Final = ("read-write", "primary")
-_silent: Final[dict[tuple[str, str, str], float]] = {}
 
 
 @frozen
@@ -60,6 +59,10 @@ class Server:
         return f'at "{self.host or self.address}"{number}, port {self.port}'
 
 
+_silent: Final[dict[Server, float]] = {}
+"""The servers of the process that gave no answer, and when each counts as one of the others again."""
+
+
 @frozen
 class Attempt:
     """One try to connect.
@@ -80,7 +83,10 @@ class Attempt:
 
     def note_silence(self) -> None:
         """Have the server tried after the others for a while."""
-        _silent[_place(self.server)] = time.monotonic() + SILENT_FOR
+        now = time.monotonic()
+        for each in [each for each, until in _silent.items() if until < now]:
+            del _silent[each]
+        _silent[self.server] = now + SILENT_FOR
 
 
 @frozen
@@ -130,7 +136,7 @@ class Address:
         if self._shuffled:
             random.shuffle(order)
         now = time.monotonic()
-        order.sort(key=lambda each: _silent.get(_place(each), 0) > now)
+        order.sort(key=lambda each: _silent.get(each, 0) > now)
         if self._wanted == "prefer-standby":
             rounds = [("standby", False), ("any", False)]
         elif self._wanted:
@@ -187,10 +193,6 @@ def _limit(given: str) -> float:
     if given and not given.lstrip("-").isdigit():
         raise _malformed(f"connect_timeout must be a whole number of seconds, and is {given!r}")
     return float(given) if given and int(given) > 0 else math.inf
-
-
-def _place(server: Server) -> tuple[str, str, str]:
-    return server.host, server.address, server.port
 
 
 def _malformed(problem: str) -> StoreError:
