@@ -105,6 +105,7 @@ class Connection:
     _pgconn: PGconn
     timeout: float
     notices: tuple[str, ...] = ()
+    _writable: bool = False
     _prepared: dict[tuple[str, bool], bytes] = attrs.field(factory=dict)
     _rows: Any = attrs.field(factory=Transformer)
 
@@ -151,14 +152,22 @@ class Connection:
     async def _begin(self, script: str, attempt: Attempt) -> None:
         *_, replaced, state = await self._exchange(lambda: self._pgconn.send_query(script.encode()))
         self.notices = tuple(session.replaced(self._loaded(replaced)))
+        self._writable = attempt.writable
         problem = session.unwritable(*self._loaded(state)[0]) if attempt.writable else None
         if problem is not None:
             raise ReadOnlyServerError(attempt.failed(problem))
 
     @property
     def usable(self) -> bool:
-        """Whether it is neither closed nor broken."""
-        return bool(self._pgconn.status == pq.ConnStatus.OK)
+        """Whether it is neither closed nor broken, and its server has not become one that cannot be written.
+
+        Reads would go on at such a server, beside the one that has taken its place.
+        """
+        return bool(self._pgconn.status == pq.ConnStatus.OK) and not self._is_demoted
+
+    @property
+    def _is_demoted(self) -> bool:
+        return self._writable and any(self._pgconn.parameter_status(each) == b"on" for each in session.READ_ONLY)
 
     @property
     def in_transaction(self) -> bool:
@@ -246,8 +255,11 @@ class Connection:
         raise LostError(f"the server did not answer within {self.timeout:g} s")
 
     async def _exchange(self, send: Any, steps: Any = generators.execute) -> list[PGresult]:
-        if not self.usable:
+        if self._pgconn.status != pq.ConnStatus.OK:
             raise LostError("the connection is closed")
+        if self._is_demoted:
+            self._break()
+            raise ReadOnlyServerError("the server takes no writes any more")
         try:
             send()
             results: list[PGresult] = await _driven(steps(self._pgconn), self._pgconn)
@@ -267,12 +279,12 @@ class Connection:
 
     def _error(self, result: PGresult) -> Exception:
         error: Exception = errors.error_from_result(result)
-        kind = next((kind for refusals, kind in _REFUSALS if isinstance(error, refusals)), None)
-        severity = result.error_field(pq.DiagnosticField.SEVERITY_NONLOCALIZED) or b""
-        if kind is None and severity not in (b"FATAL", b"PANIC") and self.usable:
+        code = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
+        ends = result.error_field(pq.DiagnosticField.SEVERITY_NONLOCALIZED) in (b"FATAL", b"PANIC")
+        if not ends and code not in _REFUSALS and not code.startswith(_ENDINGS) and self.usable:
             return error
         self._break()
-        return (kind or LostError)(str(error).strip())
+        return _REFUSALS.get(code, LostError)(str(error).strip())
 
     def _break(self) -> None:
         with contextlib.suppress(errors.Error):
@@ -281,12 +293,14 @@ class Connection:
 
 # Answers of a server that was demoted or is exchanged, and of a pooler in front of it. They end the connection, because
 # it would lead to that server for as long as it lives.
-_REFUSALS: Final[tuple[tuple[Any, type[LostError]], ...]] = (
-    (errors.ReadOnlySqlTransaction, ReadOnlyServerError),
-    ((errors.CannotConnectNow, errors.InvalidCatalogName, errors.TooManyConnections), WrongServerError),
-    # A pooler says "protocol violation" when it loses its server, also in the middle of a statement.
-    ((errors.AdminShutdown, errors.CrashShutdown, errors.ProtocolViolation, errors.ConnectionException), LostError),
-)
+_REFUSALS: Final[dict[str, type[LostError]]] = {
+    "25006": ReadOnlyServerError,
+    "3D000": WrongServerError,  # the database is not there
+    "53300": WrongServerError,  # too many connections
+    "57P03": WrongServerError,  # cannot connect now
+}
+_ENDINGS: Final = ("08", "57P")
+"""Codes of lost connections and of servers that end. A pooler uses the first also in the middle of a statement."""
 
 
 # -- waiting
@@ -357,7 +371,7 @@ async def _looked_up(address: Address, seconds: float) -> tuple[list[Server], li
             every = await trio.socket.getaddrinfo(server.host, int(server.port), type=trio.socket.SOCK_STREAM)
             found[server] = list(addresses(server, every))
             del problems[server]
-        except OSError as exc:
+        except (OSError, UnicodeError) as exc:
             problems[server] = unknown(server, exc)
 
     with trio.move_on_after(seconds):
@@ -367,9 +381,9 @@ async def _looked_up(address: Address, seconds: float) -> tuple[list[Server], li
     return [server for each in address.servers for server in found[each]], list(problems.values())
 
 
-def unknown(server: Server, exc: OSError) -> LostError:
+def unknown(server: Server, exc: Exception) -> LostError:
     """Return the error for a name without an address."""
-    return LostError(f"the address of the host {server.host} cannot be found ({exc.strerror or exc})")
+    return LostError(f"the address of the host {server.host} cannot be found ({getattr(exc, 'strerror', '') or exc})")
 
 
 def failure(problems: Sequence[LostError]) -> LostError:

@@ -62,6 +62,7 @@ class Readers:
             db = self._free.pop()
             if db.usable:
                 return db
+            db.close()
         db = await Connection.open(self._config, self.name)
         try:
             if self.settings:

@@ -31,6 +31,8 @@ FIXED: Final = {
 DEFAULTS: Final = {"default_transaction_read_only": ("on", "off"), "synchronous_commit": ("off", "on")}
 """Values that count in the server's own configuration, by which an operator makes it read-only or less durable. As the
 default of a role or a database they are meant for other programs: each is replaced by the second value."""
+READ_ONLY: Final = (b"in_hot_standby", b"default_transaction_read_only")
+"""Settings that the server reports to its sessions when they change."""
 _OF_ROLE: Final = "('global', 'database', 'user', 'database user')"
 _STATE: Final = "SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only') = 'on'"
 

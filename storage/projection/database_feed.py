@@ -308,7 +308,7 @@ def _looked_up(address: Address) -> tuple[list[Server], list[LostError]]:
         try:
             every = socket.getaddrinfo(each.host, each.port, type=socket.SOCK_STREAM) if each.is_name else None
             servers += [each] if every is None else addresses(each, every)
-        except OSError as exc:
+        except (OSError, UnicodeError) as exc:
             problems.append(unknown(each, exc))
     return servers, problems
 

@@ -279,7 +279,7 @@ async def test_the_older_epoch_is_fenced_and_its_neighbours_are_not() -> None:
 async def test_a_server_that_is_not_there_is_named_without_the_password() -> None:
     """Opening the store fails with a retryable error, also if the name of the host has no address."""
     needs_postgres()
-    for host in ("127.0.0.1:1", "no-such-host.invalid"):
+    for host in ("127.0.0.1:1", "no-such-host.invalid", "no..host"):
         with pytest.raises(StoreError) as raised:
             await PostgresStore.open(PostgresConfig(f"postgresql://app:secret@{host}/db", timeout=5.0))
         assert (raised.value.cause, raised.value.retryable) == ("unreachable", True)

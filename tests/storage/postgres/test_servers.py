@@ -20,6 +20,7 @@ from tests.support.waiting import until
 from warren.config import PostgresConfig
 from warren.errors import StoreError
 from warren.memory import MemoryConfig
+from warren.storage import Store
 from warren.storage.maintenance.postgres.doctor import examine
 from warren.storage.maintenance.postgres.migration import look
 from warren.storage.memory.postgres import PostgresMemory
@@ -256,6 +257,12 @@ def own() -> Iterator[Server]:
         made.remove()
 
 
+async def read_for_ever(store: Store) -> None:
+    """Read again and again: each connection that reads learns with an answer that its server cannot be written."""
+    while True:
+        await store.messages("a")
+
+
 async def test_a_server_that_is_made_read_only_is_left(own: Server) -> None:
     """Its connections end with the first refusal; nothing was stored, and all goes on when it can be written again."""
     pids = "SELECT array_agg(pid) FROM pg_stat_activity WHERE application_name IN ('warren: writer', 'warren: keeper')"
@@ -268,6 +275,9 @@ async def test_a_server_that_is_made_read_only_is_left(own: Server) -> None:
             await until(lambda: own.run("postgres", "SHOW default_transaction_read_only") == [("on",)])
             (refused,) = await store.write([turn("a", 1)])
             assert (refused.cause, refused.retryable) == ("read_only", True)
+            with pytest.raises(StoreError) as raised:
+                await read_for_ever(store)
+            assert raised.value.cause == "read_only"
             with pytest.raises(StoreError) as raised:
                 await store.renew()
             assert raised.value.cause == "read_only"
