@@ -52,6 +52,7 @@ class Readers:
                 finally:
                     self._put_back(db)
             except LostError:
+                self._drop_free()  # they lead to the same server, and each would wait for it anew
                 if self._closed or trio.current_time() + pause > deadline:
                     raise
             await trio.sleep(pause)
@@ -81,5 +82,8 @@ class Readers:
     def close(self) -> None:
         """Close the connections; those in use are closed when their queries end. Idempotent."""
         self._closed = True
+        self._drop_free()
+
+    def _drop_free(self) -> None:
         while self._free:
             self._free.pop().close()

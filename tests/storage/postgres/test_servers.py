@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -345,6 +346,28 @@ async def test_a_demoted_server_is_left_for_its_successor() -> None:
     finally:
         await trio.to_thread.run_sync(two.stop)
         await trio.to_thread.run_sync(one.remove)
+
+
+async def test_a_server_that_freezes_is_left_for_the_next_one() -> None:
+    """The call that it does not answer ends, and the next ones are answered elsewhere."""
+    with database() as url:
+        async with wire_to(url) as wire:
+            port = urlsplit(wire.url).port
+            assert port is not None
+            async with postgres_opened(behind(port, url, "&sslmode=disable"), timeout=0.8, lease=60.0) as store:
+                await every(store, turn("a"))
+                async with trio.open_nursery() as nursery:  # on two connections
+                    nursery.start_soon(store.messages, "a")
+                    nursery.start_soon(store.messages, "a")
+                wire.hold()
+                (unknown,) = await store.write([turn("a", 1)])
+                assert isinstance(unknown, StoreError)
+                assert causes(await store.write([turn("b")])) == ["ok"]
+                with pytest.raises(StoreError) as raised:  # on one of the two
+                    await store.messages("a")
+                assert raised.value.cause == "unreachable"
+                assert (await store.messages("a"))[1] == 2
+                wire.go_on()
 
 
 async def test_a_server_that_freezes_does_not_keep_a_projector() -> None:
