@@ -189,7 +189,8 @@ class DatabaseFeed:
         for number, attempt in enumerate(attempts):
             share = address.share(deadline - time.monotonic(), len(attempts) - number)
             try:
-                db = psycopg.connect(attempt.conninfo, connect_timeout=math.ceil(share), autocommit=True)
+                whole = max(1, math.ceil(share))  # 0 is no bound
+                db = psycopg.connect(attempt.conninfo, connect_timeout=whole, autocommit=True)
                 try:
                     with _limited(db, share):
                         _begin(db, config, attempt)
