@@ -19,6 +19,8 @@ from warren.values import frozen
 
 SILENT_FOR: Final = 30.0
 """Seconds for which a server that gave no answer is tried after the others: most connections would wait for it anew."""
+LEAST: Final = 0.5
+"""Seconds that each attempt has at least."""
 # A server whose machine vanished answers nothing: the system gives a silent connection up after these times.
 _KEEPALIVE: Final = {
     "keepalives": "1",
@@ -147,7 +149,7 @@ class Address:
 
     def share(self, left: float, attempts: int) -> float:
         """Return the seconds for the next one of so many attempts, for which there are `left` seconds together."""
-        return min(max(0.0, left) / attempts, self.limit)
+        return min(max(LEAST, left / attempts), self.limit)
 
     def _conninfo(self, server: Server, wanted: str) -> str:
         place = {"host": server.host, "port": server.port, "target_session_attrs": wanted}

@@ -189,8 +189,7 @@ class DatabaseFeed:
         for number, attempt in enumerate(attempts):
             share = address.share(deadline - time.monotonic(), len(attempts) - number)
             try:
-                whole = max(1, math.ceil(share))  # 0 is no bound
-                db = psycopg.connect(attempt.conninfo, connect_timeout=whole, autocommit=True)
+                db = psycopg.connect(attempt.conninfo, connect_timeout=math.ceil(share), autocommit=True)
                 try:
                     with _limited(db, share):
                         _begin(db, config, attempt)
