@@ -85,11 +85,13 @@ SANS_IO: Final[tuple[str, ...]] = (
     "transport/rpc/dialect.py",
     "transport/rpc/jsonrpc.py",
     "transport/rpc/methods.py",
+    "transport/rpc/opened.py",
     "transport/rpc/outbox.py",
     "transport/rpc/params.py",
     "transport/rpc/results.py",
     "transport/rpc/schemas.py",
     "transport/rpc/settings.py",
+    "transport/rpc/shares.py",
 )
 DOES_IO: Final = frozenset({"apsw", "click", "httpx", "psycopg", "trio", "trio_websocket", "usearch"})
 

@@ -92,6 +92,13 @@ class Limits:
         idle_after: time that a stored session may be idle in memory before it is evicted.
         interrupt_grace: time that `interrupt` waits for the turn to end.
         drain: time that shutdown waits for interrupted turns to end.
+        mcp_sessions: MCP sessions over HTTP that clients of a process may have. At the limit an idle one ends.
+        subscriptions: sessions that the clients of a process may follow, together.
+        watches: watches of the list of sessions that the clients of a process may have.
+        uploads: files on their way to a prompt that a process keeps.
+        upload_bytes: bytes of these files.
+        tenant_share: the part of each of the five, and of the connections, that one tenant may have: at most 1.
+        principal_share: the part that one principal may have. If every client is the same principal, both parts are 1.
     """
 
     max_sessions: int = attrs.field(default=10_000, validator=positive)
@@ -112,6 +119,13 @@ class Limits:
     idle_after: float = attrs.field(default=60.0, validator=not_negative)
     interrupt_grace: float = attrs.field(default=5.0, validator=not_negative)
     drain: float = attrs.field(default=10.0, validator=not_negative)
+    mcp_sessions: int = attrs.field(default=5_000, validator=positive)
+    subscriptions: int = attrs.field(default=50_000, validator=positive)
+    watches: int = attrs.field(default=1_000, validator=positive)
+    uploads: int = attrs.field(default=10_000, validator=positive)
+    upload_bytes: int = attrs.field(default=384 * 1024 * 1024, validator=positive)
+    tenant_share: float = attrs.field(default=0.8, validator=Between(0, 1, without_low=True))
+    principal_share: float = attrs.field(default=0.6, validator=Between(0, 1, without_low=True))
 
 
 @frozen

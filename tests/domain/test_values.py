@@ -311,6 +311,13 @@ SETTINGS: Final[list[tuple[type, str, list[Any], list[Any]]]] = [
     (Limits, "model_wait", [0.1], [0]),
     (Limits, "max_answer", [1], [0]),
     (Limits, "max_attachment", [1], [0]),
+    (Limits, "mcp_sessions", [1], [0]),
+    (Limits, "subscriptions", [1], [0]),
+    (Limits, "watches", [1], [0]),
+    (Limits, "uploads", [1], [0]),
+    (Limits, "upload_bytes", [1], [0]),
+    (Limits, "tenant_share", [0.1, 1], [0, 1.1]),
+    (Limits, "principal_share", [0.1, 1], [0, 1.1]),
     (StoreConfig, "lease", [0.5], [0]),
 ]
 

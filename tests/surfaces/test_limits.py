@@ -110,7 +110,9 @@ async def test_connections(tmp_path: Path) -> None:
                     assert (refused.status_code, refused.headers["connection"]) == (429, "close")
                     assert (refused.json()["code"], refused.headers["retry-after"]) == ("CAPACITY_EXCEEDED", "1")
                     assert refused.json()["details"] == {"cause": "tenant_connections", "retry_after": 1.0}
-                    assert refused.json()["message"] == "the tenant 'acme' has 3 connections, as many as it may"
+                    assert refused.json()["message"].startswith(
+                        "the tenant 'acme' has 3 connections, as many as it may"
+                    )
             assert await knock(there.port, Authorization=bearer) == 429
             assert (await there.http.get("/sessions")).status_code == 200
             for _ in range(5):

@@ -1,9 +1,13 @@
 """The entrance of a runtime for other nodes, as the gateway sees it: it needs nothing of the client. No I/O."""
 
 from abc import abstractmethod
+from typing import TYPE_CHECKING
 
 from warren.metrics import History, Metrics
 from warren.service import Health, RuntimeService
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
 
 
 class NodeService(RuntimeService):
@@ -18,6 +22,25 @@ class NodeService(RuntimeService):
     @abstractmethod
     def is_first(self) -> bool:
         """Whether this process acts for all workers of its command; a node that serves alone acts for itself."""
+
+    @property
+    @abstractmethod
+    def number(self) -> int | None:
+        """The number of this node in the store; None while the store does not know it."""
+
+    @abstractmethod
+    async def pass_on(self, number: int, scope: "Scope", receive: "Receive", send: "Send") -> bool:
+        """Have another node answer an HTTP request (ASGI) of a client, and return True; False if that node is gone.
+
+        Raises AgentError: with the cause `unreachable` if the node cannot be reached now, with the cause
+        `connection_lost` if it was lost after it may have got the request.
+
+        Args:
+            number: the number of the node in the store.
+            scope: the request, for the same path of the gateway there, with its principal under `PRINCIPAL`.
+            receive: brings its body in one piece.
+            send: takes the answer.
+        """
 
     @abstractmethod
     def proof_for(self, token: str) -> str | None:

@@ -17,6 +17,7 @@ from warren.transport.client.connection import PING_INTERVAL, Dial, RefusedError
 from warren.transport.client.links import Links
 from warren.transport.client.service import RemoteService, address_of
 from warren.transport.client.socket import UPGRADED
+from warren.transport.cluster.passing import Passing
 from warren.transport.cluster.token import NodeTokens
 from warren.transport.http.auth import NODE_CHALLENGE, NODE_PROOF
 from warren.values import define, frozen
@@ -57,10 +58,22 @@ class Peers:
 
     def service(self, node: Node) -> RemoteService:
         """Return the client of a node with an address. It connects when it is called."""
+        return self._of(node).service
+
+    def passing(self, node: Node, path: str) -> Passing:
+        """Return the way to a path of a node's gateway."""
+        peer = self._of(node)
+        return Passing(peer.http, httpx.URL(peer.links.dial.url).join(path.lstrip("/")), self._proves)
+
+    def _proves(self, response: httpx.Response) -> bool:
+        token = response.request.headers["Authorization"].removeprefix("Bearer ")
+        return self.tokens.proves(token, response.headers.get(NODE_PROOF, ""))
+
+    def _of(self, node: Node) -> _Peer:
         peer = self._peers.get(node.key)
         if peer is None:
             peer = self._peers[node.key] = self._peer(node)
-        return peer.service
+        return peer
 
     def _peer(self, node: Node) -> _Peer:
         url = node.address or ""

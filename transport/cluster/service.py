@@ -70,6 +70,8 @@ from warren.transport.rpc.feed import session_over
 from warren.views import ContextView, HistoryPage, SessionPage, SessionSummary, SessionView, TurnResult
 
 if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
     from warren.storage import Store
 
 T = TypeVar("T")
@@ -494,6 +496,19 @@ class ClusterService(_Sessions, NodeService):
         """See NodeService."""
         node = self._supervisor.shared.config.node
         return node is None or node.worker in (None, 1)
+
+    @property
+    def number(self) -> int | None:
+        """See NodeService."""
+        return self.tokens.key
+
+    async def pass_on(self, number: int, scope: "Scope", receive: "Receive", send: "Send") -> bool:
+        """See NodeService."""
+        store = await self.store()
+        for node in await store.nodes():
+            if node.key == number and _is_other(node, store):
+                return await self._peers.passing(node, scope["path"]).run(scope, receive, send)
+        return False
 
     def proof_for(self, token: str) -> str | None:
         """See NodeService."""

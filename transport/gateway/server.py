@@ -33,7 +33,7 @@ from warren.transport.mcp.late import LateMcp
 from warren.transport.rest.app import LOOPBACK, metrics_app, rest_app
 from warren.transport.rpc.behalf import TENANT_HEADER
 from warren.transport.rpc.methods import Host
-from warren.transport.rpc.uploads import Room
+from warren.transport.rpc.opened import Opened
 from warren.values import frozen
 
 __all__ = ["GatewayConfig", "listen", "serve_gateway"]
@@ -92,7 +92,7 @@ async def _serve(
     task_status: trio.TaskStatus[int],
 ) -> None:
     node = service if isinstance(service, NodeService) else None
-    settings, shutdown, room = config.public(), Shutdown(), Room()
+    settings, shutdown = config.public(), Shutdown()
     limits = Limits() if config.runtime is None else config.runtime.limits
 
     async def with_clients(own: Metrics) -> Metrics:
@@ -109,6 +109,7 @@ async def _serve(
         ) as access,
         trio.open_nursery() as nursery,
     ):
+        opened = Opened(limits, lambda: access.policy.authenticator.is_alone)
         host_of = _hosts(
             Host(
                 service,
@@ -116,15 +117,15 @@ async def _serve(
                 metrics=whole_metrics,
                 max_message_bytes=config.max_message_bytes,
                 max_attachment=limits.max_attachment,
-                room=room,
+                opened=opened,
             ),
             access,
         )
         mounts: dict[str, ASGIApp] = {}
         if installed("mcp"):  # it has an extra of its own
             mounts[MCP_PATH] = mcp = LateMcp()
-            bounds = {"max_body": config.max_message_bytes, "max_calls": config.max_in_flight}
-            nursery.start_soon(partial(mcp.hold, service, shutdown, **bounds))
+            bounds = {"max_body": config.max_message_bytes, "max_calls": config.max_in_flight, "opened": opened}
+            nursery.start_soon(partial(mcp.hold, service, shutdown, nodes=node, **bounds))
         app = rest_app(
             host_of, access, config, shutdown, mounts=mounts, pages=console_pages() if config.console else {}
         )
@@ -137,7 +138,7 @@ async def _serve(
                 of_nodes=True,
                 max_message_bytes=config.max_message_bytes,
                 max_attachment=limits.max_attachment,
-                room=room,
+                opened=opened,
             )
         server = HttpServer(config, shutdown, app, _WebSockets(host_of, own, access, config, shutdown).serve)
         scraping = HttpServer(config, shutdown, metrics_app(host_of, service.principal), _no_websocket)
@@ -250,7 +251,7 @@ class _WebSockets:
             calling_from.set(None)  # its callers are clients of the other node
         else:
             login = await policy.login(authorization, head.values("sec-websocket-protocol"), head.lines(TENANT_HEADER))
-            self.access.places.take(http.place, login.principal)
+            self.access.places.take(http.place, login.principal, http=False)
             host = self.host_of(login)
         wire = http.unread()
         if login is not None:

@@ -125,7 +125,8 @@ async def open_access(
     authenticator = Authenticator(tokens, unnamed=Login(principal))
     limits = {} if config.runtime is None else config.runtime.tenants
     policy = AccessPolicy(authenticator, config.origins, config.host, proves_node, partial(_noted, note))
-    access = Access(policy, Stays(authenticator), Paces(limits), Places(limits))
+    places = Places.of(config, lambda: authenticator.is_alone)
+    access = Access(policy, Stays(authenticator), Paces(limits), places)
     async with AsyncExitStack() as stack, trio.open_nursery() as nursery:
         if config.token_file is not None:
             _follow_tokens(config.token_file, access, note_tokens, nursery)

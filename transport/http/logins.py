@@ -20,6 +20,8 @@ REALM: Final = ("WWW-Authenticate", "Bearer")
 INVALID: Final = ("WWW-Authenticate", 'Bearer error="invalid_token"')
 """The answer to every bad token: it does not say whether the token is unknown, revoked, expired or forged."""
 HEADER: Final = "$.headers.authorization"
+PASSED_ON: Final = "warren.passed_on"
+"""The key in the scope of a request (ASGI) whose value is True if another node has passed it on for its client."""
 PRINCIPAL: Final = "warren.principal"
 """The key in the scope of a request (ASGI) whose value is the principal of its client, for applications behind REST."""
 
@@ -118,6 +120,11 @@ class Authenticator:
     def is_open(self) -> bool:
         """Whether clients need no token: each of them has the login `unnamed`."""
         return self.tokens is None and self.verifier is None
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether all clients are one principal: they need no token, or there is only one."""
+        return self.verifier is None and (self.tokens is None or len(self.tokens) == 1)
 
     async def authenticate(self, token: str | None) -> Login:
         """Return the login of a client by its token; None is no token. Raises RefusedError (401)."""

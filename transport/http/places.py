@@ -1,15 +1,17 @@
-"""The connections of a tenant: beyond its limit `connections` its own clients are refused, and no others."""
+"""The connections of tenants and principals: beyond their share their own clients are refused, and no others."""
 
-from collections import Counter
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable
+from typing import Final, Self
 
 import attrs
 
+from warren.config import Config
 from warren.errors import CapacityExceededError
+from warren.fields import LARGEST
 from warren.principals import Principal
-from warren.tenant_limits import TenantLimits
-from warren.transport.http.refusals import RETRY, SOON, RefusedError
+from warren.transport.http.config import GatewayConfig
+from warren.transport.http.refusals import RETRY, RefusedError
+from warren.transport.rpc.shares import Owner, Part, Shares, owner_of
 from warren.values import define
 
 PLACE: Final = "warren.place"
@@ -18,52 +20,69 @@ PLACE: Final = "warren.place"
 
 @define(eq=False)
 class Place:
-    """The place of one connection among those of a tenant.
+    """The place of one connection among those of a principal and its tenant.
 
     Attributes:
-        tenant: the tenant; None before the first request of a client whose tenant has a limit.
+        principal: the client; None before the first request that is let in.
     """
 
-    tenant: str | None = None
-    _among: Counter[str] = attrs.field(factory=Counter)
+    principal: Principal | None = None
+    _among: tuple[Shares, ...] = ()
 
-    def enter(self, tenant: str, among: Counter[str]) -> None:
-        """Count as a connection of a tenant."""
-        self.tenant, self._among = tenant, among
-        among[tenant] += 1
+    def enter(self, principal: Principal, among: tuple[Shares, ...]) -> None:
+        """Count as a connection of a client, in the place of another client's."""
+        self.leave()
+        self.principal, self._among = principal, among
+        for each in among:
+            each.add(owner_of(principal), 1)
 
     def leave(self) -> None:
         """Count no more."""
-        if self.tenant is not None:
-            self._among[self.tenant] -= 1
-            self.tenant = None
+        if self.principal is not None:
+            for each in self._among:
+                each.add(owner_of(self.principal), -1)
+            self.principal = None
 
 
 @define(eq=False)
 class Places:
-    """The connections of a gateway's tenants.
+    """The connections of a gateway's clients.
 
     Attributes:
-        tenants: the limits of the tenants.
+        connections: all of them.
+        http: those that speak HTTP.
     """
 
-    tenants: Mapping[str, TenantLimits] = attrs.field(factory=dict)
-    _taken: Counter[str] = attrs.field(factory=Counter)
+    connections: Shares = attrs.field(factory=lambda: Shares("connections", LARGEST))
+    http: Shares = attrs.field(factory=lambda: Shares("HTTP connections", LARGEST))
 
-    def take(self, place: Place, principal: Principal) -> None:
-        """Count a connection as one of the tenant of its client; it may have been one of another tenant before.
+    @classmethod
+    def of(cls, config: GatewayConfig, alone: Callable[[], bool]) -> Self:
+        """Return the places of a gateway; `alone` returns whether all its clients are one principal."""
+        runtime = config.runtime or Config()
+        given = {name: each.connections for name, each in runtime.tenants.items() if each.connections is not None}
+        return cls(
+            Shares("connections", config.max_connections, runtime.limits, alone, given),
+            Shares("HTTP connections", config.max_http, runtime.limits, alone),
+        )
 
-        Raises RefusedError (429) if the tenant has as many as it may.
+    def take(self, place: Place, principal: Principal, *, http: bool = True) -> None:
+        """Count a connection as one of a client; it may have been another one's before.
+
+        Raises RefusedError (429) if the client's tenant, or its principal, has as many as it may.
         """
-        tenant = principal.tenant
-        if place.tenant == tenant:
+        if place.principal is principal:
             return
         place.leave()
-        own = self.tenants.get(tenant)
-        if own is None or own.connections is None:
-            return
-        if self._taken[tenant] >= own.connections:
-            text = f"the tenant {tenant!r} has {own.connections} connections, as many as it may"
-            error = CapacityExceededError(text, cause="tenant_connections", details={"retry_after": float(SOON)})
-            raise RefusedError(429, text, RETRY, ("Connection", "close"), error=error)
-        place.enter(tenant, self._taken)
+        owner, among = owner_of(principal), (self.connections, self.http) if http else (self.connections,)
+        for shares in among:
+            part = shares.full(owner)
+            if part in ("token", "tenant"):  # the server itself refuses those beyond its own bound
+                raise self._refusal(shares, owner, part)
+        place.enter(principal, among)
+
+    def _refusal(self, shares: Shares, owner: Owner, part: Part) -> RefusedError:
+        error = shares.refusal(owner, part)
+        if part == "tenant" and owner[0] in shares.tenants:
+            error = CapacityExceededError(error.message, cause="tenant_connections", details=error.details)
+        return RefusedError(429, error.message, RETRY, ("Connection", "close"), error=error)

@@ -1,29 +1,36 @@
 """The MCP server over HTTP, as an ASGI application for the path `/mcp`."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from functools import partial
-from typing import Final
+from contextlib import asynccontextmanager, nullcontext
+from http import HTTPStatus
+from typing import Final, Protocol
 
 import attrs
 import trio
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken
+from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from mcp.server.transport_security import RequestBodyLimitMiddleware, TransportSecuritySettings
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from warren.principals import Principal
+from warren.errors import AgentError, CapacityExceededError, InvalidParamsError, WarrenError
 from warren.service import RuntimeService
 from warren.transport.http import auth
-from warren.transport.http.logins import PRINCIPAL
+from warren.transport.http.logins import PASSED_ON, PRINCIPAL
+from warren.transport.http.refusals import JSON, RETRY
+from warren.transport.mcp.client import CLIENT, McpClient
 from warren.transport.mcp.refusal import bad_id
 from warren.transport.mcp.resources import Resources
 from warren.transport.mcp.server import MAX_CALLS, Tools, server_of
+from warren.transport.mcp.sessions import McpSession, McpSessions, node_of
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.endpoint import GRACE
-from warren.values import define
+from warren.transport.rpc.opened import Opened
+from warren.transport.rpc.shares import Owner, owner_of
+from warren.values import define, frozen
 
 THIS_MACHINE: Final = TransportSecuritySettings(
     allowed_hosts=["127.0.0.1:*", "localhost:*", "[::1]:*"],
@@ -31,6 +38,24 @@ THIS_MACHINE: Final = TransportSecuritySettings(
 )
 """The default access rule: Host, and Origin if a web page sends the request, must name this machine."""
 MAX_BODY: Final = 1024 * 1024
+BEGINNING: Final = "initialize"
+"""The method of the request that begins an MCP session."""
+NO_SESSION: Final = f"$.headers.{MCP_SESSION_ID_HEADER}"
+
+
+class Nodes(Protocol):
+    """The nodes of which this process is one. Each has MCP sessions of its own, and the ids of these name it."""
+
+    @property
+    def number(self) -> int | None:
+        """The number of this one; None while the store does not know it."""
+
+    async def pass_on(self, number: int, scope: Scope, receive: Receive, send: Send) -> bool:
+        """Have another node answer a request, and return True; False if that node is gone.
+
+        Raises WarrenError if the node cannot be reached now, or the outcome is unknown.
+        """
+        ...
 
 
 @asynccontextmanager
@@ -40,6 +65,8 @@ async def open_mcp(
     security: TransportSecuritySettings | None = THIS_MACHINE,
     max_body: int = MAX_BODY,
     max_calls: int = MAX_CALLS,
+    opened: Opened | None = None,
+    nodes: Nodes | None = None,
 ) -> AsyncIterator[ASGIApp]:
     """Open an ASGI application that speaks MCP (streamable HTTP); it is open for the time of the block.
 
@@ -57,46 +84,124 @@ async def open_mcp(
             always checked by the server in front.
         max_body: bytes of a request; a larger one is answered with status 413.
         max_calls: calls of one MCP session that may be unanswered; a further one gets CAPACITY_EXCEEDED.
+        opened: the room for MCP sessions and subscriptions; None is the default room.
+        nodes: the nodes that serve the same clients; None if this process serves alone.
     """
-    tools = Tools(service, max_calls)
-    async with trio.open_nursery() as following:
-        server = server_of(tools, Resources(service, following))
-        manager = StreamableHTTPSessionManager(server, security_settings=security, max_request_body_size=max_body)
-        checked = partial(_checked, StreamableHTTPASGIApp(manager))
-        closable = _ClosableApp(RequestBodyLimitMiddleware(checked, max_body))  # it passes a body on in one piece
-        async with manager.run():
+    tools, opened = Tools(service, max_calls), opened or Opened()
+    async with trio.open_nursery() as tasks:
+        server = server_of(tools, Resources(service, tasks, opened.subscriptions))
+        # It answers the revisions without sessions. For the others it would pick the ids of sessions itself, and bound
+        # the sessions of all clients together.
+        manager = StreamableHTTPSessionManager(
+            server, security_settings=security, max_request_body_size=max_body, stateless=True
+        )
+        async with server.lifespan(server) as lifespan, manager.run():
+            sessions = McpSessions(server, lifespan, security, opened.mcp_sessions, tasks)
+            app = _McpApp(service, StreamableHTTPASGIApp(manager), sessions, nodes)
+            closable = _ClosableApp(RequestBodyLimitMiddleware(app, max_body))  # it passes a body on in one piece
             try:
                 yield closable
             finally:
                 tools.close()
                 await closable.close()
-        following.cancel_scope.cancel()
+                tasks.cancel_scope.cancel()
 
 
-async def _checked(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer a body that is no message, as over the standard streams; pass all others on to the library.
+@frozen
+class _McpApp:
+    """Has the MCP session of a request answer it, here or at another node.
 
-    The library takes a request with a bad id for a notification, which is never answered.
+    Attributes:
+        service: the runtime; its principal is that of requests which no server in front has found another one for.
+        without_session: answers the requests of revisions that have no sessions.
+        sessions: the sessions of this process.
+        nodes: see `open_mcp`.
     """
-    if scope.get("method") != "POST":
-        await app(scope, receive, send)
-        return
+
+    service: RuntimeService
+    without_session: ASGIApp
+    sessions: McpSessions
+    nodes: Nodes | None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        owner = owner_of(scope.get(PRINCIPAL) or self.service.principal)
+        version, session_id = headers.get(MCP_PROTOCOL_VERSION_HEADER), headers.get(MCP_SESSION_ID_HEADER)
+        has_sessions = version is None or version in HANDSHAKE_PROTOCOL_VERSIONS
+        session = None
+        if has_sessions and session_id is not None:
+            session = self.sessions.find(session_id, owner)
+            if session is None:
+                if not await self._passed_on(session_id, scope, receive, send):
+                    await _refused(404, "is of no MCP session that lives: begin another one")(scope, receive, send)
+                return
+        with nullcontext() if session is None else session.in_use():
+            message, receive = await _read(scope, receive)
+            if (refusal := _refusal(message)) is not None:
+                await Response(refusal, 400, media_type=JSON)(scope, receive, send)
+            elif not has_sessions:
+                scope[CLIENT] = McpClient()
+                await self.without_session(scope, receive, send)
+            elif session is not None:
+                await self._answer(session, scope, receive, send)
+            elif isinstance(message, jsonrpc.Request) and message.method == BEGINNING:
+                await self._begin(owner, message.id, scope, receive, send)
+            else:
+                await _refused(400, f"is required, except for `{BEGINNING}`")(scope, receive, send)
+
+    async def _answer(self, session: McpSession, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[CLIENT] = session
+        await session.transport.handle_request(scope, receive, send)
+        if session.transport.is_terminated:  # by this request
+            self.sessions.end(session)
+
+    async def _begin(self, owner: Owner, request_id: jsonrpc.Id, scope: Scope, receive: Receive, send: Send) -> None:
+        """Begin a session, which ends at once if its first request fails."""
+
+        async def send_noted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                session.begun = message["status"] < HTTPStatus.BAD_REQUEST
+            await send(message)
+
+        try:
+            async with self.sessions.opened(owner, None if self.nodes is None else self.nodes.number) as session:
+                await self._answer(session, scope, receive, send_noted)
+        except CapacityExceededError as exc:
+            await _failed(request_id, exc, exc.numbers.http)(scope, receive, send)
+
+    async def _passed_on(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> bool:
+        """Have the node of a session answer; return whether there is one. What a node passes on goes no further."""
+        node = node_of(session_id)
+        if self.nodes is None or node is None or node == self.nodes.number or scope.get(PASSED_ON):
+            return False
+        try:
+            return await self.nodes.pass_on(node, scope, receive, send)
+        except WarrenError as exc:
+            # A node that is lost takes its sessions along: its client has to begin another one in any case.
+            status = 404 if isinstance(exc, AgentError) and exc.cause == "connection_lost" else 503
+            await _failed(None, exc, status)(scope, receive, send)
+            return True
+
+
+async def _read(scope: Scope, receive: Receive) -> tuple[jsonrpc.Incoming | None, Receive]:
+    """Return the message in the body of a request, and a `receive` that brings the body once more."""
+    if scope["method"] != "POST":
+        return None, receive
     first = await receive()
-    refusal = None if first["type"] != "http.request" else _refusal(first["body"])
-    if refusal is not None:
-        await Response(refusal, 400, media_type="application/json")(scope, receive, send)
-        return
     waiting = [first]
 
     async def again() -> Message:
         return waiting.pop() if waiting else await receive()
 
-    await app(scope, again, send)
+    return jsonrpc.read(first["body"]) if first["type"] == "http.request" else None, again
 
 
-def _refusal(body: bytes) -> bytes | None:
-    """Return the reply to a body that is no message; None for a message."""
-    match jsonrpc.read(body):
+def _refusal(message: jsonrpc.Incoming | None) -> bytes | None:
+    """Return the reply to a body that is no message, as over the standard streams; None for a message.
+
+    The library takes a request with a bad id for a notification, which is never answered.
+    """
+    match message:
         case jsonrpc.Malformed(id=request_id, number=number, error=error):
             return jsonrpc.error(request_id, error, number)
         case jsonrpc.Request(id=float()):
@@ -104,9 +209,15 @@ def _refusal(body: bytes) -> bytes | None:
     return None
 
 
-def _user_of(principal: Principal) -> AuthenticatedUser:
-    """Return a principal as the library knows users: an MCP session is open to the one that has opened it."""
-    return AuthenticatedUser(AccessToken(token="", client_id=principal.tenant, subject=principal.name, scopes=[]))
+def _failed(request_id: jsonrpc.Id, exc: WarrenError, status: int) -> Response:
+    """Return the response to a request that no session has got, or that may have been lost with one."""
+    return Response(jsonrpc.error(request_id, exc), status, dict([RETRY]) if exc.retryable else None, JSON)
+
+
+def _refused(status: int, problem: str) -> Response:
+    """Return the response to a request without a session: the library has the same statuses and number."""
+    error = InvalidParamsError(f"{NO_SESSION}: {problem}", path=NO_SESSION)
+    return Response(jsonrpc.error(None, error, jsonrpc.INVALID_REQUEST), status, media_type=JSON)
 
 
 @define(eq=False)
@@ -123,11 +234,8 @@ class _ClosableApp:
     _closed: bool = attrs.field(default=False, init=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        principal = scope.get(PRINCIPAL)
-        if principal is not None:
-            scope["user"] = _user_of(principal)
         if self._closed:
-            await PlainTextResponse("the server is shutting down\n", 503)(scope, receive, send)
+            await PlainTextResponse("the server is shutting down\n", 503, dict([RETRY]))(scope, receive, send)
         elif scope.get("method") == "POST":
             await self._answer(scope, receive, send)
         else:

@@ -29,14 +29,17 @@ class LateMcp:
         await self._known.wait()
         await self._app(scope, receive, send)
 
-    async def hold(self, service: RuntimeService, shutdown: Shutdown, *, max_body: int, max_calls: int) -> None:
-        """Load MCP on the first request and serve it until the server ends; later requests are answered with 503."""
+    async def hold(self, service: RuntimeService, shutdown: Shutdown, **options: Any) -> None:
+        """Load MCP on the first request and serve it until the server ends; later requests are answered with 503.
+
+        `options` are those of `open_mcp`.
+        """
         try:
             await self._asked.wait()
             http = await trio.to_thread.run_sync(_load, abandon_on_cancel=True)
             # A cancellation would end the calls before they can be answered.
             with trio.CancelScope(shield=True):
-                async with http.open_mcp(service, security=None, max_body=max_body, max_calls=max_calls) as app:
+                async with http.open_mcp(service, security=None, **options) as app:
                     self._app = app
                     self._known.set()
                     await shutdown.wait()

@@ -17,6 +17,7 @@ from warren.principals import Principal
 from warren.service import RuntimeService
 from warren.transport.mcp.refusal import refusal
 from warren.transport.rpc.jsonrpc import shorten
+from warren.transport.rpc.shares import Shares, counted
 from warren.values import define, frozen
 from warren.views import HistoryEntry, SessionSummary, SessionView
 
@@ -34,7 +35,7 @@ MAX_TEXT: Final = 2 * 1024 * 1024
 LOOKED_THROUGH: Final = 1_000
 """Sessions whose ids are offered as completions: the most recently changed ones."""
 MAX_WATCHED: Final = 100
-"""Resources that one connection may subscribe to."""
+"""Resources that one client may subscribe to."""
 NOT_FOUND: Final = -32002
 """The protocol's number for a resource that does not exist."""
 
@@ -64,7 +65,7 @@ class SessionResource:
 
 @define(eq=False)
 class Watched:
-    """The subscriptions of one connection, by URI. Close it with the connection."""
+    """The subscriptions of one client, by URI. Close it when the client has gone."""
 
     scopes: dict[str, trio.CancelScope] = attrs.field(factory=dict)
 
@@ -87,10 +88,12 @@ class Resources:
     Attributes:
         service: the runtime.
         nursery: runs the tasks of subscriptions; they end with it.
+        shares: the subscriptions of all clients; None if they are not counted.
     """
 
     service: RuntimeService
     nursery: trio.Nursery
+    shares: Shares | None = None
 
     def of(self, principal: Principal | None) -> "Resources":
         """Return the resources of a client; None is the principal of the runtime as it was given."""
@@ -125,14 +128,15 @@ class Resources:
         """Call `changed` after each turn of a session, until the subscription is dropped or the session is gone.
 
         Raises:
-            MCPError: if there is no such session, or the connection has `MAX_WATCHED` subscriptions.
+            MCPError: if there is no such session.
+            CapacityExceededError: if the client has `MAX_WATCHED` subscriptions, or its principal its share.
         """
         session_id = session_of(uri)
         await self.service.read(session_id)
         if uri in watched.scopes:
             return
         if len(watched.scopes) >= MAX_WATCHED:
-            full = f"this connection has {MAX_WATCHED} subscriptions, which is the limit: end one first"
+            full = f"this client has {MAX_WATCHED} subscriptions, which is the limit: end one first"
             raise CapacityExceededError(full, cause="max_subscriptions")
         watched.scopes[uri] = scope = trio.CancelScope()
         await self.nursery.start(self._follow, watched, uri, scope, changed)  # the session may be deleted by now
@@ -147,7 +151,7 @@ class Resources:
     ) -> None:
         entered = False
         try:
-            with scope:
+            with counted(self.shares, self.service), scope:
                 async with self.service.subscribe(session_of(uri)) as events:
                     task_status.started()
                     entered = True

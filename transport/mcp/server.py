@@ -2,19 +2,18 @@
 
 import itertools
 import logging
-from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import mcp_types as types
 import trio
 from mcp.server.connection import allowed_log_levels
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
-from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
+from starlette.requests import Request
 
 from warren import codec
 from warren.errors import AgentError, CapacityExceededError, WarrenError
@@ -25,9 +24,10 @@ from warren.tracing import HEADER, context_of, here
 from warren.transport.http.logins import PRINCIPAL
 from warren.transport.mcp import logs
 from warren.transport.mcp.calls import ToolCall, key_of, keyed
+from warren.transport.mcp.client import CLIENT, McpClient
 from warren.transport.mcp.progress import Send, message_of
 from warren.transport.mcp.refusal import refusal
-from warren.transport.mcp.resources import Resources, Watched, failure_of, template
+from warren.transport.mcp.resources import Resources, failure_of, template
 from warren.transport.mcp.schemas import input_schema, result_schema
 from warren.transport.mcp.tools import ALIASES, TOOLS, McpTool
 from warren.transport.rpc.endpoint import BULKY, check_room
@@ -41,10 +41,6 @@ MAX_ANSWER: Final = 2 * 1024 * 1024
 """Bytes that a page may have. The library encodes an answer on the event loop, and no model reads more than that."""
 EVENT: Final = "warren/event"
 """The key in the `_meta` of a progress notification whose value is the whole event."""
-LEVEL: Final = "warren.level"
-"""The key in the state of a connection whose value is the level of the log messages for its client."""
-WATCHED: Final = "warren.watched"
-"""The key in the state of a connection whose value is its subscriptions."""
 INSTRUCTIONS: Final = (
     "Warren hosts conversations with language models. warren_run starts one and warren_resume continues it; both "
     "return when the model has answered. warren_sessions, warren_read and warren_history show the existing ones. A "
@@ -80,7 +76,6 @@ class Tools:
         self._room = room
         self._bulky = trio.CapacityLimiter(BULKY)
         self._calls: set[ToolCall] = set()
-        self._running: Counter[Hashable] = Counter()
         self._closed = False
 
     def close(self) -> None:
@@ -99,7 +94,7 @@ class Tools:
         name: str,
         arguments: Mapping[str, Any],
         send: Send | None,
-        client: Hashable = None,
+        client: McpClient,
         principal: Principal | None = None,
     ) -> types.CallToolResult:
         """Call a tool for a client, and return its result or its error as a result.
@@ -110,7 +105,7 @@ class Tools:
             name: the tool.
             arguments: its arguments as plain data.
             send: sends an event of the turn to the client; None if the client wants no events.
-            client: identifies the client, whose unanswered calls are bounded.
+            client: the client, whose unanswered calls are bounded.
             principal: the client; None is the principal of the runtime as it was given.
 
         Raises:
@@ -122,7 +117,7 @@ class Tools:
         try:
             params = keyed(tool.method.decode(arguments))
             host = self._host.of(principal)
-            check_room(self._running[client], self._max_calls, urgent=tool.method.urgent)
+            check_room(client.calls, self._max_calls, urgent=tool.method.urgent)
             with self._calling(client, ToolCall(host.service, send, key_of(params))) as caller:
                 return _result(await self._called(tool, host, caller, params))
         except WarrenError as exc:
@@ -145,22 +140,30 @@ class Tools:
             return codec.to_data(result)
 
     @contextmanager
-    def _calling(self, client: Hashable, caller: ToolCall) -> Iterator[ToolCall]:
+    def _calling(self, client: McpClient, caller: ToolCall) -> Iterator[ToolCall]:
         self._calls.add(caller)
-        self._running[client] += 1
+        client.calls += 1
         if self._closed:
             caller.abandon()
         try:
-            yield caller
+            with client.in_use():  # a call goes on without the request that has brought it
+                yield caller
         finally:
             self._calls.discard(caller)
-            self._running[client] -= 1
-            if not self._running[client]:
-                del self._running[client]
+            client.calls -= 1
 
 
-def server_of(tools: Tools, resources: Resources) -> Server[dict[str, Any]]:
-    """Return a server with these tools and resources, for any number of clients over any transport of the library."""
+def server_of(tools: Tools, resources: Resources, client: McpClient | None = None) -> Server[dict[str, Any]]:
+    """Return a server with these tools and resources, over any transport of the library.
+
+    Args:
+        tools: the tools.
+        resources: the resources.
+        client: the one client; None for clients over HTTP, whose requests have theirs in their scopes under `CLIENT`.
+    """
+
+    def client_of(context: Context) -> McpClient:
+        return cast("Request", context.request).scope[CLIENT] if client is None else client
 
     async def list_tools(_context: Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return types.ListToolsResult(tools=tools.listed())
@@ -169,7 +172,8 @@ def server_of(tools: Tools, resources: Resources) -> Server[dict[str, Any]]:
         arguments, principal = params.arguments or {}, _principal_of(context)
         if (place := context_of((params.meta or {}).get(HEADER))) is not None:
             here.set(place)  # each request has a task of its own
-        return await tools.call(params.name, arguments, _sender(context), _client_of(context), principal)
+        caller = client_of(context)
+        return await tools.call(params.name, arguments, _sender(context, caller), caller, principal)
 
     async def complete(context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
         argument = params.argument
@@ -177,7 +181,7 @@ def server_of(tools: Tools, resources: Resources) -> Server[dict[str, Any]]:
         return types.CompleteResult(completion=found)
 
     async def set_level(context: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
-        _state_of(context)[LEVEL] = params.level
+        client_of(context).level = params.level
         return types.EmptyResult()
 
     server = Server(
@@ -187,7 +191,7 @@ def server_of(tools: Tools, resources: Resources) -> Server[dict[str, Any]]:
         on_list_tools=list_tools,
         on_call_tool=call_tool,
         on_completion=complete,
-        **_resource_handlers(resources),
+        **_resource_handlers(resources, client_of),
     )
     # Added here and not as a keyword: the library would warn that newer revisions have no such request.
     server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, set_level)
@@ -195,7 +199,7 @@ def server_of(tools: Tools, resources: Resources) -> Server[dict[str, Any]]:
     return server
 
 
-def _resource_handlers(resources: Resources) -> dict[str, Any]:
+def _resource_handlers(resources: Resources, client_of: Callable[[Context], McpClient]) -> dict[str, Any]:
     """Return the handlers of requests about resources, by the names of the library's keywords."""
 
     async def list_resources(
@@ -213,11 +217,11 @@ def _resource_handlers(resources: Resources) -> dict[str, Any]:
 
     async def subscribe(context: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
         watcher = resources.of(_principal_of(context))
-        await watcher.watch(_watched_of(context), params.uri, context.session.send_resource_updated)
+        await watcher.watch(client_of(context).watched, params.uri, context.session.send_resource_updated)
         return types.EmptyResult()
 
     async def unsubscribe(context: Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
-        _watched_of(context).drop(params.uri)
+        client_of(context).watched.drop(params.uri)
         return types.EmptyResult()
 
     return {
@@ -227,20 +231,6 @@ def _resource_handlers(resources: Resources) -> dict[str, Any]:
         "on_subscribe_resource": subscribe,
         "on_unsubscribe_resource": unsubscribe,
     }
-
-
-def _state_of(context: Context) -> dict[str, Any]:
-    """Return the state that the library keeps for a connection."""
-    return context.session._connection.state  # noqa: SLF001 - the library has no public way to it from a request
-
-
-def _watched_of(context: Context) -> Watched:
-    """Return the subscriptions of a connection; they end with the connection."""
-    watched: Watched | None = _state_of(context).get(WATCHED)
-    if watched is None:
-        watched = _state_of(context)[WATCHED] = Watched()
-        context.session._connection.exit_stack.callback(watched.close)  # noqa: SLF001 - as above
-    return watched
 
 
 async def _explain(ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -261,13 +251,13 @@ def _path_of(steps: tuple[int | str, ...]) -> str:
     return "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
 
 
-def _sender(context: Context) -> Send | None:
+def _sender(context: Context, client: McpClient) -> Send | None:
     """Return a function that sends the events of a request's turn, as progress and as log messages.
 
     Each of the two is sent if the client asked for it; return None if it asked for neither.
     """
     token = (context.meta or {}).get("progress_token")
-    wanted = _levels_of(context)
+    wanted = _levels_of(context, client)
     if token is None and not wanted:
         return None
     numbers = itertools.count(1)
@@ -289,12 +279,12 @@ def _sender(context: Context) -> Send | None:
     return send
 
 
-def _levels_of(context: Context) -> frozenset[types.LoggingLevel]:
+def _levels_of(context: Context, client: McpClient) -> frozenset[types.LoggingLevel]:
     """Return the levels whose messages a client gets, from the one that it has set or that its request names on."""
     allowed = allowed_log_levels(context.protocol_version, context.meta)
     if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
         return allowed
-    own = logs.LEVELS.index(_state_of(context).get(LEVEL, logs.USUAL))
+    own = logs.LEVELS.index(client.level)
     return allowed & frozenset(logs.LEVELS[own:])
 
 
@@ -303,12 +293,6 @@ def _principal_of(context: Context) -> Principal | None:
     request = context.request
     found: Principal | None = None if request is None else request.scope.get(PRINCIPAL)
     return found
-
-
-def _client_of(context: Context) -> Hashable:
-    """Return the identity of a client: its MCP session over HTTP, or else the request; None over stdio."""
-    request = context.request
-    return None if request is None else request.headers.get(MCP_SESSION_ID_HEADER) or request
 
 
 def _result(data: Any, *, is_error: bool = False) -> types.CallToolResult:

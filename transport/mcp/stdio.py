@@ -19,6 +19,7 @@ from mcp.shared.message import SessionMessage
 
 from warren.errors import CapacityExceededError, InvalidParamsError
 from warren.service import RuntimeService
+from warren.transport.mcp.client import McpClient
 from warren.transport.mcp.refusal import bad_id
 from warren.transport.mcp.resources import Resources
 from warren.transport.mcp.server import Tools, server_of
@@ -75,7 +76,7 @@ async def serve_mcp(
     dispatcher = _LibraryDispatcher(endpoint, tools, to_server)
 
     def open_dispatcher(tasks: trio.Nursery) -> Dispatcher:
-        server = server_of(tools, Resources(service, tasks))
+        server = server_of(tools, Resources(service, tasks), McpClient())
         tasks.start_soon(partial(server.run, requests, to_client, server.create_initialization_options()))
         tasks.start_soon(dispatcher.listen, answers)
         return dispatcher

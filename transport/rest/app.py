@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from warren import codec
 from warren.actors.access import check_scope
+from warren.audit import calling_from
 from warren.errors import AgentError, InvalidParamsError, WarrenError
 from warren.extras import installed
 from warren.fields import CAN_CONFLICT, FieldValueError
@@ -23,10 +24,11 @@ from warren.principals import Principal
 from warren.requests import WatchRequest
 from warren.service import Capabilities
 from warren.transport.http.access import Access
-from warren.transport.http.auth import AccessPolicy
+from warren.transport.http.auth import NODE_PROOF, AccessPolicy
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.connection import ALLOW
-from warren.transport.http.logins import PRINCIPAL, Authenticator, Login, unauthorized
+from warren.transport.http.leaving import until_gone
+from warren.transport.http.logins import PASSED_ON, PRINCIPAL, Authenticator, Login, unauthorized
 from warren.transport.http.pace import paced, paced_body, wait_for_all
 from warren.transport.http.places import PLACE
 from warren.transport.http.refusals import JSON, RefusedError
@@ -51,13 +53,14 @@ from warren.transport.rest.parameters import (
 )
 from warren.transport.rest.routes import ROUTES, WITH_BODY, RestRoute
 from warren.transport.rest.site import Site
-from warren.transport.rest.streaming import Streaming, until_gone
-from warren.transport.rpc.behalf import TENANT_HEADER
+from warren.transport.rest.streaming import Streaming
+from warren.transport.rpc.behalf import BEHALF_HEADER, TENANT_HEADER, carried
 from warren.transport.rpc.endpoint import BULKY
 from warren.transport.rpc.jsonrpc import abandoned
 from warren.transport.rpc.methods import METHODS, Caller, Host, Method, RunTurn
 from warren.transport.rpc.outbox import is_large
 from warren.transport.rpc.params import NoParams
+from warren.transport.rpc.shares import owner_of
 from warren.values import frozen
 from warren.views import TurnResult
 
@@ -151,7 +154,8 @@ class _Guarded:
     """An application for clients that are let in.
 
     It is called once the body is there, whole: a body that breaks off is answered before. It is cancelled soon after
-    the token of its client ends, in the middle of its answer.
+    the token of its client ends, in the middle of its answer. A request that another node passes on is on behalf of
+    the principal that the other one has found.
     """
 
     access: Access
@@ -160,6 +164,13 @@ class _Guarded:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
+        proof = self.access.policy.proof_for(request.headers.getlist("authorization"))
+        if proof is not None:
+            calling_from.set(None)  # the client is one of the other node
+            scope[PASSED_ON] = True
+            scope[PRINCIPAL], _ = carried(codec.parse(request.headers.get(BEHALF_HEADER, "{}")))
+            await self.app(scope, _begun_with(await whole_body(request), receive), _proved(send, proof))
+            return
         try:
             login = await _login(self.access, request)
         except RefusedError as exc:
@@ -181,6 +192,17 @@ async def _login(access: Access, request: Request) -> Login:
     login = await access.policy.login(headers.getlist("authorization"), tenants=headers.getlist(TENANT_HEADER))
     access.places.take(request.scope[PLACE], login.principal)
     return login
+
+
+def _proved(send: Send, proof: str) -> Send:
+    """Return a `send` whose answers prove to another node that this is the node that it has asked."""
+
+    async def send_proved(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message["headers"], (NODE_PROOF.lower().encode(), proof.encode())]}
+        await send(message)
+
+    return send_proved
 
 
 def _begun_with(body: bytes, receive: Receive) -> Receive:
@@ -289,10 +311,10 @@ class _Rest:
         check_scope(host.service.principal, "start_turn")  # before its body takes room
         most = self.config.max_message_bytes + MOST_FILES * host.max_attachment
         request.scope[ALLOW](most)
-        place = host.room.begin(host.service.principal.tenant)
+        place = host.opened.room.begin(owner_of(host.service.principal))
         try:
             form = Form(request.headers["content-type"], self.config.max_message_bytes, host.max_attachment)
-            await read_form(request, form, partial(host.room.take, place))
+            await read_form(request, form, partial(host.opened.room.take, place))
             place.users += 1
             data = with_key(row.method.params, form.params(), request.headers)
             asked = row.method.decode(with_path(with_whole_numbers(row.method.params, data), request.path_params))
@@ -305,7 +327,7 @@ class _Rest:
                 found = form.renamed(exc, len(asked.attachments))
                 return failure(found, _refusal(row, str(exc.path)))
         finally:
-            host.room.drop(place)
+            host.opened.room.drop(place)
 
     async def _page(self, row: RestRoute, request: Request, login: Login, params: object) -> Answer:
         result = await self._call(row.method, login, params)
@@ -348,13 +370,13 @@ class _Rest:
     def _streaming(self, row: RestRoute) -> Endpoint:
         async def stream(request: Request, login: Login) -> Answer:
             wanted, seen = row.method.decode(await _parameters(row, request)), request.headers.get("last-event-id")
-            service = self.host_of(login).service
+            host = self.host_of(login)
             streaming = Streaming(self.config.heartbeat, self.shutdown, partial(self.access.stays.ends, login))
             if isinstance(wanted, WatchRequest):
-                return ChangeStream(service, wanted, streaming)
+                return ChangeStream(host.service, wanted, streaming, host.opened.watches)
             if seen:
                 wanted = attrs.evolve(wanted, after_seq=last_event_id(seen))
-            return EventStream(service, wanted, streaming, by_header=bool(seen))
+            return EventStream(host.service, wanted, streaming, host.opened.subscriptions, by_header=bool(seen))
 
         return stream
 

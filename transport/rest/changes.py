@@ -8,8 +8,9 @@ from starlette.types import Receive, Scope, Send
 
 from warren import codec
 from warren.requests import WatchRequest
-from warren.service import ChangeReader, SessionService
+from warren.service import ChangeReader, RuntimeService
 from warren.transport.rest.streaming import HEARTBEAT, Streaming, Tell
+from warren.transport.rpc.shares import Shares, counted
 from warren.values import frozen
 
 KIND: Final = b"event: changes\ndata: "
@@ -25,17 +26,20 @@ class ChangeStream:
         service: the runtime.
         wanted: the filter.
         streaming: the bounds of the stream.
+        shares: the watches of all clients.
     """
 
-    service: SessionService
+    service: RuntimeService
     wanted: WatchRequest
     streaming: Streaming
+    shares: Shares
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response."""
         wanted = self.wanted
-        async with self.service.watch(labels=wanted.labels, include_archived=wanted.include_archived) as reader:
-            await self.streaming.answer(receive, send, partial(self._relay, reader))
+        with counted(self.shares, self.service):
+            async with self.service.watch(labels=wanted.labels, include_archived=wanted.include_archived) as reader:
+                await self.streaming.answer(receive, send, partial(self._relay, reader))
 
     async def _relay(self, reader: ChangeReader, tell: Tell) -> None:
         """Send changes, and a sign of life after each silence, until the runtime ends."""

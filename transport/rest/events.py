@@ -12,11 +12,12 @@ from warren import codec
 from warren.errors import InvalidParamsError
 from warren.events import Envelope
 from warren.requests import SessionRef, SubscribeRequest
-from warren.service import EventReader, SessionService
+from warren.service import EventReader, RuntimeService
 from warren.transport.rest.answers import failure
 from warren.transport.rest.streaming import HEARTBEAT, Streaming, Tell
 from warren.transport.rpc.dialect import missing
 from warren.transport.rpc.feed import session_over
+from warren.transport.rpc.shares import Shares, counted
 from warren.values import frozen
 
 LAST_ID: Final = "$.headers.last-event-id"
@@ -69,12 +70,14 @@ class EventStream:
         service: the runtime.
         wanted: the session, and after which event to begin.
         streaming: the bounds of the stream.
+        shares: the sessions that all clients follow.
         by_header: whether `Last-Event-ID` says after which event: an error names it then.
     """
 
-    service: SessionService
+    service: RuntimeService
     wanted: SubscribeRequest
     streaming: Streaming
+    shares: Shares
     by_header: bool = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -87,8 +90,9 @@ class EventStream:
             await failure(exc, 409)(scope, receive, send)  # the form was right: the log has no such event
 
     async def _send(self, receive: Receive, send: Send) -> None:
-        async with self.service.subscribe(self.wanted.session_id, after_seq=self.wanted.after_seq) as reader:
-            await self.streaming.answer(receive, send, partial(self._relay, reader))
+        with counted(self.shares, self.service):
+            async with self.service.subscribe(self.wanted.session_id, after_seq=self.wanted.after_seq) as reader:
+                await self.streaming.answer(receive, send, partial(self._relay, reader))
 
     async def _relay(self, reader: EventReader, tell: Tell) -> None:
         """Send events, and a sign of life after each silence, until there are no more."""

@@ -2,11 +2,12 @@
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
-from typing import Any, Final
+from typing import Final
 
 import trio
 from starlette.types import Receive, Send
 
+from warren.transport.http.leaving import until_gone
 from warren.transport.http.shutdown import Shutdown
 from warren.values import frozen
 
@@ -49,11 +50,3 @@ class Streaming:
                 await relay(tell)
                 end()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def until_gone(receive: Receive, scope: trio.CancelScope) -> None:
-    """Cancel a scope once the client has ended its side of the connection."""
-    message: Any = {}
-    while message.get("type") != "http.disconnect":
-        message = await receive()
-    scope.cancel()

@@ -1,7 +1,8 @@
-"""The principal of a call that one node passes on to another: a member of the parameters of the request. No I/O.
+"""The principal of a call that one node passes on to another. No I/O.
 
-Only a connection that another node has opened, and has proved so, may carry it: on any other one it is an unknown
-parameter.
+It is a member of the parameters of the request. Only a connection that another node has opened, and has proved so, may
+carry it: on any other one it is an unknown parameter. An HTTP request has it in a header, which counts for nothing on
+one of a client.
 """
 
 from typing import Any, Final
@@ -19,6 +20,8 @@ TENANT_HEADER: Final = "warren-tenant"
 TENANT_PREFIX: Final = "tenant."
 """The beginning of the subprotocol by which a WebSocket does: a browser's page cannot set a header."""
 MEMBER: Final = "on_behalf_of"
+BEHALF_HEADER: Final = "warren-on-behalf-of"
+"""The header of an HTTP request that a node passes on: a JSON object with the member."""
 
 
 def carrying(params: Any, principal: Principal) -> Any:

@@ -12,7 +12,7 @@ import trio
 
 from warren.errors import SessionNotFoundError, WarrenError
 from warren.events import TERMINAL, Envelope, Event, StreamTruncated
-from warren.service import EventReader, SessionService
+from warren.service import EventReader, RuntimeService, SessionService
 from warren.transport.rpc.dialect import Dialect
 from warren.transport.rpc.outbox import Outbox
 from warren.values import define
@@ -23,7 +23,7 @@ logger: Final = logging.getLogger(__name__)
 class FeedClient(Protocol):
     """The client, as its feeds see it: see `warren.transport.rpc.feeds.Feeds`."""
 
-    service: SessionService
+    service: RuntimeService
     outbox: Outbox
     dialect: Dialect
     moved: trio.lowlevel.ParkingLot

@@ -7,12 +7,13 @@ import trio
 
 from warren import codec
 from warren.errors import CapacityExceededError, WarrenError
-from warren.service import EventReader, SessionService
+from warren.service import EventReader, RuntimeService
 from warren.transport.rpc.dialect import Dialect
 from warren.transport.rpc.endpoint import wake
 from warren.transport.rpc.feed import SessionFeed
 from warren.transport.rpc.methods import RunTurn
 from warren.transport.rpc.outbox import Outbox
+from warren.transport.rpc.shares import Shares, counted
 from warren.values import define
 from warren.views import TurnResult
 
@@ -32,15 +33,17 @@ class Feeds:
         moved: tasks parked here are woken whenever the outbox was emptied.
         tasks: the nursery that holds subscriptions and reads pages from the store.
         max_subscriptions: sessions that the client may subscribe to.
+        shares: the subscriptions of all clients; None if this one's are not counted.
         fetching: held while a page is read from the store: each is held against the room that the last one has left.
     """
 
-    service: SessionService
+    service: RuntimeService
     outbox: Outbox
     dialect: Dialect
     moved: trio.lowlevel.ParkingLot
     tasks: trio.Nursery
     max_subscriptions: int
+    shares: Shares | None = None
     fetching: trio.Lock = attrs.field(factory=trio.Lock, init=False)
     _feeds: dict[str, SessionFeed] = attrs.field(factory=dict, init=False)
     _entering: int = attrs.field(default=0, init=False)
@@ -94,7 +97,7 @@ class Feeds:
         feed.begin(first)
         own.append((feed, reader, first))
 
-    async def subscribe(self, session_id: str, after_seq: int | None, service: SessionService | None = None) -> int:
+    async def subscribe(self, session_id: str, after_seq: int | None, service: RuntimeService | None = None) -> int:
         """Send the client a session's events above `after_seq`, or from now on if it is None.
 
         They come from a `service` of their own if one is given: that of the caller of another node, which finds the
@@ -104,7 +107,7 @@ class Feeds:
         is left alone, and the number is that of the newest event.
 
         Raises:
-            CapacityExceededError: if the client has `max_subscriptions` subscriptions.
+            CapacityExceededError: if the client has `max_subscriptions` subscriptions, or its principal its share.
             WarrenError: the errors of `SessionService.subscribe`.
         """
         feed = self._feeds.get(session_id)
@@ -115,7 +118,7 @@ class Feeds:
             return feed.reader.newest
         self._entering += not there
         try:
-            reader, scope = await self.tasks.start(self._hold, service or self.service, session_id, after_seq)
+            reader, scope = await self.tasks.start(self._hold, service or self.service, session_id, after_seq, there)
         finally:
             self._entering -= not there
         feed = self._feeds.get(session_id)
@@ -132,14 +135,15 @@ class Feeds:
 
     async def _hold(
         self,
-        service: SessionService,
+        service: RuntimeService,
         session_id: str,
         after_seq: int | None,
+        there: bool,  # noqa: FBT001 - `tasks.start` passes no keywords
         *,
         task_status: trio.TaskStatus[tuple[EventReader, trio.CancelScope]] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Keep a subscription open until its scope is cancelled. Errors before its beginning go to the caller."""
-        with trio.CancelScope() as scope:
+        with counted(self.shares, service, instead=there), trio.CancelScope() as scope:
             async with service.subscribe(session_id, after_seq=after_seq) as reader:
                 task_status.started((reader, scope))
                 await trio.sleep_forever()

@@ -39,6 +39,7 @@ from warren.requests import (
 from warren.service import Capabilities, Health, OnBegin, RuntimeService, SessionService
 from warren.tenants import TenantsPage, TenantsRequest
 from warren.tools import Tool, ToolSpec
+from warren.transport.rpc.opened import Opened
 from warren.transport.rpc.params import Initialize, NoParams, PutFile, RegisterTools
 from warren.transport.rpc.results import (
     Archived,
@@ -66,7 +67,8 @@ from warren.transport.rpc.results import (
     Withdrawn,
 )
 from warren.transport.rpc.settings import Settings
-from warren.transport.rpc.uploads import Room, Uploads
+from warren.transport.rpc.shares import owner_of
+from warren.transport.rpc.uploads import Uploads
 from warren.values import frozen
 from warren.version import VERSION
 from warren.views import ContextView, HistoryPage, SessionPage, SessionView, TurnResult
@@ -156,7 +158,7 @@ class Host:
         of_nodes: whether its callers are other nodes, which say on whose behalf they call.
         max_message_bytes: bytes that a message of a client may have; None for no bound.
         max_attachment: bytes that a file may have.
-        room: the room for files that clients send ahead of their prompts.
+        opened: what the clients of the process have open.
     """
 
     service: RuntimeService
@@ -167,7 +169,7 @@ class Host:
     of_nodes: bool = False
     max_message_bytes: int | None = None
     max_attachment: int = Limits().max_attachment
-    room: Room = attrs.field(factory=Room, eq=False)
+    opened: Opened = attrs.field(factory=Opened, eq=False)
 
     def of(self, principal: Principal | None) -> "Host":
         """Return the host of a client: its service is that of the principal; None leaves it as it is."""
@@ -230,7 +232,7 @@ async def _put(host: Host, caller: Caller, params: PutFile) -> FileReceived:
     check_scope(host.service.principal, "start_turn")
     if caller.uploads is None:
         raise InvalidParamsError("$: this surface takes no files ahead of their prompts", path="$")
-    return caller.uploads.put(host.service.principal.tenant, params, host.max_attachment)
+    return caller.uploads.put(owner_of(host.service.principal), params, host.max_attachment)
 
 
 def _files(host: Host, caller: Caller, given_files: Sequence[File]) -> AbstractContextManager[Sequence[File]]:

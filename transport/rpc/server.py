@@ -35,7 +35,8 @@ async def serve_client(endpoint: Endpoint, host: Host, dialect: Dialect, max_sub
     """
 
     def open_dispatcher(tasks: trio.Nursery) -> Dispatcher:
-        feeds = Feeds(host.service, endpoint.outbox, dialect, endpoint.moved, tasks, max_subscriptions)
+        shares = None if host.of_nodes else host.opened.subscriptions  # a node counts those of its own clients
+        feeds = Feeds(host.service, endpoint.outbox, dialect, endpoint.moved, tasks, max_subscriptions, shares)
         return SessionClient(endpoint, host, dialect, feeds)
 
     await endpoint.run(open_dispatcher)
@@ -61,8 +62,10 @@ class SessionClient(Dispatcher, Caller):
     _uploads: Uploads = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._uploads = Uploads(self.host.room)
-        self._watch = ClientWatch(self.feeds.tasks, self.endpoint.tell)
+        self._uploads = Uploads(self.host.opened.room)
+        self._watch = ClientWatch(
+            self.feeds.tasks, self.endpoint.tell, None if self.host.of_nodes else self.host.opened.watches
+        )
         self._tools = ClientTools(self.endpoint.ask)
 
     def begin(self, method: str, params: Any, request_id: jsonrpc.Id) -> Work | bytes:

@@ -14,16 +14,14 @@ from typing import Any, Final
 import attrs
 
 from warren.attachments import Attachment, File, media_type_of
+from warren.config import Limits
 from warren.errors import CapacityExceededError
 from warren.fields import FieldValueError
 from warren.transport.rpc.params import PutFile
 from warren.transport.rpc.results import FileReceived
+from warren.transport.rpc.shares import Owner, Shares
 from warren.values import define
 
-MAX_WAITING: Final = 384 * 1024 * 1024
-"""Bytes of such files in one process."""
-MAX_OF_TENANT: Final = 256 * 1024 * 1024
-"""Bytes of such files of one tenant: less than of all, as those that prompts run with cannot give way to others."""
 IDLE: Final = 60.0
 """Seconds after which a file that nothing is done with gives way to others."""
 SLOWEST: Final = 32 * 1024
@@ -43,7 +41,7 @@ class Upload:
     """A file that is on its way, or waits for its prompt.
 
     Attributes:
-        tenant: whose it is.
+        owner: whose it is.
         begun: the time at which its first bytes came.
         touched: the time at which something was last done with it.
         size: its bytes, all of them; None as long as nobody knows.
@@ -56,7 +54,7 @@ class Upload:
         dropped: whether it had to give way.
     """
 
-    tenant: str
+    owner: Owner
     begun: float
     touched: float
     size: int | None = None
@@ -74,57 +72,66 @@ class Upload:
         return slow or now - self.touched > IDLE
 
 
+def _files() -> Shares:
+    return Shares("files that wait for their prompts", Limits().uploads)
+
+
+def _bytes() -> Shares:
+    return Shares("bytes of files that wait for their prompts", Limits().upload_bytes)
+
+
 @define(eq=False)
 class Room:
     """The room for such files in one process. Bytes that were announced and have not come take none.
 
     Attributes:
-        most: bytes that there may be.
-        of_tenant: bytes that one tenant may have.
+        files: the room for their number.
+        bytes: the room for their bytes.
         clock: the time in seconds, on a clock that never goes back.
-        size: bytes that are here.
     """
 
-    most: int = MAX_WAITING
-    of_tenant: int = MAX_OF_TENANT
+    files: Shares = attrs.field(factory=_files)
+    bytes: Shares = attrs.field(factory=_bytes)
     clock: Callable[[], float] = monotonic
-    size: int = 0
     _uploads: dict[int, Upload] = attrs.field(factory=dict)  # by identity, the one that was touched first at first
-    _held: dict[str, int] = attrs.field(factory=dict)  # bytes by tenant
 
-    def begin(self, tenant: str, size: int | None = None) -> Upload:
-        """Return the place of a file of a tenant, of which nothing is here yet."""
+    @property
+    def size(self) -> int:
+        """Bytes that are here."""
+        return self.bytes.total
+
+    def begin(self, owner: Owner, size: int | None = None) -> Upload:
+        """Return the place of a file, of which nothing is here yet. Raises CapacityExceededError if there is none."""
         now = self.clock()
-        upload = Upload(tenant, now, now, size)
+        upload = Upload(owner, now, now, size)
+        if self.files.full(owner) is not None:
+            self._drop_late(upload)
+            if (part := self.files.full(owner)) is not None:
+                raise _no_room(self.files.refusal(owner, part).message)
+        self.files.add(owner, 1)
         self._uploads[id(upload)] = upload
         return upload
 
     def take(self, upload: Upload, size: int) -> None:
         """Count bytes of a file that have come. Raises CapacityExceededError if there is no room for them."""
         if upload.dropped:
-            raise _no_room("the file had to give way to others")
-        if self.size + size > self.most or self._of(upload) + size > self.of_tenant:
+            raise _no_room("the file had to give way to others: try again later")
+        if self.bytes.full(upload.owner, size) is not None:
             self._make_room(upload, size)
         upload.touched = self.clock()
         upload.held += size
-        self.size += size
-        self._held[upload.tenant] = self._of(upload) + size
+        self.bytes.add(upload.owner, size)
         self._uploads[id(upload)] = self._uploads.pop(id(upload))
 
     def drop(self, upload: Upload) -> None:
         """Give the place of a file up. Idempotent."""
         if self._uploads.pop(id(upload), None) is not None:
-            self.size -= upload.held
-            self._held[upload.tenant] = self._of(upload) - upload.held
-            if not self._held[upload.tenant]:
-                del self._held[upload.tenant]
+            self.files.add(upload.owner, -1)
+            self.bytes.add(upload.owner, -upload.held)
             upload.dropped, upload.file, upload.body = True, None, BytesIO()
 
-    def _of(self, upload: Upload) -> int:
-        return self._held.get(upload.tenant, 0)
-
-    def _make_room(self, upload: Upload, size: int) -> None:
-        """Drop files that are late, and then those of the tenants that have most, as long as they have more."""
+    def _drop_late(self, upload: Upload) -> dict[str, deque[Upload]]:
+        """Drop the files that are late, for another one; return those that may give way besides, by tenant."""
         now, waiting = self.clock(), defaultdict[str, deque[Upload]](deque)
         for each in list(self._uploads.values()):
             if each.users or each is upload:
@@ -132,23 +139,25 @@ class Room:
             if each.is_late(now):
                 self.drop(each)
             else:
-                waiting[each.tenant].append(each)
-        own = self._of(upload) + size
-        if own > self.of_tenant:
-            raise _no_room(
-                f"{own - size} bytes of the tenant's files wait for their prompts, and there may be {self.of_tenant}"
-            )
-        while self.size + size > self.most:
-            richest = max(waiting, key=lambda tenant: self._held.get(tenant, 0), default=upload.tenant)
-            if self._held.get(richest, 0) <= own:
-                raise _no_room("there is no room for more files")  # and no word of those of others
+                waiting[each.owner[0]].append(each)
+        return waiting
+
+    def _make_room(self, upload: Upload, size: int) -> None:
+        """Drop files that are late, and then those of the tenants that have most, as long as they have more."""
+        waiting, owner, rooms = self._drop_late(upload), upload.owner, self.bytes
+        while (part := rooms.full(owner, size)) is not None:
+            if part != "process":
+                raise _no_room(rooms.refusal(owner, part).message)
+            richest = max(waiting, key=rooms.of_tenant, default=owner[0])
+            if rooms.of_tenant(richest) <= rooms.of_tenant(owner[0]) + size:
+                raise _no_room("there is no room for more files: try again later")  # and no word of those of others
             self.drop(waiting[richest].popleft())
             if not waiting[richest]:
                 del waiting[richest]
 
 
 def _no_room(problem: str) -> CapacityExceededError:
-    return CapacityExceededError(f"{problem}: try again later", cause="uploads")
+    return CapacityExceededError(problem, cause="uploads")
 
 
 @define(eq=False)
@@ -159,11 +168,11 @@ class Uploads:
     _coming: dict[tuple[str, str], Upload] = attrs.field(factory=dict)  # by tenant, and the name of the client's own
     _whole: dict[tuple[str, str], Upload] = attrs.field(factory=dict)  # by tenant and hash
 
-    def put(self, tenant: str, piece: PutFile, most: int) -> FileReceived:
+    def put(self, owner: Owner, piece: PutFile, most: int) -> FileReceived:
         """Take the next piece of a file.
 
         Args:
-            tenant: the tenant of the caller.
+            owner: the caller.
             piece: the piece.
             most: bytes that a file may have.
 
@@ -172,11 +181,12 @@ class Uploads:
             CapacityExceededError: if there is no room for the file.
         """
         try:
-            return self._put(tenant, piece, most)
+            return self._put(owner, piece, most)
         except FieldValueError as exc:
             raise exc.refusal() from None
 
-    def _put(self, tenant: str, piece: PutFile, most: int) -> FileReceived:
+    def _put(self, owner: Owner, piece: PutFile, most: int) -> FileReceived:
+        tenant = owner[0]
         key, size = (tenant, piece.upload_id), len(piece.data) if piece.size is None else piece.size
         if size > most:
             raise FieldValueError(
@@ -185,7 +195,7 @@ class Uploads:
             )
         if not piece.offset:
             self._forget(self._coming, key)
-            self._coming[key] = self.room.begin(tenant, size)
+            self._coming[key] = self.room.begin(owner, size)
             self._bound(self._coming, tenant)
         upload = self._coming.get(key)
         if upload is None or upload.dropped:

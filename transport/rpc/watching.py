@@ -8,9 +8,10 @@ import attrs
 import trio
 
 from warren.requests import WatchRequest
-from warren.service import SessionService
+from warren.service import RuntimeService
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.dialect import CHANGED
+from warren.transport.rpc.shares import Shares, counted
 from warren.values import define
 
 logger: Final = logging.getLogger(__name__)
@@ -23,14 +24,19 @@ class ClientWatch:
     Attributes:
         tasks: the nursery that holds it.
         tell: sends a notification, once there is room for it: changes that come meanwhile are merged.
+        shares: the watches of all clients; None if this one's is not counted.
     """
 
     tasks: trio.Nursery
     tell: Callable[[bytes], Awaitable[None]]
+    shares: Shares | None = None
     _scope: trio.CancelScope | None = attrs.field(default=None, init=False)
 
-    async def begin(self, service: SessionService, wanted: WatchRequest) -> None:
-        """Begin a watch, in place of an earlier one. Raises as `SessionService.watch`: the earlier one goes on then."""
+    async def begin(self, service: RuntimeService, wanted: WatchRequest) -> None:
+        """Begin a watch, in place of an earlier one, which goes on if this raises.
+
+        Raises CapacityExceededError if the principal has its share of watches, and as `SessionService.watch`.
+        """
         scope = await self.tasks.start(self._run, service, wanted)
         self.end()
         self._scope = scope
@@ -46,12 +52,12 @@ class ClientWatch:
 
     async def _run(
         self,
-        service: SessionService,
+        service: RuntimeService,
         wanted: WatchRequest,
         *,
         task_status: trio.TaskStatus[trio.CancelScope] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        with trio.CancelScope() as scope:
+        with counted(self.shares, service, instead=self._scope is not None), trio.CancelScope() as scope:
             async with service.watch(labels=wanted.labels, include_archived=wanted.include_archived) as reader:
                 task_status.started(scope)
                 async for changes in reader:

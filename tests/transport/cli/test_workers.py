@@ -5,10 +5,12 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import httpx
 import pytest
 import trio
 import trio.testing
@@ -16,7 +18,9 @@ from prometheus_client.parser import text_string_to_metric_families as parsed
 
 from tests.transport.cli.process import LIMIT, SLOW, Cli, Running, one_line
 from tests.transport.cli.serving import connected, serve
+from tests.transport.cluster.balancing import without_keep_alive
 from tests.transport.cluster.nodes import free_port
+from tests.transport.mcp.clients import ACCEPT, HELLO, PING
 from tests.transport.rest.clients import client as rest_client
 from warren.actors.supervision import Restarts
 from warren.config import Intensity
@@ -210,5 +214,38 @@ async def test_any_worker_tells_of_all(cli: Cli) -> None:
                 answers.append(await client.call("health"))
             os.kill(stopped, signal.SIGCONT)
         assert ("degraded", 1) in [(each["status"], each.get("processes", 1)) for each in answers]
+    running.signal(signal.SIGTERM)
+    assert (await trio.to_thread.run_sync(running.end)).code == 0
+
+
+# The client's own HTTP library leaves generators behind.
+@pytest.mark.filterwarnings("ignore:Async generator 'http(core|x)2:ResourceWarning")
+@pytest.mark.filterwarnings(
+    "ignore:.*async_generator object (PoolByteStream|Response):pytest.PytestUnraisableExceptionWarning"
+)
+async def test_an_mcp_session_is_one_at_all_workers(cli: Cli) -> None:
+    """Each request on a connection of its own finds it; once its worker is killed its id gets 404, and others go on."""
+    running, socket = serve(cli, "--workers", "3", "-m", "echo")
+    url = socket.replace("ws:", "http:").removesuffix("ws") + "mcp"
+    async with without_keep_alive(url) as (program, statuses):
+        session = (await program.ask("warren_run", prompt="0"))["session_id"]
+        for number in range(40):
+            answer = await program.ask("warren_resume", session_id=session, prompt=f"{number}")
+            assert answer["text"] == f"{number}"
+    assert set(statuses) == {200, 202}
+
+    killed = workers_of(running)[0]
+    async with httpx.AsyncClient(headers={**ACCEPT, "connection": "close"}, timeout=30) as http:
+        begun = [(await http.post(url, json=HELLO)).headers["mcp-session-id"] for _ in range(12)]
+        os.kill(killed, signal.SIGKILL)
+        found = Counter[tuple[int, str]]()
+        for each in begun * 3:
+            answer = await http.post(url, json=PING, headers={"mcp-session-id": each})
+            found[answer.status_code, each.partition(".")[0]] += 1
+        assert {status for status, _ in found} == {200, 404}
+        assert len({node for status, node in found if status == 404}) == 1
+        assert {node for status, node in found if status == 404}.isdisjoint(
+            {node for status, node in found if status == 200}
+        )
     running.signal(signal.SIGTERM)
     assert (await trio.to_thread.run_sync(running.end)).code == 0

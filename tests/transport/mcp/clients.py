@@ -26,6 +26,17 @@ Outgoing = MemoryObjectSendStream[SessionMessage]
 ERAS: Final = ("legacy", "2026-07-28")
 """How the client speaks: with the handshake of old, or without."""
 
+ACCEPT: Final = {"accept": "application/json, text/event-stream"}
+"""The header that each request over HTTP has."""
+HELLO: Final = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "ann", "version": "1"}},
+}
+"""The request that begins an MCP session."""
+PING: Final = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+
 
 @attrs.define(eq=False)
 class Program:

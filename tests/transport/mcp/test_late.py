@@ -13,17 +13,10 @@ import trio
 
 from tests.support.runtime import open_runtime
 from tests.transport.clients import HOST, gateway
+from tests.transport.mcp.clients import ACCEPT, HELLO
 from warren.transport.http.shutdown import Shutdown
 from warren.transport.mcp import late
 from warren.transport.mcp.late import LateMcp
-
-HELLO = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "ann", "version": "1"}},
-}
-ACCEPT = {"accept": "application/json, text/event-stream"}
 
 
 def test_a_gateway_begins_without_it() -> None:

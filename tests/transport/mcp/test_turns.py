@@ -21,6 +21,7 @@ from warren.events import Envelope, RunCompleted, StreamTruncated, TextDelta, Tu
 from warren.messages import AssistantMessage, TextBlock, UserMessage
 from warren.service import OnBegin, SessionService
 from warren.transport.mcp.calls import ToolCall
+from warren.transport.mcp.client import McpClient
 from warren.transport.mcp.server import Tools
 from warren.views import TurnResult
 
@@ -276,7 +277,7 @@ async def test_a_server_that_ends_leaves_the_turns_running() -> None:
     bodies: list[Any] = []
 
     async def run() -> None:
-        bodies.append((await tools.call("warren_run", {"prompt": "talk"}, None)).structured_content)
+        bodies.append((await tools.call("warren_run", {"prompt": "talk"}, None, McpClient())).structured_content)
 
     with trio.fail_after(1):
         async with trio.open_nursery() as nursery:
@@ -300,7 +301,7 @@ async def test_a_turn_that_has_ended_is_answered_by_a_server_that_ends() -> None
         await reads.wait()
 
     async def run() -> None:
-        bodies.append((await tools.call("warren_run", {"prompt": "talk"}, send)).structured_content)
+        bodies.append((await tools.call("warren_run", {"prompt": "talk"}, send, McpClient())).structured_content)
 
     async with open_runtime(model) as service, trio.open_nursery() as nursery:
         tools = Tools(service)
@@ -326,7 +327,7 @@ async def test_a_client_that_does_not_read_holds_no_ended_call_up() -> None:
 
     async with open_runtime(model) as service, trio.open_nursery() as nursery:
         tools = Tools(service)
-        nursery.start_soon(tools.call, "warren_run", {"prompt": "talk"}, send)
+        nursery.start_soon(tools.call, "warren_run", {"prompt": "talk"}, send, McpClient())
         await model.reached(1)
         await service.stop()
         tools.close()

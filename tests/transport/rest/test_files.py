@@ -2,12 +2,10 @@
 
 import tracemalloc
 from contextlib import AsyncExitStack
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import pytest
 import trio
 
 from tests.transport.rest.clients import create, port_of, problem, rest
@@ -16,7 +14,6 @@ from warren.catalog import ModelEntry
 from warren.config import Config, Limits, StoreConfig
 from warren.transport.embed import open_supervisor
 from warren.transport.rest.forms import FORM
-from warren.transport.rpc.uploads import Room
 
 MIB = 1024 * 1024
 MAGIC = b"\x89PNG\r\n\x1a\n"
@@ -92,14 +89,18 @@ async def test_bad_forms_are_refused_by_the_name_of_the_part(tmp_path: Path) -> 
         assert (await http.get(here.rpartition("/")[0])).json()["state"]["message_count"] == 0
 
 
-async def test_forms_take_the_room_of_what_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_forms_take_the_room_of_what_has_come() -> None:
     """Many that announce much and send little keep nobody out; one beyond the room is refused, and leaves it."""
-    monkeypatch.setattr("warren.transport.gateway.server.Room", partial(Room, of_tenant=4096))
+    config = Config(limits=Limits(upload_bytes=4096))
     head = (
         b"POST /sessions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: multipart/form-data; boundary=b\r\n"
         b"Content-Length: 67108864\r\n\r\n--b\r\n"
     )
-    async with served() as (_, http), AsyncExitStack() as streams:
+    async with (
+        open_supervisor(config, environ={}) as service,
+        rest(service, runtime=config) as http,
+        AsyncExitStack() as streams,
+    ):
         for _number in range(4):
             stream = await streams.enter_async_context(await trio.open_tcp_stream("127.0.0.1", port_of(http)))
             await stream.send_all(head)

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.runtime import open_runtime
 from tests.transport.clients import HOST, connect, gateway
+from warren.transport.mcp.client import McpClient
 from warren.transport.mcp.server import Tools
 
 BOOK = "x" * 300_000
@@ -24,7 +25,7 @@ async def test_errors_are_short_everywhere(params: dict[str, Any]) -> None:
     """The answer is short on every surface, begins with the field and ends with what is wrong with it."""
     async with open_runtime() as service, gateway(service) as port, connect(port) as client:
         error = await client.error("session/create", **params)
-        called = await Tools(service).call("warren_run", params, None)
+        called = await Tools(service).call("warren_run", params, None, McpClient())
         async with httpx.AsyncClient(base_url=f"http://{HOST}:{port}") as http:
             answered = await http.post("/sessions", json=params)
             followed = await http.get(f"/sessions/{BOOK[:9000]}")

@@ -1,13 +1,17 @@
 """Files that come ahead of their prompts: pieces, bounds, and who may use them. No I/O."""
 
+from collections.abc import Callable
 from hashlib import sha256
+from time import monotonic
 from typing import Any
 
 import pytest
 
 from warren.attachments import File
+from warren.config import Limits
 from warren.errors import CapacityExceededError, InvalidParamsError
 from warren.transport.rpc.params import PutFile
+from warren.transport.rpc.shares import Shares
 from warren.transport.rpc.uploads import IDLE, MAX_FILES, Room, Uploads
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
@@ -15,9 +19,15 @@ HASH = sha256(PNG).hexdigest()
 MOST = 100
 
 
+def room_of(most: int, *, clock: Callable[[], float] = monotonic, tenant_share: float = 1) -> Room:
+    """Make a room for so many bytes; a tenant and a principal may have all of them unless told otherwise."""
+    limits = Limits(tenant_share=tenant_share, principal_share=1)
+    return Room(Shares("files", 10_000, limits), Shares("bytes of files that wait", most, limits), clock)
+
+
 def put(uploads: Uploads, data: bytes = PNG, tenant: str = "acme", **more: Any) -> Any:
     """Send a piece."""
-    return uploads.put(tenant, PutFile(data, **more), MOST)
+    return uploads.put((tenant, "ann"), PutFile(data, **more), MOST)
 
 
 def sent(uploads: Uploads, tenant: str = "acme", **more: Any) -> File:
@@ -87,7 +97,7 @@ def announced(uploads: Uploads, tenant: str, **more: Any) -> None:
 def test_only_what_has_come_takes_room() -> None:
     """A tenant that announces much, and sends a byte of it now and then, keeps no other one out."""
     now = 0.0
-    room = Room(most=100, clock=lambda: now)
+    room = room_of(100, clock=lambda: now)
     greedy, other = Uploads(room), Uploads(room)
     announced(greedy, "greedy")
     assert put(other).attachment.sha256 == HASH
@@ -96,7 +106,7 @@ def test_only_what_has_come_takes_room() -> None:
 
 def test_the_tenant_that_has_most_gives_way_to_one_that_has_less() -> None:
     """Its oldest file first; one that has as much is refused, and told nothing of the files of others."""
-    room = Room(most=100)
+    room = room_of(100)
     greedy, other = Uploads(room), Uploads(room)
     for letter in b"abcd":
         put(greedy, bytes([letter]) * 25, "greedy", upload_id=str(letter))
@@ -115,10 +125,12 @@ def test_the_tenant_that_has_most_gives_way_to_one_that_has_less() -> None:
 
 def test_a_tenant_has_its_bound_while_there_is_room() -> None:
     """Its prompts may run with its files for long: others have room beside it even then."""
-    room = Room(most=150, of_tenant=100)
+    room = room_of(150, tenant_share=100 / 150)
     first, second, other = Uploads(room), Uploads(room), Uploads(room)
     put(first, b"a" * 60)
-    with pytest.raises(CapacityExceededError, match="60 bytes of the tenant's files wait") as caught:
+    with pytest.raises(
+        CapacityExceededError, match="the tenant 'acme' has 100 bytes of files that wait, as many as it may"
+    ) as caught:
         put(second, b"b" * 50)
     assert (caught.value.cause, caught.value.retryable) == ("uploads", True)
     put(second, b"b" * 40)
@@ -131,7 +143,7 @@ def test_a_tenant_has_its_bound_while_there_is_room() -> None:
 def test_a_slow_file_gives_way() -> None:
     """Also if a byte of it comes now and then: to others of its own tenant."""
     now = 0.0
-    room = Room(most=100, clock=lambda: now)
+    room = room_of(100, clock=lambda: now)
     slow, other = Uploads(room), Uploads(room)
     put(slow, b"x" * 60, size=90)
     for offset in range(60, 65):
@@ -185,7 +197,7 @@ def test_each_of_two_clients_uses_the_file_that_it_has_sent() -> None:
 def test_files_that_nobody_uses_give_way() -> None:
     """To those of any client, once nothing was done with them for a while; not while a prompt runs with them."""
     now = 0.0
-    room = Room(most=100, clock=lambda: now)
+    room = room_of(100, clock=lambda: now)
     first, second = Uploads(room), Uploads(room)
     put(first)
     put(first, b"h" * 40, size=41)

@@ -26,7 +26,7 @@ YES_OR_NO: Final[Mapping[str, bool]] = {
     **dict.fromkeys(("0", "false", "f", "no", "n", "off"), False),
 }
 """The truth values in a variable, as click has them for the variables of options."""
-NUMBERS: Final = frozenset({"factor", "jitter", "max_cost", "sample"})
+NUMBERS: Final = frozenset({"factor", "jitter", "max_cost", "principal_share", "sample", "tenant_share"})
 """Fields of type float that are no times."""
 
 
