@@ -9,6 +9,8 @@ from warren.tracing import HEADER, context_of, here
 from warren.transport.cli.failures import report
 from warren.transport.cli.help import examples
 from warren.transport.cli.options import Mode
+from warren.transport.cli.service_links import note_on, service_links
+from warren.transport.cli.setting_names import COMPLETION, WORKER
 from warren.transport.cli.streams import Streams, prepare_streams
 
 
@@ -16,6 +18,8 @@ def run_app(argv: list[str]) -> int:
     """Run one command to its end, with errors on stderr, and return the exit code."""
     prepare_streams()
     mode = Mode.guess(argv, os.environ)
+    if (links := service_links(os.environ)) and os.environ.keys().isdisjoint((WORKER, COMPLETION)):
+        Streams().note(note_on(links))
     here.set(context_of(os.environ.get(HEADER.upper())))
     try:
         code = cli.main(argv, prog_name="warren", standalone_mode=False, obj=mode)

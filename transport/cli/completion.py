@@ -6,11 +6,10 @@ import click
 from click.shell_completion import get_completion_class
 
 from warren.transport.cli.help import examples
+from warren.transport.cli.setting_names import COMPLETION
 from warren.transport.cli.streams import Streams
 
 SHELLS: Final = ("bash", "zsh", "fish")
-VARIABLE: Final = "_WARREN_COMPLETE"
-"""The variable for the script's questions; click derives the same name from `warren`."""
 
 
 @click.command(
@@ -30,4 +29,4 @@ def completion(context: click.Context, shell: str) -> None:
     root = context.find_root()
     kind = get_completion_class(shell)
     assert kind is not None  # noqa: S101 - click has each of SHELLS
-    Streams().write(kind(root.command, {}, root.info_name or "warren", VARIABLE).source())
+    Streams().write(kind(root.command, {}, root.info_name or "warren", COMPLETION).source())

@@ -9,10 +9,20 @@ import click
 
 from warren.described import attributes_of
 from warren.fields import Between, FieldValueError, checks_of
+from warren.transport.cli.service_links import is_service_link
 from warren.transport.cli.values import delay_of, duration_of, schema_of, text_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 UNSET: Final = re.compile(r"(\. )?\b(?:None|[Nn]ull)\b")
+
+
+class SettingOption(click.Option):
+    """An option that the environment can set too, unless the variable is about a service of a container."""
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        """See click.Parameter."""
+        value = super().resolve_envvar_value(ctx)
+        return None if value is None or is_service_link(str(self.envvar), value) else value
 
 
 def group(*options: Callable[[F], F]) -> Callable[[F], F]:
@@ -30,7 +40,7 @@ def option(*names: str, **settings: Any) -> Callable[[F], F]:
     """Return a click option that the environment can set too, as WARREN_<NAME>."""
     name = next(name for name in names if name.startswith("--")).split("/")[0]
     variable = "WARREN_" + name.removeprefix("--").replace("-", "_").upper()
-    in_environment: dict[str, Any] = {"envvar": variable, "show_envvar": True}
+    in_environment: dict[str, Any] = {"cls": SettingOption, "envvar": variable, "show_envvar": True}
     return click.option(*names, **in_environment | settings)
 
 

@@ -3,6 +3,12 @@
 from collections.abc import Mapping
 from typing import Final
 
+from warren.transport.cli.service_links import service_links
+
+WORKER: Final = "WARREN_WORKER"
+"""The variable with the place of a worker among the others of its command."""
+COMPLETION: Final = "_WARREN_COMPLETE"
+"""The variable for the questions of a completion script; click derives the same name from `warren`."""
 PREFIXES: Final = tuple(
     f"WARREN_{table}_"
     for table in (
@@ -44,4 +50,6 @@ def variable_of(name: str) -> str:
 
 def variables_in(environ: Mapping[str, str]) -> list[str]:
     """Return the variables that set something in these tables, or would if there were such a setting."""
-    return [name for name, text in environ.items() if text and (name in SHARED or name.startswith(PREFIXES))]
+    found = [name for name, text in environ.items() if text and (name in SHARED or name.startswith(PREFIXES))]
+    others = service_links(environ) if found else ()
+    return [name for name in found if name not in others]

@@ -22,9 +22,9 @@ import trio
 
 from warren.actors.supervision import Restarts, supervised_nursery
 from warren.transport.cli.ending import die_of, ends
+from warren.transport.cli.setting_names import WORKER
 from warren.values import define, frozen
 
-VARIABLE: Final = "WARREN_WORKER"
 LAST_WORDS: Final = 10.0
 """Seconds that workers have to end if the command fails; then they are killed."""
 
@@ -50,7 +50,7 @@ class Seat:
     @classmethod
     def taken_from(cls, environ: MutableMapping[str, str]) -> Self | None:
         """Return the seat of this process, and remove it from the environment; None if it is no worker."""
-        found = environ.pop(VARIABLE, None)
+        found = environ.pop(WORKER, None)
         if found is None:
             return None
         number, group, sockets, metrics = json.loads(found)
@@ -58,7 +58,7 @@ class Seat:
 
     def in_environment(self) -> dict[str, str]:
         """Return this process's environment with the seat."""
-        return {**os.environ, VARIABLE: json.dumps([self.number, self.group, self.sockets, self.metrics])}
+        return {**os.environ, WORKER: json.dumps([self.number, self.group, self.sockets, self.metrics])}
 
     def listeners(self) -> list[trio.SocketListener]:
         """Return the sockets to accept clients from."""

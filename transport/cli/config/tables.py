@@ -163,10 +163,11 @@ def read_variables(environ: Mapping[str, str]) -> dict[str, Any]:
     """
     known = {variable_of(name): name for name in LEAVES}
     of_retention = {variable_of(f"retention.{field.name}") for field in attrs.fields(Retention)}  # those of options
-    for variable in variables_in(environ):
+    there = variables_in(environ)
+    for variable in there:
         if variable not in known and variable not in of_retention:
             raise InvalidParamsError(f"$.{variable}: there is no such setting", path=f"$.{variable}")
-    found = {name: environ.get(variable, "") for variable, name in known.items()}
+    found = {known[variable]: environ[variable] for variable in there if variable in known}
     return {name: _of_variable(name, text) for name, text in found.items() if text.strip()}
 
 
