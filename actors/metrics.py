@@ -30,6 +30,8 @@ ENOUGH: Final = 100
 """Durations without which nothing is said of one in a hundred."""
 REMEMBERED: Final = 60.0
 """Seconds for which an error is reported after writes succeed: a small write may succeed when a turn's does not."""
+PATIENCE: Final = 3.0
+"""Seconds for which the store may fail or hang before the process says that it is not ready."""
 INTERVAL: Final = 0.5
 """Seconds between two measurements of the event loop."""
 
@@ -85,6 +87,7 @@ class Writes:
     _failing_since: float = 0.0
     _last_error: StoreError | None = None
     _last_failed: float = 0.0
+    _answered: float = attrs.field(factory=trio.current_time)
 
     @property
     def last_ms(self) -> float | None:
@@ -107,6 +110,7 @@ class Writes:
             self._note(faults[-1])
         elif outcomes:
             self._error = None
+            self._answered = trio.current_time()
             self._durations.add(seconds)
             self.seconds.add(seconds)
             self.groups.add(len(outcomes))
@@ -127,8 +131,18 @@ class Writes:
 
     def probed(self) -> None:
         """Note that a probe succeeded: a fault that passes by itself has passed."""
+        self._answered = trio.current_time()
         if self._error is not None and self._error.retryable:
             self._error = None
+
+    def answered_within(self, probes: float) -> bool:
+        """Return whether no write has failed or hung for `PATIENCE`; a probe comes every so many seconds."""
+        now = trio.current_time()
+        since = self._unanswered_since()
+        return (since is None or now - since < PATIENCE) and now - self._answered < probes + PATIENCE
+
+    def _unanswered_since(self) -> float | None:
+        return self._began if self._error is None else self._failing_since
 
     def health(self, read_fault: WarrenError | None = None, clock_ahead: float | None = None) -> StoreHealth:
         """Return the health of the store.
@@ -146,7 +160,7 @@ class Writes:
         return StoreHealth(status, fault if error is None else error.message, p50, p99, clock_ahead=clock_ahead)
 
     def _status(self) -> Status:
-        since = self._began if self._error is None else self._failing_since
+        since = self._unanswered_since()
         waited = 0.0 if since is None else trio.current_time() - since
         if waited >= FAILED_AFTER:
             return "failed"

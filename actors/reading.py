@@ -433,6 +433,11 @@ class Reads:
             tools={name: shared.switch_of(name) for name in CATEGORIES},
         )
 
+    @property
+    def ready(self) -> bool:
+        """See RuntimeService."""
+        return not self._supervisor.scheduler.closed and self._supervisor.shared.storage.answers
+
     def health(self) -> Health:
         """See SessionService."""
         scheduler, shared = self._supervisor.scheduler, self._supervisor.shared

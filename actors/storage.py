@@ -101,6 +101,10 @@ class Storage(Protocol):
     async def after_crash(self, error: StoreError, find: Callable[["Store"], Awaitable[R | None]]) -> R | None:
         """Return the result that `find` reads in the store if `error` leaves a write's outcome unknown; else None."""
 
+    @property
+    def answers(self) -> bool:
+        """Whether the store has taken a write within the last seconds, or need not have; nothing is asked of it."""
+
     def health(self) -> StoreHealth | None:
         """Return the health of writes and reads; None for a store that cannot fail. Never waits."""
 
@@ -121,6 +125,7 @@ class DirectStorage:
     fence: ClassVar[Fence | None] = None
     lapses: ClassVar[int] = 0
     writes: ClassVar[Writes | None] = None
+    answers: ClassVar[bool] = True
     _store: "EphemeralStore"
 
     async def reader(self) -> "Store":
@@ -292,6 +297,11 @@ class StorageActor(Owner["Store"]):
 
     async def _close(self, resource: "Store", *, crashed: bool) -> None:
         await resource.aclose(leave=not crashed)
+
+    @property
+    def answers(self) -> bool:
+        """See Storage."""
+        return self._resource is not None and self.writes.answered_within(self._resource.renewal)
 
     def health(self) -> StoreHealth:
         """See Storage."""

@@ -241,5 +241,8 @@ def _answer(mail: Mail[TurnResult | None], ending: Ending) -> None:
 
 
 def _refuse(waiting: WaitingInput, error: WarrenError) -> None:
+    """Refuse the askers of an input that is stored: only one with a key may be sent again."""
     for mail in waiting.askers:
-        mail.refuse(error.copy())
+        refused = error.copy()
+        refused.retryable = error.retryable and waiting.input.key is not None
+        mail.refuse(refused)

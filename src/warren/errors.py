@@ -170,6 +170,19 @@ NUMBERS: Mapping[ErrorCode, Numbers] = {
 }
 
 
+LASTING: Final[frozenset[StoreCause]] = frozenset(
+    {
+        *("cannot_open", "closed", "corrupt", "crash", "database_error", "exists", "missing", "newer_schema"),
+        *("not_a_database", "not_a_store", "permission", "timeout", "too_big", "unstorable"),
+    }
+)
+"""Causes of the store's errors that do not pass by themselves, or after which a repetition may do the same twice."""
+UNKNOWN: Final = frozenset({"connection_lost", "crash", "outcome_unknown"})
+"""Causes of errors after which nobody knows whether the request was carried out."""
+FAULT: Final = 500
+BUSY: Final = 503
+
+
 class _Options(TypedDict, total=False):
     """The arguments that every error takes besides its message and its cause."""
 
@@ -228,8 +241,28 @@ class WarrenError(Exception):
 
     @property
     def numbers(self) -> Numbers:
-        """The numbers of the code on the surfaces that have numbers."""
-        return NUMBERS[self.code]
+        """The numbers of the code on the surfaces that have numbers.
+
+        The status over HTTP is 503 in place of 500 if the request was refused before anything of it was stored or
+        begun, and may be sent again. A response with 503 has `Retry-After` if the error is `retryable`.
+        """
+        numbers = NUMBERS[self.code]
+        passes = numbers.http == FAULT and self.retryable and not self.begun
+        return attrs.evolve(numbers, http=BUSY) if passes else numbers
+
+    @property
+    def begun(self) -> bool:
+        """Whether the request had begun a turn, or may have been carried out: nobody knows."""
+        return self.cause in UNKNOWN or "first_seq" in self.details
+
+    def without_key(self) -> Self:
+        """Return a copy for a caller without an idempotency key: if the request had begun, it is not `retryable`.
+
+        Sent again, it could be carried out twice. A provider's failure stays as it is: that turn is stored.
+        """
+        copy = self.copy()
+        copy.retryable = self.retryable and not (self.begun and NUMBERS[self.code].http == FAULT)
+        return copy
 
     def copy(self) -> Self:
         """Return a copy without a traceback. Raise one copy in each task, or their tracebacks get mixed up."""
@@ -277,6 +310,12 @@ class SessionNotFoundError(WarrenError):
     def __init__(self, message: str, *, cause: SessionNotFoundCause | None = None, **options: Unpack[_Options]) -> None:
         super().__init__(message, cause=cause, **options)
 
+    @property
+    def numbers(self) -> Numbers:
+        """The numbers of the table. If the session is archived and can be read, the status over HTTP is 409."""
+        numbers = NUMBERS[self.code]
+        return attrs.evolve(numbers, http=409) if self.cause == "archived" else numbers
+
 
 class SessionBusyError(WarrenError):
     """The session already runs a turn, and nothing was queued."""
@@ -315,6 +354,8 @@ class StoreError(WarrenError):
 
     def __init__(self, message: str, *, cause: StoreCause | None = None, **options: Unpack[_Options]) -> None:
         super().__init__(message, cause=cause, **options)
+        if options.get("retryable") is None:
+            self.retryable = cause not in LASTING
 
 
 class LeasedError(StoreError):
@@ -434,7 +475,7 @@ class AgentError(WarrenError):
         Then the status over HTTP is 409: for a cancelled turn, an answer that does not fit its schema, and a
         conversation that cannot be made shorter. A cancelled turn is no error over ACP.
         """
-        numbers = NUMBERS[self.code]
+        numbers = super().numbers
         if self.cause == "cancelled":
             return attrs.evolve(numbers, http=409, acp=None)
         unfit = self.cause == "structured_output" or self.details.get("reason") in NOTHING_TO_SHORTEN

@@ -668,6 +668,14 @@ class RuntimeService(SessionService, Protocol):
         """
         ...
 
+    @property
+    def ready(self) -> bool:
+        """Whether new work should be sent here: not while it drains or ends, nor while the store does not answer.
+
+        It is what the runtime knows already: asking costs the store nothing.
+        """
+        ...
+
     def health(self) -> Health:
         """Return the health of the runtime at this moment. Never waits."""
         ...

@@ -11,8 +11,10 @@ from warren.errors import (
     NUMBERS,
     AgentError,
     BudgetExhaustedError,
+    CapacityExceededError,
     ErrorCode,
     InvalidParamsError,
+    LeasedError,
     ProviderError,
     SessionBusyError,
     SessionNotFoundError,
@@ -54,8 +56,7 @@ def make(cls: type[WarrenError], **options: Any) -> WarrenError:
 def test_the_table(row: list[str]) -> None:
     """Each code has a class, the contract's numbers, and a nature."""
     code, jsonrpc, http, exits, acp, retryable = row
-    error = make(family()[ErrorCode(code)])
-    numbers = error.numbers
+    error, numbers = make(family()[ErrorCode(code)]), NUMBERS[ErrorCode(code)]
     assert (numbers.jsonrpc, numbers.http, numbers.exit) == (int(jsonrpc), int(http), int(exits))
     assert numbers.acp == (None if acp == "-" else int(acp))
     assert error.retryable == (retryable == "yes")
@@ -77,6 +78,36 @@ def test_a_cancelled_turn_is_a_conflict() -> None:
     assert (cancelled.http, cancelled.acp, cancelled.jsonrpc) == (409, None, -32000)
     assert AgentError("crashed", cause="crash").numbers == NUMBERS[ErrorCode.AGENT_ERROR]
     assert AgentError("lost").numbers == NUMBERS[ErrorCode.AGENT_ERROR]
+
+
+@pytest.mark.parametrize(
+    ("error", "http", "retryable"),
+    [
+        (AgentError("x", cause="shutting_down", retryable=True), 503, True),
+        (AgentError("x", cause="unreachable", retryable=True), 503, True),
+        (StoreError("x", cause="locked"), 503, True),
+        (StoreError("x", cause="disk_full"), 503, True),
+        (StoreError("x", cause="unreachable"), 503, True),
+        (LeasedError("x", cause="leased"), 503, True),
+        (CapacityExceededError("x"), 503, True),
+        (StoreError("x", cause="corrupt"), 500, False),
+        (StoreError("x", cause="crash"), 500, False),
+        (StoreError("x", cause="crash", retryable=True), 500, True),
+        (AgentError("x", cause="outcome_unknown"), 500, False),
+        (AgentError("x", cause="outcome_unknown", retryable=True), 500, True),
+        (AgentError("x", cause="shutting_down"), 500, False),
+        (StoreError("x", cause="disk_full", details={"first_seq": 1, "last_seq": 3}), 500, True),
+        (StoreError("x", cause="disk_full", details={"first_seq": 1, "last_seq": 3}).without_key(), 500, False),
+        (ProviderError("x", retryable=True, details={"first_seq": 1}).without_key(), 502, True),
+        (SessionNotFoundError("x", cause="archived"), 409, False),
+        (SessionNotFoundError("x", cause="retired"), 404, False),
+    ],
+)
+def test_the_status_says_whether_anything_was_begun(error: WarrenError, http: int, retryable: bool) -> None:  # noqa: FBT001 - a row
+    """503 is a refusal that passes; 500 is a fault that stays, or a request that may have been carried out."""
+    assert (error.numbers.http, error.retryable) == (http, retryable)
+    again = errors.of_body(error.body())
+    assert (again.numbers.http, again.retryable) == (http, retryable)
 
 
 def test_the_smallest_body() -> None:

@@ -528,6 +528,10 @@ class FakeService(RuntimeService):
     def capabilities(self) -> Capabilities:
         return self.can
 
+    @property
+    def ready(self) -> bool:
+        return not (self._stopped or self._draining)
+
     def health(self) -> Health:
         running = sum(each.turn is not None for each in self.sessions.values())
         return Health("degraded" if self._stopped or self._draining else "ok", len(self.sessions), running, 10)

@@ -46,7 +46,7 @@ ELSEWHERE: Final = (
     *("run", "resume", "chat", "compact", "record", "models"),
     *("sessions", "memory", "serve", "rpc", "mcp", "acp"),
     *("config", "completion", "doctor", "backup", "restore", "copy", "project", "load", "store", "nodes", "token"),
-    *("audit", "usage"),
+    *("audit", "usage", "health"),
 )
 """The commands that are in modules of their own."""
 
@@ -98,6 +98,10 @@ def _imported(name: str) -> click.Command:  # noqa: C901, PLR0911, PLR0912 - one
             from warren.transport.cli.usage_app import usage  # noqa: PLC0415
 
             return usage
+        case "health":
+            from warren.transport.cli.health_app import health  # noqa: PLC0415
+
+            return health
         case "load":
             from warren.transport.cli.load_app import load  # noqa: PLC0415
 

@@ -348,6 +348,11 @@ class _Sessions(RuntimeService):
         await self._local.stop()
         self._end_readers()
 
+    @property
+    def ready(self) -> bool:
+        """See RuntimeService."""
+        return self._local.ready
+
     def health(self) -> Health:
         """See RuntimeService."""
         return self._local.health()

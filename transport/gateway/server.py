@@ -26,6 +26,7 @@ from warren.transport.http.config import GatewayConfig
 from warren.transport.http.connection import HttpConnection
 from warren.transport.http.head import Head
 from warren.transport.http.logins import Login
+from warren.transport.http.probes import probes
 from warren.transport.http.refusals import RefusedError
 from warren.transport.http.server import HttpServer
 from warren.transport.http.shutdown import Shutdown
@@ -140,8 +141,9 @@ async def _serve(
                 max_attachment=limits.max_attachment,
                 opened=opened,
             )
-        server = HttpServer(config, shutdown, app, _WebSockets(host_of, own, access, config, shutdown).serve)
-        scraping = HttpServer(config, shutdown, metrics_app(host_of, service.principal), _no_websocket)
+        probe = probes(lambda: service.ready and not shutdown.begun)
+        server = HttpServer(config, shutdown, app, probe, _WebSockets(host_of, own, access, config, shutdown).serve)
+        scraping = HttpServer(config, shutdown, metrics_app(host_of, service.principal), probe, _no_websocket)
         if hangups is not None:
             nursery.start_soon(access.look_again, hangups)
         try:

@@ -13,6 +13,7 @@ from warren.audit import calling_from
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.connection import Address, HttpConnection
 from warren.transport.http.head import Head
+from warren.transport.http.probes import PATHS
 from warren.transport.http.refusals import RETRY, RefusedError
 from warren.transport.http.shutdown import Shutdown
 from warren.transport.http.wire import Wire
@@ -20,6 +21,10 @@ from warren.transport.http.wire import Wire
 WEBSOCKET_PATH: Final = "/ws"
 LINGERING: Final = 100
 """Refused or ended connections at once that stay open until the client has read the last answer."""
+SPARE: Final = 16
+"""Connections beyond the limit at once that have a moment to turn out to be a probe, which is answered even then."""
+MOMENT: Final = 1.0
+"""Seconds of that moment."""
 
 logger: Final = logging.getLogger(__name__)
 
@@ -30,18 +35,22 @@ Upgrade = Callable[[HttpConnection, Head], Awaitable[None]]
 class HttpServer:
     """Serves accepted connections; whatever goes wrong with one of them stays with it."""
 
-    def __init__(self, config: GatewayConfig, shutdown: Shutdown, app: ASGIApp, upgrade: Upgrade) -> None:
+    def __init__(
+        self, config: GatewayConfig, shutdown: Shutdown, app: ASGIApp, probe: ASGIApp, upgrade: Upgrade
+    ) -> None:
         """Serve with these parts.
 
         Args:
             config: the bounds.
             shutdown: its begin closes all connections in good order.
             app: answers HTTP requests. It gets no lifespan events.
+            probe: answers the probes, and closes their connections.
             upgrade: serves WebSockets.
         """
         self._config = config
         self._shutdown = shutdown
         self._app = app
+        self._probe = probe
         self._upgrade = upgrade
         self._connected = 0
         self._http = 0
@@ -49,6 +58,8 @@ class HttpServer:
         self._lingering = 0
         self._without_head: dict[trio.CancelScope, None] = {}
         """The connections that have not sent a head yet, the oldest first."""
+        self._spare: dict[trio.CancelScope, None] = {}
+        """Those beyond the limit, likewise."""
         self._idle: dict[Wire, float] = {}
         """The time at which each connection that waits for its next request is closed, the earliest first."""
         self._connections: trio.Nursery | None = None
@@ -114,9 +125,15 @@ class HttpServer:
             logger.log(logging.DEBUG if _is_clients(exc) else logging.ERROR, "a connection failed", exc_info=exc)
 
     async def _serve(self, connection: HttpConnection) -> None:
-        head = await self._first_head(connection)
+        full = self._connected > self._config.max_connections and not _drop_oldest(self._without_head)
+        head = await (self._head_of_probe(connection) if full else self._first_head(connection))
         if head is None:
             return
+        if head.path in PATHS:
+            await connection.answer(head, self._probe)
+            return
+        if full:
+            raise RefusedError(503, "too many connections", RETRY)
         if head.path == WEBSOCKET_PATH:
             self._upgraded += 1
             try:
@@ -128,34 +145,38 @@ class HttpServer:
             raise RefusedError(503, "too many HTTP connections", RETRY)
         self._http += 1
         try:
-            while head is not None and await connection.answer(head, self._app):
+            while head is not None and await connection.answer(head, self._app_at(head.path)):
                 head = await self._later_head(connection)
         finally:
             self._http -= 1
 
+    def _app_at(self, path: str) -> ASGIApp:
+        return self._probe if path in PATHS else self._app
+
     async def _first_head(self, connection: HttpConnection) -> Head | None:
         """Return the head of the first request, None if none comes in time. Raises RefusedError."""
-        if self._connected > self._config.max_connections and not self._evict():
+        return await self._head_within(self._config.handshake_timeout, connection, self._without_head)
+
+    async def _head_of_probe(self, connection: HttpConnection) -> Head | None:
+        """Return the head of a request beyond the limit, None if none comes at once. Raises RefusedError."""
+        if len(self._spare) >= SPARE:
+            _drop_oldest(self._spare)
+        head = await self._head_within(MOMENT, connection, self._spare)
+        if head is None:
             raise RefusedError(503, "too many connections", RETRY)
-        scope = trio.move_on_after(self._config.handshake_timeout)
-        self._without_head[scope] = None
+        return head
+
+    async def _head_within(
+        self, seconds: float, connection: HttpConnection, among: dict[trio.CancelScope, None]
+    ) -> Head | None:
+        scope = trio.move_on_after(seconds)
+        among[scope] = None
         try:
             with self._shutdown.cancels(scope), scope:
                 return await connection.next_head()
         finally:
-            self._without_head.pop(scope, None)
+            among.pop(scope, None)
         return None
-
-    def _evict(self) -> bool:
-        """Drop the connection that has waited longest for its first head; return whether there was one.
-
-        Clients that send their request at once are served, however many others only hold connections open.
-        """
-        for scope in self._without_head:
-            scope.cancel()
-            del self._without_head[scope]
-            return True
-        return False
 
     async def _later_head(self, connection: HttpConnection) -> Head | None:
         """Return the head of the next request, None if none comes in time. Raises RefusedError."""
@@ -184,6 +205,18 @@ class HttpServer:
                 del self._idle[wire]
                 wire.interrupt()
             await trio.sleep_until(due)
+
+
+def _drop_oldest(waiting: dict[trio.CancelScope, None]) -> bool:
+    """Drop the connection that has waited longest for its first head; return whether there was one.
+
+    Clients that send their request at once are served, however many others only hold connections open.
+    """
+    for scope in waiting:
+        scope.cancel()
+        del waiting[scope]
+        return True
+    return False
 
 
 def _address(stream: trio.SocketStream) -> Address:

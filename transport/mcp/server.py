@@ -136,7 +136,7 @@ class Tools:
                 problem = (
                     f"the page has about {size} bytes, of at most {MAX_ANSWER} over MCP: ask for less with `limit`"
                 )
-                raise CapacityExceededError(problem, cause="page")
+                raise CapacityExceededError(problem, cause="page", retryable=False)
             return codec.to_data(result)
 
     @contextmanager

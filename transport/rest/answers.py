@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from warren import codec
-from warren.errors import AgentError, CapacityExceededError, ProviderError, WarrenError
+from warren.errors import BUSY, AgentError, CapacityExceededError, WarrenError
 from warren.transport.http.refusals import JSON, SOON, RefusedError
 from warren.values import define
 
@@ -66,19 +66,16 @@ def failure(exc: WarrenError, status: int | None = None) -> Response:
 
     `Retry-After` is in whole seconds, if there is a time to wait for.
     """
-    wait = _wait(exc)
+    status = status or exc.numbers.http
+    wait = _wait(exc, status)
     headers = None if wait is None else {"Retry-After": str(math.ceil(wait))}
-    return answer(exc.body(), status or exc.numbers.http, headers)
+    return answer(exc.body(), status, headers)
 
 
-def _wait(exc: WarrenError) -> float | None:
-    match exc:
-        case CapacityExceededError():
-            found: float | None = exc.details.get("retry_after", float(SOON))
-            return found
-        case ProviderError(retry_after=seconds):
-            return seconds
-    return None
+def _wait(exc: WarrenError, status: int) -> float | None:
+    """Return the seconds after which a client may ask again; None if the error names none, or waiting does not help."""
+    told: float | None = exc.details.get("retry_after")
+    return float(SOON) if told is None and status == BUSY and exc.retryable else told
 
 
 def internal_error() -> Response:

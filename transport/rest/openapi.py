@@ -36,11 +36,11 @@ STATUSES: Final[Mapping[int, str]] = {
     400: "The body is not JSON, or is where none belongs.",
     401: "The server has a token, and this is not it.",
     403: "The page, or the host's name, is not on the list of the server.",
-    404: "There is no such session, or it cannot be continued; or there is nothing of the name in the path.",
+    404: "There is no such session, or nothing of the name in the path.",
     408: "The body did not come in time.",
-    409: "The session is busy, has nothing to interrupt or to shorten, or was interrupted; what waited was withdrawn; "
-    "the answer does not fit its schema; or a parameter is well written and does not fit what is there (a key or a "
-    "name that is taken, a position beyond the end, a model, provider or tool that this server does not have, "
+    409: "The session is busy, is archived, has nothing to interrupt or to shorten, or was interrupted; what waited "
+    "was withdrawn; the answer does not fit its schema; or a parameter is well written and does not fit what is there "
+    "(a key or a name that is taken, a position beyond the end, a model, provider or tool that this server does not have, "
     "an option that the model does not take): `details.path` names it.",
     413: "The body, or a file in it, is too long.",
     415: "The body is said to be something else than JSON, or than a form where files belong.",
@@ -48,10 +48,12 @@ STATUSES: Final[Mapping[int, str]] = {
     422: "A parameter is wrong: `details.path` names it.",
     429: "A budget is used up, or a limit of the tenant or the token is reached; `Retry-After` says when to ask again, "
     "if waiting helps.",
-    500: "The store refused, or the turn ended without an answer.",
+    500: "The store refused, the turn ended without an answer, or the outcome is unknown: only a request with a key "
+    "may be sent again, and only if `retryable` says so.",
     501: "The capability that this needs is off.",
     502: "The model provider failed; `Retry-After` has its wish, where it stated one.",
-    503: "As many turns run, or connections are open, as may; `Retry-After` says when to ask again.",
+    503: "As many turns run, or connections are open, as may; the server shuts down; or the store is locked, full or "
+    "away, or another process has the session. Nothing was stored or begun; `Retry-After` says when to ask again.",
 }
 """The meaning of each status of an error; its code is in the body."""
 

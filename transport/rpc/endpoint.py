@@ -415,7 +415,9 @@ class Endpoint:
         async with self._bulky:
             await self.room()
             if batch is not None and sum(map(len, batch.frames)) >= MAX_BYTES:
-                raise CapacityExceededError("the replies to this batch are too large: ask for less", cause="batch")
+                raise CapacityExceededError(
+                    "the replies to this batch are too large: ask for less", cause="batch", retryable=False
+                )
             result = await work.run()
             if is_large(result):
                 return await trio.to_thread.run_sync(jsonrpc.large_result, request_id, result)

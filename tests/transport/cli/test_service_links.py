@@ -80,7 +80,7 @@ def test_commands_start_beside_the_variables_of_services(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"WARREN_SERVE_PROT": "8420"}, {"WARREN_PORT": "abc"}, {"WARREN_DRAIN": "soon"}])
-def test_a_mistake_beside_them_is_named(cli: Cli, wrong: Mapping[str, str]) -> None:
+def test_a_mistake_beside_them_is_named(cli: Cli, wrong: dict[str, str]) -> None:
     """The command does not start, and says which variable is wrong."""
     ended = cli.run("serve", "--ephemeral", env=service("warren") | service("warren-db") | wrong)
     assert ended.code == 2

@@ -12,6 +12,7 @@ from tests.transport.clients import HOST
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.connection import HttpConnection
 from warren.transport.http.head import Head
+from warren.transport.http.probes import probes
 from warren.transport.http.refusals import RefusedError
 from warren.transport.http.server import HttpServer
 from warren.transport.http.shutdown import Shutdown
@@ -41,7 +42,9 @@ async def pair(stall_timeout: float = 5.0) -> tuple[Wire, trio.SocketStream]:
 @asynccontextmanager
 async def served(app: ASGIApp, **settings: Any) -> AsyncIterator[int]:
     """Serve an application for a body; yields the port. At the end connections end in good order."""
-    server = HttpServer(GatewayConfig(**{"close_timeout": 0.3, **settings}), Shutdown(), app, no_websocket)
+    server = HttpServer(
+        GatewayConfig(**{"close_timeout": 0.3, **settings}), Shutdown(), app, probes(lambda: True), no_websocket
+    )
     async with trio.open_nursery() as nursery:
         connections = await nursery.start(server.hold_connections)
         serve = partial(trio.serve_tcp, server.serve, 0, host=HOST, handler_nursery=connections)
