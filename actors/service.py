@@ -29,6 +29,7 @@ from warren.categories import Decision
 from warren.compaction.config import CompactionConfig
 from warren.compaction.policy import Compactor, NewCompactor, compactor_of
 from warren.creation import FIRST_PROMPT, Creation, creation_of
+from warren.end_budget import EndBudget
 from warren.errors import (
     AgentError,
     CompactionDisabledError,
@@ -452,10 +453,10 @@ class Service(Reads):
         self._supervisor.check_loop()
         await self._supervisor.drain()
 
-    async def stop(self) -> None:
+    async def stop(self, budget: EndBudget | None = None) -> None:
         """See SessionService."""
         self._supervisor.check_loop()
-        await self._supervisor.stop()
+        await self._supervisor.stop(budget)
 
 
 def _on_begin(call: SessionCall | TurnCall) -> OnBegin | None:

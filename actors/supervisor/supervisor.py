@@ -21,6 +21,7 @@ from warren.actors.tenancy import NOBODY, Acceptance, Accounts
 from warren.actors.watching import Watchers
 from warren.audit import AuditEntry
 from warren.creation import Creation
+from warren.end_budget import EndBudget
 from warren.errors import AgentError, SessionNotFoundError, WarrenError
 from warren.fields import encodable
 from warren.log_context import LogContext, working_for
@@ -35,6 +36,8 @@ R = TypeVar("R")
 logger: Final = logging.getLogger("warren.supervisor")
 TICK: Final = 0.01
 """Seconds at least between two looks for sessions that are idle for too long: they are evicted in groups."""
+LAST_WAIT: Final = 0.3
+"""Seconds for sessions that are cut off: longer take only those whose provider or tool shields itself."""
 BeginActor = Callable[[SessionActor], Awaitable[None]]
 
 
@@ -195,19 +198,23 @@ class Supervisor:
             with trio.move_on_after(TICK if self.scheduler.releases else math.inf):
                 await self._progress.wait()
 
-    async def stop(self) -> None:
+    async def stop(self, budget: EndBudget | None = None) -> None:
         """End all sessions: turns are interrupted and stored, within the drain time; then they are cut off.
 
         When it returns, all requests are answered. Idempotent, also while another call of it is on its way.
 
-        Trap: a provider or tool that shields itself from cancellation holds this up for as long as it takes.
+        Trap: a provider or tool that shields itself from cancellation outlives this, and the runtime waits for it.
+
+        Args:
+            budget: the times of the end of the process; None has the configured drain time.
         """
         self.stopping = self.scheduler.closed = True
         for handle in self.registry:
             if handle.actor is not None:
                 with contextlib.suppress(WarrenError):
                     handle.actor.mailbox.tell(Retire("stop"))
-        with trio.move_on_after(self.shared.config.limits.drain):
+        limit = trio.current_time() + self.shared.config.limits.drain
+        with trio.move_on_at(limit if budget is None else budget.interrupts):
             await self._all_ended()
         self._cut_off = True
         for handle in self.registry:
@@ -215,8 +222,11 @@ class Supervisor:
                 logger.warning("session %s has not ended within the drain time and is cut off", handle.session_id)
             if handle.scope is not None:
                 handle.scope.cancel()
-        await self._all_ended()
-        for handle in self.registry:
+        with trio.move_on_after(LAST_WAIT):
+            await self._all_ended()
+        for handle in tuple(self.registry):
+            if handle.actor is not None:
+                self._terminate(handle, handle.actor, self._ending(handle.actor))
             handle.log.close()
         self.watchers.close()
 
@@ -400,8 +410,7 @@ class Supervisor:
             refusal = AgentError(problem, session_id=actor.session_id, cause="crash")
             self.scheduler.failed(actor.session_id, trio.current_time())
         finally:
-            if handle.actor is actor:
-                self._terminate(handle, actor, refusal or self._ending(actor))
+            self._terminate(handle, actor, refusal or self._ending(actor))
 
     def _shielded(self, turns: trio.Nursery) -> trio.CancelScope:
         """Let an actor end by itself: the end of the runtime waits for it, until `stop` cuts it off."""
@@ -418,6 +427,8 @@ class Supervisor:
 
     def _terminate(self, handle: Handle, actor: SessionActor, error: WarrenError) -> None:
         """Have an actor that ends answer everybody, and forget it. There is no checkpoint in here."""
+        if handle.actor is not actor:  # `stop` has not waited for it
+            return
         actor.terminate(error.copy)
         handle.actor = handle.scope = None
         self.watchers.changed(actor.record)

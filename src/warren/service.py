@@ -9,6 +9,7 @@ import attrs
 from warren.attachments import AttachmentContent
 from warren.audit import AuditEntry, AuditPage, AuditRequest
 from warren.compaction.policy import Compactor, NewCompactor
+from warren.end_budget import EndBudget
 from warren.events import Envelope, Event
 from warren.fields import FieldValueError
 from warren.health import AccessHealth, LoopHealth, McpHealth, MemoryHealth, ProjectorHealth, Status, StoreHealth
@@ -651,13 +652,17 @@ class RuntimeService(SessionService, Protocol):
         """
         ...
 
-    async def stop(self) -> None:
+    async def stop(self, budget: EndBudget | None = None) -> None:
         """End every session, and return when all have ended. Running turns are interrupted and stored.
 
         A call that waits for a turn gets AgentError(cause="shutting_down") after the turn's last event, as does every
         later call. Subscriptions end. Leaving the runtime does the same: call `stop` before it if your own clients must
-        read those errors. It takes at most the configured drain time, unless a provider or a tool shields itself from
-        cancellation. Stopping again does nothing. Trap: stopping cannot be undone.
+        read those errors. It takes at most the configured drain time, and a moment for those that are cut off then. If
+        a provider or a tool shields itself from cancellation, its caller is answered all the same, and leaving the
+        runtime waits for it. Stopping again does nothing. Trap: stopping cannot be undone.
+
+        Args:
+            budget: the times of the end of this process, on trio's clock; None has the configured drain time.
         """
         ...
 

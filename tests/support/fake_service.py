@@ -19,6 +19,7 @@ from warren.actors.watching import Watch, Watchers
 from warren.attachments import Attachment, AttachmentContent
 from warren.audit import AuditEntry, AuditPage, AuditRequest
 from warren.categories import Answer
+from warren.end_budget import EndBudget
 from warren.errors import (
     AgentError,
     InvalidParamsError,
@@ -401,7 +402,7 @@ class FakeService(RuntimeService):
             if session.turn is not None:
                 await session.turn.ended.wait()
 
-    async def stop(self) -> None:
+    async def stop(self, budget: EndBudget | None = None) -> None:  # noqa: ARG002 - it takes no time
         self.calls.append(("stop", {}))
         self._stopped = True
         for session in list(self.sessions.values()):

@@ -8,6 +8,7 @@ import sys
 
 from warren.extras import missing
 from warren.transport.cli.exits import INTERRUPTED
+from warren.transport.cli.init import run_in_child
 from warren.transport.cli.process import end, start
 
 
@@ -17,6 +18,7 @@ def main() -> int:
     Exit codes are those of `warren.errors.NUMBERS`; bad usage is 2, and 130 is Ctrl-C outside a turn. Without the
     extra `cli` it says how to install it and returns 1.
     """
+    run_in_child()
     start()
     if problem := missing("cli", "the warren command needs"):
         sys.stderr.write(f"Error: {problem}\n")

@@ -1,5 +1,6 @@
 """The orderly end of commands that serve until a signal stops them."""
 
+import math
 import os
 import signal
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
@@ -9,10 +10,14 @@ from typing import Final
 import attrs
 import trio
 
+from warren.end_budget import EndBudget
 from warren.service import RuntimeService
+from warren.transport.cli.watchdog import Watchdog, kill_descendants
 from warren.values import define
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+LEAST: Final = 1.0
+"""Seconds that an end has at least: what was interrupted has to be stored."""
 
 
 @asynccontextmanager
@@ -59,33 +64,56 @@ class Stop:
     """The end of a command that serves.
 
     Attributes:
+        seconds: within which the process is gone once the end has begun.
+        opening: the scope to open the service and to serve in: cancelled if the end begins before the service is open.
         serving: the scope to serve in: cancelled once every caller of the service has its answer.
         service: the runtime; None until it is open.
+        budget: the times of the end; None before it has begun.
     """
 
+    seconds: float
+    opening: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     serving: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     service: RuntimeService | None = None
+    budget: EndBudget | None = None
 
-    async def begin(self, drain: float) -> None:
-        """Let turns finish for some seconds, interrupt and answer the others, then end the serving."""
-        if self.service is not None:
-            with trio.move_on_after(drain):
+    async def begin(self, *, waits: bool) -> None:
+        """Let turns finish if `waits`, interrupt and answer the others, then end the serving; all within the budget.
+
+        Whatever does not end then is ended with the process.
+        """
+        seconds = max(self.seconds, LEAST)
+        self.budget = budget = EndBudget(trio.current_time(), seconds)
+        watchdog = Watchdog.of(seconds)
+        watchdog.start()
+        if self.service is None:
+            self.opening.cancel()
+        else:
+            with trio.move_on_at(budget.turns if waits else -math.inf):
                 await self.service.drain()
-            await self.service.stop()
+            await self.service.stop(budget)
+        watchdog.turns_ended.set()
         self.serving.cancel()
+
+    def connections_end(self) -> float:
+        """Return when clients must have read their last answers, on trio's clock."""
+        return math.inf if self.budget is None else self.budget.connections
 
 
 @asynccontextmanager
-async def until_signalled(drain: float = 0, hangup: Callable[[], None] | None = None) -> AsyncIterator[Stop]:
+async def until_signalled(
+    seconds: float, hangup: Callable[[], None] | None = None, *, waits: bool = True
+) -> AsyncIterator[Stop]:
     """Yield a `Stop` that the first SIGTERM or Ctrl-C begins; the second signal ends the process.
 
-    SIGTERM comes from a supervisor that waits for an orderly end: turns have `drain` seconds to finish. Ctrl-C comes
-    from a user: turns are interrupted at once. For `hangup` see `graceful_signals`.
+    SIGTERM comes from a supervisor that waits for an orderly end: turns may finish as long as `seconds` leaves room for
+    the rest, if the command `waits`. Ctrl-C comes from a user: turns are interrupted at once. For `hangup` see
+    `graceful_signals`.
     """
-    stop = Stop()
+    stop = Stop(seconds)
 
     async def end(number: int) -> None:
-        await stop.begin(drain if number == signal.SIGTERM else 0)
+        await stop.begin(waits=waits and number == signal.SIGTERM)
 
     async with graceful_signals(end, hangup):
         yield stop
@@ -118,6 +146,7 @@ class Terminal:
 
 
 def die_of(number: int) -> None:
-    """End the process at once by a signal, as if nobody had listened for it: its parent sees why."""
+    """End the process, and all that it started, at once by a signal, as if nobody had listened: its parent sees why."""
+    kill_descendants()
     signal.signal(number, signal.SIG_DFL)
     signal.raise_signal(number)

@@ -53,7 +53,7 @@ def serve_pipe(options: Options, serve: Callable[[PipeClient], Awaitable[None]])
 
 async def _serve(config: Config, serve: Callable[[PipeClient], Awaitable[None]]) -> None:
     async with (
-        until_signalled() as stop,
+        until_signalled(config.limits.drain, waits=False) as stop,
         open_stdio() as (incoming, outgoing),
         open_hosted(config) as hosted,
     ):

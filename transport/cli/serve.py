@@ -135,26 +135,29 @@ class Serving:
 async def _serve(settings: Serving) -> None:
     from warren.transport.gateway.server import serve_gateway  # noqa: PLC0415 - it has an extra of its own
 
-    gateway, seat, drain = settings.gateway, settings.seat, settings.config.limits.drain
+    gateway, seat = settings.gateway, settings.seat
     listeners = await _listen(gateway) if seat is None else seat.listeners()
     metrics = await _listen_for_metrics(gateway) if seat is None else seat.metrics_listeners()
     with ExitStack() as stack:
         node = _reached(settings, listeners, stack)
         config = attrs.evolve(settings.config, node=node)
         hung_up, hangups = trio.open_memory_channel[None](1)
-        async with until_signalled(drain, partial(_note, hung_up)) as stop, open_runtime(config) as service:
-            stop.service = service
-            with stop.serving:
-                async with trio.open_nursery() as serving:
-                    serve = partial(serve_gateway, metrics=metrics, hangups=hangups)
-                    port = await serving.start(serve, service, gateway, listeners)
-                    Streams().write(f"listening on {_url(gateway.host, port)}\n")
-                    if seat is None:
-                        _say_model(settings)
-                    else:
-                        serving.start_soon(_end_after, seat.wait_for_parent, stop, drain)
-                    if isinstance(service, NodeService):
-                        serving.start_soon(_end_after, service.asked_to_drain, stop, drain)
+        serve = partial(serve_gateway, metrics=metrics, hangups=hangups)
+        async with until_signalled(config.limits.drain, partial(_note, hung_up)) as stop:
+            with stop.opening:
+                async with open_runtime(config) as service:
+                    stop.service = service
+                    with stop.serving:
+                        async with trio.open_nursery() as serving:
+                            started = partial(serve, latest=stop.connections_end)
+                            port = await serving.start(started, service, gateway, listeners)
+                            Streams().write(f"listening on {_url(gateway.host, port)}\n")
+                            if seat is None:
+                                _say_model(settings)
+                            else:
+                                serving.start_soon(_end_after, seat.wait_for_parent, stop)
+                            if isinstance(service, NodeService):
+                                serving.start_soon(_end_after, service.asked_to_drain, stop)
 
 
 def _note(signals: "trio.MemorySendChannel[None]") -> None:
@@ -163,9 +166,9 @@ def _note(signals: "trio.MemorySendChannel[None]") -> None:
         signals.send_nowait(None)
 
 
-async def _end_after(reason: Callable[[], Awaitable[None]], stop: Stop, drain: float) -> None:
+async def _end_after(reason: Callable[[], Awaitable[None]], stop: Stop) -> None:
     await reason()
-    await stop.begin(drain)
+    await stop.begin(waits=True)
 
 
 def _reached(settings: Serving, listeners: list[trio.SocketListener], stack: ExitStack) -> NodeConfig | None:
@@ -187,7 +190,7 @@ async def _serve_with_workers(settings: Serving) -> None:
     sockets, scraped = (tuple(each.socket.fileno() for each in some) for some in (listeners, metrics))
     command = [sys.executable, "-m", "warren", *sys.argv[1:]]
     workers = Workers(command, sockets, scraped, Restarts(config.intensity))
-    async with until_workers_end(workers, gateway.workers):
+    async with until_workers_end(workers, gateway.workers, config.limits.drain):
         Streams().write(f"listening on {_url(gateway.host, listeners[0].socket.getsockname()[1])}\n")
         _say_model(settings)
 

@@ -21,8 +21,9 @@ import click
 import trio
 
 from warren.actors.supervision import Restarts, supervised_nursery
-from warren.transport.cli.ending import die_of, ends
+from warren.transport.cli.ending import LEAST, die_of, ends
 from warren.transport.cli.setting_names import WORKER
+from warren.transport.cli.watchdog import Watchdog
 from warren.values import define, frozen
 
 LAST_WORDS: Final = 10.0
@@ -189,13 +190,13 @@ def _ended(code: int) -> str:
 
 
 @asynccontextmanager
-async def until_workers_end(workers: Workers, count: int) -> AsyncIterator[None]:
-    """Run workers until SIGTERM or SIGINT has ended them; the body runs once all of them serve.
+async def until_workers_end(workers: Workers, count: int, seconds: float) -> AsyncIterator[None]:
+    """Run workers until SIGTERM or SIGINT has ended them, and they are gone within `seconds`.
 
-    Raises as `Workers.run`.
+    The body runs once all of them serve. Raises as `Workers.run`.
     """
     async with supervised_nursery() as nursery:
-        await nursery.start(_pass_on, workers)
+        await nursery.start(_pass_on, workers, seconds)
         try:
             async with supervised_nursery() as serving:
                 await serving.start(workers.run, count)
@@ -205,9 +206,10 @@ async def until_workers_end(workers: Workers, count: int) -> AsyncIterator[None]
             nursery.cancel_scope.cancel()
 
 
-async def _pass_on(workers: Workers, *, task_status: trio.TaskStatus[None]) -> None:
+async def _pass_on(workers: Workers, seconds: float, *, task_status: trio.TaskStatus[None]) -> None:
     async with aclosing(ends(workers.hang_up, task_status)) as numbers:
         async for number in numbers:
             workers.signal(number)
             if workers.signals > 1:
                 die_of(number)
+            Watchdog.of_parent(max(seconds, LEAST)).start()

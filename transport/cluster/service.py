@@ -23,6 +23,7 @@ from warren.actors.supervision import supervised_nursery
 from warren.actors.watching import Watch
 from warren.attachments import AttachmentContent
 from warren.audit import AuditEntry, AuditPage, AuditRequest
+from warren.end_budget import EndBudget
 from warren.errors import AgentError, LeasedError, StoreError, WarrenError
 from warren.events import Envelope, SessionMoved
 from warren.inputs import Input
@@ -343,9 +344,9 @@ class _Sessions(RuntimeService):
         """See RuntimeService."""
         await self._local.drain()
 
-    async def stop(self) -> None:
+    async def stop(self, budget: EndBudget | None = None) -> None:
         """See RuntimeService."""
-        await self._local.stop()
+        await self._local.stop(budget)
         self._end_readers()
 
     @property

@@ -1,5 +1,6 @@
 """The gateway: on one port, JSON-RPC over WebSocket at `/ws`, the console at `/console/`, and REST everywhere else."""
 
+import math
 from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import lru_cache, partial
@@ -51,6 +52,7 @@ async def serve_gateway(
     *,
     metrics: Sequence[trio.SocketListener] = (),
     hangups: AsyncIterable[object] | None = None,
+    latest: Callable[[], float] = lambda: math.inf,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve sessions over WebSocket and HTTP until cancelled.
@@ -65,6 +67,7 @@ async def serve_gateway(
             settings is bound.
         metrics: the sockets for `/metrics` alone, as above.
         hangups: signals at which the files of tokens and keys are read at once, and the log says what is new.
+        latest: returns when all connections have to be closed at the latest, on trio's clock.
         task_status: gets the port once clients can connect.
 
     Raises:
@@ -77,7 +80,7 @@ async def serve_gateway(
     scraped = list(metrics)
     try:
         scraped = scraped or await listen_for_metrics(config)
-        await _serve(service, config, accepting, scraped, hangups=hangups, task_status=task_status)
+        await _serve(service, config, accepting, scraped, hangups=hangups, latest=latest, task_status=task_status)
     finally:
         for listener in (*accepting, *scraped):
             listener.socket.close()
@@ -90,6 +93,7 @@ async def _serve(
     scraped: list[trio.SocketListener],
     *,
     hangups: AsyncIterable[object] | None,
+    latest: Callable[[], float],
     task_status: trio.TaskStatus[int],
 ) -> None:
     node = service if isinstance(service, NodeService) else None
@@ -154,8 +158,8 @@ async def _serve(
             task_status.started(listeners[0].socket.getsockname()[1])
             await trio.serve_listeners(server.serve, listeners, handler_nursery=connections)
         finally:
-            server.shut_down()
-            scraping.shut_down()
+            server.shut_down(latest())
+            scraping.shut_down(latest())
 
 
 def _silent(_entry: AuditEntry) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
@@ -83,10 +84,14 @@ class HttpServer:
             for wire in self._idle:
                 wire.interrupt()
 
-    def shut_down(self) -> None:
-        """End every connection within twice `close_timeout` seconds, also if the start was cut short."""
+    def shut_down(self, latest: float = math.inf) -> None:
+        """End every connection within twice `close_timeout` seconds, also if the start was cut short.
+
+        No connection outlives the time `latest`.
+        """
         if self._connections is not None:
-            self._connections.cancel_scope.deadline = trio.current_time() + 2 * self._config.close_timeout
+            usual = trio.current_time() + 2 * self._config.close_timeout
+            self._connections.cancel_scope.deadline = min(usual, latest)
         self._shutdown.begin()
 
     async def serve(self, stream: trio.SocketStream) -> None:

@@ -40,8 +40,8 @@ STATUSES: Final[Mapping[int, str]] = {
     408: "The body did not come in time.",
     409: "The session is busy, is archived, has nothing to interrupt or to shorten, or was interrupted; what waited "
     "was withdrawn; the answer does not fit its schema; or a parameter is well written and does not fit what is there "
-    "(a key or a name that is taken, a position beyond the end, a model, provider or tool that this server does not have, "
-    "an option that the model does not take): `details.path` names it.",
+    "(a key or a name that is taken, a position beyond the end, a model, provider or tool that this server does not "
+    "have, an option that the model does not take): `details.path` names it.",
     413: "The body, or a file in it, is too long.",
     415: "The body is said to be something else than JSON, or than a form where files belong.",
     416: "The file has nothing in the range.",

@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> None:
     status = _wait(shell, wakeups)
     if status is not None:
         _await_end(shell, LINGER, wakeups)
-        _say(f"ended {status} {len(_descendants())}")
+        _say(f"ended {status} {len(descendants())}")
     _end_all(shell, float(grace), wakeups)
 
 
@@ -121,7 +121,7 @@ def _reaped() -> Iterator[tuple[int, int]]:
             yield pid, status
 
 
-def _descendants() -> dict[int, int]:
+def descendants() -> dict[int, int]:
     """Return the descendants of this process that have not ended, each with its process group."""
     parents: dict[int, tuple[int, int]] = {}
     # importing pathlib would take longer than all else here
@@ -140,11 +140,11 @@ def _descendants() -> dict[int, int]:
 
 def _end_all(shell: int, grace: float, wakeups: int) -> None:
     """Send SIGTERM to all descendants, SIGKILL after the grace, and reap them. Only another user's may stay."""
-    asked = {pid for pid, group in _descendants().items() if group == shell}
+    asked = {pid for pid, group in descendants().items() if group == shell}
     _ask(os.killpg, shell)
 
     def ask_others() -> None:
-        for pid in _descendants().keys() - asked:
+        for pid in descendants().keys() - asked:
             asked.add(pid)
             _ask(os.kill, pid)
 
@@ -184,7 +184,7 @@ def _ask(send: Callable[[int, int], None], target: int) -> None:
 
 def _kill(shell: int) -> None:
     """Kill whole groups: a process that is killed alone may have forked meanwhile."""
-    found = _descendants()
+    found = descendants()
     for group in set(found.values()) - {os.getpgrp()} if LINUX else {shell}:
         with contextlib.suppress(OSError):
             os.killpg(group, signal.SIGKILL)
