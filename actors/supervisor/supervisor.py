@@ -214,7 +214,8 @@ class Supervisor:
                 with contextlib.suppress(WarrenError):
                     handle.actor.mailbox.tell(Retire("stop"))
         limit = trio.current_time() + self.shared.config.limits.drain
-        with trio.move_on_at(limit if budget is None else budget.interrupts):
+        cut_off, end = (limit, limit + LAST_WAIT) if budget is None else (budget.cut_off, budget.interrupts)
+        with trio.move_on_at(cut_off):
             await self._all_ended()
         self._cut_off = True
         for handle in self.registry:
@@ -222,7 +223,7 @@ class Supervisor:
                 logger.warning("session %s has not ended within the drain time and is cut off", handle.session_id)
             if handle.scope is not None:
                 handle.scope.cancel()
-        with trio.move_on_after(LAST_WAIT):
+        with trio.move_on_at(end):
             await self._all_ended()
         for handle in tuple(self.registry):
             if handle.actor is not None:
@@ -362,7 +363,7 @@ class Supervisor:
                     case Evict(session_id):
                         if not self._send(session_id, LeaveMemory()):
                             self.scheduler.stays(session_id, now)
-                            again = True
+                            again = not self.scheduler.releases  # which would choose the same session for ever
                     case Decline(session_id):
                         self.shared.storage.decline(session_id)
                     case Recover(session_id):

@@ -9,6 +9,8 @@ CONNECTIONS: Final = (0.1, 1.5)
 FILES: Final = (0.1, 1.5)
 SPARE: Final = (0.05, 0.5)
 """A share of the whole, and the seconds that are enough."""
+CUT_OFF: Final = 0.2
+"""The share of the time for interrupted turns that those have which were cut off."""
 
 
 @frozen
@@ -31,8 +33,13 @@ class EndBudget:
         return self.interrupts - self._share(INTERRUPTS)
 
     @property
+    def cut_off(self) -> float:
+        """Until when interrupted turns may end by themselves; the others are cut off then."""
+        return self.interrupts - CUT_OFF * self._share(INTERRUPTS)
+
+    @property
     def interrupts(self) -> float:
-        """Until when interrupted turns may end; the others are cut off then."""
+        """Until when all callers are answered."""
         return self.connections - self._share(CONNECTIONS)
 
     @property

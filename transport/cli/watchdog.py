@@ -44,7 +44,7 @@ class Watchdog:
     def of(cls, seconds: float) -> "Watchdog":
         """Return the watchdog of an end that begins now."""
         budget = EndBudget(time.monotonic(), seconds)
-        turns = budget.turns + EARLY * (budget.interrupts - budget.turns)
+        turns = budget.turns + EARLY * (budget.cut_off - budget.turns)
         return cls(budget.last, min(budget.connections, budget.last - REAPED), turns)
 
     @classmethod
