@@ -53,7 +53,7 @@ class Client:
 
 def serve(cli: Cli, *args: str, env: Mapping[str, str] | None = None) -> tuple[Running, str]:
     """Start a server on a port of its choice; return it and where it listens."""
-    running = cli.start("serve", "--port", "0", "--drain", "100ms", *args, env=env)
+    running = cli.start("serve", "--port", "0", "--drain", "4s", *args, env=env)
     first = running.read_until("\n")
     assert first.startswith(LISTENING)
     return running, first.removeprefix("listening on ").strip().replace("http", "ws") + "/ws"

@@ -52,7 +52,7 @@ CONVERSATION: Final[Sequence[tuple[tuple[str, ...], bytes]]] = (
 @contextmanager
 def serving(cli: Cli, *args: str) -> Iterator[tuple[str, Running]]:
     """Run a gateway for a body; yields its address."""
-    running = cli.start("serve", "--port", "0", "--drain", "100ms", "--store", "kept", *args)
+    running = cli.start("serve", "--port", "0", "--drain", "4s", "--store", "kept", *args)
     yield running.read_until("\n").split()[-1], running
     running.signal(signal.SIGTERM)
     assert running.end().code == 0

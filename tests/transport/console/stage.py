@@ -113,7 +113,7 @@ class Gateway:
         listed += "input = 1_000\noutput = 2_000\n"  # dollars for a million tokens of the last one, `priced`
         (self.folder / "config.toml").write_text(listed, encoding="utf-8")
         flags = ["--config", str(self.folder / "config.toml")]
-        flags += [*("--port", str(self.port), "--store", str(self.folder / "store"), "--drain", "100ms"), *self.flags]
+        flags += [*("--port", str(self.port), "--store", str(self.folder / "store"), "--drain", "4s"), *self.flags]
         if self.token is not None:
             (self.folder / "token").write_text(self.token)
             flags += ["--token-file", str(self.folder / "token")]

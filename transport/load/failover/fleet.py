@@ -62,7 +62,7 @@ class LoadNode:
         """Start the process, and return when it serves. Raises TargetError if it ends instead."""
         command = [sys.executable, "-m", "warren", "serve", "--port", f"{self.port}", "--model", "echo"]
         self._process = process = await trio.lowlevel.open_process(
-            [*command, "--store", self.store, "--drain", "1s", *self._as_node()],
+            [*command, "--store", self.store, "--drain", "2s", *self._as_node()],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env={**os.environ, "WARREN_STORAGE_LEASE": f"{self.lease:g}s"},
