@@ -91,7 +91,7 @@ class Limits:
             sessions without work are evicted soon, turns run one at a time, and no session is added to the live ones.
         idle_after: time that a stored session may be idle in memory before it is evicted.
         interrupt_grace: time that `interrupt` waits for the turn to end.
-        drain: time that shutdown waits for interrupted turns to end.
+        drain: time for an orderly end: turns that run are interrupted and stored within it.
         mcp_sessions: MCP sessions over HTTP that clients of a process may have. At the limit an idle one ends.
         subscriptions: sessions that the clients of a process may follow, together.
         watches: watches of the list of sessions that the clients of a process may have.

@@ -44,8 +44,8 @@ def list_nodes(**given: Any) -> None:
 def drain(name: str, **given: Any) -> None:
     """Ask a node to end in order.
 
-    It takes no new sessions, ends its turns within its --drain, and releases its sessions to the other nodes; then
-    the process ends, as after SIGTERM. The command does not wait for that. At a server it needs the scope tenant:admin.
+    It takes no new sessions, ends its turns, and releases its sessions to the other nodes; then the process ends, as
+    after SIGTERM. The command does not wait for that. At a server it needs the scope tenant:admin.
     """
     from warren.transport.cli import nodes as work  # noqa: PLC0415 - help does without it
 

@@ -34,7 +34,7 @@ OF_THE_GATEWAY: Final = ("host", "port", "token_table", "max_connections", "work
 @of_field(GatewayConfig, "metrics_port")
 @of_field(NodeConfig, "name", "--node-name", note="Beside it a database store makes the server one of several nodes.")
 @of_field(NodeConfig, "address", "--node-address", metavar="URL")
-@of_field(Limits, "drain", note="After SIGTERM running turns may finish within that time first.")
+@of_field(Limits, "drain", note="The process is gone within it; after SIGTERM running turns may finish first.")
 @serving_options
 def serve(
     token_file: Path | None,
@@ -49,7 +49,7 @@ def serve(
     Protocol at /mcp. People open /console/ in a browser.
 
     The first line on stdout is `listening on http://HOST:PORT`, when it accepts connections. SIGTERM and Ctrl-C end it
-    in order: after SIGTERM running turns may finish within --drain, then the others are interrupted, and all are
+    in order, within --drain: after SIGTERM running turns may finish first, then the others are interrupted, and all are
     stored. A second signal exits at once.
     """
     from warren.transport.cli import serve as serving  # noqa: PLC0415 - help does without it
