@@ -7,7 +7,7 @@ from warren.values import frozen
 INTERRUPTS: Final = (0.25, 4.0)
 CONNECTIONS: Final = (0.08, 1.5)
 FILES: Final = (0.08, 1.5)
-SPARE: Final = (0.04, 0.5)
+SPARE: Final = (0.06, 0.5)
 """A share of the whole, and the seconds that are enough."""
 CUT_OFF: Final = 0.2
 """The share of the time for interrupted turns that those have which were cut off."""

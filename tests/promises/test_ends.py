@@ -235,7 +235,10 @@ def test_a_signal_while_the_store_is_opened(cli: Cli) -> None:
     """A server that waits for its database ends, too, though it serves nothing yet."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         place = f"postgresql://nobody@127.0.0.1:{silent.getsockname()[1]}/none"
-        running = cli.start("serve", "--port", "0", "--drain", "2s", "-m", "echo", "--store", place)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        running = cli.start("serve", "--port", f"{port}", "--drain", "2s", "-m", "echo", "--store", place)
         accepted, _ = silent.accept()
-        with accepted:
+        with accepted, asked(port) as http:
+            assert (http.get("/livez").status_code, http.get("/readyz").status_code) == (200, 503)
             gone_in_time(running, 2)

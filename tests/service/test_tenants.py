@@ -51,7 +51,18 @@ async def contents(service: RuntimeService, session_id: str) -> list[object]:
 def test_every_method_has_a_scope_or_says_that_it_needs_none() -> None:
     """A method that is added to the service has to be in the table, and its implementation reads it there."""
     assert sorted(SCOPE_OF) == sorted([*METHODS, "health", "load", "metrics"])
-    assert OF_RUNTIMES == ["as_", "drain", "health", "load", "metrics", "note", "principal", "statistics", "stop"]
+    assert OF_RUNTIMES == [
+        "as_",
+        "drain",
+        "health",
+        "load",
+        "metrics",
+        "note",
+        "principal",
+        "ready",
+        "statistics",
+        "stop",
+    ]
 
 
 @pytest.mark.parametrize("method", SCOPED)

@@ -29,6 +29,7 @@ from warren.transport.cluster.door import NodeService
 from warren.transport.gateway.link import address_of, check_address, open_link
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.jwt_config import JwtConfig
+from warren.transport.http.starting import starting
 from warren.transport.providers.registry import ECHO
 from warren.values import frozen
 
@@ -143,10 +144,17 @@ async def _serve(settings: Serving) -> None:
         config = attrs.evolve(settings.config, node=node)
         hung_up, hangups = trio.open_memory_channel[None](1)
         serve = partial(serve_gateway, metrics=metrics, hangups=hangups)
-        async with until_signalled(config.limits.drain, partial(_note, hung_up)) as stop:
+        # Workers share their sockets: one that starts again must not hold clients that others could serve.
+        own, scraped = (listeners, metrics) if seat is None else ([], [])
+        async with (
+            until_signalled(config.limits.drain, partial(_note, hung_up)) as stop,
+            starting(own, gateway.max_connections) as clients,
+            starting(scraped, gateway.max_connections) as scrapers,
+        ):
             with stop.opening:
                 async with open_runtime(config) as service:
                     stop.service = service
+                    serve = partial(serve, early=await clients.take(), early_scrapers=await scrapers.take())
                     with stop.serving:
                         async with trio.open_nursery() as serving:
                             started = partial(serve, latest=stop.connections_end)

@@ -51,6 +51,8 @@ async def serve_gateway(
     listeners: Sequence[trio.SocketListener] = (),
     *,
     metrics: Sequence[trio.SocketListener] = (),
+    early: Sequence[trio.SocketStream] = (),
+    early_scrapers: Sequence[trio.SocketStream] = (),
     hangups: AsyncIterable[object] | None = None,
     latest: Callable[[], float] = lambda: math.inf,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
@@ -66,6 +68,8 @@ async def serve_gateway(
         listeners: the sockets to accept clients from; they are closed at the end. Without any the address of the
             settings is bound.
         metrics: the sockets for `/metrics` alone, as above.
+        early: connections that were accepted before.
+        early_scrapers: those for `/metrics` alone.
         hangups: signals at which the files of tokens and keys are read at once, and the log says what is new.
         latest: returns when all connections have to be closed at the latest, on trio's clock.
         task_status: gets the port once clients can connect.
@@ -80,7 +84,10 @@ async def serve_gateway(
     scraped = list(metrics)
     try:
         scraped = scraped or await listen_for_metrics(config)
-        await _serve(service, config, accepting, scraped, hangups=hangups, latest=latest, task_status=task_status)
+        began = (early, early_scrapers)
+        await _serve(
+            service, config, accepting, scraped, began, hangups=hangups, latest=latest, task_status=task_status
+        )
     finally:
         for listener in (*accepting, *scraped):
             listener.socket.close()
@@ -91,6 +98,7 @@ async def _serve(
     config: GatewayConfig,
     listeners: list[trio.SocketListener],
     scraped: list[trio.SocketListener],
+    early: tuple[Sequence[trio.SocketStream], Sequence[trio.SocketStream]],
     *,
     hangups: AsyncIterable[object] | None,
     latest: Callable[[], float],
@@ -152,8 +160,12 @@ async def _serve(
             nursery.start_soon(access.look_again, hangups)
         try:
             connections = await nursery.start(server.hold_connections)
+            for stream in early[0]:
+                connections.start_soon(server.serve, stream)
             if scraped:
                 scrapers = await nursery.start(scraping.hold_connections)
+                for stream in early[1]:
+                    scrapers.start_soon(scraping.serve, stream)
                 nursery.start_soon(partial(trio.serve_listeners, scraping.serve, scraped, handler_nursery=scrapers))
             task_status.started(listeners[0].socket.getsockname()[1])
             await trio.serve_listeners(server.serve, listeners, handler_nursery=connections)
