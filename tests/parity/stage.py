@@ -15,6 +15,8 @@ from warren.errors import ErrorCode
 from warren.events import Envelope, RunStarted
 
 CONFLICT: Final = 409
+FAULT: Final = 500
+BUSY: Final = 503
 
 
 @attrs.define(eq=False)
@@ -78,7 +80,7 @@ class Stage:
         session_id: str | None = None,
     ) -> None:
         """Check that a call failed as the contract has it; what the surface swallows by contract went well."""
-        numbers = self._numbers(code, cause)
+        numbers = self._numbers(code, cause, retryable=retryable)
         self.met.add(code)
         if code in self.surface.swallows:
             assert outcome.code is None, outcome
@@ -110,7 +112,9 @@ class Stage:
         """Tell whether the build has a capability."""
         return capability in self.world.build.on
 
-    def _numbers(self, code: ErrorCode, cause: str | None) -> set[int | None]:
+    def _numbers(  # noqa: PLR0911 - a line for each exception from the table
+        self, code: ErrorCode, cause: str | None, *, retryable: bool
+    ) -> set[int | None]:
         """Return the numbers that an error may have; over HTTP some codes have more than one, by what is wrong."""
         column = self.surface.column
         if column is None:
@@ -119,8 +123,10 @@ class Stage:
             return {404, CONFLICT, NUMBERS[code][column]}
         if code is ErrorCode.AGENT_ERROR and cause == "cancelled" and column == "acp":
             return {None}
-        if code is ErrorCode.AGENT_ERROR and column == "http" and cause in ("cancelled", "structured_output"):
+        if column == "http" and cause in ("archived", "cancelled", "structured_output"):
             return {CONFLICT}
+        if column == "http" and retryable and NUMBERS[code][column] == FAULT:
+            return {BUSY}
         if column == "http" and cause == "compaction_failed":
             return {CONFLICT, NUMBERS[code][column]}
         return {NUMBERS[code][column]}

@@ -60,7 +60,7 @@ async def test_a_session_from_its_creation_to_its_end(tmp_path: Path) -> None:
         assert (await http.post(f"{here}/archive")).json() == {"archived": True}
         assert (await http.get("/sessions")).json() == {"sessions": []}
         assert len((await http.get("/sessions?include_archived=true")).json()["sessions"]) == 1
-        assert problem(await http.post(f"{here}/messages", json={"prompt": "x"}))[:2] == (404, "SESSION_NOT_FOUND")
+        assert problem(await http.post(f"{here}/messages", json={"prompt": "x"}))[:2] == (409, "SESSION_NOT_FOUND")
         assert (await http.delete(here)).json() == {"deleted": True}
         assert problem(await http.get(here))[:2] == (404, "SESSION_NOT_FOUND")
 
