@@ -365,7 +365,7 @@ class SessionActor:
         if isinstance(ending, WarrenError):
             ending.session_id = self.session_id
             if starter is not None:
-                starter.refuse(ending.without_key())
+                starter.refuse(ending)
         elif starter is not None:
             starter.answer(ending)
 
@@ -729,7 +729,7 @@ class SessionActor:
         self.conversation.inbox.close(error(), turn_error)
         starter = self._machine.take_starter()
         if starter is not None:
-            starter.refuse(turn_error.without_key())
+            starter.refuse(turn_error.copy())
         for mail in (*self._machine.close(), *self._mail, *([] if self._in_hand is None else [self._in_hand])):
             mail.refuse(error())
 

@@ -255,15 +255,6 @@ class WarrenError(Exception):
         """Whether the request had begun a turn, or may have been carried out: nobody knows."""
         return self.cause in UNKNOWN or "first_seq" in self.details
 
-    def without_key(self) -> Self:
-        """Return a copy for a caller without an idempotency key: if the request had begun, it is not `retryable`.
-
-        Sent again, it could be carried out twice. A provider's failure stays as it is: that turn is stored.
-        """
-        copy = self.copy()
-        copy.retryable = self.retryable and not (self.begun and NUMBERS[self.code].http == FAULT)
-        return copy
-
     def copy(self) -> Self:
         """Return a copy without a traceback. Raise one copy in each task, or their tracebacks get mixed up."""
         copy = type(self).__new__(type(self), *self.args)

@@ -80,7 +80,7 @@ class Stage:
         session_id: str | None = None,
     ) -> None:
         """Check that a call failed as the contract has it; what the surface swallows by contract went well."""
-        numbers = self._numbers(code, cause, retryable=retryable)
+        numbers = self._numbers(code, cause, retryable=retryable, begun="text" in outcome.data)
         self.met.add(code)
         if code in self.surface.swallows:
             assert outcome.code is None, outcome
@@ -113,7 +113,7 @@ class Stage:
         return capability in self.world.build.on
 
     def _numbers(  # noqa: PLR0911 - a line for each exception from the table
-        self, code: ErrorCode, cause: str | None, *, retryable: bool
+        self, code: ErrorCode, cause: str | None, *, retryable: bool, begun: bool
     ) -> set[int | None]:
         """Return the numbers that an error may have; over HTTP some codes have more than one, by what is wrong."""
         column = self.surface.column
@@ -126,7 +126,7 @@ class Stage:
         if column == "http" and cause in ("archived", "cancelled", "structured_output"):
             return {CONFLICT}
         if column == "http" and retryable and NUMBERS[code][column] == FAULT:
-            return {BUSY}
+            return {BUSY} if not begun else {FAULT}
         if column == "http" and cause == "compaction_failed":
             return {CONFLICT, NUMBERS[code][column]}
         return {NUMBERS[code][column]}
