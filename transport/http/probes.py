@@ -5,9 +5,10 @@ nothing, and they are answered beside the limits on connections.
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+if TYPE_CHECKING:  # `warren health` does without the extra of the gateway
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 LIVE: Final = "/livez"
 READY: Final = "/readyz"
@@ -16,14 +17,14 @@ HEADERS: Final = [(b"content-length", b"0"), (b"cache-control", b"no-store"), (b
 ALLOW: Final = [*HEADERS, (b"allow", b"GET, HEAD")]
 
 
-def probes(ready: Callable[[], bool]) -> ASGIApp:
+def probes(ready: Callable[[], bool]) -> "ASGIApp":
     """Return the application that answers at `PATHS`, and closes the connection after it.
 
     Args:
         ready: tells whether the process takes new work.
     """
 
-    async def answer(scope: Scope, _receive: Receive, send: Send) -> None:
+    async def answer(scope: "Scope", _receive: "Receive", send: "Send") -> None:
         status, headers = 200, HEADERS
         if scope["method"] not in ("GET", "HEAD"):
             status, headers = 405, ALLOW

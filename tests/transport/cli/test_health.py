@@ -2,7 +2,9 @@
 
 import socket
 
-from tests.transport.cli.process import Cli
+import pytest
+
+from tests.transport.cli.process import WITHOUT, Cli
 from warren.transport.cli.health import url_of
 
 
@@ -17,6 +19,14 @@ def test_it_asks_the_server_of_the_settings(cli: Cli) -> None:
     below = cli.run("health", f"http://127.0.0.1:{port}/elsewhere")
     assert (below.code, below.out) == (1, "")
     assert "404" in below.err
+
+
+@pytest.mark.parametrize("module", ["starlette", "trio", "httpx"])
+def test_it_needs_no_other_extra(cli: Cli, module: str) -> None:
+    """The command is for images with nothing else in them."""
+    asked = cli.run("health", "http://127.0.0.1:1", python=("-c", WITHOUT, module))
+    assert (asked.code, asked.err.count("\n")) == (1, 1), asked
+    assert "cannot be reached" in asked.err
 
 
 def test_a_server_that_is_not_there(cli: Cli) -> None:
