@@ -1,32 +1,38 @@
-"""The graph of vectors: a USearch index in a file, a cache of the vectors in the database.
+"""The USearch indexes of a memory's vectors: a graph in a file, and a flat one in memory that is searched exactly.
 
-A builder in a process of its own makes the file; the runtime only looks into it, mapped into its memory. USearch holds
-the interpreter's lock while it writes an index, a millisecond for every megabyte, and all other threads would wait.
+Both are caches of the vectors in the database. A builder in a process of its own makes the file of the graph; the
+runtime only looks into it, mapped into its memory. USearch holds the interpreter's lock while it writes an index, a
+millisecond for every megabyte, and all other threads would wait.
 
 The file ends with a note that names its database and a checksum. It is replaced as a whole by a rename.
+
+USearch is imported with the first index: a memory without vectors does without it.
 """
 
 import os
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import BinaryIO, Final, Self
+from typing import TYPE_CHECKING, BinaryIO, Final, Self
 
 import attrs
 import numpy as np
-from usearch.index import Index
 
 from warren import codec
 from warren.storage.memory.spaces import Vectors
 from warren.values import frozen
+
+if TYPE_CHECKING:
+    from usearch.index import Index
 
 FILE_NAME: Final = "memory.usearch"
 CONNECTIVITY: Final = 16
 EXPANSION_ADD: Final = 200
 EXPANSION_SEARCH: Final = 100
 _DTYPE: Final = "bf16"
-"""Beside i8 as quick to search, and it finds 0.999 of the nearest ten instead of 0.965; half the memory of f32."""
+"""Beside i8 as quick to search, and it finds 0.999 of the nearest ten instead of 0.965; half the memory of f32, and the
+time of an exact search too."""
 _TAIL: Final = struct.Struct("<II8s")
 """The length of the note, the checksum of all bytes before this, and a mark."""
 _MARK: Final = b"WARRENv2"
@@ -55,7 +61,7 @@ class Note:
 class Graph:
     """Vectors by the ids of their entries. Searching is safe from any thread; adding is for the builder alone."""
 
-    def __init__(self, index: Index, note: Note) -> None:
+    def __init__(self, index: "Index", note: Note) -> None:
         self._index = index
         self._note = note
 
@@ -100,11 +106,12 @@ class Graph:
         """The id up to which every entry with a vector is in the graph."""
         return self._note.watermark
 
+    def __len__(self) -> int:
+        return len(self._index)
+
     def add(self, keys: Iterable[int], vectors: Vectors, watermark: int) -> None:
         """Add vectors and move the watermark. A vector of length 0 is left out: it is near nothing."""
-        some = vectors.any(axis=1)
-        if some.any():
-            self._index.add(np.fromiter(keys, dtype=np.uint64)[some], vectors[some], threads=1)
+        _add(self._index, keys, vectors)
         self._note = attrs.evolve(self._note, watermark=watermark)
 
     def keep_only(self, ids: Iterable[int]) -> None:
@@ -117,10 +124,7 @@ class Graph:
 
     def nearest(self, vector: Vectors, count: int) -> list[int]:
         """Return the ids of about the `count` nearest vectors, nearest first."""
-        if not len(self._index) or not vector.any():
-            return []
-        keys: list[int] = self._index.search(vector, count, threads=1).keys.tolist()
-        return keys
+        return _nearest(self._index, vector, count, exact=False)
 
     def save(self, path: Path) -> None:
         """Write the graph beside its file, then put it in that place. Raises OSError."""
@@ -132,15 +136,64 @@ class Graph:
         temporary.replace(path)
 
 
-def _index(dimensions: int) -> Index:
+class Flat:
+    """Vectors by the ids of their entries, compared one by one. One caller at a time: adding may move them.
+
+    Adding takes some microseconds for each, and searching does not hold the interpreter's lock.
+    """
+
+    def __init__(self, dimensions: int) -> None:
+        self._dimensions = dimensions
+        self._index: Index | None = None
+
+    def __len__(self) -> int:
+        return 0 if self._index is None else len(self._index)
+
+    def add(self, keys: Iterable[int], vectors: Vectors) -> None:
+        """Add vectors of ids that are not here. A vector of length 0 is left out: it is near nothing."""
+        if self._index is None:
+            # The neighbours that USearch links to each vector are never looked at.
+            self._index = _index(self._dimensions, connectivity=2, expansion_add=1)
+        _add(self._index, keys, vectors)
+
+    def remove(self, keys: Collection[int]) -> set[int]:
+        """Remove the vectors of these ids; return the ids that had one."""
+        if self._index is None:
+            return set()
+        mine = {key for key in keys if key in self._index}
+        if mine:
+            self._index.remove(np.fromiter(mine, dtype=np.uint64))
+        return mine
+
+    def nearest(self, vector: Vectors, count: int) -> list[int]:
+        """Return the ids of the `count` nearest vectors, nearest first."""
+        return [] if self._index is None else _nearest(self._index, vector, count, exact=True)
+
+
+def _index(dimensions: int, *, connectivity: int = CONNECTIVITY, expansion_add: int = EXPANSION_ADD) -> "Index":
+    from usearch.index import Index  # noqa: PLC0415 - a memory without vectors has no index
+
     return Index(
         ndim=dimensions,
         metric="cos",
         dtype=_DTYPE,
-        connectivity=CONNECTIVITY,
-        expansion_add=EXPANSION_ADD,
+        connectivity=connectivity,
+        expansion_add=expansion_add,
         expansion_search=EXPANSION_SEARCH,
     )
+
+
+def _add(index: "Index", keys: Iterable[int], vectors: Vectors) -> None:
+    some = vectors.any(axis=1)
+    if some.any():
+        index.add(np.fromiter(keys, dtype=np.uint64)[some], vectors[some], threads=1)
+
+
+def _nearest(index: "Index", vector: Vectors, count: int, *, exact: bool) -> list[int]:
+    if not len(index) or not vector.any():
+        return []
+    keys: list[int] = index.search(vector, count, threads=1, exact=exact).keys.tolist()
+    return keys
 
 
 def _for_its_owner(path: str, flags: int) -> int:
