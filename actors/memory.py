@@ -277,7 +277,8 @@ class MemoryActor(Owner["MemoryStore"]):
         """Return the progress of the index, and the newest error. Never waits."""
         behind = 0 if self._resource is None else self._resource.behind
         error = self._write_error or self._index_error
-        return MemoryHealth("ok" if error is None else "degraded", behind, error)
+        weighs = None if self._resource is None else self._resource.weighs
+        return MemoryHealth("ok" if error is None else "degraded", behind, error, weighs)
 
     async def _drop_uncommitted(self) -> bool:
         """Drop texts of messages that no commit followed; return whether no session is left to check."""

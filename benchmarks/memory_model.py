@@ -35,7 +35,7 @@ class MiniLM:
     """The model: a BERT of six layers, whose last states' mean is a text's vector."""
 
     def __init__(self, folder: Path) -> None:
-        from tokenizers import Tokenizer  # type: ignore[import-not-found]  # noqa: PLC0415 - not in this environment
+        from tokenizers import Tokenizer  # noqa: PLC0415 - in the environment of the model
 
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._tokenizer.enable_truncation(LONGEST)

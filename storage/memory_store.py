@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from warren.memory import Chosen, MemoryEntry, MemoryHit, MemoryStats, Progress, Tail, Unsettled
+from warren.memory import Chosen, MemoryEntry, MemoryHit, MemoryStats, Progress, Tail, Unsettled, Weighs
 from warren.principals import DEFAULT_TENANT
 
 
@@ -26,6 +26,11 @@ class MemoryStore(Protocol):
     @property
     def behind(self) -> int:
         """How many entries have no vector of this embedder yet, as far as this process knows."""
+        ...
+
+    @property
+    def weighs(self) -> Weighs:
+        """What a search weighs now: the words alone without an embedder, and since the newest query that it failed."""
         ...
 
     async def aclose(self) -> None:

@@ -12,6 +12,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "gateway": ("wsproto", "starlette"),
     "jwt": ("jwt", "cryptography"),
     "load": ("hdrh", "anyio", "wsproto"),
+    "local-embedder": ("fastembed", "loguru"),
     "mcp": ("mcp",),
     "memory-store": ("apsw", "numpy", "Stemmer", "usearch"),
     "metrics": ("prometheus_client",),

@@ -2,6 +2,7 @@
 
 from typing import Final, Literal
 
+from warren.memory import Weighs
 from warren.values import frozen
 
 Status = Literal["ok", "degraded", "failed"]
@@ -49,11 +50,14 @@ class MemoryHealth:
             index that is only behind is no reason: it catches up.
         behind: entries that are not in the index yet; searches find them by their words.
         last_error: the error of the entry, the index or the file; None if there is none.
+        weighs: what a search weighs: "words" alone without an embedder, while the embedder fails, and in a database
+            without pgvector. None if the memory is not open.
     """
 
     status: Status
     behind: int = 0
     last_error: str | None = None
+    weighs: Weighs | None = None
 
 
 @frozen

@@ -4,7 +4,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import attrs
 
@@ -145,6 +145,10 @@ class MemoryHit:
     parts: ScoreParts
 
 
+Weighs = Literal["words", "vectors", "words_and_vectors"]
+"""What decides the score of a hit."""
+
+
 @frozen
 class MemoryStats:
     """The size of the memory and the state of its index.
@@ -156,6 +160,7 @@ class MemoryStats:
         behind: entries without a vector of this embedder; a search finds them by their words.
         embedder: the name of the embedder.
         dimensions: numbers in each vector; 0 if the embedder makes no vectors and words decide.
+        weighs: what a search weighs: "words" alone without an embedder, and while the embedder fails.
         database_bytes: size of the file of texts; 0 for a memory without a file.
         index_bytes: size of the saved graph of vectors; 0 if there are too few vectors to need a graph.
         rebuilt: reason for not using the saved graph at the opening: "damaged", "stale" or "other_embedder"; None if
@@ -168,6 +173,7 @@ class MemoryStats:
     behind: int
     embedder: str
     dimensions: int
+    weighs: Weighs
     database_bytes: int
     index_bytes: int
     rebuilt: str | None
@@ -210,6 +216,8 @@ class MemoryConfig:
         readers: searches that may run at once.
         url: the address of a PostgreSQL database that has the texts, as `PostgresConfig.url`. It takes the place of a
             folder, and knows no "bag-of-words".
+        embedder_folder: the files of the model of the embedder `local`, or a cache of fastembed with them; None is the
+            cache of the user, `FASTEMBED_CACHE_PATH` or `~/.cache/fastembed`.
     """
 
     path: Path | None = attrs.field(default=None, converter=attrs.converters.optional(Path))
@@ -217,6 +225,7 @@ class MemoryConfig:
     busy_timeout: float = attrs.field(default=5.0, validator=not_negative)
     readers: int = attrs.field(default=2, validator=positive)
     url: str | None = attrs.field(default=None, validator=attrs.validators.optional(is_database_url))
+    embedder_folder: Path | None = attrs.field(default=None, converter=attrs.converters.optional(Path))
 
     def __attrs_post_init__(self) -> None:
         """Refuse two places."""
@@ -232,5 +241,5 @@ class MemoryConfig:
 
     def __repr__(self) -> str:
         shown = None if self.url is None else without_password(self.url)
-        others = [f"{field.name}={getattr(self, field.name)!r}" for field in attrs.fields(MemoryConfig)[:-1]]
+        others = [f"{f.name}={getattr(self, f.name)!r}" for f in attrs.fields(MemoryConfig) if f.name != "url"]
         return f"MemoryConfig({', '.join(others)}, url={shown!r})"

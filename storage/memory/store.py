@@ -26,6 +26,7 @@ from warren.memory import (
     Progress,
     Tail,
     Unsettled,
+    Weighs,
 )
 from warren.principals import DEFAULT_TENANT
 from warren.storage.memory import graph as graphs
@@ -34,7 +35,7 @@ from warren.storage.memory.graph import Graph, Note, UnusableGraphError
 from warren.storage.memory.search import MemoryReader, Query
 from warren.storage.memory.spaces import Space, Vectors
 from warren.storage.memory.vectors import EXACT_BYTES, VectorIndex
-from warren.storage.memory.weighing import QUERY_LENGTH, space_of
+from warren.storage.memory.weighing import QUERY_LENGTH, space_of, weighs
 from warren.storage.memory.writer import Writer
 from warren.storage.runner import Runner, thread_runner
 from warren.storage.sqlite.faults import precise
@@ -83,6 +84,7 @@ class FileMemory:
         self._reading = ReaderPool(opened.readers, runner)
         # Two that catch up at once would ask the embedder for the same vectors.
         self._catching_up = trio.Lock()
+        self._embedder_fails = False
         self._closed = False
 
     @classmethod
@@ -126,6 +128,11 @@ class FileMemory:
     @property
     def _needs_graph(self) -> bool:
         return self._path is not None and self._space.dimensions > 0 and self._index.is_overgrown(self._last_id)
+
+    @property
+    def weighs(self) -> Weighs:
+        """See MemoryStore."""
+        return weighs(self._space, embedder_fails=self._embedder_fails)
 
     async def aclose(self) -> None:
         """See MemoryStore."""
@@ -221,6 +228,7 @@ class FileMemory:
             behind=self._behind,
             embedder=self._space.name.rpartition("/")[0],
             dimensions=self._space.dimensions,
+            weighs=self.weighs,
             database_bytes=_size(self._path, FILE_NAME),
             index_bytes=_size(self._path, graphs.FILE_NAME),
             rebuilt=self._rebuilt,
@@ -232,8 +240,10 @@ class FileMemory:
         try:
             packed = await self._space.pack([query[:QUERY_LENGTH]], self._runner)
         except WarrenError as exc:
+            self._embedder_fails = True
             logger.warning("a search goes by words alone: %s", exc)
             return None
+        self._embedder_fails = False
         vector: Vectors = self._space.unpack(packed)[0]
         return vector
 

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from warren.errors import InvalidParamsError
-from warren.memory import Embedder, MemoryConfig, ScoreParts
+from warren.memory import Embedder, MemoryConfig, ScoreParts, Weighs
 from warren.storage.memory.spaces import MeaningSpace, Space, TermSpace, WordSpace
 from warren.storage.memory.weights import Question, Scores
 from warren.storage.memory.words import Terms
@@ -39,6 +39,13 @@ def space_of(config: MemoryConfig, embedder: Embedder | None) -> Space:
             f"$.embedder: must be one of {known}, or an embedder has to be given", path="$.embedder"
         )
     return BUILT_IN[config.embedder]
+
+
+def weighs(space: Space, *, embedder_fails: bool) -> Weighs:
+    """Return what decides the scores of a memory's searches."""
+    if embedder_fails or not space.share:
+        return "words"
+    return "vectors" if space.share == 1 else "words_and_vectors"
 
 
 def rarest(question: Question, containing: Mapping[int, int], most: int) -> list[int]:

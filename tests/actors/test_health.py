@@ -43,7 +43,11 @@ async def test_a_runtime_that_is_well(tmp_path: Path) -> None:
         health = service.health()
         assert (health.status, health.live_sessions, health.running_turns) == ("ok", 1, 0)
         assert health.store == StoreHealth("ok", None, 0.0, 0.0)
-        assert (health.memory, health.projector, health.loop) == (MemoryHealth("ok"), None, LoopHealth())
+        assert (health.memory, health.projector, health.loop) == (
+            MemoryHealth("ok", weighs="words"),
+            None,
+            LoopHealth(),
+        )
     async with open_runtime() as service:
         assert (service.health().status, service.health().store, service.health().memory) == ("ok", None, None)
 
@@ -212,12 +216,12 @@ async def test_an_index_that_cannot_be_brought_forward(tmp_path: Path) -> None:
         await memory_of(service).add(entries)
         await trio.testing.wait_all_tasks_blocked()
         health = service.health()
-        assert (health.status, health.memory) == ("degraded", MemoryHealth("degraded", 0, "no more handles"))
+        assert (health.status, health.memory) == ("degraded", MemoryHealth("degraded", 0, "no more handles", "words"))
         assert health.store is not None
         assert health.store.status == "ok"
         faults.refuse_catch_up = None
         await trio.sleep(61)
-        assert (service.health().status, service.health().memory) == ("ok", MemoryHealth("ok"))
+        assert (service.health().status, service.health().memory) == ("ok", MemoryHealth("ok", weighs="words"))
 
 
 async def test_the_projector(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ async def test_a_memory_that_refuses_says_so_in_its_health(tmp_path: Path) -> No
         assert (memory.health().status, memory.health().last_error) == ("degraded", "the model is away")
         faults.refuse = None
         await memory.add([entry(0)])
-        assert memory.health() == MemoryHealth("ok", 0, None)
+        assert memory.health() == MemoryHealth("ok", 0, None, "words")
 
 
 @pytest.mark.parametrize(

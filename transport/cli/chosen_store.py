@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Final
 
+import attrs
+
 from warren.config import PostgresConfig, StoreConfig
 from warren.database_url import DatabaseUrl
 from warren.errors import InvalidParamsError, MemoryDisabledError, PersistenceDisabledError, SessionNotFoundError
@@ -26,8 +28,10 @@ def memory_of(options: Options, store: StoreConfig | PostgresConfig | None) -> M
     if not installed("memory-store"):
         raise MemoryDisabledError(MEMORY_DISABLED)
     if isinstance(store, PostgresConfig):
-        return MemoryConfig(url=store.url, embedder=options.embedder)
-    return MemoryConfig(None if store is None else store.path / MEMORY_FOLDER, options.embedder)
+        config = MemoryConfig(url=store.url)
+    else:
+        config = MemoryConfig(None if store is None else store.path / MEMORY_FOLDER)
+    return attrs.evolve(config, embedder=options.embedder, embedder_folder=options.embedder_folder)
 
 
 def store_of(options: Options, *, needed: bool = False) -> StoreConfig | PostgresConfig | None:

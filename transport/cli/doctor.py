@@ -197,7 +197,9 @@ def _other_facts(report: "Report[Any]") -> Iterator[tuple[str, str]]:
     if projection is not None:
         yield "projection", f"{projection.behind} sessions behind its last checkpoint"
     if memory is not None:
-        yield "memory", f"{memory.entries} texts, {size(memory.bytes)}"
+        makers = [name for name in memory.embedders if not name.endswith("/0")]
+        vectors = f"vectors of {', '.join(makers)}" if makers else "found by their words alone: no embedder was used"
+        yield "memory", f"{memory.entries} texts, {size(memory.bytes)}; {vectors}"
         if memory.index == "none":
             yield "index", "none, as it needs none"
         else:

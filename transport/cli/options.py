@@ -20,6 +20,7 @@ from warren.database_url import DatabaseUrl
 from warren.described import attributes_of
 from warren.errors import CompactionDisabledError, InvalidParamsError
 from warren.fields import FieldValueError
+from warren.memory import MemoryConfig
 from warren.options import MODEL_OPTIONS, SessionRequest, TurnOptions
 from warren.principals import LOCAL, Principal
 from warren.tenant_limits import TenantLimits
@@ -37,7 +38,7 @@ from warren.transport.cli.values import (
     tenant_of,
     text_of,
 )
-from warren.transport.embedders import BM25, BUILT_IN, OPENAI_PREFIX
+from warren.transport.embedders import BM25, KNOWN
 from warren.values import define, frozen
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ PLACES: Final = ("store", "ephemeral")
 SERVER_OPTIONS: Final = ("server", "server_token_file")
 RUNTIME_OPTIONS: Final = (
     *COMPACTION_FIELDS,
-    *("compactor", "no_compaction", "memory", "embedder"),
+    *("compactor", "no_compaction", "memory", "embedder", "embedder_folder"),
     *TOOLS,
     *STORAGE_OPTIONS,
     *LIMIT_OPTIONS,
@@ -133,6 +134,7 @@ class Options(TurnOptions):
         record: the file into which the answers of the model are recorded.
         memory: whether messages that left the context can be searched.
         embedder: the embedder of the memory.
+        embedder_folder: the weights of its model.
         drain: seconds that running turns have to finish after SIGTERM; None takes them from `limits`.
         tools: the runtime's tools; None for none, as for commands that run no model.
         switches: the kinds of tools that the runtime offers.
@@ -166,6 +168,7 @@ class Options(TurnOptions):
     record: Path | None = None
     memory: bool = False
     embedder: str = BM25
+    embedder_folder: Path | None = None
     drain: float | None = None
     tools: ToolsConfig | None = None
     switches: Switches = attrs.field(factory=Switches)
@@ -465,12 +468,15 @@ compaction_options: Final = group(
     ),
     option("--no-compaction", is_flag=True, help="Never compact, however long a session gets."),
 )
-embedder_option: Final = option(
-    "--embedder",
-    type=embedder_of,
-    default=BM25,
-    metavar="NAME",
-    help=f"What makes the memory's vectors: {', '.join(BUILT_IN)} or {OPENAI_PREFIX}MODEL; {BM25}.",
+embedder_option: Final = group(
+    option(
+        "--embedder",
+        type=embedder_of,
+        default=BM25,
+        metavar="NAME",
+        help=f"What makes the memory's vectors: {KNOWN}; {BM25}, which compares words alone.",
+    ),
+    of_field(MemoryConfig, "embedder_folder", type=click.Path(path_type=Path), metavar="DIR"),
 )
 memory_options: Final = group(
     option(

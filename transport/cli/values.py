@@ -13,7 +13,7 @@ from warren.database_url import DatabaseUrl, is_url_of_database
 from warren.fields import FieldValueError, url_problem
 from warren.principals import Principal
 from warren.tenant_limits import TokenLimits
-from warren.transport.embedders import BUILT_IN, OPENAI_PREFIX
+from warren.transport.embedders import KNOWN, is_known
 
 UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 # Few commands are given one of these: `re` compiles the pattern then.
@@ -87,9 +87,9 @@ def realm_of(value: str) -> str:
 
 def embedder_of(value: str) -> str:
     """Return the name of a known embedder. Raises click.BadParameter for another one."""
-    if value in BUILT_IN or text_of(value).removeprefix(OPENAI_PREFIX).strip() not in ("", value):
+    if is_known(text_of(value)):
         return value
-    raise click.BadParameter(f"{value!r} is unknown; there are {', '.join(BUILT_IN)} and {OPENAI_PREFIX}MODEL.")
+    raise click.BadParameter(f"{value!r} is unknown; there are {KNOWN}.")
 
 
 def duration_of(value: str) -> float:

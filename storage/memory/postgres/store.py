@@ -21,13 +21,14 @@ from warren.memory import (
     Progress,
     Tail,
     Unsettled,
+    Weighs,
 )
 from warren.principals import DEFAULT_TENANT
 from warren.storage.memory.postgres import search, writer
 from warren.storage.memory.postgres.search import Query, Searcher
 from warren.storage.memory.postgres.vectors import Table, drop_others, literals, table_for
 from warren.storage.memory.spaces import Space, TermSpace
-from warren.storage.memory.weighing import QUERY_LENGTH, space_of
+from warren.storage.memory.weighing import QUERY_LENGTH, space_of, weighs
 from warren.storage.memory.words import Analyzer
 from warren.storage.postgres.driver import Connection, LostError, array, unescaped
 from warren.storage.postgres.faults import translate
@@ -81,6 +82,7 @@ class PostgresMemory:
         self._writing = trio.Lock()
         # Two that catch up at once would ask the embedder for the same vectors.
         self._catching_up = trio.Lock()
+        self._embedder_fails = False
         self._closed = False
 
     @classmethod
@@ -124,6 +126,11 @@ class PostgresMemory:
     def behind(self) -> int:
         """See MemoryStore."""
         return self._behind
+
+    @property
+    def weighs(self) -> Weighs:
+        """See MemoryStore."""
+        return weighs(self._space, embedder_fails=self._embedder_fails)
 
     async def aclose(self) -> None:
         """See MemoryStore."""
@@ -223,6 +230,7 @@ class PostgresMemory:
             behind=self._behind,
             embedder=self._space.name.rpartition("/")[0],
             dimensions=self._space.dimensions,
+            weighs=self.weighs,
             database_bytes=database_bytes - index_bytes,
             index_bytes=index_bytes,
             rebuilt=None,
@@ -234,8 +242,10 @@ class PostgresMemory:
         try:
             packed = await self._space.pack([query[:QUERY_LENGTH]], self._runner)
         except WarrenError as exc:
+            self._embedder_fails = True
             logger.warning("a search goes by words alone: %s", exc)
             return None
+        self._embedder_fails = False
         return literals(packed)[0]
 
     async def _count_bare(self, db: Connection) -> int:

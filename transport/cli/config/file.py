@@ -99,6 +99,7 @@ FILE: Final = attrs.make_class(
         **LIMITS_OF_TURNS,
         "memory": optional(bool),
         "embedder": optional(str),
+        "embedder_folder": optional(str, [no_nul]),
         **{name: attrs.field(factory=table, type=table) for name, table in TABLES.items()},
         SERVERS: attrs.field(factory=dict, type=Mapping[str, ServerTable]),
         MODELS: attrs.field(factory=dict, type=Mapping[str, ModelEntry]),
