@@ -1,18 +1,16 @@
 """How often does the memory find the text that a query is about, against plain full-text search and a bag of words?
 
 MRR@10 over queries written by people (see memory_data). Goals are on the test split, which nothing was tuned on.
-`--model-python PATH` adds a model of meaning, asked over HTTP as any server of `/v1/embeddings` is: PATH is the
-interpreter that memory_model.py is run by. Some 2,000 texts then take several minutes.
+`--weights DIR` adds a model of meaning, that of `--embedder local` with its weights in this folder: words alone, its
+vectors alone, and both. Its texts take a minute of processor time for each two thousand.
 """
 
 import argparse
 import math
 import re
-import subprocess
 import zlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
@@ -33,9 +31,7 @@ QUERIES: Final = 2_400
 TEXTS_FOR_MODEL: Final = 2_000
 QUERIES_FOR_MODEL: Final = 800
 AT_ONCE: Final = 32
-"""Texts indexed at a time: a model on a busy machine has them within the minute that a call may take."""
-MODEL_SERVER: Final = Path(__file__).with_name("memory_model.py")
-MODEL: Final = "all-minilm-l6-v2"
+"""Texts indexed at a time."""
 
 Finder = Callable[[str], list[int]]
 
@@ -81,24 +77,6 @@ def _places(text: str) -> Counter[int]:
     return Counter(zlib.crc32(word.encode()) % 4_096 for word in text.lower().split())
 
 
-@asynccontextmanager
-async def served_model(python: str) -> AsyncIterator[Embedder]:
-    """Start a server of the model with that interpreter; the embedder asks it over HTTP, as one in real use does."""
-    command = [python, str(MODEL_SERVER)]
-    server = await trio.lowlevel.open_process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    try:
-        assert server.stdout is not None
-        port = (await server.stdout.receive_some()).decode().strip()
-        environ = {"OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1", "OPENAI_API_KEY": "local"}
-        async with open_embedder(f"openai:{MODEL}", environ) as embedder:
-            assert embedder is not None
-            yield embedder
-    finally:
-        server.terminate()
-        with trio.CancelScope(shield=True):
-            await server.wait()
-
-
 async def through_memory(data: Labelled, queries: Sequence[Query], embedder: Embedder | None = None) -> list[float]:
     """Return each query's reciprocal rank by the whole search: index, fusion and all."""
     memory = await FileMemory.open(MemoryConfig(), embedder)
@@ -113,6 +91,14 @@ async def through_memory(data: Labelled, queries: Sequence[Query], embedder: Emb
         ranks.append(reciprocal([hit.turn for hit in hits], query.answer))
     await memory.aclose()
     return ranks
+
+
+async def by_vectors(texts: Sequence[str], queries: Sequence[Query], embedder: Embedder) -> list[float]:
+    """Return each query's reciprocal rank by the cosines of vectors of length 1 alone."""
+    rows = np.array(await embedder.embed(texts))
+    asked = np.array(await embedder.embed([query.text for query in queries]))
+    best = np.argsort(-(asked @ rows.T), axis=1, kind="stable")[:, :10].tolist()
+    return [reciprocal(found, query.answer) for found, query in zip(best, queries, strict=True)]
 
 
 def ranks_by(find: Finder, queries: Sequence[Query]) -> list[float]:
@@ -134,8 +120,8 @@ def by_kind(queries: Sequence[Query], ours: Sequence[float], theirs: Sequence[fl
 def main() -> None:
     """Measure both splits; with a model also what it adds."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model-python", help="an interpreter that has the model")
-    python = parser.parse_args().model_python
+    parser.add_argument("--weights", type=Path, help="the folder with the weights of all-MiniLM-L6-v2")
+    weights = parser.parse_args().weights
     data = labelled(TEXTS, QUERIES)
     plain, seed = plain_fts5(data.texts), seed_embedder(data.texts)
     figures: dict[str, Any] = {"texts": len(data.texts)}
@@ -154,20 +140,23 @@ def main() -> None:
         Goal("MRR@10, default embedder / FTS5 porter", test["memory"] / test["fts5_porter"], ">=", 1.03),
         Goal("MRR@10, default embedder / seed's embedder", test["memory"] / test["seed_embedder"], ">=", 3.5),
     ]
-    if python:
-        figures["with_model"] = with_model = trio.run(_with_model, python)
+    if weights is not None:
+        figures["with_model"] = with_model = trio.run(_with_model, weights)
         goals.append(Goal("MRR@10, with a model / FTS5 porter", with_model["memory"] / with_model["fts5"], ">=", 1.08))
     report("how often is the text found that a query is about?", figures, goals)
 
 
-async def _with_model(python: str) -> dict[str, float]:
+async def _with_model(weights: Path) -> dict[str, float]:
     data = labelled(TEXTS_FOR_MODEL, QUERIES_FOR_MODEL)
     queries = data.of("test")
-    async with served_model(python) as embedder:
+    async with open_embedder("local", {}, memory=MemoryConfig(embedder_folder=weights)) as embedder:
+        assert embedder is not None
         memory = await through_memory(data, queries, embedder)
+        alone = await by_vectors(data.texts, queries, embedder)
     words = await through_memory(data, queries)
     plain = ranks_by(plain_fts5(data.texts), queries)
-    return {"queries": len(queries), "memory": fmean(memory), "words": fmean(words), "fts5": fmean(plain)}
+    found = {"memory": memory, "vectors_alone": alone, "words": words, "fts5": plain}
+    return {"queries": len(queries)} | {name: fmean(ranks) for name, ranks in found.items()}
 
 
 if __name__ == "__main__":
