@@ -30,7 +30,7 @@ class MemoryStore(Protocol):
 
     @property
     def weighs(self) -> Weighs:
-        """What a search weighs now: the words alone without an embedder, and since the newest query that it failed."""
+        """The parts that a search weighs now: words alone without an embedder, and since it failed the newest query."""
         ...
 
     async def aclose(self) -> None:

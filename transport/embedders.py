@@ -63,7 +63,7 @@ async def open_embedder(
         from warren.transport.providers import local_embeddings  # noqa: PLC0415 - few memories have a local model
 
         folder = None if memory is None else memory.embedder_folder
-        async with local_embeddings.open_local(name, folder, environ) as local:
+        async with local_embeddings.open_local(name.partition(":")[2], folder, environ) as local:
             yield local
         return
     from warren.transport.providers import embeddings  # noqa: PLC0415 - httpx is imported on first use

@@ -146,7 +146,7 @@ class MemoryHit:
 
 
 Weighs = Literal["words", "vectors", "words_and_vectors"]
-"""What decides the score of a hit."""
+"""The parts of a hit that make its score."""
 
 
 @frozen

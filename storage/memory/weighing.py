@@ -42,7 +42,7 @@ def space_of(config: MemoryConfig, embedder: Embedder | None) -> Space:
 
 
 def weighs(space: Space, *, embedder_fails: bool) -> Weighs:
-    """Return what decides the scores of a memory's searches."""
+    """Return the parts that make the scores of a memory's searches."""
     if embedder_fails or not space.share:
         return "words"
     return "vectors" if space.share == 1 else "words_and_vectors"

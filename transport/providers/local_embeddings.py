@@ -20,7 +20,6 @@ import trio
 
 from warren.errors import InvalidParamsError, ProviderError
 from warren.extras import missing
-from warren.transport.embedders import LOCAL
 from warren.transport.providers.local_model import LENGTH
 from warren.values import define
 
@@ -29,7 +28,7 @@ MODEL: Final = "sentence-transformers/all-MiniLM-L6-v2"
 benchmarks/memory_quality.py on 1,600 texts: words alone 0.52 and 0.67, this model alone 0.51 and 0.65, both 0.585 and
 0.74; WordLlama (256 numbers, 145 texts/s where this has 8) alone 0.39 and 0.52, with words 0.52 and 0.66."""
 CACHE_VARIABLE: Final = "FASTEMBED_CACHE_PATH"
-"""Where fastembed keeps weights for every program of the user."""
+"""The variable with the folder of fastembed's weights, for every program of the user."""
 LONGEST: Final = 6_000
 """Characters of a text that the model gets. It reads fewer: the first 128 to 512 tokens."""
 ANSWER_SECONDS: Final = 60.0
@@ -62,7 +61,7 @@ class LocalEmbedder:
     @property
     def name(self) -> str:
         """The model, whatever folder it is in."""
-        return f"{LOCAL}:{self.model}"
+        return f"local:{self.model}"
 
     async def embed(self, texts: Sequence[str], /) -> Sequence[Sequence[float]]:
         """Return the vectors of texts, in order. It can be cancelled between two texts.
@@ -130,11 +129,11 @@ class LocalEmbedder:
 
 
 @asynccontextmanager
-async def open_local(name: str, folder: Path | None, environ: Mapping[str, str]) -> AsyncIterator[LocalEmbedder]:
-    """Load the model of a name, `local` or `local:MODEL`, for a body.
+async def open_local(model: str, folder: Path | None, environ: Mapping[str, str]) -> AsyncIterator[LocalEmbedder]:
+    """Load a model for a body.
 
     Args:
-        name: the name; MODEL is one that fastembed knows.
+        model: its name, one that fastembed knows; an empty one is that of the default model.
         folder: the model's files, or a cache of fastembed; None is the user's cache.
         environ: the variables with the place of the user's cache.
 
@@ -145,8 +144,7 @@ async def open_local(name: str, folder: Path | None, environ: Mapping[str, str])
     problem = missing("local-embedder", "the embedder `local` needs")
     if problem is not None:
         raise InvalidParamsError(f"$.embedder: {problem}", path="$.embedder")
-    model = name.removeprefix(LOCAL).removeprefix(":") or MODEL
-    embedder = LocalEmbedder(model, (folder or _cache(environ)).expanduser().absolute())
+    embedder = LocalEmbedder(model or MODEL, (folder or _cache(environ)).expanduser().absolute())
     try:
         await embedder.start()
         yield embedder
@@ -162,7 +160,7 @@ def _cache(environ: Mapping[str, str]) -> Path:
 
 
 async def _read(process: trio.Process) -> bytes:
-    """Return the next part of what the process says. Raises BrokenResourceError if it has ended."""
+    """Return the next answer of the process. Raises BrokenResourceError if it has ended."""
     return await _exactly(process, *LENGTH.unpack(await _exactly(process, LENGTH.size)))
 
 
