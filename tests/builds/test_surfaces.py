@@ -13,6 +13,7 @@ import trio
 
 from tests.builds.build import COMPACTION, EXTRAS, IN_A_BUILD, MEMORY, SQLITE, STORE, SURFACES
 from tests.builds.lines import LIMIT, WARREN, clean_environ, talking, warren
+from warren.extras import installed
 
 if TYPE_CHECKING:
     from trio_websocket import WebSocketConnection
@@ -76,6 +77,15 @@ def test_memory_that_cannot_be_had(tmp_path: Path) -> None:
     done = warren(tmp_path, "run", "--memory", "hello", environ=ENVIRON)
     assert done.returncode == (0 if MEMORY else 1)
     assert MEMORY or done.stderr == NO_MEMORY
+
+
+@pytest.mark.skipif(not MEMORY, reason="a build without the memory")
+def test_a_local_model_that_cannot_be_had(tmp_path: Path) -> None:
+    """A model on this machine needs an extra of its own and its weights; the error names the one that is missing."""
+    environ = ENVIRON | {"FASTEMBED_CACHE_PATH": str(tmp_path)}
+    done = warren(tmp_path, "run", "--memory", "--embedder", "local", "hello", environ=environ)
+    lacks = f"are not in {tmp_path}" if installed("local-embedder") else "needs the extra `local-embedder`"
+    assert (done.returncode, lacks in done.stderr) == (2, True)
 
 
 def test_projections_are_made_again_as_they_were(tmp_path: Path) -> None:

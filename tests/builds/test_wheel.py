@@ -77,6 +77,7 @@ def test_nothing_heavy_is_there_unasked() -> None:
         "usearch",
         "numpy",
         "psycopg",
+        "fastembed",
         "PyStemmer",
         "click",
         "rich",

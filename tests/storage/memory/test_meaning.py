@@ -32,13 +32,18 @@ async def test_a_model_for_which_all_texts_are_alike(vector_place: Place) -> Non
 
 
 async def test_a_search_without_the_model_goes_by_words(vector_place: Place) -> None:
-    """While the embedder fails, a search answers by words alone."""
+    """While the embedder fails, a search answers by words alone, and the memory says so."""
     model = SubjectEmbedder()
     async with opened(vector_place, model) as memory:
         await memory.index(entries(TEXTS))
+        assert memory.weighs == "words_and_vectors"
         model.fails = True
         assert contents(await memory.search("sleeps")) == [TEXTS[0]]
         assert await memory.search("car") == []
+        assert (memory.weighs, (await memory.stats()).weighs) == ("words", "words")
+        model.fails = False
+        assert contents(await memory.search("car"))[0] == TEXTS[1]
+        assert memory.weighs == "words_and_vectors"
 
 
 async def test_vectors_are_made_once(vector_place: Place) -> None:

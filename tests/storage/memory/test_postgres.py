@@ -145,6 +145,7 @@ async def test_without_pgvector_words_alone_decide(caplog: pytest.LogCaptureFixt
                 assert await memory.search("car") == []
                 stats = await memory.stats()
                 assert (stats.embedder, stats.dimensions, stats.behind) == ("bm25", 0, 0)
+                assert (stats.weighs, memory.weighs) == ("words", "words")
         assert model.asked == []
         assert "the server has no pgvector" in caplog.text
         async with opened(url, model) as memory:
