@@ -96,6 +96,9 @@ class LocalEmbedder:
             process.kill()
             with trio.CancelScope(shield=True):
                 await process.wait()
+                for stream in (process.stdin, process.stdout):
+                    assert stream is not None  # noqa: S101 - it has pipes
+                    await stream.aclose()
 
     async def _vector(self, text: bytes) -> "array[float]":
         failure: Exception | None = None
@@ -123,8 +126,9 @@ class LocalEmbedder:
         if "unknown" in told:
             return f"fastembed knows no model {self.model!r}; it lists those that it knows: {_shell(_LIST)}"
         fetch = _shell(_FETCH.format(model=self.model, folder=self.folder))
-        there = any(self.folder.rglob("*.onnx"))
-        problem = f"cannot be loaded from {self.folder} ({told['reason']})" if there else f"are not in {self.folder}"
+        # In the words of fastembed, for a cache that lacks them.
+        lacking = "from any source" in told["reason"]
+        problem = f"are not in {self.folder}" if lacking else f"cannot be loaded from {self.folder} ({told['reason']})"
         return f"the weights of {self.model} {problem}; to download them: {fetch}"
 
 

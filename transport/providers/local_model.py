@@ -23,8 +23,9 @@ _TOKENIZER: Final = "tokenizer.json"
 
 def main(model: str, folder: Path) -> None:
     """Load the model, and answer."""
-    # The parent ends it, when its own work is done: a Ctrl-C at a terminal goes to all of its processes.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The parent ends it, when its own work is done: Ctrl-C at a terminal and a service manager reach all processes.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     os.environ["HF_HUB_OFFLINE"] = "1"
     try:
         opened = _load(model, folder)
