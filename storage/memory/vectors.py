@@ -20,7 +20,8 @@ EXACT_BYTES: Final = 16 << 20
 """Bytes of vectors beside the graph, two for each number, from which on a larger graph is due: 21,845 vectors of 384
 numbers, 2,048 of 4,096. USearch compares a query with all of them in one to two milliseconds, without the interpreter's
 lock (384 numbers: 0.06 ms for 1,000 vectors, 0.6 for 10,000, 12 for 100,000). One thread of numpy takes the same time
-on twice the memory from 3,000 vectors on; on a busy machine its two wait for each other, 20 ms where USearch takes 1."""
+on twice the memory from 3,000 vectors on; on a busy machine its two wait for each other: 20 ms, where USearch takes
+one."""
 _MOST_BESIDE: Final = 2
 """Times that many bytes are kept in memory at most; entries after them are found by their words until the graph is
 built."""

@@ -21,6 +21,7 @@ from tests.transport.providers.embedding_server import Server
 from tests.transport.providers.server import serve as serve_http
 from warren.errors import InvalidParamsError
 from warren.transport.cli.memory.lines import AddedText, Wanted, read_lines
+from warren.transport.embedders import KNOWN
 
 DISABLED = "Semantic memory is disabled (build without 'memory-store').\n"
 
@@ -300,7 +301,8 @@ def test_without_the_extra(cli: Cli, module: str, args: list[str]) -> None:
         (["search", "x", "--batch"], "give either a QUERY or --batch"),
         (["search", "x", "--scope", "session"], "--scope session needs --session"),
         (["search", "x", "--limit", "21"], "'--limit'"),
-        (["stats", "--embedder", "nobody"], "'nobody' is unknown; there are bm25, bag-of-words and openai:MODEL"),
+        (["stats", "--embedder", "nobody"], f"'nobody' is unknown; there are {KNOWN}"),
+        (["stats", "--embedder", "local:"], f"'local:' is unknown; there are {KNOWN}"),
     ],
 )
 def test_bad_usage(cli: Cli, args: list[str], problem: str) -> None:
