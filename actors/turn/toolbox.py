@@ -33,6 +33,7 @@ from warren.values import define
 logger: Final = logging.getLogger("warren.tools")
 
 
+BUDGET_USED: Final = "not run: the tool-call budget is used up"
 KeepFiles = Callable[[Sequence[File]], Awaitable[tuple[tuple[Attachment, ...], Sequence[str]]]]
 """Stores the files of a result; returns the references, and for each file that is not kept a note for the model."""
 
@@ -76,17 +77,17 @@ class ToolRun:
     _calls: Sequence[ToolUseBlock] = ()
     _started: dict[str, float] = attrs.field(factory=dict)
 
-    async def run(self, calls: Sequence[ToolUseBlock], allowed: int) -> None:
-        """Run the first `allowed` calls; the others are refused, because the budget is used up."""
+    async def run(self, calls: Sequence[ToolUseBlock], allowed: int, refusal: str = BUDGET_USED) -> None:
+        """Run the first `allowed` calls; the others get `refusal` as their results."""
         self._calls = calls
         for call in calls:
             self.emit(ToolCallRequested(call.id, call.name, call.args))
         async with trio.open_nursery() as nursery:
-            for index, call in enumerate(calls):
-                if index >= allowed:
-                    self._refuse(call, "not run: the tool-call budget is used up")
+            for number, call in enumerate(calls, 1):
+                if number > allowed:
+                    self._refuse(call, refusal)
                 else:
-                    self._start(nursery, call)
+                    self._start(nursery, call, self.before + number)
 
     def close(self, reason: str) -> None:
         """Give every call without a result an error result, so that the transcript stays valid."""
@@ -98,7 +99,7 @@ class ToolRun:
         """Return the results in call order."""
         return tuple(self.results[call.id] for call in self._calls)
 
-    def _start(self, nursery: trio.Nursery, call: ToolUseBlock) -> None:
+    def _start(self, nursery: trio.Nursery, call: ToolUseBlock, number: int) -> None:
         tool = self.tools.get(call.name) or self.tools.get(aliases.TOOLS.get(call.name, ""))
         if tool is None:
             known = ", ".join(sorted(self.tools)) or "none"
@@ -112,24 +113,24 @@ class ToolRun:
         except ToolArgumentsError as exc:
             return self._refuse(call, failure_text(exc))
         if self.approvals.asks(tool):
-            nursery.start_soon(self._ask, call, tool, bound)
+            nursery.start_soon(self._ask, call, tool, bound, number)
         else:
             self._begin(call)
-            nursery.start_soon(self._run_one, call, tool, bound)
+            nursery.start_soon(self._run_one, call, tool, bound, number)
         return None
 
-    async def _ask(self, call: ToolUseBlock, tool: Tool, bound: dict[str, Any]) -> None:
+    async def _ask(self, call: ToolUseBlock, tool: Tool, bound: dict[str, Any], number: int) -> None:
         if (reason := await self.approvals.refused(call, tool)) is not None:
             self._refuse(call, reason)
         else:
             self._begin(call)
-            await self._run_one(call, tool, bound)
+            await self._run_one(call, tool, bound, number)
 
     def _begin(self, call: ToolUseBlock) -> None:
         self._started[call.id] = trio.current_time()
         self.emit(ToolExecutionStarted(call.id, call.name))
 
-    async def _run_one(self, call: ToolUseBlock, tool: Tool, bound: dict[str, Any]) -> None:
+    async def _run_one(self, call: ToolUseBlock, tool: Tool, bound: dict[str, Any], number: int) -> None:
         try:
             await proved(self.guard)
         except StoreError as exc:  # nothing of the call was done; the turn finds the same out before its next step
@@ -137,7 +138,6 @@ class ToolRun:
             return
         limit = tool.timeout or self.timeout
         content, is_error, files = "", False, tuple[Attachment, ...]()
-        number = self.before + 1 + next(at for at, each in enumerate(self._calls) if each.id == call.id)
         calling.set(ToolCall(self.session_id, self.turn, number, call.id, call.name, call.args))
         asking.set(
             partial(self._question, call, tool, itertools.count(1))

@@ -12,18 +12,19 @@ from warren.actors.fence import Guard, proved, unproved
 from warren.actors.limiter import Limiter
 from warren.actors.supervision import first_error
 from warren.actors.tenancy import Spending
+from warren.actors.turn.answer import bounded, too_long, too_many_calls
 from warren.actors.turn.approvals import Approvals, RunningTime
 from warren.actors.turn.compaction import CommitCompaction, CompactionPlan, ContextKeeper, SummaryCall
 from warren.actors.turn.extraction import Extraction
 from warren.actors.turn.model_call import ModelCall, ask_aside
 from warren.actors.turn.outcome import Outcome
 from warren.actors.turn.route import Route
-from warren.actors.turn.toolbox import KeepFiles, ToolRun, keep_nothing
+from warren.actors.turn.toolbox import BUDGET_USED, KeepFiles, ToolRun, keep_nothing
 from warren.attachments import Attachment
 from warren.budget import Meter, Use
 from warren.categories import Decision, Gates
 from warren.compaction.layout import estimate
-from warren.config import Limits, RetryPolicy
+from warren.config import Limits, RetryPolicy, content_of
 from warren.errors import AgentError, BudgetExhaustedError, CompactionDisabledError, ProviderError, WarrenError
 from warren.events import (
     CompactionFailed,
@@ -178,7 +179,8 @@ class Turn:
     _call: ModelCall | None = None
     _tool_run: ToolRun | None = None
     _calls: int = 0
-    _call_ids: set[str] = attrs.field(factory=set)
+    _call_ids: dict[str, int] = attrs.field(factory=dict)
+    _asked: int = 0  # the tool calls of the newest answer, also those that are not kept
 
     def __attrs_post_init__(self) -> None:
         # These must not refer to the turn: without a cycle it is freed at once, not by the garbage collector.
@@ -349,7 +351,7 @@ class Turn:
         return self.record.steps + self.plan.meter.steps
 
     async def _call_model(self, context: Sequence[Message]) -> AssistantMessage:
-        plan = self.plan
+        plan, limits = self.plan, self.plan.limits
         self.emit(TurnStarted(self._step))
         request = ModelRequest(
             plan.choice.model,
@@ -362,7 +364,7 @@ class Turn:
             files=plan.files,
         )
         plan.meter.charge(steps=1)
-        self._call = ModelCall(self.emit, plan.charge, plan.retry, plan.counters)
+        self._call = ModelCall(self.emit, plan.charge, plan.retry, plan.counters, most=content_of(limits.max_answer))
         try:
             reply = await self._call.run(plan.route, request)
         except ProviderError as exc:
@@ -371,7 +373,8 @@ class Turn:
         self._step_usage = reply.usage
         plan.charge(self._step_usage)
         self.keeper.last_input_tokens = reply.usage.input_tokens
-        message = with_unique_calls(reply.message, self._call_ids)
+        self._asked = len(reply.message.tool_calls)
+        message = with_unique_calls(bounded(reply.message, limits.max_answer_calls), self._call_ids)
         self._accept(message)
         self._call = None
         text = self._say(message)
@@ -388,7 +391,8 @@ class Turn:
 
     async def _run_tools(self, calls: Sequence[ToolUseBlock]) -> None:
         plan = self.plan
-        allowed = plan.meter.tool_calls_left(len(calls))
+        refusal = too_many_calls(self._asked, plan.limits.max_answer_calls)
+        allowed = plan.meter.tool_calls_left(len(calls)) if refusal is None else 0
         plan.meter.charge(tool_calls=allowed)
         timeout, approvals = plan.limits.tool_timeout, self._approvals
         place = self.record.session_id, self.record.turns + 1, self._calls
@@ -404,18 +408,25 @@ class Turn:
             keep=plan.keep,
         )
         self._calls += len(calls)
-        await run.run(calls, allowed)
+        await run.run(calls, allowed, refusal or BUDGET_USED)
         self._tool_run = None
         self.context.append(ToolResultsMessage(run.ordered()))
-        if allowed < len(calls):
+        if allowed < len(calls) and refusal is None:
             raise self._exhausted(plan.meter.use("tool_calls"))
 
     def _accept(self, message: AssistantMessage) -> None:
-        """Add the answer to the context. Raises ProviderError for content that is no JSON, such as half a character."""
+        """Add the answer to the context.
+
+        Raises ProviderError for content that is no JSON, such as half a character, and for too much of it.
+        """
+        context, most = self.context, content_of(self.plan.limits.max_answer)
         try:
-            self.context.append(message)
+            context.append(message)
         except (TypeError, ValueError) as exc:
             raise ProviderError(f"the model's answer cannot be kept: {exc}", cause="provider_bug") from exc
+        if len(context.rows[-1]) > 2 * most:  # JSON escapes take room, and so does what providers keep in blocks
+            context.truncate(context.end - 1)
+            raise too_long(f"has more than {most} bytes, the bound of limits.max_answer")
 
     def _check_budgets(self) -> None:
         self._warn()

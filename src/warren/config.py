@@ -68,6 +68,11 @@ class RetryPolicy:
     cool_down: float = attrs.field(default=10.0, validator=not_negative)
 
 
+def content_of(max_answer: int) -> int:
+    """Return the bytes that the texts and the arguments of an answer may have, by the bound of its stream."""
+    return max(1, max_answer // 16)
+
+
 @frozen
 class Limits:
     """The limits of one runtime. Times are in seconds.
@@ -85,7 +90,9 @@ class Limits:
         model_silence: time that a model's server may send nothing, before its answer and within it.
         model_stall: time that a model's server may send nothing of its answer; comments and pings do not count.
         model_wait: time that a model call waits for the rate limit of its key.
-        max_answer: bytes of a streamed answer, decompressed. An answer in one piece may have a 64th of them.
+        max_answer: bytes of a streamed answer, decompressed. Its texts and the arguments of its calls may have a 16th
+            of them, an answer in one piece a 64th.
+        max_answer_calls: tool calls of one answer. If a model asks for more, none of them is run, and it is told so.
         max_attachment: bytes of a file that is attached to a message.
         max_memory: MiB of memory that the process may use; None is no limit. It works on Linux only. Above it stored
             sessions without work are evicted soon, turns run one at a time, and no session is added to the live ones.
@@ -114,6 +121,7 @@ class Limits:
     model_stall: float = attrs.field(default=1800.0, validator=positive)
     model_wait: float = attrs.field(default=60.0, validator=positive)
     max_answer: int = attrs.field(default=64 * 1024 * 1024, validator=positive)
+    max_answer_calls: int = attrs.field(default=128, validator=positive)
     max_attachment: int = attrs.field(default=20 * 1024 * 1024, validator=positive)
     max_memory: int | None = attrs.field(default=None, validator=positive)
     idle_after: float = attrs.field(default=60.0, validator=not_negative)

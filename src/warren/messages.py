@@ -1,7 +1,7 @@
 """The messages of a conversation and their parts, independent of any provider."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import attrs
 
@@ -147,10 +147,18 @@ class AssistantMessage:
         return tuple([block for block in self.blocks if isinstance(block, ToolUseBlock)])
 
 
-def with_unique_calls(message: AssistantMessage, seen: set[str]) -> AssistantMessage:
+MAX_NAME: Final = 256
+"""Characters of a call's id and of the name of its tool that are kept; no provider takes longer ones."""
+
+
+def with_unique_calls(message: AssistantMessage, seen: dict[str, int]) -> AssistantMessage:
     """Return the message with an id for each tool call that is not in `seen`, and add the ids to it.
 
-    Results and decisions are matched with calls by the id.
+    Results and decisions are matched with calls by the id. Ids and names are cut at `MAX_NAME` characters.
+
+    Args:
+        message: the message.
+        seen: the ids, each with the number of the last call that was given it with a number behind it.
     """
     if not message.tool_calls:
         return message
@@ -158,13 +166,16 @@ def with_unique_calls(message: AssistantMessage, seen: set[str]) -> AssistantMes
     return message if blocks == message.blocks else attrs.evolve(message, blocks=blocks)
 
 
-def _unlike(call: ToolUseBlock, seen: set[str]) -> ToolUseBlock:
-    name, number = call.id, 1
-    while name in seen or not name:
+def _unlike(call: ToolUseBlock, seen: dict[str, int]) -> ToolUseBlock:
+    own = call.id[:MAX_NAME]
+    given, number = own, seen.get(own, 1)
+    while given in seen or not given:
         number += 1
-        name = f"{call.id or 'call'}-{number}"
-    seen.add(name)
-    return call if name == call.id else attrs.evolve(call, id=name)
+        given = f"{own or 'call'}-{number}"
+    seen[own] = number
+    seen[given] = 1
+    name = call.name[:MAX_NAME]
+    return call if given == call.id and name == call.name else attrs.evolve(call, id=given, name=name)
 
 
 @frozen

@@ -18,6 +18,7 @@ from warren.config import Config, Intensity, Limits, RetryPolicy, StoreConfig
 from warren.events import Envelope
 from warren.fields import FieldValueError
 from warren.messages import (
+    MAX_NAME,
     AssistantMessage,
     Message,
     ReasoningBlock,
@@ -310,6 +311,7 @@ SETTINGS: Final[list[tuple[type, str, list[Any], list[Any]]]] = [
     (Limits, "model_stall", [0.1], [0]),
     (Limits, "model_wait", [0.1], [0]),
     (Limits, "max_answer", [1], [0]),
+    (Limits, "max_answer_calls", [1], [0]),
     (Limits, "max_attachment", [1], [0]),
     (Limits, "mcp_sessions", [1], [0]),
     (Limits, "subscriptions", [1], [0]),
@@ -372,8 +374,22 @@ def test_the_defaults_of_a_runtime() -> None:
 def test_each_tool_call_gets_an_id_of_its_own() -> None:
     """A model that repeats an id, or gives none, does not make two calls share one result."""
     calls = tuple(ToolUseBlock(call_id, "f") for call_id in ("a", "a", "a-2", "", "b"))
-    seen = set[str]()
+    seen = dict[str, int]()
     message = with_unique_calls(AssistantMessage((TextBlock("text"), *calls)), seen)
     assert [call.id for call in message.tool_calls] == ["a", "a-2", "a-2-2", "call-2", "b"]
-    assert with_unique_calls(message, set()) is message
+    assert with_unique_calls(message, {}) is message
     assert [call.id for call in with_unique_calls(AssistantMessage(calls[:1]), seen).tool_calls] == ["a-3"]
+
+
+def test_ids_and_names_of_calls_are_cut() -> None:
+    """A call keeps so much of its id and its name as a model could have meant; ids that agree so far stay apart."""
+    calls = tuple(ToolUseBlock("i" * 10**6 + end, "n" * 10**6) for end in "ab")
+    first, second = with_unique_calls(AssistantMessage(calls), {}).tool_calls
+    assert (len(first.id), len(first.name), second.id) == (MAX_NAME, MAX_NAME, f"{first.id}-2")
+
+
+def test_many_calls_of_one_id() -> None:
+    """Each is told apart from all before it without trying all their ids: that would take minutes."""
+    seen = dict[str, int]()
+    call = AssistantMessage((ToolUseBlock("a", "f"),))
+    assert len({with_unique_calls(call, seen).tool_calls[0].id for _ in range(100_000)}) == 100_000

@@ -7,13 +7,15 @@ from typing import Any, Final
 import attrs
 
 from warren import codec
-from warren.messages import AssistantMessage, Block, ReasoningBlock, StopReason, TextBlock, ToolUseBlock
+from warren.messages import MAX_NAME, AssistantMessage, Block, ReasoningBlock, StopReason, TextBlock, ToolUseBlock
 from warren.model import ModelReply, joined
 from warren.transport.providers import wire
 from warren.usage import Usage
 from warren.values import define, frozen
 
 BYTES_PER_TOKEN: Final = 4
+MOST_PARSED: Final = 4 * 1024 * 1024
+"""Characters of a call's arguments that are parsed, again and again, to find out whether they are whole."""
 
 
 @define
@@ -41,6 +43,12 @@ class Call:
     id: str = ""
     name: str = ""
     _fragments: list[str] = attrs.field(factory=list)
+    _parsed: int = 0
+
+    @property
+    def begun(self) -> bool:
+        """Whether a fragment of the arguments has arrived."""
+        return bool(self._fragments)
 
     @property
     def arguments(self) -> str:
@@ -51,7 +59,7 @@ class Call:
         """Add a fragment. Servers send the name once, in every fragment, or in parts."""
         if name.startswith(self.name):
             self.name = name
-        elif name:
+        elif name and len(self.name) <= MAX_NAME:
             self.name += name
         if arguments:
             self._fragments.append(arguments)
@@ -60,6 +68,9 @@ class Call:
         """Return whether the arguments are a whole JSON object already, so that no fragment can follow."""
         if not self._fragments or not self._fragments[-1].rstrip().endswith("}"):
             return False  # spares parsing after nearly every fragment
+        if self._parsed > MOST_PARSED:
+            return False
+        self._parsed += len(self.arguments)
         return parse_arguments(self.arguments)[1] is None
 
     def block(self, ids: Ids) -> ToolUseBlock:
@@ -87,6 +98,9 @@ class ToolCalls:
         call.id = call.id or call_id
         call.add(name, arguments)
 
+    def __len__(self) -> int:
+        return len(self._calls)
+
     def blocks(self, ids: Ids) -> Iterator[ToolUseBlock]:
         """Yield the calls in the order of their first fragments, each under an id of its own."""
         return (call.block(ids) for call in self._calls)
@@ -96,7 +110,7 @@ def _begins_another(call: Call, call_id: str, name: str, arguments: str) -> bool
     """Return whether a fragment with a known index begins another call."""
     if not name or (call_id and call_id == call.id):
         return False
-    if call_id and call.id and name != call.name and not call.arguments:
+    if call_id and call.id and name != call.name and not call.begun:
         return True
     return bool(arguments.strip()) and call.is_whole()
 

@@ -188,7 +188,7 @@ class _Part:
 
     def _called(self) -> Call:
         """Return the call; some servers send its arguments whole at the start instead of in fragments."""
-        if not self.call.arguments and (given := wire.as_object(self.start.get("input"))):
+        if not self.call.begun and (given := wire.as_object(self.start.get("input"))):
             self.call.add("", codec.encode(given).decode())
         return self.call
 
@@ -225,6 +225,11 @@ class MessagesAnswer:
     _parts: dict[int, _Part] = attrs.field(factory=dict)
     _stop_reason: StopReason = "end_turn"
     _usage: dict[str, Any] = attrs.field(factory=dict)
+
+    @property
+    def blocks(self) -> int:
+        """The number of its content blocks that have begun."""
+        return len(self._parts)
 
     def feed(self, data: bytes) -> list[Piece]:
         """Add the next event of the stream, and return its pieces. Raises ProviderError for an error or a bad event."""
@@ -290,7 +295,7 @@ class MessagesAnswer:
         part.signature.append(wire.as_text(start.get("signature")))
         part.citations += wire.objects_in(start, "citations")
         self._begun = True
-        self.size += 1
+        self.size += 1 + codec.weight(wire.as_object(start.get("input")))
         return _said(part, wire.text_in(start, "text") or wire.text_in(start, "thinking"))
 
     def _block_delta(self, event: dict[str, Any]) -> list[Piece]:

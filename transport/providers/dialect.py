@@ -23,12 +23,13 @@ DEFAULT_CACHE: Final[CacheTime] = "5m"
 
 
 class Answer(Protocol):
-    """An answer, assembled from its events. No I/O."""
+    """An answer, assembled from its events. No I/O.
 
-    @property
-    def complete(self) -> bool:
-        """Whether the stop reason has arrived: only token counts may follow."""
-        ...
+    Attributes:
+        complete: whether the stop reason has arrived: only token counts may follow.
+    """
+
+    complete: bool
 
     @property
     def closed(self) -> bool:
@@ -38,6 +39,11 @@ class Answer(Protocol):
     @property
     def size(self) -> int:
         """Characters of the answer that have arrived; keep-alive events do not count."""
+        ...
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the answer that have begun; some protocols count the calls of tools alone."""
         ...
 
     def feed(self, data: bytes) -> list[Piece]:

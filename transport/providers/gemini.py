@@ -225,8 +225,14 @@ class GeminiAnswer:
     closed: bool = False
     size: int = 0
     _parts: list[_Part] = attrs.field(factory=list)
+    _newest: _Part | None = None  # of the texts
     _stop_reason: StopReason = "end_turn"
     counts: Counts = attrs.field(factory=Counts)
+
+    @property
+    def blocks(self) -> int:
+        """The number of its parts that have begun."""
+        return len(self._parts)
 
     def feed(self, data: bytes) -> list[Piece]:
         """Add the next event of the stream, and return its pieces. Raises ProviderError for an error or a bad event."""
@@ -263,9 +269,8 @@ class GeminiAnswer:
     def _candidate(self, candidate: dict[str, Any]) -> list[Piece]:
         parts = wire.objects_in(wire.object_in(candidate, "content"), "parts")
         pieces = [piece for part in parts for piece in self._part(part)]
-        texts = [part for part in self._parts if part.kind == "text"]
-        if texts and (sources := wire.object_in(candidate, "groundingMetadata")):
-            texts[-1].citations.append(sources)
+        if self._newest is not None and (sources := wire.object_in(candidate, "groundingMetadata")):
+            self._newest.citations.append(sources)
         if finish := wire.text_in(candidate, "finishReason"):
             if finish in _BROKEN:
                 said = wire.as_text(candidate.get("finishMessage"))
@@ -290,6 +295,7 @@ class GeminiAnswer:
         if last is None or last.kind != kind or last.signature or (signature and not text):
             last = _Part(kind)
             self._parts.append(last)
+            self._newest = last if kind == "text" else self._newest
         last.signature = signature
         last.text.append(text)
         self.size += len(text)

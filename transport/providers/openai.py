@@ -197,6 +197,11 @@ class ChatAnswer:
     _stop_reason: StopReason = "end_turn"
     counts: Counts = NO_COUNTS
 
+    @property
+    def blocks(self) -> int:
+        """The number of its calls that have begun."""
+        return 0 if self._calls is None else len(self._calls)
+
     def feed(self, data: bytes) -> list[Piece]:
         """Add the next event of the stream, and return its pieces. Raises ProviderError for an error or a bad event."""
         if self.closed:

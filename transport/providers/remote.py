@@ -16,11 +16,12 @@ from warren.attachments import Attachment, ReadFile
 from warren.config import Dialect
 from warren.errors import ProviderCause, ProviderError
 from warren.fields import FieldValueError
-from warren.model import NO_FILES, ModelReply, ModelRequest, Piece, WholePieces
+from warren.model import MAX_BLOCKS, NO_FILES, ModelReply, ModelRequest, Piece, WholePieces
 from warren.options import ModelOptions
 from warren.tracing import HEADER, here
 from warren.transcript import ATTACHED
 from warren.transport.providers import failures, wire
+from warren.transport.providers.accumulate import Counts
 from warren.transport.providers.anthropic import MessagesDialect
 from warren.transport.providers.authorizers import Authorizer, authorizer
 from warren.transport.providers.bedrock import FRAMES, BedrockDialect, FrameSplitter
@@ -63,6 +64,8 @@ MOST_ADDRESSES: Final = 256
 """Models whose addresses and headers are kept for each provider."""
 OFF_THE_LOOP: Final = 64 * 1024
 """Bytes of JSON from which on a thread parses it, so that the event loop is not blocked."""
+FEW_BLOCKS: Final = 256
+"""Blocks of an answer from which on a thread makes the message of them."""
 STEP: Final = PIECE // 4 * 3
 """Bytes of a file that are one piece in base64."""
 INFLATED: Final = 64 * 1024
@@ -158,7 +161,13 @@ class HttpProvider:
         finally:
             self._pace.end(body)
             pieces.end()
-        return answer.reply(body.weight)
+        if answer.blocks < FEW_BLOCKS and answer.size < OFF_THE_LOOP:
+            return answer.reply(body.weight)
+        reply = await beside(partial(answer.reply, body.weight))
+        if answer.blocks <= MAX_BLOCKS:
+            return reply
+        # The reading has ended before the server's count of what it has said, which is charged all the same.
+        return attrs.evolve(reply, usage=Counts(answer.counts.input).usage(body.weight, reply.message.blocks))
 
     async def listed(self) -> tuple[str, ...]:
         """Return the names of the models that the server lists, none if it has no list. Raises ProviderError."""
@@ -266,7 +275,8 @@ class HttpProvider:
     ) -> None:
         """Send the request and read the answer; failures after the complete answer are ignored."""
         stall, answered = self.bounds.stall, False
-        reading = _Reading(answer, emit, stall, trio.CancelScope(deadline=trio.current_time() + stall))
+        scope = trio.CancelScope(deadline=trio.current_time() + stall)
+        reading = _Reading(answer, emit, stall, scope, self._check_size)
         try:
             with reading.scope:
                 request = await self._authorized(self._request(model, body))
@@ -314,7 +324,9 @@ class HttpProvider:
             body, whole = await self._read(response, self.bounds.piece)
             if not whole:
                 raise self._too_long(self.bounds.piece)
-            for piece in await parsed(reading.answer.whole, body):
+            pieces = await parsed(reading.answer.whole, body)
+            self._check_size(reading.answer)
+            for piece in pieces:
                 reading.emit(piece)
         else:
             hint = failures.hint(self.endpoint)
@@ -346,6 +358,11 @@ class HttpProvider:
                     reading.fail(self._too_long(self.bounds.piece))
             if not body.ended:  # changing a deadline takes as long as reading an event
                 reading.wait(size)
+
+    def _check_size(self, answer: Answer) -> None:
+        """Raise ProviderError if an answer has too many texts and arguments."""
+        if answer.size > self.bounds.content:
+            raise self._too_long(self.bounds.content)
 
     def _too_long(self, most: int) -> ProviderError:
         return self._failure(f"sent more than {most} bytes, the bound of limits.max_answer", "too_long")
@@ -542,10 +559,13 @@ class DecodedBody:
 
 async def parsed(parse: Callable[[bytes], T], data: bytes) -> T:
     """Parse JSON, in a thread if it is large. A cancellation waits for the thread."""
-    if len(data) < OFF_THE_LOOP:
-        return parse(data)
+    return parse(data) if len(data) < OFF_THE_LOOP else await beside(partial(parse, data))
+
+
+async def beside(work: Callable[[], T]) -> T:
+    """Run some work on much data in a thread. A cancellation waits for the thread."""
     with trio.CancelScope(shield=True):
-        found = await trio.to_thread.run_sync(parse, data)
+        found = await trio.to_thread.run_sync(work)
     return found  # noqa: RET504 - mypy assumes that the scope may swallow an error
 
 
@@ -567,6 +587,7 @@ class _Reading:
         emit: takes its pieces.
         stall: seconds for which nothing of the answer may come.
         scope: the cancel scope around the request and its answer.
+        check: raises ProviderError for an answer that has become too large.
         failure: the reason why the reading was ended.
         body: the body of the answer if that is a stream.
     """
@@ -575,6 +596,7 @@ class _Reading:
     emit: Callable[[Piece], None]
     stall: float
     scope: trio.CancelScope
+    check: Callable[[Answer], None]
     failure: Exception | None = None
     body: DecodedBody | None = None
 
@@ -595,6 +617,10 @@ class _Reading:
             finally:
                 for piece in together(pieces):
                     self.emit(piece)
+            self.check(answer)
+            if answer.blocks > MAX_BLOCKS:  # no more are kept: the turn tells the model, or fails
+                answer.complete = True
+                self.scope.cancel()
         except Exception as exc:  # noqa: BLE001 - raised when the reading has ended
             self.fail(exc)
 

@@ -174,6 +174,11 @@ class ResponsesAnswer:
     _stop_reason: StopReason = "end_turn"
     counts: Counts = attrs.field(factory=Counts)
 
+    @property
+    def blocks(self) -> int:
+        """The number of its items that have begun."""
+        return len(self._items)
+
     def feed(self, data: bytes) -> list[Piece]:
         """Add the next event of the stream, and return its pieces. Raises ProviderError for an error or a bad event."""
         if (delta := _text_delta(data)) is not None:  # nearly every event; the others are read member by member
@@ -218,8 +223,10 @@ class ResponsesAnswer:
         data = wire.object_in(event, "item")
         item = self._item(_index(event), wire.as_text(data.get("type")))
         self._begin(item, data)
-        if item.kind == "function_call" and not item.call.arguments:
-            item.call.add("", wire.text_in(data, "arguments"))
+        if item.kind == "function_call" and not item.call.begun:
+            arguments = wire.text_in(data, "arguments")
+            item.call.add("", arguments)
+            self.size += len(arguments)
         return self._say(item, "" if item.text else _text_in(data))
 
     def _text(self, event: dict[str, Any]) -> list[Piece]:

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from warren import extras
-from warren.config import Dialect, ModelServer
+from warren.config import Dialect, ModelServer, content_of
 from warren.values import frozen
 
 Cloud = Literal["azure", "bedrock", "vertex"]
@@ -31,6 +31,11 @@ class Bounds:
     stall: float = 1800.0
     size: int = 64 * 1024 * 1024
     wait: float = 60.0
+
+    @property
+    def content(self) -> int:
+        """The most characters of texts and arguments that an answer may have."""
+        return content_of(self.size)
 
     @property
     def piece(self) -> int:

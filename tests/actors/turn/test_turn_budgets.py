@@ -1,6 +1,7 @@
 """Budgets of a turn and of a session: when they warn, when they end a turn, and what is charged."""
 
 import math
+from pathlib import Path
 
 import pytest
 import trio
@@ -13,12 +14,15 @@ from tests.support.runtime import Recorder, new_session, open_runtime, transcrip
 from warren.budget import Budget
 from warren.config import Config, Limits
 from warren.errors import BudgetExhaustedError, ProviderError
-from warren.events import BudgetWarning, RunFailed, TurnStarted
+from warren.events import BudgetWarning, RunFailed, ToolExecutionStarted, TurnStarted
 from warren.messages import (
+    AssistantMessage,
+    TextBlock,
     ToolResultsMessage,
     ToolUseBlock,
+    UserMessage,
 )
-from warren.model import ModelReply, ModelRequest
+from warren.model import ModelReply, ModelRequest, TextPiece
 from warren.usage import Usage
 
 pytestmark = pytest.mark.virtual_time
@@ -104,6 +108,64 @@ async def test_a_step_that_would_overshoot_is_cut() -> None:
         result = await service.create_session("word " * 200, model="echo", budget=Budget(max_tokens=300))
     assert result.stop_reason == "max_tokens"
     assert 250 < result.usage.total_tokens <= 300
+
+
+@pytest.mark.parametrize(("count", "shown"), [(4, "4"), (50_000, "more than 4096")])
+async def test_too_many_calls_in_one_answer(store: Path | None, count: int, shown: str) -> None:
+    """None of them runs, the model is told why, the turn goes on, and the history has as many as the bound."""
+    calls = [ToolUseBlock(f"call-{number}", "wait", {"seconds": 0}) for number in range(count)]
+    recorder = Recorder()
+    config = Config(limits=Limits(max_answer_calls=3))
+    model = says(reply("", *calls), reply("", CALL), reply("done"))
+    async with open_runtime(model, store=store, tools=[wait], config=config) as service:
+        session_id = await new_session(service)
+        result = await service.start_turn(session_id, "hello", budget=Budget(max_tool_calls=1), on_event=recorder)
+        assert (result.text, result.tool_calls) == ("done", 1)
+        assert len(recorder.only(ToolExecutionStarted)) == 1
+        messages = await transcript(service, session_id)
+        refused = next(each for each in messages if isinstance(each, ToolResultsMessage)).results
+        assert [each.tool_use_id for each in refused] == ["call-0", "call-1", "call-2"]
+        assert all(each.is_error and f"has {shown} tool calls, and may have 3" in each.content for each in refused)
+        await check(service, session_id, recorder)
+
+
+@pytest.mark.parametrize("pieces", [100, 0])
+async def test_an_answer_without_end(pieces: int) -> None:
+    """A provider of the host is held against the bound of an answer, and the next turn finds nothing of it."""
+    text = "x" * 100
+
+    async def answer(request: ModelRequest, emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        if isinstance(request.messages[-1], UserMessage) and request.messages[-1].content == "go":
+            return reply("done")
+        for _ in range(pieces):
+            emit(TextPiece(text))
+        return reply(text * 100)
+
+    async with open_runtime(FunctionModel(answer), config=Config(limits=Limits(max_answer=16_000))) as service:
+        session_id = await new_session(service)
+        with pytest.raises(ProviderError) as caught:
+            await service.start_turn(session_id, "hello")
+        assert (caught.value.cause, caught.value.retryable) == ("too_long", False)
+        assert "1000 bytes, the bound of limits.max_answer" in caught.value.message
+        assert (await service.start_turn(session_id, "go")).text == "done"
+        assert (
+            sum(len(each.text) for each in await transcript(service, session_id) if isinstance(each, AssistantMessage))
+            < 2_000
+        )
+
+
+async def test_too_many_blocks() -> None:
+    """An answer of more blocks than are kept fails its turn."""
+    message = AssistantMessage((TextBlock("x"),) * 5_000)
+
+    async def answer(_request: ModelRequest, _emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        return ModelReply(message, Usage(1, 1))
+
+    async with open_runtime(FunctionModel(answer)) as service:
+        with pytest.raises(ProviderError, match="more than 4096 blocks"):
+            await service.create_session("hello")
 
 
 async def test_a_tool_call_budget() -> None:

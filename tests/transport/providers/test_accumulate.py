@@ -138,3 +138,16 @@ BLOCKS: tuple[Block, ...] = (
 def test_usage(counts: Counts, usage: Usage) -> None:
     """Token counts that a server does not report are estimated at four UTF-8 bytes a token, and marked."""
     assert counts.usage(400, BLOCKS) == usage
+
+
+def test_many_fragments_with_the_name_in_each() -> None:
+    """Arguments that look whole after every fragment are not parsed every time: that would take minutes."""
+    fragments: list[Fragment] = [(0, "", "f", '{"a": "'), *[(0, "", "f", "x" * 60 + "}")] * 100_000]
+    ((_, name, args, invalid),) = built(*fragments)
+    assert (name, args, invalid) == ("f", {}, '{"a": "' + ("x" * 60 + "}") * 100_000)
+
+
+def test_a_name_without_end() -> None:
+    """The parts of a name are added up to a bound."""
+    ((_, name, _, _),) = built(*[(0, "i", f"n{number}" * 10, "") for number in range(100_000)])
+    assert len(name) < 1_000

@@ -7,12 +7,13 @@ import pytest
 import trio
 
 from tests.transport.providers.calls import CLAUDE, GPT, KEY, environ, request
-from tests.transport.providers.dialects import DONE, delta
+from tests.transport.providers.dialects import DONE, delta, more, opened, start
+from tests.transport.providers.dialects import call as call_of
 from tests.transport.providers.server import END, HEAD, Handler, Request, chunk, event, serve, status
 from warren import codec
 from warren.config import Config, Limits, RetryPolicy
 from warren.errors import ProviderError
-from warren.model import ModelReply, Piece
+from warren.model import MAX_BLOCKS, ModelReply, Piece
 from warren.transport.embed import open_supervisor
 from warren.transport.providers import Bounds, open_providers
 
@@ -208,6 +209,50 @@ async def test_a_large_answer_is_parsed_beside_the_loop() -> None:
         nursery.start_soon(ask)
     assert len(replies[0].message.tool_calls) == 10_000
     assert max(threads) == 1
+
+
+CALLED = {
+    GPT: [call_of(number, "{}", id=f"c{number}", name="f") for number in range(50_000)],
+    CLAUDE: [
+        start(input_tokens=9),
+        *(opened(number, "tool_use", id=f"c{number}", name="f") for number in range(50_000)),
+    ],
+}
+
+
+@pytest.mark.parametrize("model", [GPT, CLAUDE])
+async def test_an_answer_of_too_many_blocks_is_read_no_further(model: str) -> None:
+    """The reply has more calls than are kept, so that the turn can tell; its tokens are charged by an estimate."""
+    left: list[bool] = []
+
+    async def go_on(_: Request, stream: Stream) -> None:
+        await stream.send_all(HEAD)
+        try:
+            for each in CALLED[model]:
+                await stream.send_all(chunk(event(each)))
+        except trio.BrokenResourceError:
+            left.append(True)
+
+    reply = await call(go_on, Bounds(), model)
+    assert MAX_BLOCKS < len(reply.message.tool_calls) < 10_000
+    assert (reply.usage.estimated, left) == (True, [True])
+
+
+@pytest.mark.parametrize("model", [GPT, CLAUDE])
+async def test_the_arguments_of_a_call_are_bounded(model: str) -> None:
+    """An answer whose arguments have no end fails for good, long before its stream is at its own bound."""
+    begun = {GPT: call_of(0, "[", id="c", name="f"), CLAUDE: opened(0, "tool_use", id="c", name="f")}[model]
+    more_of = {GPT: call_of(0, "[" * 50 * KIB), CLAUDE: more(0, partial_json="[" * 50 * KIB)}[model]
+
+    async def go_on(_: Request, stream: Stream) -> None:
+        await stream.send_all(HEAD + chunk(event(begun)))
+        for _number in range(20):
+            await stream.send_all(chunk(event(more_of)))
+        await trio.sleep_forever()
+
+    error = await failure(go_on, SMALL, model)
+    assert (error.cause, error.retryable) == ("too_long", False)
+    assert "limits.max_answer" in error.message
 
 
 async def test_the_bounds_are_settings() -> None:
