@@ -212,9 +212,22 @@ def is_json(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) ->
         raise FieldValueError(attribute.name, f"cannot be written as JSON: {exc}") from None
 
 
+MAX_LABELS: Final = 64
+MAX_LABEL_BYTES: Final = 16 * 1024
+"""Bytes of all labels of a session, with their names."""
+
+
+def labels_problem(labels: Mapping[str, str | None]) -> str | None:
+    """Return why a session cannot have so many or so large labels, None if it can. A label of None counts, too."""
+    if len(labels) > MAX_LABELS:
+        return f"must be at most {MAX_LABELS} labels, and these are {len(labels)}"
+    size = sum(len(text.encode()) for pair in labels.items() for text in pair if text is not None)
+    return f"must have at most {MAX_LABEL_BYTES} bytes, and have {size}" if size > MAX_LABEL_BYTES else None
+
+
 @frozen
 class Labels:
-    """Refuse values other than texts under texts; None passes.
+    """Refuse values other than texts under texts, and more of them than a session may have; None passes.
 
     Attributes:
         removable: whether None may stand under a text, which takes that label away.
@@ -230,6 +243,8 @@ class Labels:
                 raise FieldValueError(attribute.name, problem)
             if not (text is None and self.removable) and (problem := text_problem(text)) is not None:
                 raise FieldValueError(f"{attribute.name}.{key}", problem)
+        if (problem := labels_problem(value or {})) is not None:
+            raise FieldValueError(attribute.name, problem)
 
 
 is_whole: Final = OfType(int, "an integer")

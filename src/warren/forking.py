@@ -8,6 +8,7 @@ import attrs
 
 from warren.budget import Spent
 from warren.errors import InvalidParamsError
+from warren.fields import FieldValueError, labels_problem
 from warren.messages import AssistantMessage, Message, UserMessage
 from warren.records import CompactionEntry, Parent, SessionRecord, Span
 from warren.requests import ForkRequest
@@ -61,19 +62,22 @@ def forked(original: Original, wanted: ForkRequest, session_id: str, now: dateti
         owner: the name of the principal that makes it.
 
     Raises:
-        InvalidParamsError: if the conversation cannot be cut at that place.
+        InvalidParamsError: if the conversation cannot be cut at that place, or has too many labels with the new ones.
     """
     source = original.record
     at = _cut(original, wanted.at)
     count, newest = original.moves(at)
     head, step = (0, None) if newest is None else (newest.head, newest.step)
     _check_kept(original, at, head)
+    labels = {**source.labels, **(wanted.labels or {})}
+    if wanted.labels:
+        _check_labels(labels)
     whole = at == source.message_count
     return source.changed(
         session_id=session_id,
         created_at=now,
         updated_at=now,
-        labels={**source.labels, **(wanted.labels or {})},
+        labels=labels,
         spent=Spent(),
         usage=Usage(),
         turns=0,
@@ -95,9 +99,14 @@ def forked(original: Original, wanted: ForkRequest, session_id: str, now: dateti
 
 
 def relabelled(record: SessionRecord, changes: Mapping[str, str | None], title: str | None) -> SessionRecord:
-    """Return a record with changed labels, and another title if it is not None. A label of None is removed."""
+    """Return a record with changed labels, and another title if it is not None. A label of None is removed.
+
+    Raises InvalidParamsError if there are too many labels with those that are set.
+    """
     merged = {**record.labels, **changes}
     labels = {name: value for name, value in merged.items() if value is not None}
+    if any(value is not None for value in changes.values()):
+        _check_labels(labels)
     return record.changed(labels=labels, title=title or record.title)
 
 
@@ -126,6 +135,11 @@ def _check_kept(original: Original, at: int, head: int) -> None:
 def _has_prompt(original: Original, at: int) -> bool:
     """Tell whether a fork has the first prompt, which is the first message or comes after the system message."""
     return at > 1 or (at == 1 and isinstance(original.message(0), UserMessage))
+
+
+def _check_labels(labels: Mapping[str, str]) -> None:
+    if (problem := labels_problem(labels)) is not None:
+        raise FieldValueError("labels", problem).refusal()
 
 
 def _bad(problem: str) -> InvalidParamsError:

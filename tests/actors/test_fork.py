@@ -30,6 +30,7 @@ from warren.errors import (
     StoreError,
     WarrenError,
 )
+from warren.fields import MAX_LABEL_BYTES, MAX_LABELS
 from warren.messages import Message, SystemMessage, ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest
 from warren.records import CompactionEntry, Parent
@@ -401,6 +402,22 @@ async def test_bad_labels(store: Path | None, labels: object, path: str) -> None
             await service.label(session_id, labels)  # type: ignore[arg-type]
         assert caught.value.path == path
         assert (await service.read(session_id)).state.labels == {"a": "b"}
+
+
+async def test_too_many_labels_in_all(store: Path | None) -> None:
+    """Labels that are added one by one are counted with those that are there; removing some makes room."""
+    async with open_runtime(store=store) as service:
+        session_id = await new_session(service, labels={f"l{number}": "x" for number in range(MAX_LABELS)})
+        for add in (service.label, service.fork):
+            with pytest.raises(InvalidParamsError, match="at most 64 labels") as caught:
+                await add(session_id, labels={"more": "x"})
+            assert caught.value.path == "$.labels"
+        await service.fork(session_id)
+        await service.label(session_id, {"l0": None, "more": "x"})
+        with pytest.raises(InvalidParamsError, match="at most 16384 bytes"):
+            await service.label(session_id, {"more": "x" * MAX_LABEL_BYTES})
+        labels = (await service.read(session_id)).state.labels
+        assert (len(labels), labels["more"]) == (MAX_LABELS, "x")
 
 
 async def test_labels_that_the_store_refuses(tmp_path: Path) -> None:

@@ -12,7 +12,18 @@ from warren import codec, events, messages
 from warren.attachments import MAX_ATTACHMENTS, File, are_files
 from warren.audit import is_cursor
 from warren.described import attributes_of, summary_of
-from warren.fields import LARGEST, AtMost, Between, checks_of, fits, not_blank, not_negative, positive
+from warren.fields import (
+    LARGEST,
+    MAX_LABELS,
+    AtMost,
+    Between,
+    Labels,
+    checks_of,
+    fits,
+    not_blank,
+    not_negative,
+    positive,
+)
 from warren.options import HOSTED, SessionRequest, TurnRequest, hosted
 from warren.peers import MAX_TRUSTED, NAME, PeerMessage, peer_name, peer_names
 from warren.requests import SearchRequest
@@ -191,6 +202,8 @@ def _bounds(check: Callable[..., Any]) -> Schema:
     match check:
         case Between(low=low, high=high, without_low=without_low):
             return {"exclusiveMinimum" if without_low else "minimum": low, "maximum": high}
+        case Labels():
+            return {"maxProperties": MAX_LABELS}
         case AtMost(characters=characters):
             return {"maxLength": characters}
     return _CHECKS.get(check, {})
