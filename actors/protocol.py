@@ -68,7 +68,7 @@ class Arrived(Message[TurnResult | None]):
     Attributes:
         numbered: the input, and its number in the store's inbox.
         waits: whether the reply is the result of the turn that takes the input. If not, the reply is None and comes at
-            once.
+            once. It is None, too, if the turn has ended and only the store has how.
         tools: tools for the turn that begins with the input, by name.
     """
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FIRST",
     "NOTHING",
+    "UNKNOWN",
     "Archive",
     "Attach",
     "Audit",

@@ -1,4 +1,4 @@
-"""The inputs of a live session: those that wait, the callers that wait for their results, and the newest results."""
+"""The inputs of a live session: those that wait, the callers that wait for their results, and which have ended."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,6 +6,7 @@ from typing import Final
 
 import attrs
 
+from warren import codec
 from warren.actors.protocol import Arrived
 from warren.actors.session.ending import Ending, encode_ending, outcome_unknown, withdrawal
 from warren.errors import InvalidParamsError, WarrenError
@@ -17,7 +18,9 @@ from warren.values import define
 from warren.views import TurnResult
 
 REMEMBERED: Final = 1_000
-"""Results of inputs that a live session remembers."""
+"""Inputs of which a live session remembers that they have ended."""
+SMALL: Final = 1_024
+"""Bytes of an error that is remembered with its input. Results, and larger errors, are in the store alone."""
 
 
 @define(eq=False)
@@ -56,7 +59,7 @@ class Inbox:
     _withdrawn: dict[int, tuple[WaitingInput, Mail[int]]] = attrs.field(factory=dict)  # until the store has answered
     _taken: dict[int, WaitingInput] = attrs.field(factory=dict)
     _kept: set[int] = attrs.field(factory=set)  # those that a compaction has stored in the middle of the turn
-    _endings: dict[int, Ending] = attrs.field(factory=dict)
+    _ended: dict[int, WarrenError | None] = attrs.field(factory=dict)  # None: only the store has how
     _loaded_to: int = 0
 
     def load(self, stored: Iterable[Numbered], loaded_to: int) -> None:
@@ -78,12 +81,15 @@ class Inbox:
 
     def may_take(self, number: int) -> bool:
         """Return whether a turn can still take an input, which may be on its way from the store."""
-        return not any(number in gone for gone in (self._taken, self._endings, self._withdrawn))
+        return not any(number in gone for gone in (self._taken, self._ended, self._withdrawn))
 
     # -- coming in
 
     def arrive(self, mail: Mail[TurnResult | None], message: Arrived) -> None:
-        """Take an input in, or find the one that it repeats, and answer its sender, now or when its turn has ended."""
+        """Take an input in, or find the one that it repeats, and answer its sender, now or when its turn has ended.
+
+        The answer is None if the sender does not wait, and if only the store has how the turn has ended.
+        """
         self.paused = False
         number = message.numbered.number
         there = self._find(message)
@@ -91,8 +97,10 @@ class Inbox:
             mail.answer(None)
         elif there is not None:
             there.askers.append(mail)
+        elif (error := self._ended.get(number, outcome_unknown(self.session_id))) is None:
+            mail.answer(None)
         else:
-            _answer(mail, self._endings.get(number) or outcome_unknown(self.session_id))
+            mail.refuse(error.copy())
 
     def running(self, input_: Input) -> bool | None:
         """Return whether the running turn has taken an input, or one with the same key; None if it no longer waits."""
@@ -106,7 +114,7 @@ class Inbox:
         there = self._waiting.get(number) or self._taken.get(number)
         if number in self._withdrawn:
             there, _ = self._withdrawn[number]
-        if there is None and number not in self._endings and number > self._loaded_to:
+        if there is None and number not in self._ended and number > self._loaded_to:
             there = self._waiting[number] = WaitingInput(message.numbered)
         if there is not None:  # if it came from the store, it has no tools
             there.tools = there.tools or message.tools
@@ -224,9 +232,10 @@ class Inbox:
             _answer(mail, ending)
 
     def _remember(self, number: int, ending: Ending) -> None:
-        self._endings[number] = ending
-        while len(self._endings) > REMEMBERED:
-            del self._endings[next(iter(self._endings))]
+        small = isinstance(ending, WarrenError) and codec.weight(ending.body()) <= SMALL
+        self._ended[number] = ending.copy() if small and isinstance(ending, WarrenError) else None
+        while len(self._ended) > REMEMBERED:
+            del self._ended[next(iter(self._ended))]
 
 
 def _is_same(one: Input, input_: Input) -> bool:

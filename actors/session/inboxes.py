@@ -20,7 +20,7 @@ A withdrawn input takes steps 4 and 5 without a turn.
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
@@ -33,7 +33,7 @@ from warren.actors.tenancy import NOBODY, Acceptance, Accounts
 from warren.attachments import Blob
 from warren.errors import CapacityExceededError, InvalidParamsError, LeasedError
 from warren.inputs import Input, Numbered
-from warren.storage import Enqueue, Enqueued
+from warren.storage import UNKNOWN, Enqueue, Enqueued
 from warren.tools import Tool
 from warren.values import define
 from warren.views import TurnResult
@@ -175,7 +175,16 @@ class Inboxes:
             if input_.key is not None:  # sent again, it finds itself
                 raise
             raise taken_along(session_id, str(exc.details.get("holder"))) from None
-        return cast("TurnResult", result)  # as the message waits for one
+        return result if result is not None else result_of(await self._outcome(session_id, input_), session_id)
+
+    async def _outcome(self, session_id: str, input_: Input) -> bytes:
+        """Return the outcome that the store has of an input whose turn has ended; `UNKNOWN` if it has none."""
+        if input_.key is not None:
+            with contextlib.suppress(
+                CapacityExceededError
+            ):  # the key is forgotten, and there is room for no other input
+                return (await self._store(session_id, input_, anywhere=True, limit=0)).outcome or UNKNOWN
+        return UNKNOWN
 
     async def _tell(
         self, session_id: str, numbered: Numbered, *, waits: bool, tools: Mapping[str, Tool]

@@ -61,8 +61,9 @@ class HeldInputs:
         every = (each.numbered.input for each in self._inputs.values())
         return next((each for each in every if each.input_id == input_id), None)
 
-    def store_outcome(self, inputs: InputOutcome) -> None:
-        """Store the outcome of inputs. An input with a key is remembered for a while; the others are removed."""
+    def store_outcome(self, inputs: InputOutcome) -> list[Entered]:
+        """Store the outcome of inputs. Return those with a key, which are remembered for a while; drop the others."""
+        kept = list[Entered]()
         for number in inputs.numbers:
             entered = self._inputs.get(number)
             if entered is None:
@@ -71,8 +72,10 @@ class HeldInputs:
                 del self._inputs[number]
             else:
                 entered.outcome = inputs.outcome
+                kept.append(entered)
         if inputs.numbers and len(self._keys) > MAX_OUTCOMES:
             self._forget()
+        return kept
 
     def _forget(self) -> None:
         ended = [number for number, each in self._inputs.items() if each.outcome is not None]

@@ -22,11 +22,12 @@ from warren.ledger import By, Figures
 from warren.messages import ContextMessage, UserMessage
 from warren.nodes import Announcement, Node
 from warren.records import MessageRow, SessionRecord
-from warren.storage.ephemeral.sessions import EphemeralSession
+from warren.storage.ephemeral.sessions import Entered, EphemeralSession
 from warren.storage.ephemeral.tenant import EphemeralTenant, entries_of, rows_of, sums_by
 from warren.storage.ledger import Key, Sums, add_charges
 from warren.storage.membership import SECRET_BYTES, node_of, now, status_text
 from warren.storage.operations import (
+    UNKNOWN,
     Archive,
     Attach,
     Audit,
@@ -56,6 +57,7 @@ R = TypeVar("R")
 ENDED: Final = 1_000
 """Sessions of which it is remembered that they have ended, with the keys that created them."""
 KEEP_EVENTS: Final = 10_000
+KEEP_OUTCOMES: Final = 16 * 1024 * 1024
 KEEP_ENTRIES: Final = 10_000
 """Entries of the audit that are kept, the newest ones."""
 
@@ -68,9 +70,11 @@ class EphemeralStore:
 
     Attributes:
         keep_events: rows of each session's event log that are kept, the newest ones.
+        keep_outcomes: bytes of the outcomes of inputs with keys that are kept, the newest ones of all sessions.
     """
 
     keep_events: int = KEEP_EVENTS
+    keep_outcomes: int = KEEP_OUTCOMES
     _sessions: dict[str, EphemeralSession] = attrs.field(factory=dict)
     _names: dict[tuple[str, str], str] = attrs.field(factory=dict)  # by tenant and name
     _created: dict[tuple[str, str], Created] = attrs.field(factory=dict)  # by tenant and key
@@ -80,6 +84,8 @@ class EphemeralStore:
     )  # for readers that are behind as the session ends
     _ended_rows: int = 0
     _ledger: dict[Key, Sums] = attrs.field(factory=dict)
+    _outcomes: deque[Entered] = attrs.field(factory=deque)
+    _outcome_bytes: int = 0
     _audit: deque[AuditEntry] = attrs.field(factory=lambda: deque(maxlen=KEEP_ENTRIES))
     _entries: int = 0
     _last_input: int = 0
@@ -179,7 +185,7 @@ class EphemeralStore:
         if operation.compaction is not None:
             session.compactions.append(operation.compaction)
         if operation.inputs.numbers:
-            session.inbox.store_outcome(operation.inputs)
+            self._keep(session.inbox.store_outcome(operation.inputs))
         if operation.charges:
             add_charges(self._ledger, operation)
         self._changes += 1
@@ -293,7 +299,18 @@ class EphemeralStore:
     def end_inputs(self, operation: EndInputs) -> None:
         """Apply the operation."""
         if operation.session_id not in self._ended:
-            self._session(operation.session_id).inbox.store_outcome(operation.inputs)
+            self._keep(self._session(operation.session_id).inbox.store_outcome(operation.inputs))
+
+    def _keep(self, ended: Sequence[Entered]) -> None:
+        """Keep the outcomes of inputs, and forget the oldest ones of all sessions beyond `keep_outcomes` bytes."""
+        for each in ended:
+            if each.outcome:  # none while the turn runs on
+                self._outcomes.append(each)
+                self._outcome_bytes += len(each.outcome)
+        while self._outcome_bytes > self.keep_outcomes:
+            oldest = self._outcomes.popleft()
+            self._outcome_bytes -= len(oldest.outcome or UNKNOWN)
+            oldest.outcome = UNKNOWN
 
     def fork(self, operation: Fork) -> SessionRecord:
         """Apply the operation."""

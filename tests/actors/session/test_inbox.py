@@ -1,5 +1,7 @@
 """Inputs to a session while it runs a turn: each waits, enters the turn, or begins one; none of it is lost."""
 
+import gc
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,13 +12,24 @@ import trio.testing
 
 from tests.actors.session.inboxes import Slow, rest, said
 from tests.support.asking import ask
+from tests.support.models import reply, says
 from tests.support.runtime import Recorder, new_session, open_runtime, replay
+from warren.actors.protocol import Arrived
 from warren.budget import Budget
 from warren.config import Config, Limits
-from warren.errors import AgentError, BudgetExhaustedError, CapacityExceededError, InvalidParamsError, SessionBusyError
+from warren.errors import (
+    AgentError,
+    BudgetExhaustedError,
+    CapacityExceededError,
+    InvalidParamsError,
+    ProviderError,
+    SessionBusyError,
+)
 from warren.events import InputTaken, RunStarted
+from warren.inputs import Input
 from warren.messages import ContextMessage, UserMessage
 from warren.service import SessionService
+from warren.storage import Enqueue
 from warren.views import TurnResult
 
 pytestmark = pytest.mark.virtual_time
@@ -280,3 +293,37 @@ async def test_a_steer_that_the_budget_has_no_step_for(tmp_path: Path, steps: in
         assert (await first.value()).text == ("re: more" if enters else "re: hello")
         assert (await second.value()).text == "re: more"
         assert await prompts(service, session_id) == (["hello"] if enters else ["hello", "more"])
+
+
+@pytest.mark.parametrize("stored", [True, False])
+async def test_a_live_session_keeps_no_results(tmp_path: Path, stored: bool) -> None:  # noqa: FBT001
+    """Results and errors of prompts that have ended are the store's alone; a repeated key still finds them."""
+    failing = ProviderError("no " * 1_000, retryable=False, details={"text": "x" * 10_000})
+    model = says(*(reply(f"answer {number}") for number in range(20)), *[failing] * 20)
+    async with open_runtime(model, store=tmp_path if stored else None) as service:
+        session_id = await new_session(service)
+        for number in range(20):
+            await service.start_turn(session_id, "hello", mode="queue", idempotency_key=f"good-{number}")
+        for number in range(20):
+            with pytest.raises(ProviderError):
+                await service.start_turn(session_id, "hello", mode="queue", idempotency_key=f"bad-{number}")
+        gc.collect()
+        there = gc.get_objects()
+        assert sum(isinstance(each, TurnResult) for each in there) <= 2
+        assert sum(isinstance(each, ProviderError) and each is not failing for each in there) <= 2
+        del there
+        again = await service.start_turn(session_id, "hello", mode="queue", idempotency_key="good-3")
+        assert again.text == "answer 3"
+        with pytest.raises(ProviderError, match="no no"):
+            await service.start_turn(session_id, "hello", mode="queue", idempotency_key="bad-3")
+
+
+async def test_a_repeat_that_comes_as_the_turn_ends(tmp_path: Path) -> None:
+    """A session that hears of a prompt again, whose turn has ended meanwhile, says that only the store has how."""
+    async with open_runtime(says(reply("done")), store=tmp_path) as service:
+        session_id = await new_session(service)
+        await service.start_turn(session_id, "hello", mode="queue", idempotency_key="k")
+        supervisor = service._supervisor  # noqa: SLF001 - no call of a user comes exactly then
+        again = Input("again", "queue", "hello", datetime.now(UTC), key="k")
+        stored = await supervisor.shared.storage.write(Enqueue(session_id, again, 10))
+        assert await supervisor.mailbox(session_id).ask(Arrived(stored.numbered, waits=True)) is None
