@@ -94,6 +94,8 @@ class Limits:
             of them, an answer in one piece a 64th.
         max_answer_calls: tool calls of one answer. If a model asks for more, none of them is run, and it is told so.
         max_attachment: bytes of a file that is attached to a message.
+        max_unread: bytes of replies that may wait until the clients of this process have read them. Beyond it the
+            client with most of them is disconnected.
         max_memory: MiB of memory that the process may use; None is no limit. It works on Linux only. Above it stored
             sessions without work are evicted soon, turns run one at a time, and no session is added to the live ones.
         idle_after: time that a stored session may be idle in memory before it is evicted.
@@ -123,6 +125,7 @@ class Limits:
     max_answer: int = attrs.field(default=64 * 1024 * 1024, validator=positive)
     max_answer_calls: int = attrs.field(default=128, validator=positive)
     max_attachment: int = attrs.field(default=20 * 1024 * 1024, validator=positive)
+    max_unread: int = attrs.field(default=256 * 1024 * 1024, validator=positive)
     max_memory: int | None = attrs.field(default=None, validator=positive)
     idle_after: float = attrs.field(default=60.0, validator=not_negative)
     interrupt_grace: float = attrs.field(default=5.0, validator=not_negative)

@@ -312,6 +312,7 @@ SETTINGS: Final[list[tuple[type, str, list[Any], list[Any]]]] = [
     (Limits, "model_wait", [0.1], [0]),
     (Limits, "max_answer", [1], [0]),
     (Limits, "max_answer_calls", [1], [0]),
+    (Limits, "max_unread", [1], [0]),
     (Limits, "max_attachment", [1], [0]),
     (Limits, "mcp_sessions", [1], [0]),
     (Limits, "subscriptions", [1], [0]),

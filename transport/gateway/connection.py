@@ -24,6 +24,8 @@ from warren.transport.rpc.server import serve_client
 
 NORMAL: Final = 1000
 RESTART: Final = 1012
+TRY_LATER: Final = 1013
+"""The client has left more replies unread than there is room for."""
 UNAUTHORIZED: Final = 4401
 """The client's token has expired or was revoked. It has the digits of HTTP's 401, in the range of applications."""
 TOO_BIG: Final = 1009
@@ -72,7 +74,8 @@ class WebSocketConnection:
         """
         await serve_client(self._endpoint, self._host, Native(), self._config.max_subscriptions)
         with trio.move_on_after(self._config.close_timeout):
-            await self._frames.close(self._ended_with if self.serving.cancelled_caught else NORMAL)
+            code = TRY_LATER if self._endpoint.let_go else self._ended_with
+            await self._frames.close(code if self.serving.cancelled_caught else NORMAL)
 
 
 async def wait_for_each(wire: Wire, requests: int) -> None:

@@ -36,6 +36,7 @@ from warren.transport.rest.app import LOOPBACK, metrics_app, rest_app
 from warren.transport.rpc.behalf import TENANT_HEADER
 from warren.transport.rpc.methods import Host
 from warren.transport.rpc.opened import Opened
+from warren.transport.rpc.unread import UnreadReplies
 from warren.values import frozen
 
 __all__ = ["GatewayConfig", "listen", "serve_gateway"]
@@ -107,6 +108,7 @@ async def _serve(
     node = service if isinstance(service, NodeService) else None
     settings, shutdown = config.public(), Shutdown()
     limits = Limits() if config.runtime is None else config.runtime.limits
+    unread = UnreadReplies(limits.max_unread)
 
     async def with_clients(own: Metrics) -> Metrics:
         return _with_connections(own, server.connections)
@@ -130,6 +132,7 @@ async def _serve(
                 metrics=whole_metrics,
                 max_message_bytes=config.max_message_bytes,
                 max_attachment=limits.max_attachment,
+                unread=unread,
                 opened=opened,
             ),
             access,
@@ -151,6 +154,7 @@ async def _serve(
                 of_nodes=True,
                 max_message_bytes=config.max_message_bytes,
                 max_attachment=limits.max_attachment,
+                unread=unread,
                 opened=opened,
             )
         probe = probes(lambda: service.ready and not shutdown.begun)

@@ -20,6 +20,7 @@ from warren.tracing import here
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.outbox import MAX_BYTES, Outbox, frames_of, is_large
 from warren.transport.rpc.traces import place_in
+from warren.transport.rpc.unread import Share, UnreadReplies
 from warren.values import define, frozen
 
 BATCH: Final = 256
@@ -170,6 +171,7 @@ class Endpoint:
         serving: cancel it to shut down in good order.
         outbox: the messages that wait to be sent.
         moved: tasks parked here are woken whenever the outbox was emptied.
+        let_go: whether it was stopped because of the replies that its peer has not read.
     """
 
     def __init__(
@@ -201,6 +203,9 @@ class Endpoint:
         self._bulky = trio.CapacityLimiter(BULKY)
         self._running = 0
         self._ended = trio.lowlevel.ParkingLot()
+        self.let_go = False
+        self._share: Share | None = None
+        self._batched = 0  # bytes of replies to batches that wait for others
         self._own_requests: dict[jsonrpc.Id, _OwnRequest] = {}
         self._last_id = 0
         self._gone = False
@@ -237,6 +242,20 @@ class Endpoint:
                 self._farewell.deadline = trio.current_time() + self._bounds.close_timeout
         finally:
             self.outbox.close()
+            if self._share is not None:
+                self._share.hold(0)
+
+    def count_in(self, unread: UnreadReplies) -> None:
+        """Count the replies that wait for the peer among those of all connections of the process."""
+        self._share = unread.share(self._end_unread)
+
+    def _end_unread(self) -> None:
+        self.let_go = True
+        self.serving.cancel()
+
+    def _count_unread(self) -> None:
+        if self._share is not None:
+            self._share.hold(self.outbox.reply_bytes + self._transit_bytes + self._batched)
 
     async def ask(self, method: str, params: object, sent: Callable[[], None] = lambda: None) -> jsonrpc.Response:
         """Send a request to the peer, and return its response.
@@ -429,7 +448,9 @@ class Endpoint:
         else:
             batch.frames.append(frame)
             batch.missing -= 1
+            self._batched += len(frame)
             if not batch.missing:
+                self._batched -= sum(map(len, batch.frames))
                 self.outbox.reply(jsonrpc.batch(batch.frames), quiet=True)
         self._flush()
 
@@ -444,6 +465,7 @@ class Endpoint:
             wake(self._waiting)
             return
         if self.outbox.stalled:
+            self._count_unread()
             return
         pieces = self._taken()
         for piece in pieces:
@@ -451,6 +473,7 @@ class Endpoint:
             if not sent:
                 self._left = chain((piece if sent is None else (),), pieces)
                 wake(self._waiting)
+                self._count_unread()
                 return
         self._sent()
 
@@ -496,6 +519,8 @@ class Endpoint:
         """Note that the channel has accepted all that was taken."""
         self.outbox.stalled = False
         self._transit_bytes = 0
+        if self._share is not None and (self._share.size or self._batched):
+            self._count_unread()
         wake(self.moved)
 
     def _extend(self) -> None:

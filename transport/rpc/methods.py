@@ -68,6 +68,7 @@ from warren.transport.rpc.results import (
 )
 from warren.transport.rpc.settings import Settings
 from warren.transport.rpc.shares import owner_of
+from warren.transport.rpc.unread import UnreadReplies
 from warren.transport.rpc.uploads import Uploads
 from warren.values import frozen
 from warren.version import VERSION
@@ -158,6 +159,7 @@ class Host:
         of_nodes: whether its callers are other nodes, which say on whose behalf they call.
         max_message_bytes: bytes that a message of a client may have; None for no bound.
         max_attachment: bytes that a file may have.
+        unread: counts the replies that clients have not read; None if there is one client alone.
         opened: what the clients of the process have open.
     """
 
@@ -169,6 +171,7 @@ class Host:
     of_nodes: bool = False
     max_message_bytes: int | None = None
     max_attachment: int = Limits().max_attachment
+    unread: UnreadReplies | None = attrs.field(default=None, eq=False)
     opened: Opened = attrs.field(factory=Opened, eq=False)
 
     def of(self, principal: Principal | None) -> "Host":

@@ -39,6 +39,8 @@ async def serve_client(endpoint: Endpoint, host: Host, dialect: Dialect, max_sub
         feeds = Feeds(host.service, endpoint.outbox, dialect, endpoint.moved, tasks, max_subscriptions, shares)
         return SessionClient(endpoint, host, dialect, feeds)
 
+    if host.unread is not None:
+        endpoint.count_in(host.unread)
     await endpoint.run(open_dispatcher)
 
 

@@ -16,7 +16,7 @@ from tests.support.envelopes import NOW
 from tests.support.fake_service import FakeService, FakeTurn
 from tests.support.models import Flood
 from tests.transport.clients import HOST, Client, Frames, connect, frames, gateway, healthy, let_in, text
-from warren.config import Config, StoreConfig
+from warren.config import Config, Limits, StoreConfig
 from warren.messages import UserMessage
 from warren.transport.embed import open_supervisor
 from warren.views import HistoryEntry, HistoryPage
@@ -71,7 +71,7 @@ async def test_a_stuck_client_harms_nobody(tmp_path: Path, caplog: pytest.LogCap
     """A client that never reads is dropped; its turn goes on and is stored, and others are served meanwhile."""
     caplog.set_level(logging.DEBUG, "warren")
     flood = Flood(4000)
-    config = Config(store=StoreConfig(tmp_path))
+    config = Config(store=StoreConfig(tmp_path), limits=Limits(max_answer=2**29))
     async with open_supervisor(config, providers={"flood": flood}, environ={}) as service:  # noqa: SIM117 - long
         async with gateway(service, stall_timeout=0.5) as port, connect(port) as other, frames(port) as stuck:
             session_id = (await other.call("session/create", prompt=None, model="flood"))["session_id"]
@@ -185,6 +185,27 @@ async def test_large_replies_are_made_as_they_are_read() -> None:
             assert message["result"]["messages"][0]["message"]["content"] == PAGE_TEXT
             numbers.add(message["id"])
         assert numbers == set(range(PAGES))
+
+
+async def test_the_greediest_of_all_clients_is_let_go() -> None:
+    """Beyond the bound of the process it is closed with 1013; one with less unread gets its reply, and others go on."""
+    runtime = Config(limits=Limits(max_unread=10 * len(PAGE_TEXT)))
+    async with (
+        gateway(Library(), runtime=runtime, close_timeout=5) as port,
+        connect(port) as other,
+        frames(port) as modest,
+        frames(port) as greedy,
+    ):
+        await modest.send(TextMessage(json.dumps(history_call(1))))
+        for each in range(PAGES):
+            await greedy.send(TextMessage(json.dumps(history_call(each))))
+        assert await healthy(other)
+        with trio.fail_after(20):
+            assert await greedy.closed() == 1013
+        reply = await modest.next()
+        assert isinstance(reply, TextMessage)
+        assert json.loads(reply.data)["id"] == 1
+        assert await healthy(other)
 
 
 async def test_a_batch_cannot_collect_any_number_of_large_replies() -> None:
