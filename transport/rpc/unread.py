@@ -1,4 +1,4 @@
-"""Counts the replies that clients have not read: beyond a bound the one with most of them is let go. No I/O."""
+"""Counts the replies that clients have not read: beyond a bound the one with most of them is let go."""
 
 import logging
 from collections.abc import Callable

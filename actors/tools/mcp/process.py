@@ -21,6 +21,7 @@ from mcp.shared.message import SessionMessage
 
 from warren.actors.streams import GONE, LineReader, LineTooLongError
 from warren.actors.tools.mcp.server import McpServer
+from warren.actors.tools.mcp.values import LARGE, has_too_many, refusal
 from warren.values import define
 
 INHERITED: Final = frozenset(
@@ -110,7 +111,7 @@ class _Pipes:
         lines = LineReader(self.process.stdout, MAX_LINE)
         with _bounded(), suppress(*GONE, anyio.ClosedResourceError, anyio.BrokenResourceError):
             while (line := await lines.next()) is not None:
-                for message in _messages(line):
+                for message in await _bounded_messages(line):
                     await to_session.send(SessionMessage(message))
         self._read.set()
 
@@ -165,6 +166,15 @@ def _bounded() -> Iterator[None]:
         yield
     except LineTooLongError as exc:
         raise ServerGoneError(f"sent too long a message: {exc}") from exc
+
+
+async def _bounded_messages(line: bytes) -> Sequence[types.JSONRPCMessage]:
+    """Return the message in a line, or the error in place of an answer that has too many values."""
+    if len(line) < LARGE or not await trio.to_thread.run_sync(has_too_many, line):
+        return _messages(line)
+    logger.warning("an MCP server's message of %d bytes has too many values: it is left out", len(line))
+    refused = refusal(line)
+    return () if refused is None else (refused,)
 
 
 def _messages(line: bytes) -> Sequence[types.JSONRPCMessage]:

@@ -100,6 +100,9 @@ async def test_a_server_and_its_tools(server: McpServer, tmp_path: Path) -> None
             "[link to the resource file:///c: c]",
         ]
         assert str(await call(pool, "long")).endswith("x\n[50000 more characters are left out]")
+        with pytest.raises(ToolError, match="refused the call: its answer has more than 50000 values"):
+            await call(pool, "long", parts=40_000)
+        assert str(await call(pool, "long", parts=2_000)).startswith("a, [\na, [")
         assert await call(pool, "headers") == ("none" if server.url is None else "opened")
         with pytest.raises(ToolError, match=r"^there is no such file$"):
             await call(pool, "fail")
