@@ -51,7 +51,7 @@ async def call_tool(ctx: Context, params: types.CallToolRequestParams) -> types.
             answer = await ctx.session.send_request(types.ElicitRequest(params=form), types.ElicitResult)
             result = said(f"{answer.action} {answer.content}")
         case "long":
-            parts = [types.TextContent(text="a, [")] * int(arguments.get("parts", 0))
+            parts: list[types.ContentBlock] = [types.TextContent(text="a, [")] * int(arguments.get("parts", 0))
             result = types.CallToolResult(content=parts) if parts else said("x" * 150_000)
         case "echo":
             result = said(repr({**(params.meta or {})} if "meta" in arguments else arguments))

@@ -20,7 +20,8 @@ def test_signs_in_texts_are_no_values(length: int, text: str) -> None:
 
 def test_the_bound() -> None:
     """It is the same for bytes and for data, up to the members around them, however the values nest."""
-    for item in ({"type": "text", "text": 'a, [ \\"'}, ["a", ["b"]], {"a": {}}):
+    items: list[Any] = [{"type": "text", "text": 'a, [ \\"'}, ["a", ["b"]], {"a": {}}]
+    for item in items:
         few: Any = [item] * (MAX_VALUES // 5)
         many: Any = [item] * MAX_VALUES
         assert not has_too_many(json.dumps(few).encode())
