@@ -1,7 +1,8 @@
 """The methods of `SessionService` that read: sessions, histories, events, the memory, health."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
@@ -38,7 +39,7 @@ from warren.metrics import History, Metrics
 from warren.nodes import Node, not_drained
 from warren.peers import PeerInfo
 from warren.principals import LOCAL, Principal, Scope
-from warren.records import SessionRecord, within
+from warren.records import MessageRow, SessionRecord, within
 from warren.reports import StoreReport
 from warren.requests import (
     AttachmentRequest,
@@ -69,6 +70,17 @@ from warren.views import (
 
 if TYPE_CHECKING:
     from warren.storage.store import TenantReads
+
+
+OFF_THE_LOOP: Final = 256 * 1024
+"""Bytes of messages from which on a thread reads them."""
+
+
+def _entries(rows: Sequence[MessageRow], gone: Collection[int]) -> tuple[HistoryEntry, ...]:
+    entries = (
+        HistoryEntry(row.position, row.created_at, codec.decode_message(row.body), row.position in gone) for row in rows
+    )
+    return tuple(entries)
 
 
 class _Nobody:
@@ -191,14 +203,11 @@ class Reads:
         if not page.total and view.state.message_count:
             raise not_found(session_id)  # deleted between the two reads
         gone = within(page.left_out, offset, page.total)
-        entries = (
-            HistoryEntry(row.position, row.created_at, codec.decode_message(row.body), row.position in gone)
-            for row in page.rows
-        )
+        large = sum(len(row.body) for row in page.rows) > OFF_THE_LOOP
+        made = partial(_entries, page.rows, gone)
+        entries = await trio.to_thread.run_sync(made) if large else made()
         damaged = (*page.rows.damaged, *page.compactions.damaged)
-        return HistoryPage(
-            session_id, tuple(entries), offset, page.total, tuple(page.compactions), page.kept_from, damaged
-        )
+        return HistoryPage(session_id, entries, offset, page.total, tuple(page.compactions), page.kept_from, damaged)
 
     @keywords_of(AttachmentRequest)
     @guarded

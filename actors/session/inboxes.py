@@ -180,9 +180,8 @@ class Inboxes:
     async def _outcome(self, session_id: str, input_: Input) -> bytes:
         """Return the outcome that the store has of an input whose turn has ended; `UNKNOWN` if it has none."""
         if input_.key is not None:
-            with contextlib.suppress(
-                CapacityExceededError
-            ):  # the key is forgotten, and there is room for no other input
+            # If the key is forgotten, there is room for no other input under it.
+            with contextlib.suppress(CapacityExceededError):
                 return (await self._store(session_id, input_, anywhere=True, limit=0)).outcome or UNKNOWN
         return UNKNOWN
 

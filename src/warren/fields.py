@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
+from itertools import islice
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
@@ -238,7 +239,7 @@ class Labels:
     def __call__(self, instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
         """Raise FieldValueError that names the field, or the label whose value is bad."""
         is_object(instance, attribute, value)
-        for key, text in (value or {}).items():
+        for key, text in islice((value or {}).items(), MAX_LABELS):
             if (problem := text_problem(key)) is not None:
                 raise FieldValueError(attribute.name, problem)
             if not (text is None and self.removable) and (problem := text_problem(text)) is not None:

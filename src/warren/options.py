@@ -63,19 +63,35 @@ def in_row(value: Any) -> Any:
     return tuple(value) if type(value) is list else value
 
 
-def _names(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
-    if value is None:
-        return
-    if type(value) is not tuple:
-        raise FieldValueError(attribute.name, "must be a list")
-    for index, name in enumerate(value):
-        if type(name) is not str:
-            raise FieldValueError(f"{attribute.name}[{index}]", "must be a string")
+MAX_FALLBACK: Final = 16
+MAX_TOOLS: Final = 1_000
+MAX_HOSTED: Final = 64
+
+
+@frozen
+class _Names:
+    """Refuse values other than a list of at most so many texts; None passes."""
+
+    most: int
+
+    def __call__(self, _instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+        """Raise FieldValueError that names the field or the item."""
+        if value is None:
+            return
+        if type(value) is not tuple:
+            raise FieldValueError(attribute.name, "must be a list")
+        if len(value) > self.most:
+            raise FieldValueError(attribute.name, f"must have at most {self.most} names, and has {len(value)}")
+        for index, name in enumerate(value):
+            if type(name) is not str:
+                raise FieldValueError(f"{attribute.name}[{index}]", "must be a string")
 
 
 def hosted(instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
     """Refuse values other than objects under names of hosted tools; None passes."""
     is_object(instance, attribute, value)
+    if value is not None and len(value) > MAX_HOSTED:
+        raise FieldValueError(attribute.name, f"must have at most {MAX_HOSTED} tools, and has {len(value)}")
     for name, inner in () if value is None else value.items():
         if type(name) is not str or not HOSTED.fullmatch(name):
             raise FieldValueError(f"{attribute.name}.{name}", "is no name of letters, digits and `_`")
@@ -121,7 +137,7 @@ class ModelOptions:
         default=None, validator=optional(is_whole, positive, fits), metadata=CAN_CONFLICT
     )
     fallback: tuple[str, ...] | None = attrs.field(
-        default=None, converter=in_row, validator=_names, metadata=CAN_CONFLICT
+        default=None, converter=in_row, validator=_Names(MAX_FALLBACK), metadata=CAN_CONFLICT
     )
     hosted_tools: Mapping[str, Any] | None = attrs.field(default=None, validator=hosted, metadata=CAN_CONFLICT)
 
@@ -235,7 +251,7 @@ class SessionOptions(TurnOptions):
     structured_output_retries: int | None = attrs.field(
         default=RETRIES, converter=_retries, validator=[is_whole, Between(0, MAX_RETRIES)]
     )
-    tools: tuple[str, ...] | None = attrs.field(default=None, validator=_names, metadata=CAN_CONFLICT)
+    tools: tuple[str, ...] | None = attrs.field(default=None, validator=_Names(MAX_TOOLS), metadata=CAN_CONFLICT)
     peer: Peer | None = attrs.field(default=None, validator=InstanceOf(Peer), metadata=CAN_CONFLICT)
     compaction: CompactionConfig | None = attrs.field(default=None, validator=InstanceOf(CompactionConfig))
 
