@@ -5,8 +5,7 @@ from itertools import count
 import attrs
 
 from warren.errors import ProviderError
-from warren.messages import AssistantMessage, ToolUseBlock
-from warren.model import MAX_BLOCKS
+from warren.messages import MAX_BLOCKS, AssistantMessage, ToolUseBlock
 
 
 def too_long(problem: str) -> ProviderError:
@@ -14,10 +13,15 @@ def too_long(problem: str) -> ProviderError:
     return ProviderError(f"the model's answer {problem}", cause="too_long", retryable=False)
 
 
+def endless(most: int) -> ProviderError:
+    """Return the error of an answer with more than so many bytes."""
+    return too_long(f"has more than {most} bytes, the bound of limits.max_answer")
+
+
 def bounded(message: AssistantMessage, most_calls: int) -> AssistantMessage:
     """Return an answer with its first tool calls alone. Raises ProviderError if it has too many other blocks."""
     blocks = message.blocks
-    if len(blocks) > most_calls and len(message.tool_calls) > most_calls:
+    if len(message.tool_calls) > most_calls:
         calls = count()
         blocks = tuple([each for each in blocks if not isinstance(each, ToolUseBlock) or next(calls) < most_calls])
         message = attrs.evolve(message, blocks=blocks)

@@ -10,10 +10,10 @@ import attrs
 import trio
 
 from warren.actors.counters import Counters, ModelCounters
-from warren.actors.turn.answer import too_long
+from warren.actors.turn.answer import endless
 from warren.actors.turn.route import Candidate, Route
 from warren.compaction.layout import estimate, size_of
-from warren.config import Limits, RetryPolicy, content_of
+from warren.config import Limits, RetryPolicy
 from warren.errors import ProviderError, WarrenError
 from warren.events import Event, ModelSwitched, ReasoningDelta, Retrying, TextDelta
 from warren.fields import encodable
@@ -85,7 +85,7 @@ class ModelCall:
     book: Callable[[Usage], None]
     policy: RetryPolicy
     counters: Counters = attrs.field(factory=Counters)
-    most: int = attrs.field(default=content_of(Limits().max_answer), kw_only=True)
+    most: int = attrs.field(default=Limits().content, kw_only=True)
     text: PublishedText = attrs.field(factory=PublishedText)
     reasoning: PublishedText = attrs.field(factory=PublishedText)
     _counts: ModelCounters | None = None  # until the first piece of an attempt
@@ -187,19 +187,18 @@ class ModelCall:
             self._counts = None
         # Not a match: its class patterns take twice the time, and pieces are the most frequent values here.
         if isinstance(piece, TextPiece):
-            self._add(piece.text)
+            self._shown += len(piece.text.encode())
+            if self._shown > self.most:
+                raise endless(self.most)
             if fresh := self.text.fresh(piece.text):
                 self.emit(TextDelta(fresh))
         # A host's provider may emit other values in spite of the types; they are skipped.
         elif isinstance(piece, ReasoningPiece):
-            self._add(piece.text)
+            self._shown += len(piece.text.encode())
+            if self._shown > self.most:
+                raise endless(self.most)
             if fresh := self.reasoning.fresh(piece.text):
                 self.emit(ReasoningDelta(fresh))
-
-    def _add(self, text: str) -> None:
-        self._shown += len(text.encode())
-        if self._shown > self.most:
-            raise too_long(f"has more than {self.most} bytes, the bound of limits.max_answer")
 
 
 async def ask_aside(

@@ -12,7 +12,7 @@ from warren.actors.fence import Guard, proved, unproved
 from warren.actors.limiter import Limiter
 from warren.actors.supervision import first_error
 from warren.actors.tenancy import Spending
-from warren.actors.turn.answer import bounded, too_long, too_many_calls
+from warren.actors.turn.answer import bounded, endless, too_many_calls
 from warren.actors.turn.approvals import Approvals, RunningTime
 from warren.actors.turn.compaction import CommitCompaction, CompactionPlan, ContextKeeper, SummaryCall
 from warren.actors.turn.extraction import Extraction
@@ -24,7 +24,7 @@ from warren.attachments import Attachment
 from warren.budget import Meter, Use
 from warren.categories import Decision, Gates
 from warren.compaction.layout import estimate
-from warren.config import Limits, RetryPolicy, content_of
+from warren.config import Limits, RetryPolicy
 from warren.errors import AgentError, BudgetExhaustedError, CompactionDisabledError, ProviderError, WarrenError
 from warren.events import (
     CompactionFailed,
@@ -180,7 +180,7 @@ class Turn:
     _tool_run: ToolRun | None = None
     _calls: int = 0
     _call_ids: dict[str, int] = attrs.field(factory=dict)
-    _asked: int = 0  # the tool calls of the newest answer, also those that are not kept
+    _asked: int = 0  # the tool calls of the newest answer if it has many, also those that are not kept
 
     def __attrs_post_init__(self) -> None:
         # These must not refer to the turn: without a cycle it is freed at once, not by the garbage collector.
@@ -364,7 +364,7 @@ class Turn:
             files=plan.files,
         )
         plan.meter.charge(steps=1)
-        self._call = ModelCall(self.emit, plan.charge, plan.retry, plan.counters, most=content_of(limits.max_answer))
+        self._call = ModelCall(self.emit, plan.charge, plan.retry, plan.counters, most=limits.content)
         try:
             reply = await self._call.run(plan.route, request)
         except ProviderError as exc:
@@ -373,8 +373,11 @@ class Turn:
         self._step_usage = reply.usage
         plan.charge(self._step_usage)
         self.keeper.last_input_tokens = reply.usage.input_tokens
-        self._asked = len(reply.message.tool_calls)
-        message = with_unique_calls(bounded(reply.message, limits.max_answer_calls), self._call_ids)
+        message, self._asked = reply.message, 0
+        if len(message.blocks) > limits.max_answer_calls:
+            self._asked = len(message.tool_calls)
+            message = bounded(message, limits.max_answer_calls)
+        message = with_unique_calls(message, self._call_ids)
         self._accept(message)
         self._call = None
         text = self._say(message)
@@ -419,14 +422,14 @@ class Turn:
 
         Raises ProviderError for content that is no JSON, such as half a character, and for too much of it.
         """
-        context, most = self.context, content_of(self.plan.limits.max_answer)
+        context, most = self.context, self.plan.limits.content
         try:
             context.append(message)
         except (TypeError, ValueError) as exc:
             raise ProviderError(f"the model's answer cannot be kept: {exc}", cause="provider_bug") from exc
         if len(context.rows[-1]) > 2 * most:  # JSON escapes take room, and so does what providers keep in blocks
             context.truncate(context.end - 1)
-            raise too_long(f"has more than {most} bytes, the bound of limits.max_answer")
+            raise endless(most)
 
     def _check_budgets(self) -> None:
         self._warn()

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
@@ -26,6 +27,7 @@ from warren.fields import (
     positive,
 )
 from warren.memory import MemoryConfig
+from warren.messages import MAX_BLOCKS
 from warren.nodes import not_empty
 from warren.options import ModelOptions, SessionOptions, given, in_row
 from warren.principals import TENANT
@@ -92,7 +94,8 @@ class Limits:
         model_wait: time that a model call waits for the rate limit of its key.
         max_answer: bytes of a streamed answer, decompressed. Its texts and the arguments of its calls may have a 16th
             of them, an answer in one piece a 64th.
-        max_answer_calls: tool calls of one answer. If a model asks for more, none of them is run, and it is told so.
+        max_answer_calls: tool calls of one answer, at most 4,096. If a model asks for more, none of them is run, and
+            it is told so.
         max_attachment: bytes of a file that is attached to a message.
         max_unread: bytes of replies that may wait until the clients of this process have read them. Beyond it the
             client with most of them is disconnected.
@@ -123,7 +126,7 @@ class Limits:
     model_stall: float = attrs.field(default=1800.0, validator=positive)
     model_wait: float = attrs.field(default=60.0, validator=positive)
     max_answer: int = attrs.field(default=64 * 1024 * 1024, validator=positive)
-    max_answer_calls: int = attrs.field(default=128, validator=positive)
+    max_answer_calls: int = attrs.field(default=128, validator=Between(0, MAX_BLOCKS, without_low=True))
     max_attachment: int = attrs.field(default=20 * 1024 * 1024, validator=positive)
     max_unread: int = attrs.field(default=256 * 1024 * 1024, validator=positive)
     max_memory: int | None = attrs.field(default=None, validator=positive)
@@ -137,6 +140,11 @@ class Limits:
     upload_bytes: int = attrs.field(default=384 * 1024 * 1024, validator=positive)
     tenant_share: float = attrs.field(default=0.8, validator=Between(0, 1, without_low=True))
     principal_share: float = attrs.field(default=0.6, validator=Between(0, 1, without_low=True))
+
+    @cached_property
+    def content(self) -> int:
+        """Bytes that the texts and the arguments of an answer may have."""
+        return content_of(self.max_answer)
 
 
 @frozen

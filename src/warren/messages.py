@@ -147,6 +147,8 @@ class AssistantMessage:
         return tuple([block for block in self.blocks if isinstance(block, ToolUseBlock)])
 
 
+MAX_BLOCKS: Final = 4_096
+"""Blocks of an answer that are kept, its tool calls included."""
 MAX_NAME: Final = 256
 """Characters of a call's id and of the name of its tool that are kept; no provider takes longer ones."""
 

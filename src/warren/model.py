@@ -134,10 +134,6 @@ class WholePieces:
         self._halves.clear()
 
 
-MAX_BLOCKS: Final = 4_096
-"""Blocks of an answer that are kept, its tool calls included."""
-
-
 @value
 class ModelReply:
     """The whole answer, after its last piece."""

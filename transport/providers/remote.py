@@ -16,7 +16,8 @@ from warren.attachments import Attachment, ReadFile
 from warren.config import Dialect
 from warren.errors import ProviderCause, ProviderError
 from warren.fields import FieldValueError
-from warren.model import MAX_BLOCKS, NO_FILES, ModelReply, ModelRequest, Piece, WholePieces
+from warren.messages import MAX_BLOCKS
+from warren.model import NO_FILES, ModelReply, ModelRequest, Piece, WholePieces
 from warren.options import ModelOptions
 from warren.tracing import HEADER, here
 from warren.transcript import ATTACHED

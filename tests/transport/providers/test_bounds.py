@@ -13,7 +13,8 @@ from tests.transport.providers.server import END, HEAD, Handler, Request, chunk,
 from warren import codec
 from warren.config import Config, Limits, RetryPolicy
 from warren.errors import ProviderError
-from warren.model import MAX_BLOCKS, ModelReply, Piece
+from warren.messages import MAX_BLOCKS
+from warren.model import ModelReply, Piece
 from warren.transport.embed import open_supervisor
 from warren.transport.providers import Bounds, open_providers
 
