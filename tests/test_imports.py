@@ -40,7 +40,7 @@ SANS_IO: Final[tuple[str, ...]] = (
     "transport/cluster/door.py",
     "transport/cluster/health.py",
     "transport/cluster/token.py",
-    "transport/gateway/reading.py",
+    "transport/gateway/bounds.py",
     "transport/http/config.py",
     "transport/gateway/handshake.py",
     "transport/http/auth.py",

@@ -9,7 +9,7 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "bedrock": ("botocore",),
     "cli": ("click", "rich"),
     "client": ("anyio", "wsproto"),
-    "gateway": ("wsproto", "starlette"),
+    "gateway": ("trio_websocket", "starlette"),
     "jwt": ("jwt", "cryptography"),
     "load": ("hdrh", "anyio", "wsproto"),
     "local-embedder": ("fastembed", "loguru"),

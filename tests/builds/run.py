@@ -27,7 +27,6 @@ BUILDS: Final = {
 }
 SURFACES: Final = ("cli", "client", "gateway", "jwt", "load", "mcp", "metrics", "postgres", "skills", "tools", "traces")
 TOOLS: Final = ("pytest", "hypothesis")
-SERVED_TOOLS: Final = ("trio-websocket",)
 SERVED: Final = tuple(f"tests/builds/test_{name}.py" for name in ("wheel", "surfaces", "tools"))
 PINS: Final = ("run.txt", "test.txt")
 PIP: Final = ("-m", "pip", "--quiet", "--disable-pip-version-check")
@@ -62,7 +61,7 @@ def holds(name: str, wheel: Path, work: Path) -> bool:
     python("-m", "venv", "--without-pip", str(folder))
     install(folder, wheel, extras, TOOLS)
     alone = run_tests(folder, extras, "tests/builds")
-    install(folder, wheel, (*extras, *SURFACES), SERVED_TOOLS)
+    install(folder, wheel, (*extras, *SURFACES))
     served = run_tests(folder, (*extras, *SURFACES), *SERVED)
     shutil.rmtree(folder)
     listed = f"warren[{','.join(extras)}]" if extras else "warren"

@@ -18,6 +18,7 @@ from warren.transport.gateway.server import serve_gateway
 from warren.transport.http.config import GatewayConfig
 
 HOST = "127.0.0.1"
+HEALTH = '{"jsonrpc": "2.0", "id": 1, "method": "health"}'
 
 
 @asynccontextmanager

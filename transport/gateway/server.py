@@ -21,8 +21,9 @@ from warren.service import Health, RuntimeService
 from warren.transport.cluster.door import NodeService
 from warren.transport.console.pages import console_pages
 from warren.transport.gateway.connection import WebSocketConnection
-from warren.transport.gateway.handshake import accept
+from warren.transport.gateway.handshake import check
 from warren.transport.http.access import Access, check_access, open_access
+from warren.transport.http.auth import NODE_PROOF
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.connection import HttpConnection
 from warren.transport.http.head import Head
@@ -267,7 +268,8 @@ class _WebSockets:
         """Answer an upgrade request and serve its client. Raises RefusedError before the answer."""
         policy, authorization = self.access.policy, head.lines("authorization")
         proof = policy.proof_for(authorization)
-        answer = accept(head, policy, proof)
+        opening = check(head, policy)
+        headers = [] if proof is None else [(NODE_PROOF.encode(), proof.encode())]
         if self.own is not None and proof is not None:
             host, login = self.own, None
             calling_from.set(None)  # its callers are clients of the other node
@@ -278,8 +280,7 @@ class _WebSockets:
         wire = http.unread()
         if login is not None:
             wire.paces = self.access.paces.of(login)
-        await wire.send_all(answer)
         connection = WebSocketConnection(wire, host, self.config)
         stays = nullcontext() if login is None else self.access.stays.ends(login, connection.end_login)
         with self.shutdown.cancels(connection.serving), stays:
-            await connection.run()
+            await connection.run(opening, headers)

@@ -20,8 +20,6 @@ PRIVATE: Final = (
     *("origins", "console", "metrics_port", "runtime"),
 )
 """Settings that clients do not see."""
-FAR: Final = 64
-"""How many times the limit a message may have before it is not even read to its end."""
 
 
 def _host(_instance: object, attribute: "attrs.Attribute[str]", value: str) -> None:
@@ -63,8 +61,8 @@ class GatewayConfig:
         public_url: the address by which clients reach the gateway, for the OAuth metadata of `/mcp`; None takes the one
             that a client has used, without TLS.
         origins: web pages that may connect besides those of this machine: `https://example.org`, `http://host:*`.
-        max_message_bytes: a longer message, or body of a request, is refused with an error; a message of more than 64
-            times that closes its connection with code 1009.
+        max_message_bytes: a longer message closes its WebSocket with code 1009; a longer body of a request is refused
+            with 413.
         max_in_flight: requests of one connection that may be unanswered.
         max_subscriptions: sessions that one connection may follow.
         max_connections: clients at once. One more takes the place of the client that has been longest without a

@@ -8,7 +8,6 @@ bounds the requests that run and the bytes that wait for a slow reader, keeps th
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
 
 import attrs
@@ -23,6 +22,8 @@ from warren.transport.rpc.traces import place_in
 from warren.transport.rpc.unread import Share, UnreadReplies
 from warren.values import define, frozen
 
+COUNTED: Final = 64 * 1024
+"""Bytes of replies on their way from which on they count as unread at once, and not when the next one comes."""
 BATCH: Final = 256
 """Messages that are sent in one piece. At the end of a connection, each piece proves that the peer still reads."""
 PIECE: Final = 256 * 1024
@@ -59,14 +60,6 @@ class Channel(Protocol):
         """Send messages, in order. Raises one of `GONE` if the peer no longer reads.
 
         Cancelling it may leave half a message in the stream: nothing may be sent after that.
-        """
-        ...
-
-    def send_nowait(self, frames: Sequence[bytes]) -> bool | None:
-        """Send messages as far as that needs no wait.
-
-        Return whether all of them have left; if not, the rest leaves with the next `send`, be it one of no messages.
-        Return None if the channel can take none of them without a wait: they are to be sent by `send`.
         """
         ...
 
@@ -210,7 +203,6 @@ class Endpoint:
         self._last_id = 0
         self._gone = False
         self._transit_bytes = 0  # of replies that have left the outbox, and that the channel has not accepted yet
-        self._left: Iterator[Sequence[bytes]] | None = None  # the pieces that could not be sent without a wait
         self._reading = True
         self._ending = False
         self._farewell = trio.CancelScope()
@@ -444,38 +436,18 @@ class Endpoint:
 
     def _reply(self, frame: bytes, batch: _Batch | None) -> None:
         if batch is None:
-            self.outbox.reply(frame, quiet=True)
+            self.outbox.reply(frame)
         else:
             batch.frames.append(frame)
             batch.missing -= 1
             self._batched += len(frame)
             if not batch.missing:
                 self._batched -= sum(map(len, batch.frames))
-                self.outbox.reply(jsonrpc.batch(batch.frames), quiet=True)
-        self._flush()
-
-    # -- writing
-
-    def _flush(self) -> None:
-        """Send the messages of the outbox now, if no others are on their way. `_write` sends all that needs a wait.
-
-        The task that has made a reply sends it: waking another one for that would add a step of the loop to each turn.
-        """
-        if self._ending:
-            wake(self._waiting)
-            return
+                self.outbox.reply(jsonrpc.batch(batch.frames))
         if self.outbox.stalled:
             self._count_unread()
-            return
-        pieces = self._taken()
-        for piece in pieces:
-            sent = self._channel.send_nowait(piece)
-            if not sent:
-                self._left = chain((piece if sent is None else (),), pieces)
-                wake(self._waiting)
-                self._count_unread()
-                return
-        self._sent()
+
+    # -- writing
 
     async def _write(self) -> None:
         """Send the messages that wait, in a task of its own: a cancelled send would leave half a message behind."""
@@ -483,19 +455,28 @@ class Endpoint:
         try:
             with self._farewell:
                 while True:
-                    while not (outbox or self._left):
+                    while not outbox:
                         if not self._reading:
                             return
                         await self._waiting.park()
-                        if not (outbox.replies or self._left):
+                        if not outbox.replies:
                             # A model that answers at once does so a pass after the turn's first events: one send less.
                             await trio.lowlevel.checkpoint()
-                    pieces, self._left = self._left or self._taken(), None
-                    for piece in pieces:
+                    self._transit_bytes = outbox.reply_bytes
+                    items = outbox.take()
+                    outbox.stalled = True
+                    wake(self.moved)
+                    if self._transit_bytes > COUNTED:
+                        self._count_unread()
+                    for piece in _pieces(frames_of(items)):
                         await self._channel.send(piece)
                         if self._ending:
                             self._extend()
-                    self._sent()
+                    outbox.stalled = False
+                    self._transit_bytes = 0
+                    if self._share is not None and (self._share.size or self._batched):
+                        self._count_unread()
+                    wake(self.moved)
         except GONE as exc:
             logger.debug("the peer no longer reads: %s", exc)
             if self._bounds.needs_reader:
@@ -505,23 +486,6 @@ class Endpoint:
             self._transit_bytes = 0
             wake(self.moved)
             self._hang_up()
-
-    def _taken(self) -> Iterator[Sequence[bytes]]:
-        """Take the messages out of the outbox, in pieces to be sent."""
-        outbox = self.outbox
-        self._transit_bytes = outbox.reply_bytes
-        items = outbox.take()
-        outbox.stalled = True
-        wake(self.moved)
-        return _pieces(frames_of(items))
-
-    def _sent(self) -> None:
-        """Note that the channel has accepted all that was taken."""
-        self.outbox.stalled = False
-        self._transit_bytes = 0
-        if self._share is not None and (self._share.size or self._batched):
-            self._count_unread()
-        wake(self.moved)
 
     def _extend(self) -> None:
         """Restart the time of a peer that has just read a piece, unless `serving` was cancelled."""

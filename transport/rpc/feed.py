@@ -141,7 +141,7 @@ class SessionFeed:
             self._take()
         there = bool(self.page) and self.page[-1].seq >= last >= first
         held = there and (not client.outbox.stalled or client.may_hold())
-        self.look(replied=held)
+        self.look()
         if held:
             return
         self.due += 1
@@ -155,18 +155,15 @@ class SessionFeed:
 
     # -- the moves
 
-    def look(self, event: Event | None = None, *, replied: bool = False) -> None:
-        """Put the feed into the outbox, unless it is there or waits for the store. Readers call it with each event.
-
-        `replied` says that a reply follows at once, which is sent together with the events.
-        """
+    def look(self, event: Event | None = None) -> None:
+        """Put the feed into the outbox, unless it is there or waits for the store. Readers call it with each event."""
         if self.client.outbox.closed:
             self.close()
         elif self.state is FeedState.IDLE and (self.due or not (self.awaited and isinstance(event, TERMINAL))):
             # The reply follows the end of an own turn at once: `deliver` looks, so that both are sent in one piece. It
             # has looked before if the reply is of another node, and was faster than the events of the subscription.
             self.state = FeedState.QUEUED
-            self.client.outbox.add(self, quiet=replied)
+            self.client.outbox.add(self)
 
     def frames(self) -> Iterator[bytes]:
         """Yield the messages of a page. If there is more, the feed queues again, behind the messages of others."""

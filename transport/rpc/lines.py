@@ -30,6 +30,3 @@ class LineChannel:
     async def send(self, frames: Sequence[bytes]) -> None:
         """See Channel."""
         await self._sink.send_all(b"".join([frame + b"\n" for frame in frames]))
-
-    def send_nowait(self, frames: Sequence[bytes]) -> None:
-        """See Channel. A stream may be of any kind, so it is always waited for."""

@@ -34,7 +34,7 @@ class Outbox:
 
     Attributes:
         capacity: notifications that may wait.
-        notify: called when there is something to send, once until all of it is taken. It must not block.
+        notify: called when the queue is no longer empty. It must not block.
         max_bytes: bytes that the notifications may have. A larger one is taken if no other one waits.
         reply_bytes: bytes of the replies that wait.
         closed: whether the client is gone.
@@ -51,7 +51,6 @@ class Outbox:
     _replies: int = attrs.field(default=0, init=False)
     _told: int = attrs.field(default=0, init=False)
     _told_bytes: int = attrs.field(default=0, init=False)
-    _notified: bool = attrs.field(default=False, init=False)
 
     def __len__(self) -> int:
         return len(self._items)
@@ -73,23 +72,17 @@ class Outbox:
             self._told_bytes += len(frame)
             self._add(frame)
 
-    def reply(self, frame: bytes, *, quiet: bool = False) -> None:
-        """Add an encoded reply. It is sent after everything that was added before it. Does nothing once closed.
-
-        If `quiet`, nobody is notified: the caller sends what waits.
-        """
+    def reply(self, frame: bytes) -> None:
+        """Add an encoded reply. It is sent after everything that was added before it. Does nothing once closed."""
         if not self.closed:
             self._replies += 1
             self.reply_bytes += len(frame)
-            self._add(frame, quiet=quiet)
+            self._add(frame)
 
-    def add(self, source: Source, *, quiet: bool = False) -> None:
-        """Add a source, which is asked for messages once everything before it was sent. Does nothing once closed.
-
-        If `quiet`, nobody is notified: a reply follows at once.
-        """
+    def add(self, source: Source) -> None:
+        """Add a source, which is asked for messages once everything before it was sent. Does nothing once closed."""
         if not self.closed:
-            self._add(source, quiet=quiet)
+            self._add(source)
 
     def take(self) -> list[Item]:
         """Remove and return all items, in order."""
@@ -102,15 +95,13 @@ class Outbox:
         self.closed = True
         self._clear()
 
-    def _add(self, item: Item, *, quiet: bool = False) -> None:
+    def _add(self, item: Item) -> None:
         self._items.append(item)
-        if not (quiet or self._notified):
-            self._notified = True
+        if len(self._items) == 1:
             self.notify()
 
     def _clear(self) -> None:
         self._items.clear()
-        self._notified = False
         self._replies = self._told = self._told_bytes = self.reply_bytes = 0
 
 

@@ -36,8 +36,9 @@ $ echo '{"jsonrpc":"2.0","id":1,"method":"session/create","params":{"prompt":"he
 * A turn goes on if its client disconnects: it is stored and can be read.
 * Unknown members and parameters are refused; the error names the bad field, such as `$.budget.max_steps`. Results may
   get new fields in newer versions: ignore fields that you do not know.
-* A message that is too long (1 MiB over a WebSocket, 16 MiB in a line) or not JSON is answered with an error under the
-  id null, and the connection stays open. A larger file goes ahead of its prompt, in pieces: `file/put`.
+* A message that is not JSON, or a line of more than 16 MiB, is answered with an error under the id null, and the
+  connection stays open. A message of more than 1 MiB over a WebSocket [closes it](websocket.md#frames). A larger file
+  goes ahead of its prompt, in pieces: `file/put`.
 * A batch, a list of messages, gets one list of replies when the last of them is ready. It may have at most 256
   messages, the number of requests that may be unanswered.
 * A client that reads slowly never slows a turn and misses nothing: events wait in the log until it has read the earlier

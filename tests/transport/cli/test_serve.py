@@ -341,7 +341,7 @@ def test_a_port_in_use(cli: Cli) -> None:
     assert line == f"Error: cannot listen on http://127.0.0.1:{port}: Address already in use\n"
 
 
-@pytest.mark.parametrize("missing", ["wsproto", "starlette"])
+@pytest.mark.parametrize("missing", ["trio_websocket", "starlette"])
 def test_without_the_extra_of_the_gateway(cli: Cli, missing: str) -> None:
     """The command says how to install what it needs."""
     line = one_line(cli.run("serve", python=("-c", WITHOUT, missing)), 1)

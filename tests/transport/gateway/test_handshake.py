@@ -1,14 +1,18 @@
-"""The opening handshake, without a network."""
+"""The opening handshake: its checks without a network, its answer from a gateway."""
 
 import json
 
 import h11
 import pytest
-import wsproto
-import wsproto.events
+import trio
+from wsproto.connection import Connection as FrameConnection
+from wsproto.connection import ConnectionType
+from wsproto.events import AcceptConnection, Request, TextMessage
 
-from tests.transport.clients import HOST
-from warren.transport.gateway.handshake import accept
+from tests.support.fake_service import FakeService
+from tests.support.waiting import AT_ONCE
+from tests.transport.clients import HEALTH, HOST, Frames, gateway
+from warren.transport.gateway.handshake import check
 from warren.transport.http.auth import AccessPolicy
 from warren.transport.http.head import Head, head_of
 from warren.transport.http.logins import Authenticator, single
@@ -21,6 +25,7 @@ UPGRADE = {
     "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
     "Sec-WebSocket-Version": "13",
 }
+TOKEN = "t"  # noqa: S105 - not one of ours
 OPEN = AccessPolicy(Authenticator(), (), HOST)
 GUARDED = AccessPolicy(Authenticator(single("t")), (), HOST)
 
@@ -44,15 +49,13 @@ def read(data: bytes) -> Head:
 def refusal(data: bytes, policy: AccessPolicy = OPEN) -> RefusedError:
     """Return why a request is refused."""
     with pytest.raises(RefusedError) as caught:
-        accept(read(data), policy)
+        check(read(data), policy)
     return caught.value
 
 
 def agreed(data: bytes, policy: AccessPolicy = OPEN) -> str | None:
     """Return the subprotocol that a request is answered with."""
-    lines = accept(read(data), policy).decode().split("\r\n")
-    found = [line.partition(": ")[2] for line in lines if line.startswith("Sec-WebSocket-Protocol: ")]
-    return found[0] if found else None
+    return check(read(data), policy).subprotocol
 
 
 def test_the_query_of_the_path_is_passed_over() -> None:
@@ -74,6 +77,7 @@ def test_the_query_of_the_path_is_passed_over() -> None:
         (request(Sec_WebSocket_Key="c2hvcnQ="), 400),
         (request(Sec_WebSocket_Key="not base64 at all!"), 400),
         (request(Sec_WebSocket_Key="dGhlIHNhbXBsZSBub25jZQ\xe9="), 400),
+        (request(Sec_WebSocket_Protocol="bearer.\xe9"), 400),
         (request(Origin="http://evil.example"), 403),
         (request(Origin="null"), 403),
     ],
@@ -129,13 +133,53 @@ def test_the_subprotocol_of_the_answer(headers: dict[str, str], subprotocol: str
     assert agreed(request(**headers), GUARDED) == subprotocol
 
 
-def test_the_answer_proves_that_the_key_was_read() -> None:
-    """A client accepts the answer, with the subprotocol that was agreed on."""
-    for offered, expected in (([], None), (["warren", "bearer.t"], "warren"), (["bearer.t"], "bearer.t")):
-        client = wsproto.WSConnection(wsproto.ConnectionType.CLIENT)
-        offer = client.send(wsproto.events.Request("localhost", "/ws", subprotocols=offered))
-        client.receive_data(accept(read(offer), OPEN))
-        assert [event.subprotocol for event in client.events()] == [expected]  # type: ignore[attr-defined]
+@pytest.mark.parametrize(
+    ("offered", "expected"), [([], None), (["warren", "bearer.t"], "warren"), (["bearer.t"], "bearer.t")]
+)
+async def test_the_answer_proves_that_the_key_was_read(offered: list[str], expected: str | None) -> None:
+    """A client accepts the answer, with the subprotocol that was agreed on and no extension, whatever it offers."""
+    async with gateway(FakeService()) as port, await trio.open_tcp_stream(HOST, port) as stream:
+        client = Frames(stream)
+        extensions = {"Sec-WebSocket-Extensions": "permessage-deflate; client_max_window_bits", "X-Long": "x" * 10_000}
+        answer = await client.open(*offered, **extensions)
+        assert isinstance(answer, AcceptConnection)
+        assert (answer.subprotocol, answer.extensions) == (expected, [])
+
+
+async def test_a_message_that_comes_with_the_request_is_answered() -> None:
+    """A client that does not wait for the answer to its request loses none of what it sends, cut anywhere."""
+    message = FrameConnection(ConnectionType.CLIENT).send(TextMessage(HEALTH))
+    for cut in (1, 2, 7, len(message), 2 * len(message)):
+        async with gateway(FakeService()) as port, await trio.open_tcp_stream(HOST, port) as stream:
+            client, sent = Frames(stream), message * 2
+            offer = client.protocol.send(Request(HOST, "/ws"))
+            await stream.send_all(offer + sent[:cut])
+            with trio.fail_after(AT_ONCE):
+                assert isinstance(await client.next(), AcceptConnection)
+                await stream.send_all(sent[cut:])
+                for _ in range(2):
+                    served = await client.next()
+                    assert isinstance(served, TextMessage)
+                    assert "result" in served.data
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"Upgrade": "h2c, websocket"},
+        {"Upgrade": "WebSocket"},
+        {"Connection": "keep-alive\r\nConnection: upgrade"},
+        {"Host": "x" * 300 + ".example", "Authorization": "Bearer t"},
+        {"line": "GET http://localhost/ws HTTP/1.1"},
+        {"Sec_WebSocket_Protocol": "\xe9, warren"},
+    ],
+)
+async def test_an_unusual_request_is_answered(changed: dict[str, str]) -> None:
+    """Everything that HTTP lets a client write about an upgrade opens a WebSocket."""
+    async with gateway(FakeService(), token=TOKEN) as port, await trio.open_tcp_stream(HOST, port) as stream:
+        await stream.send_all(request(**{"Authorization": "Bearer t", **changed}))
+        with trio.fail_after(AT_ONCE):
+            assert (await stream.receive_some()).startswith(b"HTTP/1.1 101 ")
 
 
 @pytest.mark.parametrize(

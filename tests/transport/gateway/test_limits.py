@@ -1,5 +1,6 @@
 """The limits of one client; no client can harm another."""
 
+import contextlib
 import json
 import logging
 import socket
@@ -8,14 +9,12 @@ from typing import Any
 
 import pytest
 import trio
-from wsproto.events import BytesMessage, Ping, Pong, Request, TextMessage
+from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, Request, TextMessage
 
 from tests.support.fake_service import FakeService, FakeTurn
 from tests.support.waiting import AT_ONCE
-from tests.transport.clients import HOST, Frames, connect, frames, gateway, healthy, knock, let_in, seqs, text
+from tests.transport.clients import HEALTH, HOST, Frames, connect, frames, gateway, healthy, knock, let_in, seqs, text
 from warren.events import ToolCallRequested, ToolExecutionStarted, TurnStarted
-
-HEALTH = '{"jsonrpc": "2.0", "id": 1, "method": "health"}'
 
 
 async def forever(turn: FakeTurn) -> None:
@@ -24,66 +23,75 @@ async def forever(turn: FakeTurn) -> None:
     await trio.sleep_forever()
 
 
-async def test_a_huge_message_is_refused_and_the_connection_lives() -> None:
-    """One of just the limit is served, a longer one gets an error, in one frame or in many."""
-    async with gateway(FakeService(), max_message_bytes=100_000) as port, connect(port) as client:
-        fitting = HEALTH + " " * (100_000 - len(HEALTH))
-        await client.raw(fitting)
-        assert (await client.next())["result"]["status"] != "failed"
-        await client.raw(fitting + " ")
-        refused = await client.next()
-        assert (refused["id"], refused["error"]["code"]) == (None, -32600)
-        assert "100000 bytes" in refused["error"]["message"]
-        assert await healthy(client)
-
-
-@pytest.mark.parametrize("times", [5, 60])
-async def test_a_frame_far_over_the_limit_is_passed_over(times: int) -> None:
-    """It gets an error that names the limit, and the messages after it are served."""
-    async with gateway(FakeService(), max_message_bytes=100_000) as port, connect(port) as client:
-        await client.raw("x" * (times * 100_000))
-        refused = await client.next()
-        assert (refused["id"], refused["error"]["code"]) == (None, -32600)
-        assert "100000 bytes" in refused["error"]["message"]
-        assert await healthy(client)
-
-
-async def test_an_endless_frame_is_not_read_to_its_end() -> None:
-    """A client that sends many times the limit learns why it is closed, in bounded time; others are served."""
-    async with (
-        gateway(FakeService(), max_message_bytes=10_000) as port,
-        connect(port) as other,
-        frames(port) as client,
-        trio.open_nursery() as nursery,
-    ):
-        nursery.start_soon(client.send, TextMessage("x" * 3_000_000))
-        with trio.fail_after(AT_ONCE):
-            assert await client.closed() == 1009
+async def test_a_message_over_the_limit_ends_its_connection() -> None:
+    """One of just the limit is served, a longer one is closed with 1009 and a reason, and nobody else is."""
+    async with gateway(FakeService(), max_message_bytes=100_000) as port, connect(port) as other:
+        for times in (1, 5, 60):
+            async with frames(port) as client, trio.open_nursery() as nursery:
+                fitting = HEALTH + " " * (100_000 - len(HEALTH))
+                await client.send(TextMessage(fitting))
+                assert isinstance(await client.next(), TextMessage)
+                nursery.start_soon(client.send, TextMessage(fitting * times + " "))
+                await refused(client, "the message has more than 100000 bytes")
+                nursery.cancel_scope.cancel()
         assert await healthy(other)
-        nursery.cancel_scope.cancel()
 
 
-async def test_several_long_frames_in_one_piece_are_refused_one_by_one() -> None:
-    """Frames over the limit that arrive together are answered in their order, as is what follows them."""
+async def refused(client: Frames, reason: str) -> None:
+    """Expect to be closed with 1009, and then the end of the stream."""
+    with trio.fail_after(AT_ONCE):
+        while isinstance(event := await client.next(), TextMessage):
+            pass
+        assert event == CloseConnection(1009, reason)
+        with contextlib.suppress(trio.BrokenResourceError):
+            while await client.stream.receive_some():
+                pass
+
+
+@pytest.mark.parametrize(
+    "head", [b"\x81\xfe\x03\xe9", b"\x82\xff" + bytes(5) + b"\xff" * 3, b"\x01\xff\x7f" + b"\xff" * 7]
+)
+async def test_a_head_that_announces_too_much_is_enough(head: bytes) -> None:
+    """A client that announces more than the limit is closed at once: none of its bytes is waited for."""
     async with gateway(FakeService(), max_message_bytes=1000) as port, frames(port) as client:
-        long = client.protocol.send(TextMessage("x" * 4001))
-        await client.stream.send_all(long * 3 + client.protocol.send(TextMessage(HEALTH)))
-        for _ in range(3):
-            refused = await client.next()
-            assert isinstance(refused, TextMessage)
-            assert "more than 1000 bytes" in refused.data
-        served = await client.next()
-        assert isinstance(served, TextMessage)
-        assert "result" in served.data
+        for byte in head:
+            await client.stream.send_all(bytes([byte]))
+        await refused(client, "the message has more than 1000 bytes")
 
 
 async def test_the_limit_is_in_bytes() -> None:
     """Characters that take several bytes count as many."""
     async with gateway(FakeService(), max_message_bytes=1000) as port, frames(port) as client:
         await client.send(TextMessage("\u20ac" * 400))
-        refused = await client.next()
-        assert isinstance(refused, TextMessage)
-        assert "more than 1000 bytes" in refused.data
+        await refused(client, "the message has more than 1000 bytes")
+
+
+async def test_endless_empty_fragments_are_not_collected(caplog: pytest.LogCaptureFixture) -> None:
+    """A message of empty fragments is refused once there are many of them; others are served meanwhile."""
+    async with (
+        gateway(FakeService()) as port,
+        connect(port) as other,
+        frames(port) as client,
+        trio.open_nursery() as nursery,
+    ):
+        await client.send(TextMessage("", message_finished=False))
+        empty = client.protocol.send(TextMessage("", message_finished=False))
+
+        async def flood() -> None:
+            while True:
+                await client.stream.send_all(empty * 10_000)
+
+        async def flood_until_refused() -> None:
+            with contextlib.suppress(trio.BrokenResourceError):
+                await flood()
+
+        nursery.start_soon(flood_until_refused)
+        for _ in range(20):
+            assert await healthy(other)
+        await refused(client, "the message comes in more than 20480 parts")
+        assert await healthy(other)
+        nursery.cancel_scope.cancel()
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 async def test_fragments_make_one_message() -> None:
@@ -100,18 +108,16 @@ async def test_fragments_make_one_message() -> None:
 
 
 async def test_the_limit_holds_for_fragments_together() -> None:
-    """A message over the limit in many fragments, empty ones too, gets one error."""
+    """A message over the limit in many fragments, empty ones too, is refused; a finished one counts no more."""
     async with gateway(FakeService(), max_message_bytes=1000) as port, frames(port) as client:
-        for _ in range(41):
-            await client.send(TextMessage(" " * 100, message_finished=False))
-            await client.send(TextMessage("", message_finished=False))
-        await client.send(TextMessage(HEALTH))
-        await client.send(TextMessage(HEALTH))
-        refused, served = await client.next(), await client.next()
-        assert isinstance(refused, TextMessage)
-        assert isinstance(served, TextMessage)
-        assert "more than 1000 bytes" in refused.data
-        assert "result" in served.data
+        for last in (True, False):
+            for _ in range(9):
+                await client.send(TextMessage(" " * 100, message_finished=False))
+                await client.send(TextMessage("", message_finished=False))
+            await client.send(TextMessage(HEALTH, message_finished=last))
+        assert isinstance(await client.next(), TextMessage)
+        await client.send(TextMessage(" " * 100))
+        await refused(client, "the message has more than 1000 bytes")
 
 
 async def test_binary_frames_are_refused_in_words() -> None:
@@ -177,12 +183,32 @@ async def test_a_clients_close_is_answered() -> None:
                 assert not await client.stream.receive_some()
 
 
+async def test_a_ping_after_the_goodbye_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """A client that was told that the server leaves may still send what it likes before it closes."""
+
+    async def leave(client: Frames) -> None:
+        more = client.protocol.send(Ping(b"there?")) + client.protocol.send(TextMessage(HEALTH))
+        async with client.stream:
+            closed = await client.next()
+            assert isinstance(closed, CloseConnection)
+            assert closed.code == 1012
+            await client.stream.send_all(more)
+            await client.send(closed.response())
+            assert not await client.stream.receive_some()
+
+    async with trio.open_nursery() as nursery, gateway(FakeService(), close_timeout=AT_ONCE) as port:
+        client = Frames(await trio.open_tcp_stream(HOST, port))
+        await client.open()
+        nursery.start_soon(leave, client)
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
 async def test_pings_of_a_client_that_does_not_read_are_dropped() -> None:
     """A flood of pings fills no memory: the client's sending goes on, and it is served once it reads."""
     async with gateway(FakeService()) as port, frames(port) as client, trio.open_nursery() as nursery:
         ping = client.protocol.send(Ping(b"x" * 125))
-        nursery.start_soon(client.stream.send_all, ping * 40_000 + client.protocol.send(TextMessage(HEALTH)))
-        with trio.fail_after(20):
+        nursery.start_soon(client.stream.send_all, ping * 10_000 + client.protocol.send(TextMessage(HEALTH)))
+        with trio.fail_after(60):
             while isinstance(event := await client.next(), Pong):
                 pass
         assert isinstance(event, TextMessage)

@@ -10,13 +10,16 @@ from typing import cast
 import attrs
 import pytest
 import trio
-from wsproto.connection import Connection, ConnectionType
-from wsproto.events import TextMessage
+from wsproto import ConnectionType, WSConnection
+from wsproto.connection import Connection
+from wsproto.events import Request, TextMessage
 
 from tests.support.fake_service import FakeService
+from tests.transport.clients import HOST
 from warren.principals import SCOPES, Principal
 from warren.tenant_limits import TenantLimits, TokenLimits
 from warren.transport.gateway.connection import WebSocketConnection
+from warren.transport.gateway.handshake import Opening
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.logins import Login
 from warren.transport.http.pace import MOST_KEPT, REQUEST_BYTES, Paced, Paces, wait_for_all
@@ -25,6 +28,8 @@ from warren.transport.rpc.methods import Host
 
 pytestmark = pytest.mark.virtual_time
 
+TEXT = b"\x81"
+OFFER = WSConnection(ConnectionType.CLIENT).send(Request(HOST, "/ws"))
 ACME, OTHER = Login(Principal("acme", "ann")), Login(Principal("other", "bob"))
 
 
@@ -115,7 +120,7 @@ class Bytes:
 
     async def send_all(self, data: bytes) -> None:
         await trio.lowlevel.checkpoint()
-        if data:
+        if data.startswith(TEXT):
             self.answered.set()
 
 
@@ -126,8 +131,9 @@ async def test_each_call_of_a_batch_counts(size: int) -> None:
     calls = [{"jsonrpc": "2.0", "id": number, "method": "none"} for number in range(size)]
     paces = Paces({"acme": TenantLimits(requests_per_second=1)}).of(ACME)
     wire = Bytes(paces, client.send(TextMessage(json.dumps(calls))))
+    connection = WebSocketConnection(cast("Wire", wire), Host(FakeService()), GatewayConfig())
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(WebSocketConnection(cast("Wire", wire), Host(FakeService()), GatewayConfig()).run)
+        nursery.start_soon(connection.run, Opening(OFFER, None), [])
         await wire.answered.wait()
         assert math.ceil(trio.current_time()) == size
         nursery.cancel_scope.cancel()

@@ -57,9 +57,6 @@ class Line:
             raise trio.BrokenResourceError
         self.sent += map(json.loads, frames)
 
-    def send_nowait(self, frames: Sequence[bytes]) -> bool | None:
-        """See Channel."""
-
 
 @asynccontextmanager
 async def opened(

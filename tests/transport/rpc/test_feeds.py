@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import attrs
 import pytest
@@ -21,13 +21,12 @@ from warren.events import Envelope, RunStarted, StreamTruncated, TextDelta
 from warren.service import EventReader
 from warren.transport.cluster.reader import MovingReader, TurnFeed
 from warren.transport.rpc.feeds import Feeds
-from warren.transport.rpc.methods import Method, RunTurn
+from warren.transport.rpc.methods import Method
 from warren.transport.rpc.outbox import Outbox, frames_of
 from warren.views import TurnResult
 
 pytestmark = pytest.mark.virtual_time
 
-REPLY: Final = b"reply"
 Out = list[Envelope]
 Begin = Callable[[EventReader], None]
 
@@ -103,27 +102,16 @@ class SlowClient:
 
 
 def read_all(outbox: Outbox) -> list[Envelope | str]:
-    """Take what waits for a client, without the replies; never do more notifications wait than may."""
+    """Take what waits for a client; never do more notifications wait than may."""
     items = outbox.take()
     messages = [item for item in items if isinstance(item, bytes) and item.startswith(b"{")]
     assert len(messages) <= outbox.capacity
-    return [read_frame(frame) for frame in frames_of(items) if frame != REPLY]
+    return [read_frame(frame) for frame in frames_of(items)]
 
 
 async def run(client: Feeds, service: FakeService, session_id: str = "s1", prompt: str = "a b c") -> TurnResult:
     """Run a turn for a client."""
-    return await replied(client, lambda on_begin: service.start_turn(session_id, prompt, on_begin=on_begin))
-
-
-async def replied(client: Feeds, turn: RunTurn) -> TurnResult:
-    """Stream a turn to a client, and put the reply behind its events, as the endpoint does."""
-    try:
-        result = await client.stream(turn)
-    except Exception:
-        client.outbox.reply(REPLY)
-        raise
-    client.outbox.reply(REPLY)
-    return result
+    return await client.stream(lambda on_begin: service.start_turn(session_id, prompt, on_begin=on_begin))
 
 
 async def test_own_turns_are_heard_at_once() -> None:
@@ -230,7 +218,7 @@ async def test_a_subscription_does_not_wait_for_an_own_turn_that_waits() -> None
             await trio.sleep(5)
             return await service.start_turn("s1", "a b", on_begin=on_begin)
 
-        await replied(client, late)
+        await client.stream(late)
 
     async with feeds(service) as (client, out), trio.open_nursery() as nursery:
         nursery.start_soon(start, client)
@@ -252,7 +240,7 @@ async def test_a_subscription_begins_with_the_next_event_after_an_own_turn() -> 
             await turn.wait()
             return await service.start_turn("s1", "b", on_begin=on_begin)
 
-        await replied(client, late)
+        await client.stream(late)
 
     async with feeds(service) as (client, out), trio.open_nursery() as nursery:
         nursery.start_soon(start, client)
@@ -292,7 +280,7 @@ async def test_a_turn_that_a_client_steers_itself_is_heard_once(*, subscribed: b
             return TurnResult("s1")
 
         async def call(run: Callable[[Begin | None], Awaitable[TurnResult]]) -> None:
-            await replied(client, run)
+            await client.stream(run)
             out_at_reply.append(numbers(out))
 
         if subscribed:

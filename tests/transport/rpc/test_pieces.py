@@ -14,8 +14,7 @@ from tests.transport.gateway.serving import runtime
 from tests.transport.rpc.endpoints import Line
 from warren.model import ModelReply, ModelRequest, TextPiece
 from warren.transport.rpc.dialect import Native
-from warren.transport.rpc.endpoint import Dispatcher, Endpoint, EndpointBounds, Work
-from warren.transport.rpc.jsonrpc import Id
+from warren.transport.rpc.endpoint import Endpoint, EndpointBounds
 from warren.transport.rpc.methods import Host
 from warren.transport.rpc.server import serve_client
 
@@ -25,30 +24,16 @@ STREAMED = (("run_started", "turn_started"), ("text_delta",), WHOLE[3:])
 
 @attrs.define(eq=False)
 class _Pieces(Line):
-    """A channel that keeps what is sent in one piece together.
+    """A channel that keeps what is sent in one piece together."""
 
-    Attributes:
-        waits: whether it can send nothing without a wait.
-        replied: set when a reply was sent.
-    """
-
-    waits: bool = True
     replied: trio.Event = attrs.field(factory=trio.Event)
 
     async def send(self, frames: Sequence[bytes]) -> None:
         """See Channel."""
         await trio.lowlevel.checkpoint()
-        self._take(frames)
-
-    def send_nowait(self, frames: Sequence[bytes]) -> bool | None:
-        """See Channel."""
-        return None if self.waits else self._take(frames)
-
-    def _take(self, frames: Sequence[bytes]) -> bool:
         self.sent.append(tuple(map(_kind, map(json.loads, frames))))
         if self.sent[-1][-1] == "reply":
             self.replied.set()
-        return True
 
 
 def _kind(message: Any) -> str:
@@ -61,13 +46,11 @@ async def passes(count: int) -> None:
         await trio.lowlevel.checkpoint()
 
 
-@pytest.mark.parametrize("waits", [False, True])
 @pytest.mark.parametrize("stored", [False, True])
 @pytest.mark.parametrize(("steps", "expected"), [(0, (WHOLE,)), (10, STREAMED)])
 async def test_a_turn_leaves_in_one_piece_unless_it_streams(
     tmp_path: Path,
     stored: bool,  # noqa: FBT001
-    waits: bool,  # noqa: FBT001
     steps: int,
     expected: Sequence[Sequence[str]],
 ) -> None:
@@ -79,7 +62,7 @@ async def test_a_turn_leaves_in_one_piece_unless_it_streams(
         await passes(steps)
         return reply("a")
 
-    line = _Pieces(waits=waits)
+    line = _Pieces()
     async with runtime(tmp_path if stored else None, fixed=FunctionModel(answer)) as service:
         session_id = (await service.create_session(None, model="fixed")).session_id
         endpoint = Endpoint(line, EndpointBounds(max_in_flight=8))
@@ -100,7 +83,7 @@ async def test_the_events_of_a_turn_in_a_batch_do_not_wait_for_its_other_replies
             await waiting.wait()
         return reply("a")
 
-    line = _Pieces(waits=False)
+    line = _Pieces()
     async with runtime(tmp_path, fixed=FunctionModel(answer)) as service:
         ids = [(await service.create_session(None, model="fixed")).session_id for _ in range(2)]
         endpoint = Endpoint(line, EndpointBounds(max_in_flight=8, max_batch=8))
@@ -128,68 +111,3 @@ async def test_the_events_of_a_turn_in_a_batch_do_not_wait_for_its_other_replies
 
 def _kinds(line: _Pieces) -> list[str]:
     return [kind for piece in line.sent for kind in piece]
-
-
-@attrs.define(eq=False)
-class _Narrow(Line):
-    """A channel that takes so many messages without a wait; half of them are still on their way when it returns.
-
-    Attributes:
-        room: how many messages it takes before it has to be waited for.
-        order: the methods by which messages left.
-    """
-
-    room: int = 2
-    order: list[str] = attrs.field(factory=list)
-    _held: list[bytes] = attrs.field(factory=list)
-
-    async def send(self, frames: Sequence[bytes]) -> None:
-        """See Channel."""
-        await trio.lowlevel.checkpoint()
-        self.order.append("send")
-        self.sent += map(json.loads, (*self._held, *frames))
-        self._held.clear()
-
-    def send_nowait(self, frames: Sequence[bytes]) -> bool | None:
-        """See Channel."""
-        if not self.room:
-            return None
-        self.room -= 1
-        self.order.append("nowait")
-        if self.room:
-            self.sent += map(json.loads, frames)
-            return True
-        self._held += frames
-        return False
-
-
-class _Echo(Dispatcher):
-    """Answers each request with its number, a pass later."""
-
-    def begin(self, method: str, params: Any, request_id: Id) -> Work:  # noqa: ARG002 - of the interface
-        """See Dispatcher."""
-
-        async def run() -> Any:
-            await trio.lowlevel.checkpoint()
-            return request_id
-
-        return Work(run)
-
-
-async def test_what_the_channel_cannot_take_at_once_follows_in_order() -> None:
-    """Replies beyond the room leave behind those before them, each once, and so does the rest of a half sent piece."""
-    line = _Narrow()
-    endpoint = Endpoint(line, EndpointBounds(max_in_flight=64))
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(endpoint.run, lambda _tasks: _Echo())
-        for number in range(20):
-            line.call(number, "any")
-            await passes(number % 4)
-        with trio.fail_after(5):
-            while len(line.sent) < 20:
-                await passes(1)
-        line.hang_up()
-    assert sorted(each["id"] for each in line.sent) == list(range(20))
-    assert all(each["id"] == each["result"] for each in line.sent)
-    assert line.order[:2] == ["nowait", "nowait"]
-    assert set(line.order[2:]) == {"send"}

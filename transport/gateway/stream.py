@@ -1,0 +1,140 @@
+"""The stream under trio-websocket: what it reads is bounded, and what it writes leaves together."""
+
+import struct
+from typing import Final
+
+import trio
+from trio_websocket import WebSocketConnection
+
+from warren.transport.gateway.bounds import FINAL, LONG, LONGER, Bounds
+from warren.transport.http.wire import Wire
+
+CLOSE: Final = 0x88
+"""The first byte of a close frame, and the least of those of control frames: trio-websocket writes each frame whole."""
+TOO_BIG: Final = 1009
+FAULTS: Final = (1002, 1007)
+"""Close codes for frames that break the protocol, and for text that is not UTF-8."""
+MAX_REASON: Final = 123
+CONTINUATION: Final = 0
+TEXT: Final = 1
+MAX_SHORT: Final = 0xFFFF
+"""The largest length of two bytes."""
+PART: Final = 512 * 1024
+"""Bytes of a fragment: copying a long message in one go would hold up everybody."""
+
+
+class FrameStream(trio.abc.Stream):
+    """A client's bytes as trio-websocket gets them.
+
+    The head of the request comes first, once more, and the bytes behind it after the answer: trio-websocket would not
+    look at bytes that come with the head before others follow. A message that is too much ends the input, with close
+    code 1009. After our close frame the client is only waited for until it has closed, too.
+
+    Messages wait for `flush`: each would cost a system call. So trio-websocket never waits for a slow client while it
+    holds its lock, and a cancelled send leaves either a whole frame or none.
+
+    Attributes:
+        socket: the WebSocket on this stream, once it is open.
+    """
+
+    socket: WebSocketConnection | None = None
+
+    def __init__(self, wire: Wire, head: bytes, max_bytes: int) -> None:
+        self._wire = wire
+        self._head = head
+        self._bounds = Bounds(max_bytes)
+        self._answered = trio.Event()
+        self._out = list[bytes]()
+        self._closing = False
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """Return some bytes, b"" at the end. Raises as the wire does."""
+        if self._head:
+            await trio.lowlevel.checkpoint()
+            size = len(self._head) if max_bytes is None else max_bytes
+            data, self._head = self._head[:size], self._head[size:]
+            return data
+        if not self._answered.is_set():
+            await self._answered.wait()
+        bounds = self._bounds
+        while bounds.problem is None:
+            data = await self._wire.receive_some(max_bytes)
+            taken = bounds.take(data)
+            if not data or (self._closing and bounds.closed):
+                return b""
+            if taken < len(data) and bounds.problem is None:
+                self._wire.unread(data[taken:])
+            if taken and not self._closing:
+                return data[:taken]
+        self.say_goodbye(TOO_BIG, bounds.problem)
+        return b""
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """Keep a message for `flush`, and send a control frame. Nothing follows a close frame.
+
+        Trap: this is no checkpoint.
+        """
+        if self._closing:
+            return
+        if data[0] < CLOSE:
+            self._out.append(bytes(data))
+        elif data[0] == CLOSE:
+            self._end_with(bytes(data))
+        else:
+            self._wire.send_soon(bytes(data))
+
+    async def flush(self) -> None:
+        """Send what waits, and the answer to the request first. Raises one of `GONE` if the client no longer reads."""
+        out = b"".join(self._out)
+        self._out.clear()
+        await self._wire.send_all(out)
+        self._answered.set()
+
+    async def send_long(self, text: bytes) -> None:
+        """Send a message in fragments, behind those that wait. Raises one of `GONE` once the connection is closing.
+
+        trio-websocket sends a message as one frame, and copies it five times in one go.
+        """
+        for start in range(0, len(text), PART):
+            if self._closing:
+                raise trio.BrokenResourceError("the connection is closed")
+            part = text[start : start + PART]
+            last = FINAL if start + PART >= len(text) else 0
+            self._out += _head(last | (CONTINUATION if start else TEXT), len(part)), part
+            await self.flush()
+
+    def say_goodbye(self, code: int, reason: str = "") -> None:
+        """Send a close frame behind the messages that wait, unless one was sent; what is left leaves with a `flush`.
+
+        It is not left to trio-websocket: that cannot answer a ping any more once it has begun to close, and fails.
+        """
+        if not self._closing:
+            text = reason.encode()[:MAX_REASON].decode(errors="ignore").encode()
+            self._end_with(_head(CLOSE, 2 + len(text)) + code.to_bytes(2) + text)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        """Return at once: there is always room."""
+        await trio.lowlevel.checkpoint()
+
+    async def aclose(self) -> None:
+        """Tell the client which fault trio-websocket has found, if it has: it closes the stream without a word.
+
+        The wire stays open, so that the client can read the last answer.
+        """
+        reason = None if self.socket is None else self.socket.closed
+        if reason is not None and reason.code in FAULTS:
+            self.say_goodbye(reason.code, reason.reason or "")
+        await trio.lowlevel.checkpoint()
+
+    def _end_with(self, close: bytes) -> None:
+        self._closing = True
+        self._wire.send_nowait(b"".join(self._out))
+        self._out.clear()
+        self._wire.send_soon(close)
+
+
+def _head(first: int, size: int) -> bytes:
+    """Return the head of a frame of the server: such frames are not masked. `first` is its first byte."""
+    if size < LONG:
+        return bytes((first, size))
+    return struct.pack("!BBH", first, LONG, size) if size <= MAX_SHORT else struct.pack("!BBQ", first, LONGER, size)
