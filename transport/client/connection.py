@@ -46,6 +46,10 @@ REASONS: Final = {
     OTHER_VERSION: "its release and this one speak no version of the links between nodes in common",
 }
 
+TOO_BIG: Final = 1009
+"""The close code for a message that has more bytes than the server takes."""
+UNASKED: Final = 4_096
+"""Bytes that a message may have if the server has not told its bound."""
 FILES: Final = "attachments"
 MOST_PIECE: Final = 384 * 1024
 """Bytes of a file in one message."""
@@ -236,10 +240,12 @@ class Connection:
         """Return a request as bytes; if it is too large, its files have been sent ahead of it. Raises as `ask`."""
         files: Sequence[File] = params.get(FILES, ()) if isinstance(params, dict) else ()
         size = sum(len(each.data) for each in files if each.data is not None)
-        if size and self.most is None:  # a link between nodes begins without a greeting
-            self.most = codec.from_server(Greeting, await self.ask("initialize", {})).max_message_bytes
+        if size:
+            await self._learn_bound()
         if self.most is None or size <= self.most:
             message = jsonrpc.request(number, method, with_meta(params))
+            if len(message) > UNASKED:
+                await self._learn_bound()
             if self.most is None or len(message) <= self.most:
                 return message
         if size:
@@ -247,6 +253,11 @@ class Connection:
         if len(message) > self.most:
             raise _too_large(len(message), self.most)
         return message
+
+    async def _learn_bound(self) -> None:
+        """Ask for the bound of a message, which no greeting has told on a link between nodes: a longer one ends it."""
+        if self.most is None:
+            self.most = codec.from_server(Greeting, await self.ask("initialize", {})).max_message_bytes
 
     async def _without_files(self, params: Mapping[str, Any], files: Sequence[File]) -> Mapping[str, Any]:
         """Send the files of a request ahead of it, in pieces; return its parameters with their hashes.
@@ -306,6 +317,9 @@ class Connection:
         except* FAILURES as group:
             failures += _leaves(group)
         finally:
+            for each in failures:
+                if isinstance(each, ClosedError) and each.code == TOO_BIG:
+                    self._refuse_longest(each.reason or "")
             self._hang_up()
         if not opened:
             raise _refusal(dial.url, failures)
@@ -354,17 +368,18 @@ class Connection:
             logger.warning("the server sent a message that cannot be read: %s", message.error)
 
     def _answer(self, response: jsonrpc.Response) -> None:
-        number = response.id
-        if number is None and response.error is not None:
-            # The server could not read a message, so it cannot say which. What it reads not is what is too large.
-            logger.warning("the server did not read a message: %s", response.error)
-            sent = [each for each, request in self._requests.items() if request.sent]
-            number = max(sent, key=lambda each: self._requests[each].size, default=None)
-        request = self._requests.pop(number, None)
+        request = self._requests.pop(response.id, None)
         if request is not None:
             request.response = response
             request.answered()
             request.done.set()
+
+    def _refuse_longest(self, reason: str) -> None:
+        """Fail the request that the server has closed the connection for: it must not be sent again on the next one."""
+        sent = [each for each, request in self._requests.items() if request.sent]
+        number = max(sent, key=lambda each: self._requests[each].size, default=None)
+        error = InvalidParamsError(f"$: {reason}", path="$")
+        self._answer(jsonrpc.Response(number, None, {"data": error.body()}))
 
     def _hear(self, message: jsonrpc.Notification) -> None:
         if message.method == CHANGED and self.on_changes is not None:
@@ -425,7 +440,7 @@ def _error_of(error: Any) -> WarrenError:
     body = error.get("data") if isinstance(error, dict) else None
     if not isinstance(body, dict) or "code" not in body:
         body = {"code": "AGENT_ERROR", "message": f"the server answered {error!r}", "details": {"cause": "internal"}}
-    if body["code"] == jsonrpc.NAMES[jsonrpc.INVALID_REQUEST]:  # such as of a message that is too large
+    if body["code"] == jsonrpc.NAMES[jsonrpc.INVALID_REQUEST]:
         body = {**body, "code": InvalidParamsError.code.value}
     return of_body(body)
 

@@ -39,6 +39,8 @@ class ClosedError(Exception):
 
     def __init__(self, code: int, reason: str | None) -> None:
         super().__init__(f"the server closed it with code {code:d}" + (f": {reason}" if reason else ""))
+        self.code = code
+        self.reason = reason
 
 
 FAILURES: Final = (

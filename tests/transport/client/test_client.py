@@ -108,7 +108,7 @@ async def test_a_busy_turn_is_not_sent_twice(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("told", [True, False])
 async def test_a_request_that_is_too_large_is_refused(tmp_path: Path, *, told: bool) -> None:
-    """The client refuses it as soon as the server has told its bound; else the server does. Others are answered."""
+    """The client refuses it: it asks for the bound if the server has not told it. Others are answered."""
     gate = Gate()
     async with (
         runtime(tmp_path, test=gate) as service,
@@ -128,6 +128,23 @@ async def test_a_request_that_is_too_large_is_refused(tmp_path: Path, *, told: b
         assert caught.value.path == "$"
         gate.go.set()
     assert gate.calls == 1
+
+
+@pytest.mark.parametrize("key", [None, "once"])
+async def test_a_request_that_ends_its_connection_is_not_sent_again(tmp_path: Path, key: str | None) -> None:
+    """The server closes the connection for it, and says why: its caller hears that. The next request is answered."""
+    async with (
+        runtime(tmp_path) as service,
+        gateway(service, max_message_bytes=1_000) as port,
+        connect(f"ws://{HOST}:{port}") as remote,
+    ):
+        session_id = (await remote.create_session(None, model="echo")).session_id
+        remote.links.bound(None)
+        with trio.fail_after(5), pytest.raises(InvalidParamsError) as caught:
+            await remote.start_turn(session_id, "x" * 2_000, idempotency_key=key, mode="queue")
+        assert str(caught.value) == "$: the message has more than 1000 bytes"
+        assert caught.value.path == "$"
+        assert (await remote.start_turn(session_id, "short", idempotency_key=key, mode="queue")).text == "short"
 
 
 async def test_a_result_of_a_tool_that_is_too_large_is_an_error(tmp_path: Path) -> None:

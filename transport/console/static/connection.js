@@ -10,6 +10,8 @@ const HANDSHAKE_LIMIT = 10_000;
 const LONGEST_PAUSE = 8_000;
 /** The close code for a client whose token has expired or was revoked. */
 const UNAUTHORIZED = 4401;
+/** The close code for a message that has more bytes than the gateway takes. */
+const TOO_BIG = 1009;
 
 /** An error of a call: of the server, with its code, or `DISCONNECTED` and `TIMEOUT` of this page. */
 export class CallError extends Error {
@@ -129,7 +131,11 @@ export class Connection {
       this.change("open");
     };
     socket.onmessage = ({ data }) => socket === this.socket && this.take(JSON.parse(data));
-    socket.onclose = ({ code }) => socket === this.socket && this.closed(greeted, code);
+    socket.onclose = ({ code, reason }) => {
+      if (socket !== this.socket) return;
+      if (code === TOO_BIG) this.refuseLongest(reason);
+      this.closed(greeted, code);
+    };
     setTimeout(() => {
       if (greeted || socket !== this.socket) return;
       this.silent = true;
@@ -210,12 +216,18 @@ export class Connection {
       else this.notified.get(message.method)?.(message.params);
       return;
     }
-    // What the gateway could not read is answered without an id: the longest call is meant.
-    const id = message.id ?? [...this.waiting].sort(([, one], [, other]) => other.length - one.length)[0]?.[0];
-    const waiting = this.waiting.get(id);
-    this.waiting.delete(id);
+    const waiting = this.waiting.get(message.id);
+    this.waiting.delete(message.id);
     if (message.error) waiting?.fail(new CallError(message.error.data ?? { code: "", message: message.error.message }));
     else waiting?.answer(message.result);
+  }
+
+  /** Fail the call that the gateway has closed the connection for: it must not be made again on the next one. */
+  refuseLongest(message) {
+    const [longest] = [...this.waiting].sort(([, one], [, other]) => other.length - one.length);
+    if (!longest) return;
+    this.waiting.delete(longest[0]);
+    longest[1].fail(new CallError({ code: "", message }));
   }
 
   /**
