@@ -124,12 +124,15 @@ class Messages:
 
     async def send(self, frames: Sequence[bytes]) -> None:
         """Send messages; all but long ones leave in one piece. Raises one of `GONE` once the connection is closing."""
+        last = len(frames) - 1
         try:
-            for frame in frames:
-                if len(frame) <= PART:
-                    await self._socket.send_message(frame.decode())
-                else:
+            for number, frame in enumerate(frames):
+                if len(frame) > PART:
                     await self._stream.send_long(frame)
+                elif number < last:
+                    self._stream.add(frame)
+                else:
+                    await self._socket.send_message(frame.decode())
         except trio_websocket.ConnectionClosed as exc:
             raise trio.BrokenResourceError("the connection is closed") from exc
         await self._stream.flush()

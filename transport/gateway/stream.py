@@ -90,17 +90,21 @@ class FrameStream(trio.abc.Stream):
         await self._wire.send_all(out)
         self._answered.set()
 
+    def add(self, text: bytes) -> None:
+        """Keep a message for `flush`, before one that trio-websocket sends. Raises one of `GONE` if it is closing.
+
+        trio-websocket takes a pass of the event loop for each message, which is a fifth of a turn for those of a turn.
+        """
+        self._add(FINAL | TEXT, text)
+
     async def send_long(self, text: bytes) -> None:
         """Send a message in fragments, behind those that wait. Raises one of `GONE` once the connection is closing.
 
         trio-websocket sends a message as one frame, and copies it five times in one go.
         """
         for start in range(0, len(text), PART):
-            if self._closing:
-                raise trio.BrokenResourceError("the connection is closed")
-            part = text[start : start + PART]
             last = FINAL if start + PART >= len(text) else 0
-            self._out += _head(last | (CONTINUATION if start else TEXT), len(part)), part
+            self._add(last | (CONTINUATION if start else TEXT), text[start : start + PART])
             await self.flush()
 
     def say_goodbye(self, code: int, reason: str = "") -> None:
@@ -125,6 +129,11 @@ class FrameStream(trio.abc.Stream):
         if reason is not None and reason.code in FAULTS:
             self.say_goodbye(reason.code, reason.reason or "")
         await trio.lowlevel.checkpoint()
+
+    def _add(self, first: int, data: bytes) -> None:
+        if self._closing:
+            raise trio.BrokenResourceError("the connection is closed")
+        self._out += _head(first, len(data)), data
 
     def _end_with(self, close: bytes) -> None:
         self._closing = True
