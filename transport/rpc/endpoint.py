@@ -462,21 +462,7 @@ class Endpoint:
                         if not outbox.replies:
                             # A model that answers at once does so a pass after the turn's first events: one send less.
                             await trio.lowlevel.checkpoint()
-                    self._transit_bytes = outbox.reply_bytes
-                    items = outbox.take()
-                    outbox.stalled = True
-                    wake(self.moved)
-                    if self._transit_bytes > COUNTED:
-                        self._count_unread()
-                    for piece in _pieces(frames_of(items)):
-                        await self._channel.send(piece)
-                        if self._ending:
-                            self._extend()
-                    outbox.stalled = False
-                    self._transit_bytes = 0
-                    if self._share is not None and (self._share.size or self._batched):
-                        self._count_unread()
-                    wake(self.moved)
+                    await self._send_all()
         except GONE as exc:
             logger.debug("the peer no longer reads: %s", exc)
             if self._bounds.needs_reader:
@@ -486,6 +472,25 @@ class Endpoint:
             self._transit_bytes = 0
             wake(self.moved)
             self._hang_up()
+
+    async def _send_all(self) -> None:
+        """Send the messages that wait, in pieces."""
+        outbox = self.outbox
+        self._transit_bytes = outbox.reply_bytes
+        items = outbox.take()
+        outbox.stalled = True
+        wake(self.moved)
+        if self._transit_bytes > COUNTED:
+            self._count_unread()
+        for piece in _pieces(frames_of(items)):
+            await self._channel.send(piece)
+            if self._ending:
+                self._extend()
+        outbox.stalled = False
+        self._transit_bytes = 0
+        if self._share is not None and (self._share.size or self._batched):
+            self._count_unread()
+        wake(self.moved)
 
     def _extend(self) -> None:
         """Restart the time of a peer that has just read a piece, unless `serving` was cancelled."""
