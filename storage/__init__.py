@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         RequestHandover,
         Sweep,
     )
-    from warren.storage.refusals import key_used, leased, name_taken, not_found, retired
+    from warren.storage.refusals import key_used, leased, name_taken, not_found, retired, went_back
     from warren.storage.results import StoredSession
     from warren.storage.runner import Runner, inline_runner, thread_runner
     from warren.storage.store import Store
@@ -76,6 +76,7 @@ __all__ = [
     "not_found",
     "retired",
     "thread_runner",
+    "went_back",
 ]
 
 

@@ -3,9 +3,10 @@
 It is one JSON text. A release that knows other fields passes over them, so two releases can share a store.
 """
 
+import secrets
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -19,11 +20,16 @@ from warren.values import frozen
 from warren.version import VERSION
 
 SECRET_BYTES: Final = 32
+LARGEST_KEY: Final = 2**31 - 1
 # The monotonic clock of Linux stands still while the machine is suspended; a lease does not.
 boot_time: Final[Callable[[], float]] = (
     partial(time.clock_gettime, time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic
 )
 """Return seconds on a clock that goes on while the machine sleeps, if the system has one."""
+
+
+class ForgottenError(Exception):
+    """The store does not have what this process has written last: it has gone back, or was silent for too long."""
 
 
 @frozen
@@ -38,6 +44,8 @@ class Status:
         draining: see `warren.nodes.Node`.
         load: see `warren.nodes.Node`.
         group: see `warren.nodes.Node`.
+        renewals: how often the process has renewed its leases. A row with fewer than were confirmed shows that the
+            store has gone back.
         clock_ahead: seconds by which the store's clock is ahead of that of the process; 0 if that is not known.
     """
 
@@ -48,14 +56,17 @@ class Status:
     draining: bool = False
     load: NodeLoad = attrs.field(factory=NodeLoad)
     group: str | None = None
+    renewals: int = 0
     clock_ahead: float = 0.0
 
 
-def status_text(started_at: datetime, said: Announcement | None, clock_ahead: float | None = None) -> str:
+def status_text(
+    started_at: datetime, said: Announcement | None, renewals: int = 0, clock_ahead: float | None = None
+) -> str:
     """Return the status of this process, as it is stored."""
     said = said or Announcement()
     place = said.name, said.address, said.draining, said.load, said.group
-    status = Status(started_at, VERSION, *place, round(clock_ahead or 0.0, 1))
+    status = Status(started_at, VERSION, *place, renewals, round(clock_ahead or 0.0, 1))
     return codec.encode(status).decode()
 
 
@@ -68,6 +79,12 @@ def status_of(stored: Any) -> Status:
     return found
 
 
+def is_newest(stored: Any, started_at: datetime, renewals: range) -> bool:
+    """Return whether a stored status is of the process that was started then, and has one of these renewals."""
+    found = status_of(stored)
+    return found.started_at == started_at and found.renewals in renewals
+
+
 def node_of(key: int, name: str, stored: Any) -> Node:
     """Return a process as a node, from the columns of its row."""
     status = status_of(stored)
@@ -76,9 +93,19 @@ def node_of(key: int, name: str, stored: Any) -> Node:
     return Node(key, shown_name, *place, status.draining, status.load, status.group)
 
 
+def oldest_first(nodes: Iterable[Node]) -> list[Node]:
+    """Return nodes in the order in which their processes opened the store."""
+    return sorted(nodes, key=lambda node: (node.started_at, node.key))
+
+
 def now() -> datetime:
     """Return the wall clock's time."""
     return datetime.now(UTC)
+
+
+def new_key() -> int:
+    """Return a number for a process. It is a random one: a store that has gone back would count the same ones again."""
+    return secrets.randbelow(LARGEST_KEY) + 1
 
 
 def secret_of(stored: Any) -> bytes | None:

@@ -91,6 +91,8 @@ class Commit(Operation[None]):
         charges: entries for the ledger that are stored with it, in the hour of the record's `updated_at`.
         hurried: whether the lock of another process is waited for a moment only: the caller has waited for it before.
         audit: the entry of the audit for the creation of the session; on its first commit only.
+        base: the `message_count` and the `last_seq` of the record that it follows. Fails with
+            StoreError(cause="conflict") if the store has another one, or none. None on the first commit.
     """
 
     record: SessionRecord
@@ -103,6 +105,7 @@ class Commit(Operation[None]):
     charges: tuple[Charge, ...] = ()
     hurried: bool = False
     audit: AuditEntry | None = None
+    base: tuple[int, int] | None = None
 
     @property
     def session_id(self) -> str:
@@ -142,9 +145,15 @@ class Claim(Operation[Claimed | LeaseHeld | None]):
 
     A lease is free if its holder put it back, or if its holder is dead; after a dead holder new events are numbered far
     above those that it may have shown. Taking a lease that this process has changes nothing.
+
+    Attributes:
+        session_id: the session.
+        went_back_at: the time at which the store was found to have gone back; None if it was not. Events and epochs of
+            a session that has not changed since are numbered as after a dead holder: the later ones are gone.
     """
 
     session_id: str
+    went_back_at: datetime | None = None
 
 
 @frozen

@@ -36,6 +36,18 @@ def taken_over(session_id: str, holder: str | None) -> StoreError:
     return StoreError(problem, session_id=session_id, cause="lease_lost", details={"holder": holder} if holder else {})
 
 
+def went_back(session_id: str | None = None) -> StoreError:
+    """Return the error for a write to a store that turns out to have gone back: it was not done."""
+    problem = "the store has gone back to an earlier state: nothing of this was stored, send it again"
+    return StoreError(problem, session_id=session_id, cause="lease_lost")
+
+
+def built_on_sand(session_id: str) -> StoreError:
+    """Return the error for the end of a turn whose beginning the store does not have."""
+    problem = "the store does not have the messages and events that this follows: nothing of it was stored"
+    return StoreError(problem, session_id=session_id, cause="conflict")
+
+
 def inbox_full(session_id: str, limit: int) -> CapacityExceededError:
     """Return the error for an input past the `limit` of those that may wait."""
     problem = f"{limit} inputs wait for the session already"

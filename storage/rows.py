@@ -14,6 +14,7 @@ from warren.errors import StoreError
 from warren.inputs import Input, Numbered
 from warren.options import SessionOptions, part
 from warren.records import CompactionEntry, EventRow, MessageRow, Parent, SessionRecord, Span
+from warren.storage.operations import Claim
 from warren.storage.standins import NO_SUMMARY
 from warren.usage import Usage
 from warren.values import frozen
@@ -32,6 +33,11 @@ MAX_NUMBER: Final = 2**62
 """The largest number of a sound row. There must be room above it for all numbers that are still to be given."""
 SHOWN: Final = 100
 """Characters of a damaged id that messages show."""
+
+
+def before(claim: Claim) -> int:
+    """Return the time up to which a change of the claimed session shows that later ones may be gone."""
+    return -1 if claim.went_back_at is None else microseconds(claim.went_back_at)
 
 
 def bytes_in(value: Any, column: str) -> bytes:

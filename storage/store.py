@@ -54,6 +54,15 @@ class Store(Protocol):
         ...
 
     @property
+    def went_back(self) -> int:
+        """How often the store was found to have gone back: a standby without the newest changes, or a backup.
+
+        Each time this process has died as a holder, and nothing that it knows of the store counts any more. Writes of
+        that moment fail with StoreError(cause="lease_lost"), and changed nothing.
+        """
+        ...
+
+    @property
     def clock_ahead(self) -> float | None:
         """Seconds by which the store's clock is ahead of this machine's, by the newest renewal; None if it has none."""
         ...
@@ -91,7 +100,7 @@ class Store(Protocol):
         ...
 
     async def nodes(self) -> Sequence[Node]:
-        """Return the living processes that are registered in the store, by their numbers, this one among them."""
+        """Return the living processes that are registered in the store, the oldest first, this one among them."""
         ...
 
     async def holder(self, session_id: str) -> Node | None:
@@ -150,6 +159,13 @@ class Store(Protocol):
 
         There are at most `limit`, fewer if they are long, and none only if there are no more. A row of merged deltas
         may begin at or below `after_seq`: `warren.journal.envelopes` cuts it.
+        """
+        ...
+
+    async def last_stored(self, session_id: str, up_to: int) -> int | None:
+        """Return the number of the last event up to a number that is stored, or that retention has removed.
+
+        None for a session that is not here or was deleted.
         """
         ...
 

@@ -28,6 +28,7 @@ Action = Literal[
     "read",
     "drain",
     "prune",
+    "went_back",
 ]
 """The action of an entry.
 
@@ -35,7 +36,7 @@ Action = Literal[
 `forget` removes texts of the memory. `interrupt`, `approve` and `deny` are about a running turn. `login` is a client
 that was not let in. The tokens are those of the gateway's file, or of the store's table. `read` is work of an operator
 in another tenant, or a read of all of them. `drain` asks a node to end in order. `prune` removes old entries of the
-audit itself.
+audit itself. `went_back` is the discovery of a node that the store has gone back to an earlier state.
 """
 Outcome = Literal["done", "refused"]
 ACTIONS: Final[tuple[Action, ...]] = get_args(Action)

@@ -49,7 +49,7 @@ from warren.storage.operations import (
     RequestHandover,
     Sweep,
 )
-from warren.storage.refusals import inbox_full, key_used, name_taken, not_found, taken_over
+from warren.storage.refusals import built_on_sand, inbox_full, key_used, name_taken, not_found, taken_over
 from warren.storage.results import Context, Held, News, Replay, Rows, StoredSession
 from warren.values import define
 
@@ -102,6 +102,7 @@ class EphemeralStore:
     renewal: ClassVar[float] = 5.0
     proof: ClassVar[float] = math.inf
     lapses: ClassVar[int] = 0
+    went_back: ClassVar[int] = 0
     clock_ahead: ClassVar[float | None] = None
     read_fault: ClassVar[WarrenError | None] = None
 
@@ -203,9 +204,13 @@ class EphemeralStore:
         if session is None:
             if record.session_id in self._ended:
                 raise not_found(record.session_id)
+            if operation.base is not None:
+                raise built_on_sand(record.session_id)
             return
         if not session.held or session.epoch != operation.lease.epoch:
             raise taken_over(record.session_id, None)
+        if operation.base not in (None, (session.record.message_count, session.record.last_seq)):
+            raise built_on_sand(record.session_id)
         messages, events = operation.messages, operation.events
         if messages and messages[0].position != len(session.bodies):
             raise _conflict(record.session_id, f"message {messages[0].position}")
@@ -406,6 +411,12 @@ class EphemeralStore:
                 rounds += [[]] if at == len(rounds) else []
                 rounds[at].append(session_id)
         return [session_id for found in rounds for session_id in found]
+
+    async def last_stored(self, session_id: str, up_to: int) -> int | None:
+        """See Store."""
+        await self._checkpoint()
+        session = self._sessions.get(session_id)
+        return None if session is None else min(up_to, session.record.last_seq)
 
     async def was_told(self, session_id: str, input_id: str, source: str, beginning: str) -> bool:
         """See Store."""

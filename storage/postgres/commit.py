@@ -16,16 +16,19 @@ from warren.storage.operations import MAX_OUTCOMES, Commit
 from warren.storage.postgres import audit
 from warren.storage.postgres.driver import Connection, Value, array, escaped, unescaped
 from warren.storage.postgres.lease import rival
-from warren.storage.refusals import key_used, name_taken, not_found, taken_over
+from warren.storage.refusals import built_on_sand, key_used, name_taken, not_found, taken_over
 from warren.storage.rows import COLUMNS, DELETED, OPEN, microseconds, record_to_row
 
+Place = tuple[int, int, int, int]
+"""The place of a group: its number, the key of its holder, the generation of the connection, and the number that the
+store has before it."""
 MOST: Final = 200
 """Turns of one statement: the literals of more would keep the event loop waiting."""
 _SESSION: Final = (
     *("text", "int8", "int8", "int2", "text", "int8", "int8", "int8", "int8", "int8", "text", "text", "text"),
-    *("text", "text", "text", "text", "int8"),
+    *("text", "text", "text", "text", "int8", "int8", "int8"),
 )
-_NAMES: Final = f"{COLUMNS}, marks, peer, epoch"
+_NAMES: Final = f"{COLUMNS}, marks, peer, epoch, base_count, base_seq"
 _MESSAGE: Final = ("text", "int8", "int8", "text")
 _EVENT: Final = ("text", "int8", "int8", "int8", "text", "text")
 _MOVE: Final = ("text", "int8", "int8", "int8", "int8", "int8", "text", "int8")
@@ -37,8 +40,8 @@ _ADDED: Final = (*COUNTS, "priced")
 
 
 def _numbered() -> list[str]:
-    """Return the arguments of `unnest` for each table of values; the first three parameters are the writer's."""
-    number, arguments = 4, []
+    """Return the arguments of `unnest` for each table of values; the first four parameters are the writer's."""
+    number, arguments = 5, []
     for table in (*_TABLES, audit.TYPES):
         arguments.append(", ".join(f"${number + at}::{kind}[]" for at, kind in enumerate(table)))
         number += len(table)
@@ -46,17 +49,22 @@ def _numbered() -> list[str]:
 
 
 _SESSIONS, _MESSAGES, _EVENTS, _MOVES, _CREATIONS, _SETTLEMENTS, _CHARGES, _ENTRIES = _numbered()
-# `gate` fences the connection: one that was replaced after a fault writes nothing any more. It keeps its row locked to
-# the end of the transaction, so that the next connection learns for good whether this group is committed.
+# `gate` fences the connection: one that was replaced after a fault writes nothing any more, and none does to a store
+# that has gone back behind the group before this one. It keeps its row locked to the end of the transaction, so that
+# the next connection learns for good whether this group is committed.
 # The WHERE of `saved` fences the session: a tombstone, and a session under another lease, are left alone, and then its
-# id does not come back. An archived session stays archived. Labels and a title that is there are kept: they may have
-# changed during the turn.
+# id does not come back. So is one that lacks what the turn follows, and none is made then. An archived session stays
+# archived. Labels and a title that is there are kept: they may have changed during the turn.
 STATEMENT: Final = f"""
 WITH gate AS (
-    UPDATE warren.writers SET groups = $1::int8 WHERE holder = $2::int AND generation = $3::int8 RETURNING holder
+    UPDATE warren.writers SET groups = $1::int8
+    WHERE holder = $2::int AND generation = $3::int8 AND groups = $4::int8 RETURNING holder
 ), saved AS (
     INSERT INTO warren.sessions ({COLUMNS}, marks, peer, epoch, holder)
     SELECT {COLUMNS}, marks::text[], peer, epoch, gate.holder FROM unnest({_SESSIONS}) AS given({_NAMES}), gate
+    WHERE base_count IS NULL OR EXISTS (
+        SELECT FROM warren.sessions s
+        WHERE s.session_id = given.session_id AND s.message_count = base_count AND s.last_seq = base_seq)
     ON CONFLICT (session_id) DO UPDATE SET
         updated_at = excluded.updated_at, state = greatest(sessions.state, excluded.state), model = excluded.model,
         turns = excluded.turns, steps = excluded.steps, message_count = excluded.message_count,
@@ -116,7 +124,8 @@ CREATING: Final = STATEMENT.replace(
 ) SELECT (SELECT count(*)""",
 )
 _STATE: Final = f"""
-    SELECT state, {rival("s.holder", "$2::int")}, holder IS NOT DISTINCT FROM $2::int AND epoch = $3::int8
+    SELECT state, {rival("s.holder", "$2::int")}, holder IS NOT DISTINCT FROM $2::int AND epoch = $3::int8,
+        message_count, last_seq
     FROM warren.sessions s WHERE session_id = $1
 """
 _KEY_USED: Final = "SELECT FROM warren.creations WHERE key = $1 AND tenant = $2"
@@ -134,12 +143,12 @@ class SupersededError(Exception):
     """Another connection of this holder has taken over: this one may not write any more."""
 
 
-async def commit_all(db: Connection, writer: tuple[int, int, int], commits: Sequence[Commit]) -> set[str]:
+async def commit_all(db: Connection, writer: Place, commits: Sequence[Commit]) -> set[str]:
     """Store the ends of turns of different sessions; return the ids of those that are stored. The others are fenced.
 
     Args:
         db: the connection that writes.
-        writer: the number of the group, the key of the holder, and the generation of the connection.
+        writer: the place of the group.
         commits: the ends of turns, at most `MOST`.
 
     Raises SupersededError, and as `Connection.fetch`: then nothing is stored.
@@ -167,7 +176,8 @@ def parameters(commits: Sequence[Commit]) -> list[Value]:
         peer = record.options.peer
         row = [escaped(each) if isinstance(each, str) else each for each in record_to_row(record)]
         marks = array(marks_of(record.labels))
-        sessions.append((*row, marks, None if peer is None else peer.name, commit.lease.epoch))
+        base = commit.base or (None, None)
+        sessions.append((*row, marks, None if peer is None else peer.name, commit.lease.epoch, *base))
         for message in commit.messages:
             messages.append((name, message.position, microseconds(message.created_at), message.body))
         for each in map(row_of, commit.events):
@@ -209,22 +219,25 @@ async def refusal(db: Connection, me: int, commit: Commit) -> WarrenError | None
         return name_taken(peer.name)
     rows = await db.fetch(_STATE, escaped(session_id), me, commit.lease.epoch)
     if not rows:
-        return None
-    ((state, holder, mine),) = rows
+        return None if commit.base is None else not_found(session_id)
+    ((state, holder, mine, *there),) = rows
     if state == DELETED:
         return not_found(session_id)
-    return None if mine else taken_over(session_id, None if holder is None else unescaped(holder))
+    if not mine:
+        return taken_over(session_id, None if holder is None else unescaped(holder))
+    return None if commit.base in (None, tuple(there)) else built_on_sand(session_id)
 
 
 async def was_stored(db: Connection, me: int, commit: Commit) -> WarrenError | None:
     """Return None if a group that is committed has stored this end of a turn, else its refusal.
 
-    It is fenced only if the lease had changed before: a lease that is still there was there then. Of a session that was
-    taken over since, a row of the turn tells. Raises as `Connection.fetch`.
+    If this process still has the lease, the session is as its newest commit has left it. Of a session that was taken
+    over since, a row of the turn tells. Raises as `Connection.fetch`.
     """
     rows = await db.fetch(_STATE, escaped(commit.session_id), me, commit.lease.epoch)
     if rows and rows[0][2] and rows[0][0] != DELETED:
-        return None
+        stored = rows[0][3:] == (commit.record.message_count, commit.record.last_seq)
+        return None if stored else built_on_sand(commit.session_id)
     if commit.events:
         last = row_of(commit.events[-1])
         values = last.seq, microseconds(last.timestamp), last.body.decode()

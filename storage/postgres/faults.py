@@ -25,6 +25,7 @@ _CAUSES: Final[tuple[tuple[type[Exception] | tuple[type[Exception], ...], StoreC
     (errors.OutOfMemory, "out_of_memory", True, "there is not enough memory for the {0}"),
     (MemoryError, "out_of_memory", True, "there is not enough memory for the {0}"),
     (errors.TooManyConnections, "unreachable", True, "the server of the {0} takes no more connections"),
+    ((errors.UndefinedTable, errors.InvalidSchemaName), "unreachable", True, "the {0} has no tables just now"),
     (errors.UniqueViolation, "conflict", True, "a row of the same number is in the {0} already"),
     (errors.ProgramLimitExceeded, "too_big", False, "a row is larger than the {0} can hold"),
     (errors.DataCorrupted, "corrupt", False, "the {0}'s files are damaged"),

@@ -19,7 +19,7 @@ import attrs
 
 from warren.config import PostgresConfig
 from warren.nodes import Announcement
-from warren.storage.membership import boot_time, now, status_text
+from warren.storage.membership import ForgottenError, boot_time, is_newest, new_key, now, status_text
 from warren.storage.postgres.driver import Connection, escaped, unescaped
 from warren.storage.postgres.schema import LOCK, SCHEMA, state_of, too_new
 from warren.values import define
@@ -41,9 +41,10 @@ ALIVE: Final = f"""(h.expires_at > clock_timestamp() AND (h.graced_until > clock
 """A condition of SQL: the process of the row `h` lives."""
 _ENTER: Final = """
     WITH entered AS (
-        INSERT INTO warren.holders (name, version, status, expires_at, graced_until) SELECT $1, $4::int, $5,
-            clock_timestamp() + $2::float8 * interval '1 s', clock_timestamp() + $3::float8 * interval '1 s'
-        FROM warren.meta WHERE needs <= $4::int FOR SHARE  -- a contraction of the tables has this row's lock
+        INSERT INTO warren.holders (name, version, status, expires_at, graced_until, key) SELECT $1, $4::int, $5,
+            clock_timestamp() + $2::float8 * interval '1 s', clock_timestamp() + $3::float8 * interval '1 s', $6::int
+        FROM warren.meta, (SELECT nextval('warren.holders_key_seq')) AS counted  -- see `version_of_others`
+        WHERE needs <= $4::int FOR SHARE OF meta  -- a contraction of the tables has this row's lock
         RETURNING key
     ) INSERT INTO warren.writers (holder, generation, groups) SELECT key, 0, 0 FROM entered RETURNING holder
 """
@@ -59,27 +60,22 @@ LIVING: Final = f"SELECT h.name, h.version FROM warren.holders h WHERE {ALIVE} O
 """A query for the living processes: their names, and how many scripts of the tables their programs know."""
 OLDER: Final = f"SELECT h.name FROM warren.holders h WHERE h.version < $1::int AND {ALIVE} ORDER BY h.key"
 """A query for the living processes whose programs know fewer than $1 scripts of the tables."""
-# `rest` is read before the row is changed; a row that another process removed is put in again. That of the writer is
-# not touched if it is there: an INSERT would wait for the group that has its lock, and for whatever that waits for.
+# `old` is read before the row is changed. The row of the writer is only read: it may be locked by a group that waits.
 _RENEW: Final = """
     WITH old AS (
-        SELECT CASE WHEN $5::bool THEN expires_at ELSE least(expires_at, graced_until) END - clock_timestamp() AS rest,
-            leaves, graced_until - $4::float8 * interval '1 s' AS renewed_at, judges_from, saw_at
+        SELECT CASE WHEN $4::bool THEN expires_at ELSE least(expires_at, graced_until) END - clock_timestamp() AS rest,
+            leaves, graced_until - $3::float8 * interval '1 s' AS renewed_at, judges_from, saw_at, status
         FROM warren.holders WHERE key = $1::int FOR UPDATE
     ), renewed AS (
-        INSERT INTO warren.holders (key, name, version, status, expires_at, graced_until)
-        VALUES ($1::int, $2, $6::int, $7,
-            clock_timestamp() + $3::float8 * interval '1 s', clock_timestamp() + $4::float8 * interval '1 s')
-        ON CONFLICT (key) DO UPDATE SET
-            expires_at = excluded.expires_at, graced_until = excluded.graced_until, status = excluded.status,
-            judges_from = CASE WHEN $5::bool THEN (SELECT judges_from FROM old) ELSE excluded.graced_until END,
-            saw_at = CASE WHEN $5::bool OR (SELECT judges_from FROM old) > clock_timestamp()
-                THEN (SELECT saw_at FROM old) ELSE (SELECT renewed_at FROM old) END
-    ), writer AS (
-        INSERT INTO warren.writers (holder, generation, groups) SELECT $1::int, 0, 0
-        WHERE NOT EXISTS (SELECT FROM warren.writers WHERE holder = $1::int) ON CONFLICT (holder) DO NOTHING
-    ) SELECT (SELECT extract(epoch FROM rest)::float8 FROM old), coalesce((SELECT leaves FROM old), false),
-        extract(epoch FROM clock_timestamp())::float8
+        UPDATE warren.holders h SET
+            expires_at = clock_timestamp() + $2::float8 * interval '1 s',
+            graced_until = clock_timestamp() + $3::float8 * interval '1 s', status = $5,
+            judges_from = CASE WHEN $4::bool THEN old.judges_from
+                ELSE clock_timestamp() + $3::float8 * interval '1 s' END,
+            saw_at = CASE WHEN $4::bool OR old.judges_from > clock_timestamp() THEN old.saw_at ELSE old.renewed_at END
+        FROM old WHERE key = $1::int
+    ) SELECT extract(epoch FROM rest)::float8, leaves, status, groups, extract(epoch FROM clock_timestamp())::float8
+    FROM old JOIN warren.writers ON holder = $1::int
 """
 _LEAVE: Final = """
     WITH gone AS (DELETE FROM warren.holders WHERE key = $1::int)
@@ -136,6 +132,9 @@ class Holder:
         lapses: how often it renewed too late, so that other processes may have taken its sessions over.
         started_at: the time at which this process opened the store.
         said: what this process has said of itself last; None if it is no node.
+        sent: the number of the newest group of operations.
+        stored: the number of the newest group that is known to be stored. A store without it has gone back.
+        went_back: how often the store went back: each time this process died as a holder, and became another one.
         clock_ahead: see Store.
     """
 
@@ -145,7 +144,12 @@ class Holder:
     lapses: int = 0
     started_at: datetime = attrs.field(factory=now)
     said: Announcement | None = None
+    sent: int = 0
+    stored: int = 0
+    went_back: int = 0
     clock_ahead: float | None = None
+    _renewals: int = 0
+    _confirmed: int = 0  # the newest of these renewals that is known to be stored
     _locked: Connection | None = None  # the connection that has the lock
 
     @classmethod
@@ -166,24 +170,29 @@ class Holder:
         """
         await db.fetch(_REAP)
         values = escaped(self.name), str(self.seconds), str(self.grace), SCHEMA.version, self._status()
-        rows = await db.fetch(_ENTER, *values)
+        rows = await db.fetch(_ENTER, *values, new_key())
         if not rows:
             raise too_new(await state_of(db))
-        self.key = rows[0][0]
+        self.key, self._confirmed = rows[0][0], self._renewals
         await self._lock(db)
 
     async def renew(self, db: Connection) -> bool:
         """Postpone the expiry; return whether this node was asked to drain. Does nothing before `register`.
 
-        Raises as `Connection.fetch`.
+        Raises ForgottenError if the row is not as this process has left it, and as `Connection.fetch`.
         """
         if self.key is None:
             return False
-        locked, began, sent = self._locked is db, boot_time(), time.time()
-        values = escaped(self.name), str(self.seconds), str(self.grace), locked, SCHEMA.version, self._status()
-        ((rest, leaves, there),) = await db.fetch(_RENEW, self.key, *values)
+        locked, began, sent, stored = self._locked is db, boot_time(), time.time(), self.stored
+        expected = range(self._confirmed, self._renewals + 1)
+        self._renewals += 1
+        rows = await db.fetch(_RENEW, self.key, str(self.seconds), str(self.grace), locked, self._status())
+        if not rows or rows[0][3] < stored or not is_newest(rows[0][2], self.started_at, expected):
+            raise ForgottenError
+        rest, leaves, _, _, there = rows[0]
+        self._confirmed = self._renewals
         # Others see the renewal once it is committed, which is before its answer: until then they go by the old row.
-        self.lapses += rest is None or boot_time() - began >= rest
+        self.lapses += boot_time() - began >= rest
         self.clock_ahead = ahead(sent, there, time.time())
         if not locked:
             await self._lock(db)
@@ -198,9 +207,16 @@ class Holder:
     def die(self) -> None:
         """Forget its key. Idempotent."""
         self.key = self._locked = None
+        self.sent = self.stored = 0
+
+    def become_another(self) -> None:
+        """Die, as the store has gone back: what this holder was given there may be given to others now."""
+        self.die()
+        self.went_back += 1
+        self.lapses += 1
 
     def _status(self) -> str:
-        return status_text(self.started_at, self.said, self.clock_ahead)
+        return status_text(self.started_at, self.said, self._renewals, self.clock_ahead)
 
     async def _lock(self, db: Connection) -> None:
         """Take the lock, unless a lost connection still has it: then it counts as locked, and a renewal tries again."""

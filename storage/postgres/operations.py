@@ -40,18 +40,20 @@ from warren.storage.postgres.inbox import LAST, owner_of
 from warren.storage.postgres.lease import Holder, rival_of
 from warren.storage.postgres.queries import record_of
 from warren.storage.refusals import leased, not_found, retired
-from warren.storage.rows import ARCHIVED, COLUMNS, DELETED, SEQ_STRIDE, corrupt, number_in
+from warren.storage.rows import ARCHIVED, COLUMNS, DELETED, SEQ_STRIDE, before, corrupt, number_in
 
 _CLAIMED: Final = f"""
     SELECT {COLUMNS}, key, holder, epoch FROM warren.sessions WHERE session_id = $1 AND state <> {DELETED}
     FOR NO KEY UPDATE
 """
-# A holder that died may have shown events without storing them: their numbers are not given out again.
+# A holder that died may have shown events without storing them: their numbers are not given out again. Of a store that
+# has gone back, neither are those of epochs.
 _TAKE: Final = f"""
     WITH answered AS (DELETE FROM warren.requests WHERE session = $1::int8)
-    UPDATE warren.sessions SET holder = $2::int, epoch = epoch + 1,
-        last_seq = last_seq + CASE WHEN holder IS NULL THEN 0 ELSE {SEQ_STRIDE} END
-    WHERE key = $1::int8 RETURNING last_seq
+    UPDATE warren.sessions SET holder = $2::int,
+        epoch = epoch + CASE WHEN updated_at <= $3::int8 THEN {SEQ_STRIDE} ELSE 1 END,
+        last_seq = last_seq + CASE WHEN holder IS NULL AND updated_at > $3::int8 THEN 0 ELSE {SEQ_STRIDE} END
+    WHERE key = $1::int8 RETURNING last_seq, epoch
 """
 _ANSWERED: Final = """
     DELETE FROM warren.requests WHERE session = (SELECT key FROM warren.sessions WHERE session_id = $1)
@@ -114,8 +116,8 @@ async def claim(operation: Claim, db: Connection, holder: Holder) -> Claimed | L
     waiting, lost = await inbox.readable(db, session, session_id)
     if owner == holder.key:
         return Claimed(record, Lease(epoch), waiting, inbox_to, lost)
-    ((last_seq,),) = await db.fetch(_TAKE, session, holder.key)
-    return Claimed(record.changed(last_seq=last_seq), Lease(epoch + 1), waiting, inbox_to, lost)
+    ((last_seq, epoch),) = await db.fetch(_TAKE, session, holder.key, before(operation))
+    return Claimed(record.changed(last_seq=last_seq), Lease(epoch), waiting, inbox_to, lost)
 
 
 async def release(operation: Release, db: Connection, holder: Holder) -> None:

@@ -31,6 +31,7 @@ class Readers:
         default=attrs.Factory(lambda self: trio.Semaphore(self._config.readers), takes_self=True)
     )
     _closed: bool = False
+    _era: int = 0
 
     async def run(self, query: Callable[[Connection], Awaitable[R]]) -> R:
         """Run a query on a free connection; if that breaks, again on a new one, for as long as the settings allow.
@@ -46,11 +47,12 @@ class Readers:
         deadline, pause = trio.current_time() + self._config.timeout, FIRST_PAUSE
         while True:
             try:
+                era = self._era
                 db = await self._connected()
                 try:
                     return await query(db)
                 finally:
-                    self._put_back(db)
+                    self._put_back(db, era)
             except LostError:
                 self._drop_free()  # they lead to the same server, and each would wait for it anew
                 if self._closed or trio.current_time() + pause > deadline:
@@ -73,8 +75,8 @@ class Readers:
             raise
         return db
 
-    def _put_back(self, db: Connection) -> None:
-        if db.usable and not self._closed:
+    def _put_back(self, db: Connection, era: int) -> None:
+        if db.usable and era == self._era and not self._closed:
             self._free.append(db)
         else:
             db.close()
@@ -82,6 +84,11 @@ class Readers:
     def close(self) -> None:
         """Close the connections; those in use are closed when their queries end. Idempotent."""
         self._closed = True
+        self.drop()
+
+    def drop(self) -> None:
+        """Close the connections; those in use are closed when their queries end. Later queries connect anew."""
+        self._era += 1
         self._drop_free()
 
     def _drop_free(self) -> None:

@@ -11,7 +11,7 @@ from warren import codec
 from warren.creation import FIRST_PROMPT, Created
 from warren.nodes import Node
 from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord, Span
-from warren.storage.membership import SECRET_BYTES, node_of, secret_of, status_of
+from warren.storage.membership import SECRET_BYTES, node_of, oldest_first, secret_of, status_of
 from warren.storage.postgres.commit import marks_of
 from warren.storage.postgres.driver import Connection, Row, array, escaped, unescaped
 from warren.storage.postgres.guard import Guarded
@@ -81,6 +81,12 @@ _NEXT_EVENT: Final = f"""
     SELECT first_seq, starts_with(body, '{{"type":"run_failed"') FROM warren.events
     WHERE session = {_KEY_OF} AND seq >= $3::int8 ORDER BY seq LIMIT 1
 """
+_LAST_STORED: Final = f"""
+    SELECT greatest(events_after, coalesce((
+        SELECT least(seq, $2::int8) FROM warren.events WHERE session = s.key AND first_seq <= $2::int8
+        ORDER BY seq DESC LIMIT 1), 0))
+    FROM warren.sessions s WHERE session_id = $1 AND state <> {DELETED}
+"""
 _LAST_BEFORE: Final = f"SELECT max(seq) FROM warren.events WHERE session = {_KEY_OF} AND seq < $3::int8"
 # The living processes are found once, not for each session: to ask the server for its locks takes long.
 _SESSIONS_THAT_WAIT: Final = f"""
@@ -122,7 +128,7 @@ _WROTE: Final = """
 """
 # This process counts as alive for itself, as late as it may be.
 _NODES: Final = f"""
-    SELECT h.key, h.name, h.status FROM warren.holders h WHERE h.key = $1::int OR {alive("$1::int")} ORDER BY h.key
+    SELECT h.key, h.name, h.status FROM warren.holders h WHERE h.key = $1::int OR {alive("$1::int")}
 """
 _HOLDER_OF: Final = f"""
     SELECT h.key, h.name, h.status FROM warren.sessions s JOIN warren.holders h ON h.key = s.holder
@@ -328,6 +334,12 @@ async def lost(db: Readable, session_id: str, tenant: str, seq: int, me: Holder)
     return Lost(first, last, final=final) if last > seq else None
 
 
+async def last_stored(db: Connection, session_id: str, up_to: int) -> int | None:
+    """Return the number of the last event up to a number that is stored, or that retention has removed."""
+    rows = await db.fetch(_LAST_STORED, escaped(session_id), up_to)
+    return rows[0][0] if rows else None
+
+
 async def sessions_that_wait(db: Connection, me: int | None) -> list[str]:
     """Return the sessions with a waiting input that begins a turn and without another living process as holder."""
     return [unescaped(session_id) for (session_id,) in await db.fetch(_SESSIONS_THAT_WAIT, me)]
@@ -410,7 +422,7 @@ async def version_of_others(db: Connection, me: int | None) -> int:
 
 async def nodes(db: Connection, me: int | None) -> list[Node]:
     """Return the living processes, this one among them."""
-    return [_node(row) for row in await db.fetch(_NODES, me)]
+    return oldest_first(_node(row) for row in await db.fetch(_NODES, me))
 
 
 async def holder(db: Readable, session_id: str, me: int | None, tenant: str | None = None) -> Node | None:

@@ -42,6 +42,9 @@ _PAUSE: Final = 0.05
 # A statement that waits for a table's lock keeps all later ones waiting too.
 _BEGIN: Final = "BEGIN; SET LOCAL lock_timeout = '2s'"
 _STATE: Final = "SELECT version, needs, coalesce(release, ''), copying IS NOT NULL FROM warren.meta"
+_WHOLE: Final = """
+    SELECT true FROM pg_trigger WHERE tgrelid = to_regclass('warren.sessions') AND tgname = 'sessions_changed'
+"""
 _BUILDS: Final = re.compile(r"^(CREATE (?:UNIQUE )?INDEX) CONCURRENTLY (\w+)", re.MULTILINE)
 _VALID: Final = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('warren.' || $1)"
 
@@ -143,6 +146,15 @@ async def prepare(db: Connection, schema: Schema = SCHEMA, *, copying: bool = Fa
         raise unfinished("the database")
     if state.version < schema.version:
         await expand(db, schema)
+
+
+async def check_whole(db: Connection) -> None:
+    """Raise LostError while there are no tables, or not all of them, as long as a backup is being restored.
+
+    The triggers come last in a dump. Raises also as `Connection.fetch`.
+    """
+    if (await db.fetch(_WHOLE)) != [(True,)]:
+        raise LostError("the tables of the store are not there, or not all of them: a backup may be on its way")
 
 
 async def expand(db: Connection, schema: Schema = SCHEMA, progress: Progress | None = None) -> State:

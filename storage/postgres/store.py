@@ -19,7 +19,6 @@ from warren.storage.operations import Operation
 from warren.storage.postgres import attachments, audit, ledger, queries
 from warren.storage.postgres.driver import Connection, LostError
 from warren.storage.postgres.faults import of_opening, translate
-from warren.storage.postgres.guard import Guard
 from warren.storage.postgres.inbox import waiting
 from warren.storage.postgres.lease import PROVED, RENEWALS, Holder
 from warren.storage.postgres.pool import Readers
@@ -45,13 +44,13 @@ class PostgresStore:
         read_fault: the error of the newest read; None if it succeeded.
     """
 
-    def __init__(self, writer: Writer, readers: Readers, guard: Guard) -> None:
+    def __init__(self, writer: Writer, readers: Readers) -> None:
         self.me: Holder = writer.holder
         self._writer = writer
         self._readers = readers
-        self._guard = guard
         self._closed = False
         self.read_fault: WarrenError | None = None
+        writer.became_another = readers.drop
 
     @classmethod
     async def open(cls, config: PostgresConfig, *, holder: Holder | None = None) -> Self:
@@ -65,10 +64,10 @@ class PostgresStore:
         """
         writer = Writer(config, holder or Holder.of(config))
         try:
-            guard = await writer.open()
+            await writer.open()
         except (LostError, errors.Error) as exc:
             raise of_opening(exc, config) from None
-        return cls(writer, Readers(config), guard)
+        return cls(writer, Readers(config))
 
     @property
     def group(self) -> int:
@@ -104,6 +103,11 @@ class PostgresStore:
     def lapses(self) -> int:
         """See Store."""
         return self.me.lapses
+
+    @property
+    def went_back(self) -> int:
+        """See Store."""
+        return self.me.went_back
 
     async def aclose(self, *, leave: bool = True) -> None:
         """See Store. With `leave` false the holder stays alive for another opening by this process."""
@@ -153,7 +157,7 @@ class PostgresStore:
 
     def of(self, tenant: str) -> PostgresTenant:
         """See Store."""
-        return PostgresTenant(tenant, self.me, self._guard, self._read)
+        return PostgresTenant(tenant, self._writer, self._read)
 
     async def load(self, session_id: str) -> StoredSession | None:
         """See Store."""
@@ -174,6 +178,10 @@ class PostgresStore:
     async def replay(self, session_id: str, *, after_seq: int = 0, limit: int = 1000) -> Replay:
         """See Store; a page also ends after `queries.REPLAY_BYTES`."""
         return await self._read(partial(queries.replay, session_id=session_id, after_seq=after_seq, limit=limit))
+
+    async def last_stored(self, session_id: str, up_to: int) -> int | None:
+        """See Store."""
+        return await self._read(partial(queries.last_stored, session_id=session_id, up_to=up_to))
 
     async def inbox(self, session_id: str) -> Rows[Numbered]:
         """See Store."""

@@ -5,6 +5,8 @@ from datetime import datetime
 from functools import partial
 from typing import Protocol, TypeVar
 
+from psycopg import errors
+
 from warren.attachments import Attachment
 from warren.audit import AuditPage, AuditRequest
 from warren.creation import Created
@@ -13,7 +15,7 @@ from warren.ledger import By, Figures
 from warren.nodes import Node
 from warren.records import SessionRecord
 from warren.storage.postgres import attachments, audit, ledger, queries
-from warren.storage.postgres.driver import Connection
+from warren.storage.postgres.driver import Connection, LostError
 from warren.storage.postgres.guard import Guard, Guarded
 from warren.storage.postgres.inbox import waiting
 from warren.storage.postgres.lease import Holder
@@ -29,14 +31,24 @@ class _Read(Protocol):
     async def __call__(self, query: Callable[[Connection], Awaitable[R]]) -> R: ...
 
 
+class _Home(Protocol):
+    """The store: the holder that this process is in it, and the guard of the database; None as long as that is away."""
+
+    holder: Holder
+    guard: Guard | None
+
+
 @frozen
 class PostgresTenant:
     """See `warren.storage.store.TenantReads`."""
 
     tenant: str
-    _me: Holder
-    _guard: Guard
+    _home: _Home
     _read: _Read
+
+    @property
+    def _me(self) -> Holder:
+        return self._home.holder
 
     async def has(self, session_id: str) -> bool:
         """See TenantReads."""
@@ -76,7 +88,7 @@ class PostgresTenant:
         async def labelled(db: Connection) -> Rows[SessionRecord]:
             found = partial(queries.marked, db, self.tenant, offset=offset, limit=limit, labels=labels)
             keys = await found(include_archived=include_archived)
-            return await page(self._guard.on(db, self.tenant), offset=0, keys=keys)
+            return await page(self._on(db), offset=0, keys=keys)
 
         return await self._read(labelled)
 
@@ -129,4 +141,15 @@ class PostgresTenant:
 
     async def _guarded(self, query: Callable[[Connection | Guarded], Awaitable[R]]) -> R:
         """Run a query behind row-level security."""
-        return await self._read(lambda db: query(self._guard.on(db, self.tenant)))
+        return await self._read(partial(self._asked, query))
+
+    async def _asked(self, query: Callable[[Connection | Guarded], Awaitable[R]], db: Connection) -> R:
+        try:
+            return await query(self._on(db))
+        except errors.InsufficientPrivilege as exc:  # a restore gives the rights last of all
+            raise LostError(str(exc).strip()) from exc
+
+    def _on(self, db: Connection) -> Connection | Guarded:
+        if self._home.guard is None:  # the store has gone back while this call waited for a connection
+            raise LostError("the database is being looked at anew")
+        return self._home.guard.on(db, self.tenant)

@@ -12,7 +12,8 @@ from warren.storage.postgres.faults import of_opening
 from warren.storage.postgres.schema import prepare
 from warren.values import define, frozen
 
-_VERSION: Final = "SELECT number FROM warren.tokens_version"
+# With the transaction of the row: a store that has gone back may count up to the same number again.
+_VERSION: Final = "SELECT number || ' ' || xmin FROM warren.tokens_version"
 _ALL: Final = """
     SELECT hash, tenant, name, scopes, extract(epoch FROM expires)::float8, limits::text FROM warren.tokens
     ORDER BY made_at, hash
@@ -54,7 +55,7 @@ class TokenTable:
 
     _config: PostgresConfig
     _db: Connection | None = None
-    _version: int | None = None
+    _version: str | None = None
 
     async def __aenter__(self) -> Self:
         return self

@@ -3,12 +3,16 @@
 Each connection has a generation, and each group a number that its transaction stores. If a commit's answer is lost,
 the next connection raises the generation: the lock of that row waits for a commit that is still under way, the new
 generation refuses one that comes later, and the stored number tells for good whether the group is committed.
+
+Each group also requires that the stored number is that of the group before it. If it is another one, the store has gone
+back: a standby without the last transactions has taken over, or a backup was restored. The holder dies then and becomes
+another one, so that nothing that was derived from the former state can be written.
 """
 # ruff: noqa: S608 - only numbers become part of the SQL
 
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 import attrs
@@ -18,14 +22,16 @@ from psycopg import errors
 from warren.config import PostgresConfig
 from warren.errors import StoreError, WarrenError
 from warren.nodes import Announcement
+from warren.storage.membership import ForgottenError
 from warren.storage.operations import Commit, Operation
-from warren.storage.postgres.commit import MOST, SupersededError, commit_all, fenced, refusal, was_stored
+from warren.storage.postgres.commit import MOST, Place, SupersededError, commit_all, fenced, refusal, was_stored
 from warren.storage.postgres.driver import Connection, LostError, WrongServerError
 from warren.storage.postgres.faults import translate
 from warren.storage.postgres.guard import Guard, guard_of
 from warren.storage.postgres.lease import Holder
 from warren.storage.postgres.operations import apply
-from warren.storage.postgres.schema import prepare
+from warren.storage.postgres.schema import check_whole, prepare
+from warren.storage.refusals import went_back
 from warren.values import define
 
 logger: Final = logging.getLogger("warren.storage")
@@ -66,40 +72,39 @@ class Writer:
     Attributes:
         config: the settings.
         holder: the holder of the leases under which it writes.
+        guard: the guard of the reads for callers; None until the database is known.
+        became_another: called when the store has gone back, and this process has died as a holder.
     """
 
     config: PostgresConfig
     holder: Holder
+    guard: Guard | None = None
+    became_another: Callable[[], None] = lambda: None
     _db: Connection | None = None
     _keeper: Connection | None = None
     _generation: int | None = None
-    _number: int = 0
     _unanswered: _Group | None = None
     _answered: _Group | None = None
     _closed: bool = False
     _writing: trio.Lock = attrs.field(factory=trio.Lock)
     _keeping: trio.Lock = attrs.field(factory=trio.Lock)
 
-    async def open(self) -> Guard:
-        """Connect, and bring the tables up to this version; return the guard of the reads for callers.
-
-        Raises StoreError, LostError and psycopg's Error.
-        """
+    async def open(self) -> None:
+        """Connect, and bring the tables up to this version. Raises StoreError, LostError and psycopg's Error."""
         with trio.CancelScope(shield=True):
             self._db = await self._prepared()
             for each in self._db.notices:
                 logger.warning("%s", each)
             try:
-                guard = await guard_of(self._db)
+                self.guard = await guard_of(self._db)
             except BaseException:
                 self._db.close()
                 raise
-        return guard
 
     @property
     def settled(self) -> bool:
-        """Whether the outcome of every group is known."""
-        return self._unanswered is None
+        """Whether the outcome of every group is known, and the database."""
+        return self._unanswered is None and self.guard is not None
 
     async def write(self, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
         """Apply all in one transaction; if one fails, each in its own. Return the results and errors in order.
@@ -114,24 +119,34 @@ class Writer:
         return outcomes
 
     async def settle(self) -> None:
-        """Learn the outcome of a group whose commit got no answer. Raises LostError and psycopg's Error."""
+        """Learn the outcome of a group whose commit got no answer, and the database if it is another one.
+
+        Raises StoreError, LostError and psycopg's Error.
+        """
         with trio.CancelScope(shield=True):
             async with self._writing:
-                await self._ready()
+                await (self._ready() if self._unanswered is not None else self._connected())
 
     async def renew(self, announcement: Announcement | None = None) -> bool:
         """Keep the holder alive for others; see `Store.renew`. Raises StoreError, LostError and psycopg's Error."""
-        leaves = False
+        leaves, key = False, None
         with trio.CancelScope(shield=True):
-            async with self._keeping:
-                if self._closed:
-                    raise _closed()
-                if announcement is not None:
-                    self.holder.said = announcement
-                if self.holder.key is not None:
-                    leaves = await self.holder.renew(await self._connected_keeper())
-                elif announcement is not None:
-                    await self._register()
+            try:
+                async with self._keeping:
+                    if self._closed:
+                        raise _closed()
+                    if announcement is not None:
+                        self.holder.said = announcement
+                    key = self.holder.key
+                    if key is not None:
+                        leaves = await self.holder.renew(await self._connected_keeper())
+            except ForgottenError:
+                async with self._writing:
+                    if self.holder.key == key:  # a group may have noticed it, too
+                        await self._become_another()
+            if self.holder.key is None and announcement is not None:
+                async with self._writing:
+                    await self._ready()
         return leaves
 
     async def close(self, *, leave: bool) -> None:
@@ -156,6 +171,9 @@ class Writer:
     async def _prepared(self) -> Connection:
         db = await Connection.open(self.config, "writer")
         try:
+            # A database that is restored under a process gets its tables from the backup.
+            if self.guard is not None or self.holder.went_back:
+                await check_whole(db)
             await prepare(db)
         except BaseException:
             db.close()
@@ -167,18 +185,41 @@ class Writer:
             self._keeper = await Connection.open(self.config, "keeper")
         return self._keeper
 
-    async def _ready(self) -> Connection:
-        """Return the connection that may write. An unknown outcome is known then."""
+    async def _connected(self) -> Connection:
         if self._db is None or not self._db.usable:
             self._generation = None
             self._db = await self._prepared()
+        if self.guard is None:
+            self.guard = await guard_of(self._db)
+        return self._db
+
+    async def _ready(self) -> Connection:
+        """Return the connection that may write. An unknown outcome is known then."""
+        db = await self._connected()
         if self.holder.key is None:
             async with self._keeping:
                 if self.holder.key is None:  # a renewal may have been faster
                     await self._register()
         if self._generation is None:
-            await self._begin(self._db)
-        return self._db
+            try:
+                await self._begin(db)
+            except ForgottenError:
+                await self._become_another()
+                raise went_back() from None
+        return db
+
+    async def _become_another(self) -> None:
+        """Forget all that this process has of the former state of the store, and let go of its leases."""
+        async with self._keeping:
+            for db in (self._db, self._keeper):
+                if db is not None and db.usable:
+                    with contextlib.suppress(LostError, errors.Error):
+                        await self.holder.leave(db)  # its row is there, of an earlier time, and would keep its sessions
+                if db is not None:
+                    db.close()
+            self._db = self._keeper = self._generation = self._unanswered = self._answered = self.guard = None
+            self.holder.become_another()
+            self.became_another()
 
     async def _register(self) -> None:
         try:
@@ -188,11 +229,14 @@ class Writer:
             raise
 
     async def _begin(self, db: Connection) -> None:
-        """Take the next generation for a connection; look how an unanswered group has ended."""
-        rows = await db.fetch(_NEXT_GENERATION, self.holder.key)
-        if not rows:  # another process has removed the rows of this one, as it was silent for too long
-            await self.renew()
-            rows = await db.fetch(_NEXT_GENERATION, self.holder.key)
+        """Take the next generation for a connection; look how an unanswered group has ended.
+
+        Raises ForgottenError if the store does not have the groups of this process, and as `Connection.fetch`.
+        """
+        holder = self.holder
+        rows = await db.fetch(_NEXT_GENERATION, holder.key)
+        if not rows or not holder.stored <= rows[0][1] <= holder.sent:
+            raise ForgottenError
         ((generation, groups),) = rows
         group = self._unanswered
         if group is not None:
@@ -203,7 +247,7 @@ class Writer:
                 group.outcomes = None
         self._unanswered = None
         self._answered = group
-        self._generation, self._number = generation, max(self._number, groups)
+        self._generation, holder.stored = generation, groups
 
     async def _found(self, db: Connection, operations: Sequence[Operation[Any]]) -> list[Any]:
         """Return the outcomes of a group of turns that is committed."""
@@ -225,7 +269,9 @@ class Writer:
                 problem: Exception = exc
                 if isinstance(exc, SupersededError):
                     self._generation = None
-            except (WarrenError, errors.Error) as exc:  # the tables are of another version, or may not be used
+            except WarrenError as exc:  # the tables are of another version, or the store has gone back
+                return [_copied(exc, each.session_id) for each in operations]
+            except errors.Error as exc:  # the tables may not be used
                 return [self._failure(exc, each) for each in operations]
             if trio.current_time() + pause > deadline:
                 return self._given_up(problem, operations)
@@ -252,16 +298,17 @@ class Writer:
             return await self._one_by_one(operations)
 
     async def _together(self, db: Connection, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
-        self._number += 1
+        self.holder.sent += 1
         turns, others = _parted(operations)
         outcomes: list[Any] = [None] * len(operations)
-        writer = self._number, self.holder.key or 0, self._generation or 0
+        number, holder, before = self.holder.sent, self.holder.key or 0, self.holder.stored
+        writer = number, holder, self._generation or 0, before
         if not others and len(turns) <= MOST:
             return await self._at_once(db, writer, cast("Sequence[Commit]", operations))
-        number, holder, generation = writer
         begin = f"BEGIN; UPDATE warren.writers SET groups = {number} WHERE holder = {holder}"
-        if not await db.script(f"{begin} AND generation = {generation}"):
+        if not await db.script(f"{begin} AND generation = {self._generation} AND groups = {before}"):
             raise SupersededError
+        writer = number, holder, self._generation or 0, number
         for first in range(0, len(turns), MOST):
             part = {at: cast("Commit", operations[at]) for at in turns[first : first + MOST]}
             stored = await commit_all(db, writer, list(part.values()))
@@ -274,11 +321,10 @@ class Writer:
         except LostError as exc:
             self._unanswered = _Group(number, operations, outcomes)
             raise _UnansweredError(str(exc)) from exc
+        self.holder.stored = number
         return outcomes
 
-    async def _at_once(
-        self, db: Connection, writer: tuple[int, int, int], turns: Sequence[Commit]
-    ) -> list[Any | WarrenError]:
+    async def _at_once(self, db: Connection, writer: Place, turns: Sequence[Commit]) -> list[Any | WarrenError]:
         """Store a group of turns by one statement, which is a transaction of its own."""
         # Only a lost connection makes the group unanswered: reads wait for such a group, and for no other one.
         group = _Group(writer[0], turns, None)
@@ -289,6 +335,7 @@ class Writer:
         except LostError as exc:
             self._unanswered = group
             raise _UnansweredError(str(exc)) from exc
+        self.holder.stored = writer[0]
         outcomes: list[Any | WarrenError] = [None] * len(turns)
         try:
             for at, each in enumerate(turns):
@@ -300,7 +347,7 @@ class Writer:
             raise _UnansweredError(str(exc)) from exc
         return outcomes
 
-    async def _outcome(self, db: Connection, writer: tuple[int, int, int], operation: Operation[Any]) -> Any:
+    async def _outcome(self, db: Connection, writer: Place, operation: Operation[Any]) -> Any:
         if isinstance(operation, Commit):
             stored = await commit_all(db, writer, [operation])
             return None if stored else await fenced(db, writer[1], operation)

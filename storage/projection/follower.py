@@ -119,6 +119,7 @@ class Follower:
 
         Raises StoreError(cause="locked") while another process projects, and StoreError if a file cannot be removed.
         """
+        self._let_go()  # it may be connected to another server than the next opening is
         with self._guarded():
             if not self._taken():
                 problem = f"{self._lock.holder()} keeps the projections up to date: remove {self._path}, and it"

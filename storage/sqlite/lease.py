@@ -21,7 +21,16 @@ import attrs
 
 from warren.config import StoreConfig
 from warren.nodes import Announcement, Node
-from warren.storage.membership import node_of, now, status_of, status_text
+from warren.storage.membership import (
+    ForgottenError,
+    is_newest,
+    new_key,
+    node_of,
+    now,
+    oldest_first,
+    status_of,
+    status_text,
+)
 from warren.storage.rows import MAX_NUMBER, SEQ_STRIDE, shown
 from warren.storage.sqlite.columns import raw
 from warren.values import define
@@ -43,9 +52,10 @@ END_LEASE: Final = f"""
 """
 """Fences the holder of a session that counts as dead: it may hang, and wake up later."""
 _HOLDER: Final = f"SELECT {raw('name, expires_at, status')} FROM holders WHERE key = ?"
-_HOLDERS: Final = f"SELECT key, {raw('name, expires_at, status')} FROM holders ORDER BY key"
+_HOLDERS: Final = f"SELECT key, {raw('name, expires_at, status')} FROM holders"
 # A row that another process removed is put in again.
-_ENTER: Final = "INSERT INTO holders (name, expires_at, status) VALUES (?, ?, ?) RETURNING key"
+_ENTER: Final = "INSERT INTO holders (key, name, expires_at, status) VALUES (?, ?, ?, ?) RETURNING key"
+_CHANGE: Final = "SELECT change FROM sessions WHERE key = ?"
 _AGAIN: Final = """
     INSERT INTO holders (key, name, expires_at, status) VALUES (?, ?, ?, ?)
     ON CONFLICT (key) DO UPDATE SET name = excluded.name, expires_at = excluded.expires_at, status = excluded.status
@@ -86,6 +96,8 @@ class Holder:
         lapses: how often it renewed too late, so that other processes may have taken its sessions over.
         started_at: the time at which this process opened the store.
         said: what this process has said of itself last; None if it is no node.
+        went_back: how often the store went back: each time this process died as a holder, and became another one.
+        wrote: the session that this process has changed last, and the number of the change.
     """
 
     folder: Path
@@ -96,6 +108,11 @@ class Holder:
     lapses: int = 0
     started_at: datetime = attrs.field(factory=now)
     said: Announcement | None = None
+    went_back: int = 0
+    wrote: tuple[int, int] = (0, 0)
+    _witness: tuple[int, int] = (0, 0)  # the newest one of a group that is committed
+    _renewals: int = 0
+    _confirmed: int = 0  # the newest of these renewals that is known to be stored
     _lock: int | None = None
 
     @classmethod
@@ -111,23 +128,49 @@ class Holder:
                 self._remove(db, key)
         for statement in _NUMBER_ANEW:
             db.execute(statement)
-        self.key = int(db.execute(_ENTER, (self.name, self._expiry(), self._status())).get)
+        self.key = int(db.execute(_ENTER, (new_key(), self.name, self._expiry(), self._status())).get)
+        self._confirmed = self._renewals
         # Before the commit: a process that sees the row finds the file locked.
         self._lock = _locked(self._path(self.key))
 
     def renew(self, db: "apsw.Connection") -> bool:
         """Postpone the expiry, inside a transaction; return whether this node was asked to drain.
 
-        Does nothing before `register`.
+        Does nothing before `register`. Raises ForgottenError if the row is not as this process has left it.
         """
         if self.key is None:
             return False
         row: Any = db.execute(_HOLDER, (self.key,)).fetchone()
         expires_at = None if row is None else row[1]
+        if row is not None and not is_newest(row[2], self.started_at, range(self._confirmed, self._renewals + 1)):
+            raise ForgottenError
         self.lapses += type(expires_at) is not int or expires_at <= self.clock() * 1e6
+        self._renewals += 1
         leaves: Any = db.execute(_AGAIN, (self.key, self.name, self._expiry(), self._status())).get
         self._keep_lock(self._path(self.key))
         return bool(leaves == 1)
+
+    def check(self, db: "apsw.Connection") -> None:
+        """Raise ForgottenError if the store does not have the newest change of this process."""
+        key, change = self._witness
+        if change:
+            found = db.execute(_CHANGE, (key,)).get
+            if found is None or (type(found) is int and found < change):
+                raise ForgottenError
+        self.wrote = self._witness
+
+    def committed(self) -> None:
+        """Note that the group after the last `check` is committed, or the renewal."""
+        self._witness, self._confirmed = self.wrote, self._renewals
+
+    def become_another(self) -> None:
+        """Die, as the store has gone back: what this holder was given there may be given to others now."""
+        if self.key is not None:
+            with contextlib.suppress(OSError):
+                self._path(self.key).unlink()
+        self.die()
+        self.went_back += 1
+        self.lapses += 1
 
     def leave(self, db: "apsw.Connection") -> None:
         """Remove its row, inside a transaction: its sessions are free for all processes."""
@@ -150,7 +193,7 @@ class Holder:
         """Return all holders that live."""
         rows: list[Any] = db.execute(_HOLDERS).fetchall()
         alive = (row for row in rows if row[0] == self.key or self._lives(row[0], row[2]))
-        return [node_of(key, shown(name), status) for key, name, _, status in alive]
+        return oldest_first(node_of(key, shown(name), status) for key, name, _, status in alive)
 
     def ask_to_drain(self, db: "apsw.Connection", name: str) -> bool:
         """Ask the living nodes of a name to drain, inside a transaction; return whether there is one."""
@@ -171,6 +214,7 @@ class Holder:
     def die(self) -> None:
         """Unlock its file and forget its key. Idempotent."""
         self.key = None
+        self.wrote = self._witness = (0, 0)
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -181,7 +225,7 @@ class Holder:
             self._path(key).unlink()
 
     def _status(self) -> str:
-        return status_text(self.started_at, self.said)
+        return status_text(self.started_at, self.said, self._renewals)
 
     def _expiry(self) -> int:
         return round((self.clock() + self.seconds) * 1e6)

@@ -28,13 +28,14 @@ from warren.storage.operations import (
     LeaseHeld,
     Release,
 )
-from warren.storage.refusals import key_used, leased, name_taken, not_found, retired, taken_over
+from warren.storage.refusals import built_on_sand, key_used, leased, name_taken, not_found, retired, taken_over
 from warren.storage.rows import (
     ARCHIVED,
     COLUMNS,
     DELETED,
     OPEN,
     SEQ_STRIDE,
+    before,
     corrupt,
     microseconds,
     number_in,
@@ -47,17 +48,20 @@ from warren.storage.sqlite.inbox import damaged, last_number, set_aside, store_o
 from warren.storage.sqlite.lease import END_LEASE, Holder
 
 PLACES: Final = ",".join("?" * len(COLUMNS.split(",")))
-# The WHERE fences: a tombstone, and a session under another lease, are left alone, and then no key is returned. An
-# archived session stays archived. Labels and a title that is there are kept: they may have changed during the turn.
+# The WHERE fences: a tombstone, and a session under another lease, are left alone, and then no key is returned. So is
+# one that lacks what the turn follows, and a row that is not there is not made then. An archived session stays
+# archived. Labels and a title that is there are kept: they may have changed during the turn.
 _SAVE: Final = f"""
-    INSERT INTO sessions ({COLUMNS}, holder, epoch, change) VALUES ({PLACES},?,?,{NEXT_CHANGE})
+    INSERT INTO sessions ({COLUMNS}, holder, epoch, change)
+    SELECT {PLACES},?,?,{NEXT_CHANGE}
+    WHERE ? IS NULL OR EXISTS (SELECT 1 FROM sessions WHERE session_id = ? AND message_count = ? AND last_seq = ?)
     ON CONFLICT (session_id) DO UPDATE SET
         updated_at = excluded.updated_at, state = max(state, excluded.state), model = excluded.model,
         turns = excluded.turns, steps = excluded.steps, message_count = excluded.message_count,
         last_seq = excluded.last_seq, head = excluded.head, title = coalesce(title, excluded.title),
         details = excluded.details, change = excluded.change
     WHERE state <> {DELETED} AND holder = excluded.holder AND epoch = excluded.epoch
-    RETURNING key
+    RETURNING key, change
 """
 _NAME: Final = "UPDATE sessions SET peer = ? WHERE key = ? AND peer IS NULL"
 # A session that is stored already has its name, or had it until it was archived.
@@ -73,13 +77,15 @@ _ADD_COMPACTION: Final = """
     INSERT INTO compactions (session, step, created_at, head, messages_before, messages_after, summary, summary_tokens)
     VALUES (?,?,?,?,?,?,?,?)
 """
-_HOLDING: Final = f"SELECT key, {raw('state, holder')} FROM sessions WHERE session_id = ?"
+_HOLDING: Final = f"SELECT key, {raw('state, holder, epoch')} FROM sessions WHERE session_id = ?"
 _RECORD_OF: Final = f"SELECT {raw(COLUMNS)} FROM sessions WHERE key = ?"
 _CLAIMED: Final = f"SELECT {raw(COLUMNS)}, key, {raw('state, holder, epoch')} FROM sessions WHERE session_id = ?"
-# A holder that died may have shown events without storing them: their numbers are not given out again.
+# A holder that died may have shown events without storing them: their numbers are not given out again. Of a store that
+# has gone back, neither are those of epochs.
 _TAKE: Final = f"""
-    UPDATE sessions SET holder = ?2, epoch = epoch + 1, last_seq = last_seq + iif(holder IS NULL, 0, {SEQ_STRIDE})
-    WHERE key = ?1 RETURNING last_seq
+    UPDATE sessions SET holder = ?2, epoch = epoch + iif(updated_at <= ?3, {SEQ_STRIDE}, 1),
+        last_seq = last_seq + iif(holder IS NULL AND updated_at > ?3, 0, {SEQ_STRIDE})
+    WHERE key = ?1 RETURNING last_seq, epoch
 """
 ANSWERED: Final = "DELETE FROM requests WHERE session = (SELECT key FROM sessions WHERE session_id = ?)"
 _PUT_BACK: Final = "UPDATE sessions SET holder = NULL WHERE session_id = ? AND holder = ? AND epoch = ?"
@@ -101,9 +107,13 @@ def commit(operation: Commit, db: apsw.Connection, holder: Holder) -> None:
         raise key_used()
     if peer is not None and db.execute(_NAMESAKE, (record.tenant, peer.name, record.session_id)).get:
         raise name_taken(peer.name)
-    key = db.execute(_SAVE, (*record_to_row(record), holder.key, operation.lease.epoch)).get
-    if key is None:
-        raise _refused(record.session_id, db, holder)
+    count, seq = operation.base or (None, None)
+    values = (*record_to_row(record), holder.key, operation.lease.epoch, count, record.session_id, count, seq)
+    saved = db.execute(_SAVE, values).get
+    if saved is None:
+        raise _refused(operation, db, holder)
+    holder.wrote = saved
+    key, _ = saved
     if operation.messages:
         db.executemany(_ADD_MESSAGE, _message_values(key, operation.messages))
     if operation.events:
@@ -119,10 +129,13 @@ def commit(operation: Commit, db: apsw.Connection, holder: Holder) -> None:
         audit.add(db, (operation.audit,))
 
 
-def _refused(session_id: str, db: apsw.Connection, holder: Holder) -> WarrenError:
+def _refused(operation: Commit, db: apsw.Connection, holder: Holder) -> WarrenError:
+    session_id = operation.session_id
     row = db.execute(_HOLDING, (session_id,)).get
     if row is None or row[1] == DELETED:
         return not_found(session_id)
+    if row[2:] == (holder.key, operation.lease.epoch):
+        return built_on_sand(session_id)
     return taken_over(session_id, holder.rival(db, row[2]) if row[2] is not None else None)
 
 
@@ -149,8 +162,8 @@ def claim(operation: Claim, db: apsw.Connection, holder: Holder) -> Claimed | Le
     if owner == holder.key:
         return Claimed(record, Lease(epoch), *inbox)
     db.execute(ANSWERED, (session_id,))
-    last_seq: int = db.execute(_TAKE, (key, holder.key)).get
-    return Claimed(record.changed(last_seq=last_seq), Lease(epoch + 1), *inbox)
+    last_seq, epoch = db.execute(_TAKE, (key, holder.key, before(operation))).get
+    return Claimed(record.changed(last_seq=last_seq), Lease(epoch), *inbox)
 
 
 def release(operation: Release, db: apsw.Connection, holder: Holder) -> None:
@@ -216,7 +229,7 @@ def holding(db: apsw.Connection, holder: Holder, session_id: str) -> tuple[int, 
     found = db.execute(_HOLDING, (session_id,)).get
     if found is None:
         raise not_found(session_id)
-    key, state, owner = found
+    key, state, owner, _ = found
     return key, state, holder.rival(db, owner) if owner not in (None, holder.key) else None
 
 

@@ -46,3 +46,9 @@ class ReaderPool(Generic[T]):
         finally:
             for _ in range(taken):
                 self._members_free.release()
+
+    async def replace(self, make: Callable[[], T]) -> None:
+        """Replace every member, as `run_on_all` runs, by one that `make` returns."""
+        made: list[T] = []
+        await self.run_on_all(lambda _: made.append(make()))
+        self._free[:] = made

@@ -92,6 +92,11 @@ _NEXT_EVENT: Final = """
         json_valid(body) AND body ->> '$.type' = 'run_failed' FROM events
     WHERE session = ? AND seq >= ? ORDER BY seq LIMIT 1
 """
+_LAST_STORED: Final = f"""
+    SELECT events_after, (
+        SELECT min(seq, ?2) FROM events WHERE session = sessions.key AND first_seq <= ?2 ORDER BY seq DESC LIMIT 1)
+    FROM sessions WHERE session_id = ?1 AND state <> {DELETED}
+"""
 _LAST_BEFORE: Final = "SELECT max(seq) FROM events WHERE session = ? AND seq < ?"
 _EVENTS: Final = f"""
     SELECT seq, {raw("first_seq, timestamp, body, cuts")} FROM events
@@ -265,6 +270,12 @@ def lost(db: apsw.Connection, session_id: str, seq: int, me: "Holder") -> Lost |
         final = owner in (None, me.key) or me.rival(db, owner) is not None
     last = last_seq if final else last_seq + SEQ_STRIDE
     return Lost(first, last, final=final) if last > seq else None
+
+
+def last_stored(db: apsw.Connection, session_id: str, up_to: int) -> int | None:
+    """Return the number of the last event up to a number that is stored, or that retention has removed."""
+    found: Any = db.execute(_LAST_STORED, (session_id, up_to)).fetchone()
+    return None if found is None else max(number_in(each or 0, "last_seq") for each in found)
 
 
 def events(db: apsw.Connection, session_id: str, after_seq: int, limit: int) -> list[EventRow]:

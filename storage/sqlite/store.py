@@ -28,6 +28,7 @@ from warren.storage.sqlite.handover import handed_over, news
 from warren.storage.sqlite.inbox import sessions_that_wait, waiting, was_told
 from warren.storage.sqlite.lease import PROVED, RENEWALS, Holder
 from warren.storage.sqlite.pool import ReaderPool
+from warren.storage.sqlite.replacement import abandon
 from warren.storage.sqlite.tenant import SqliteTenant
 from warren.storage.sqlite.writer import Writer
 
@@ -45,10 +46,12 @@ class SqliteStore:
         read_fault: the error of the newest read; None if it succeeded.
     """
 
-    def __init__(self, writer: Writer, readers: Sequence[apsw.Connection], runner: Runner) -> None:
+    def __init__(self, config: StoreConfig, writer: Writer, readers: Sequence[apsw.Connection], runner: Runner) -> None:
         self.me: Holder = writer.holder
+        self._config = config
         self._writing = ReaderPool([writer], runner)
         self._reading = ReaderPool(readers, runner)
+        self._opened_at = self.me.went_back  # how often the store had gone back when it was opened
         self._closing = trio.Lock()
         self.read_fault: WarrenError | None = None
 
@@ -68,7 +71,7 @@ class SqliteStore:
         """
         with trio.CancelScope(shield=True):
             writer, readers = await runner(partial(_connect, config, holder or Holder.of(config)))
-        return cls(writer, readers, runner)
+        return cls(config, writer, readers, runner)
 
     @property
     def group(self) -> int:
@@ -105,6 +108,11 @@ class SqliteStore:
         """See Store."""
         return self.me.lapses
 
+    @property
+    def went_back(self) -> int:
+        """See Store."""
+        return self.me.went_back
+
     async def aclose(self, *, leave: bool = True) -> None:
         """See Store. With `leave` false the holder stays alive for another opening by this process."""
         with trio.CancelScope(shield=True):
@@ -122,9 +130,34 @@ class SqliteStore:
         Errors are SessionNotFoundError, and StoreError with `cause` "conflict", "locked" (after the config's
         `busy_timeout`), "disk_full", "io_error", "corrupt", "read_only", "unstorable" and so on.
         """
+        try:
+            return await self._on_writer(lambda writer: writer.write(operations))
+        except StoreError as exc:  # the store has gone back, and its file is not there
+            return [StoreError(exc.message, session_id=each.session_id, cause=exc.cause) for each in operations]
+
+    async def _on_writer(self, function: Callable[[Writer], R]) -> R:
         with trio.CancelScope(shield=True):
-            outcomes = await self._writing.run(lambda writer: writer.write(operations))
-        return outcomes  # noqa: RET504 - inside the scope, mypy would miss a return
+            await self._reopen()
+            result = await self._writing.run(function)
+        return result  # noqa: RET504 - inside the scope, mypy would miss a return
+
+    async def _reopen(self) -> None:
+        """Open the file that is there now, if the store has gone back. Raises StoreError if it cannot be used."""
+        if self._opened_at == self.me.went_back:
+            return
+        async with self._closing:
+            if self._opened_at == self.me.went_back:
+                return
+            now = self.me.went_back
+            try:
+                # First: SQLite shares the state of a file among the connections of a process.
+                await self._reading.run_on_all(abandon)
+                await self._writing.run(partial(Writer.reopen, config=self._config))
+                await self._reading.replace(lambda: open_reader(self._config))
+            except (apsw.Error, OSError) as exc:
+                fault = SESSION_STORE.fault(exc, path=self._config.path / FILE_NAME)
+                raise StoreError(fault.message, cause="cannot_open") from exc
+            self._opened_at = now
 
     def of(self, tenant: str) -> SqliteTenant:
         """See Store."""
@@ -136,9 +169,7 @@ class SqliteStore:
 
     async def renew(self, announcement: Announcement | None = None) -> bool:
         """See Store."""
-        with trio.CancelScope(shield=True):
-            leaves = await self._writing.run(lambda writer: writer.renew(announcement))
-        return leaves  # noqa: RET504 - as in `write`
+        return await self._on_writer(lambda writer: writer.renew(announcement))
 
     async def nodes(self) -> builtins.list[Node]:
         """See Store."""
@@ -154,15 +185,11 @@ class SqliteStore:
 
     async def ask_to_drain(self, name: str) -> bool:
         """See Store."""
-        with trio.CancelScope(shield=True):
-            asked = await self._writing.run(lambda writer: writer.ask_to_drain(name))
-        return asked  # noqa: RET504 - as in `write`
+        return await self._on_writer(lambda writer: writer.ask_to_drain(name))
 
     async def secret(self) -> bytes:
         """See Store."""
-        with trio.CancelScope(shield=True):
-            secret = await self._writing.run(Writer.secret)
-        return secret  # noqa: RET504 - as in `write`
+        return await self._on_writer(Writer.secret)
 
     async def tenants(self) -> list[str]:
         """See Store."""
@@ -180,6 +207,10 @@ class SqliteStore:
         """See Store."""
         return await self._read(attachments.unsure)
 
+    async def last_stored(self, session_id: str, up_to: int) -> int | None:
+        """See Store."""
+        return await self._read(partial(queries.last_stored, session_id=session_id, up_to=up_to))
+
     async def inbox(self, session_id: str) -> Rows[Numbered]:
         """See Store."""
         return await self._read(partial(waiting, session_id=session_id))
@@ -191,11 +222,9 @@ class SqliteStore:
     async def version_of_others(self) -> int:
         """See Store."""
         try:
-            with trio.CancelScope(shield=True):
-                version = await self._writing.run(Writer.version_of_others)
+            return await self._on_writer(Writer.version_of_others)
         except apsw.Error as exc:
             raise SESSION_STORE.fault(exc) from exc
-        return version
 
     async def news(self, watched: Sequence[str], inbox_after: int) -> News:
         """See Store."""
@@ -239,6 +268,7 @@ class SqliteStore:
 
     async def _read(self, query: Callable[[apsw.Connection], R]) -> R:
         try:
+            await self._reopen()
             found = await self._reading.run(partial(answer, SESSION_STORE, query))
         except apsw.Error as exc:
             self.read_fault = SESSION_STORE.fault(exc)

@@ -2,22 +2,26 @@
 
 import contextlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import apsw
+import attrs
 
+from warren.config import StoreConfig
 from warren.errors import StoreError, WarrenError
 from warren.nodes import Announcement
-from warren.storage.membership import SECRET_BYTES, secret_of
+from warren.storage.membership import SECRET_BYTES, ForgottenError, secret_of
 from warren.storage.operations import Commit, Operation
+from warren.storage.refusals import went_back
 from warren.storage.sqlite import ledger
 from warren.storage.sqlite.apply import apply
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.database import close_writer, impatient, transaction
 from warren.storage.sqlite.faults import precise
-from warren.storage.sqlite.file import SESSION_STORE
+from warren.storage.sqlite.file import SESSION_STORE, open_writer
 from warren.storage.sqlite.lease import Holder
+from warren.storage.sqlite.replacement import Files, abandon, check_whole
 from warren.values import define
 
 _SECRET: Final = f"SELECT {raw('secret')} FROM cluster"  # noqa: S608 - a column of ours
@@ -29,17 +33,38 @@ class Writer:
 
     Attributes:
         holder: the holder of the leases under which it writes.
+        closed: whether the store has gone back, and is to be opened anew by `reopen`.
     """
 
     _db: apsw.Connection
     holder: Holder
+    closed: bool = False
+    _files: Files = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._files = Files.of(self._db)
+
+    def reopen(self, config: StoreConfig) -> None:
+        """Open the file that is there now, if the store has gone back. Raises StoreError, apsw.Error and OSError."""
+        if self.closed:
+            check_whole(config.path)
+            self._files.remove_log()
+            self._db = open_writer(config)
+            self._files = Files.of(self._db)
+            self.closed = False
 
     def write(self, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
-        """Apply all in one transaction; if one fails, each in its own. Return the results and errors in order."""
+        """Apply all in one transaction; if one fails, each in its own. Return the results and errors in order.
+
+        If the store has gone back, nothing is written, and this process is another holder from now on.
+        """
         try:
             hurried = all(isinstance(each, Commit) and each.hurried for each in operations)
             with impatient(self._db) if hurried else contextlib.nullcontext():
                 return self._together(operations)
+        except ForgottenError:
+            self._become_another()
+            return [went_back(each.session_id) for each in operations]
         except Exception as exc:  # noqa: BLE001 - any error belongs to one operation, and must not fail the others
             if len(operations) == 1 or isinstance(exc, apsw.BusyError):
                 return [self._failure(exc, operation) for operation in operations]
@@ -58,8 +83,10 @@ class Writer:
                 if self.holder.key is None and announcement is not None:
                     self._register()
                 elif self.holder.key is not None:
-                    with transaction(self._db, SESSION_STORE):
+                    with self._group():
                         return self.holder.renew(self._db)
+        except ForgottenError:
+            self._become_another()
         except apsw.Error as exc:
             raise self._translated(exc) from exc
         return False
@@ -95,11 +122,14 @@ class Writer:
 
         Idempotent; raises for no fault of the file.
         """
-        if leave:
+        if leave and not self.closed:
             with contextlib.suppress(apsw.Error):
                 self._db.set_busy_timeout(0)
                 with transaction(self._db):
                     self.holder.leave(self._db)
+        with contextlib.suppress(apsw.Error):
+            if not self.closed and self._files.replaced(self._db):
+                abandon(self._db)
         close_writer(self._db)
         if leave:
             self.holder.die()
@@ -107,11 +137,32 @@ class Writer:
     def _together(self, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
         if self.holder.key is None:
             self._register()
-        with transaction(self._db, SESSION_STORE):
+        with self._group():
             outcomes = [self._outcome(operation) for operation in operations]
             stored = zip(operations, outcomes, strict=True)
             ledger.add(self._db, (each for each, outcome in stored if isinstance(each, Commit) and outcome is None))
             return outcomes
+
+    @contextlib.contextmanager
+    def _group(self) -> Iterator[None]:
+        """Hold the write lock for the block, as `transaction`. Raises ForgottenError if the store has gone back."""
+        try:
+            with transaction(self._db, SESSION_STORE):
+                self.holder.check(self._db)
+                yield
+        except (apsw.Error, StoreError) as exc:
+            if self._files.replaced(self._db):
+                raise ForgottenError from exc
+            raise
+        if self._files.replaced(self._db):  # what was committed is not where others look for it
+            raise ForgottenError
+        self.holder.committed()
+
+    def _become_another(self) -> None:
+        """Let go of the file and of all leases in it."""
+        self.holder.become_another()
+        abandon(self._db)
+        self.closed = True
 
     def _outcome(self, operation: Operation[Any]) -> Any | WarrenError:
         try:
@@ -130,6 +181,8 @@ class Writer:
     def _one_by_one(self, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
         outcomes: list[Any | WarrenError] = []
         for operation in operations:
+            if self.closed:
+                return outcomes + [went_back(each.session_id) for each in operations[len(outcomes) :]]
             outcomes += self.write([operation])
             if isinstance(outcomes[-1], StoreError) and outcomes[-1].cause == "locked":
                 # The rest would each wait for the same lock, one after the other.

@@ -96,10 +96,9 @@ class Server:
         bin_folder = programs or binaries()
         assert bin_folder is not None
         folder = Path(tempfile.mkdtemp(prefix="warren-postgres-", dir=_place()))
-        if _as_nobody():
-            shutil.chown(folder, "nobody", pwd.getpwnam("nobody").pw_gid)
+        own(folder)
         command = [str(bin_folder / "initdb"), "-D", str(folder / "data"), "-A", "trust", "-U", USER]
-        _run([*command, "-E", "UTF8", "--locale=C.UTF-8", "-N"], folder)
+        run_as_server([*command, "-E", "UTF8", "--locale=C.UTF-8", "-N"], folder)
         flags = () if durable else FORGETFUL
         server = cls(folder, (*flags, *more(folder)), bin_folder, port)
         server.start()
@@ -180,6 +179,11 @@ class Server:
         # Without flushes the copy of the files takes a tenth of the time that their log takes.
         self.run("postgres", f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY FILE_COPY")
         return name
+
+    def tool(self, name: str, *arguments: str) -> None:
+        """Run one of the server's programs, as its user."""
+        assert self.programs is not None
+        run_as_server([str(self.programs / name), *arguments], self.folder)
 
     def drop(self, name: str) -> None:
         """Remove a database, also with sessions in it."""
@@ -263,6 +267,13 @@ def _nobody() -> dict[str, Any]:
     return {"user": "nobody", "group": pwd.getpwnam("nobody").pw_gid, "extra_groups": []} if _as_nobody() else {}
 
 
-def _run(command: list[str], folder: Path) -> None:
+def own(path: Path) -> None:
+    """Give a path to the user of the servers."""
+    if _as_nobody():
+        shutil.chown(path, "nobody", pwd.getpwnam("nobody").pw_gid)
+
+
+def run_as_server(command: list[str], folder: Path) -> None:
+    """Run a program as the user of the servers."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, **_nobody())
     assert done.returncode == 0, done.stdout + done.stderr

@@ -18,6 +18,7 @@ class Wire:
 
     Attributes:
         url: the address of the store, by way of the wire.
+        path: the socket of the server to which new connections lead.
         carried: pieces that were carried, up to the server and down from it.
         fail_at: the number of the piece at which all connections are cut; that piece is lost.
         fail_way: only pieces that go this way count for `fail_at`; None for both.
@@ -29,6 +30,7 @@ class Wire:
     """
 
     url: str = ""
+    path: str = ""
     carried: int = 0
     fail_at: int | None = None
     fail_way: Way | None = None
@@ -53,12 +55,16 @@ class Wire:
         self.answers.set()
         self.requests.set()
 
-    async def serve(self, path: str, client: trio.SocketStream) -> None:
+    async def serve(self, client: trio.SocketStream) -> None:
         """Carry one connection."""
         if self.closed:
             await trio.aclose_forcefully(client)
             return
-        server = await trio.open_unix_socket(path)
+        try:
+            server = await trio.open_unix_socket(self.path)
+        except OSError:
+            await trio.aclose_forcefully(client)
+            return
         with trio.CancelScope() as scope:
             self._scopes.add(scope)
             try:
@@ -95,11 +101,10 @@ class Wire:
 async def wire_to(url: str) -> AsyncIterator[Wire]:
     """Lay a wire to the server of an address that `tests.support.postgres.database` has made."""
     parts = urlsplit(url)
-    path = f"{parse_qs(parts.query)['host'][0]}/.s.PGSQL.5432"
-    wire = Wire()
+    wire = Wire(path=f"{parse_qs(parts.query)['host'][0]}/.s.PGSQL.5432")
     wire.go_on()
     async with trio.open_nursery() as nursery:
-        listeners = await nursery.start(partial(trio.serve_tcp, partial(wire.serve, path), 0, host="127.0.0.1"))
+        listeners = await nursery.start(partial(trio.serve_tcp, wire.serve, 0, host="127.0.0.1"))
         port = listeners[0].socket.getsockname()[1]
         wire.url = f"postgresql://{parts.username}@127.0.0.1:{port}{parts.path}?sslmode=disable&gssencmode=disable"
         yield wire

@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
+import attrs
 import pytest
 
 from tests.storage.conformance.homes import Home, done
 from tests.storage.samples import causes, entry, moved, turn, updated
 from warren.creation import Creation
-from warren.errors import InvalidParamsError, SessionNotFoundError, StoreError
+from warren.errors import InvalidParamsError, SessionNotFoundError, StoreError, WarrenError
 from warren.peers import Peer
 from warren.storage import (
     Archive,
@@ -91,6 +92,29 @@ async def test_a_lease_is_needed_to_write(home: Home, tmp_path: Path) -> None:
         commit = turn("a", 1)
         await done(store, Commit(commit.record, commit.messages, commit.events, lease=again.lease))
         assert await store.record("a") == commit.record
+
+
+async def test_a_commit_is_refused_without_what_it_follows(home: Home, tmp_path: Path) -> None:
+    """It names the messages and events before it: behind others, or behind none, nothing of it is stored."""
+    async with home(tmp_path) as store:
+        await done(store, turn("a"))
+        for base in ((2, 2), (4, 3), (0, 0)):
+            outcomes = await store.write([attrs.evolve(turn("a", 1), base=base), turn("b")])
+            assert causes(outcomes)[0] == "conflict", base
+        (unknown,) = await store.write([attrs.evolve(turn("x", 1), base=(2, 3))])
+        assert isinstance(unknown, WarrenError)
+        assert await store.record("x") is None
+        assert await store.record("a") == turn("a").record
+        assert await store.write([attrs.evolve(turn("a", 1), base=(2, 3))]) == [None]
+        assert await store.record("a") == turn("a", 1).record
+
+
+async def test_the_last_stored_event_before_a_number(home: Home, tmp_path: Path) -> None:
+    """It is the number itself as long as that is stored; None of a session that is not here."""
+    async with home(tmp_path) as store:
+        await done(store, turn("a"))
+        assert [await store.last_stored("a", up_to) for up_to in (0, 2, 3, 10**6)] == [0, 2, 3, 3]
+        assert await store.last_stored("x", 5) is None
 
 
 async def test_nobody_else_is_asked(home: Home, tmp_path: Path) -> None:

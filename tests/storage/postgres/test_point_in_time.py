@@ -2,7 +2,6 @@
 
 import os
 import pwd
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ import trio.lowlevel
 from tests.docs.snippets import DOCS, blocks
 from tests.storage.conformance.faults import postgres_opened
 from tests.storage.samples import turn
-from tests.support.postgres import Server, fill, needs_postgres
+from tests.support.postgres import Server, fill, needs_postgres, own
 from tests.support.waiting import wait_until
 from tests.transport.cli.process import Cli
 from warren.config import PostgresConfig
@@ -47,7 +46,7 @@ def original() -> Iterator[Server]:
 
     def archiving(folder: Path) -> tuple[str, ...]:
         (folder / "archive").mkdir()
-        owned(folder / "archive")
+        own(folder / "archive")
         lines = [line.replace("/srv/archive", str(folder / "archive")) for line in page("archive_command")]
         return tuple(part for name, value in map(setting, lines) for part in ("-c", f"{name}={value}"))
 
@@ -56,12 +55,6 @@ def original() -> Iterator[Server]:
     fill(server, "warren")
     yield server
     server.remove()
-
-
-def owned(path: Path) -> None:
-    """Give a path to the user of the server."""
-    if os.geteuid() == 0:
-        shutil.chown(path, "nobody", pwd.getpwnam("nobody").pw_gid)
 
 
 def back_up(original: Server, base: Path) -> None:
@@ -86,7 +79,7 @@ def recovered(original: Server, base: Path, moment: str) -> Server:
     ]
     flags = tuple(part for name, value in map(setting, lines) for part in ("-c", f"{name}={value}"))
     (base / "recovery.signal").touch()
-    owned(base / "recovery.signal")
+    own(base / "recovery.signal")
     restored = Server(base.parent, flags, original.programs, port=5433)
     restored.start()
     wait_until(lambda: restored.run("postgres", "SELECT pg_is_in_recovery()") == [(False,)], 60.0)
@@ -99,7 +92,7 @@ async def test_a_store_goes_back_to_a_moment(original: Server, cli: Cli) -> None
     """It has every turn that was confirmed before, and nothing that came later; the doctor finds nothing."""
     place = original.folder / "restored"
     place.mkdir()
-    owned(place)
+    own(place)
     begun = cli.run("run", "hello", "--store", original.url("warren"), "--output", "json").data["session_id"]
     confirmed = 0
     async with postgres_opened(original.url("warren"), timeout=20.0, lease=2.0) as store:
