@@ -8,7 +8,8 @@ from typing import Final
 import attrs
 import trio
 
-from warren.events import Envelope, Event, StreamTruncated
+from warren.errors import StoreError
+from warren.events import TERMINAL, Envelope, Event, SessionMoved, StreamTruncated
 from warren.journal import Journal, LogItem
 from warren.service import Notify
 from warren.values import define, frozen
@@ -30,8 +31,12 @@ class LogPage:
     gone: int | None = 0
 
 
+PAUSE: Final = 0.5
+"""Seconds between two looks of a reader at a store that has gone back and cannot be read."""
 ReadLog = Callable[[str, int], Awaitable[LogPage]]
 """Reads a page of a session's stored events above a seq."""
+LastStored = Callable[[str, int], Awaitable[int | None]]
+"""Reads the number of the last stored event of a session up to a seq; None if there is no such session."""
 
 
 def utc_now() -> datetime:
@@ -46,6 +51,7 @@ class EventLog:
     Attributes:
         session_id: the session.
         read_stored: reads events that the journal no longer has.
+        last_stored: tells which events the store has.
         keep: the number of newest events that stay while the store refuses them.
         on_left: called when a reader has left.
         closed: whether the session is gone; readers end then.
@@ -57,6 +63,7 @@ class EventLog:
 
     session_id: str
     read_stored: ReadLog
+    last_stored: LastStored
     keep: int
     on_left: Callable[[], object] = lambda: None
     closed: bool = False
@@ -152,6 +159,18 @@ class EventLog:
         """Forget the oldest events beyond `keep`, which no store takes."""
         self.journal.forget_oldest(self.keep)
 
+    def doubt(self) -> None:
+        """Drop the events, as the store has gone back; each reader is told which of those that it was shown are gone.
+
+        Of a turn that ran, readers still get the end. Later events have higher numbers than all so far.
+        """
+        journal = self.journal
+        newest = journal.after(journal.last_seq - 1) if journal.pending else ()
+        end = next((each for each in newest if isinstance(each.event, TERMINAL)), None)
+        journal.forget(journal.last_seq)
+        for reader in tuple(self._readers):
+            reader.doubt(end)
+
     def close(self) -> None:
         """Let every reader end after the last published event."""
         self.closed = True
@@ -196,6 +215,8 @@ class LogReader(AsyncIterator[Envelope]):
     cursor: int
     notify: Notify = notify_nobody
     _ready: deque[Envelope] = attrs.field(factory=deque)
+    _doubts: int = 0  # how often the store went back since the place was known to be in it
+    _end: Envelope | None = None
 
     @property
     def session_id(self) -> str:
@@ -215,7 +236,17 @@ class LogReader(AsyncIterator[Envelope]):
     @property
     def over(self) -> bool:
         """See EventReader."""
-        return self.log.closed and not self._ready and self.cursor >= self.log.last_seq
+        return self.log.closed and not (self._ready or self._doubts) and self.cursor >= self.log.last_seq
+
+    def doubt(self, end: Envelope | None = None) -> None:
+        """Look in the store which events that were taken are gone there, before more are taken.
+
+        Args:
+            end: the end of a turn whose earlier events are gone, to be taken after the marker.
+        """
+        self._doubts += 1
+        self._end = end or self._end
+        self.notify(None)
 
     def begin_with(self, seq: int, event: Event) -> None:
         """Give this reader alone an event, and continue above its number."""
@@ -228,6 +259,8 @@ class LogReader(AsyncIterator[Envelope]):
             page = list(self._ready)
             self._ready.clear()
             return page
+        if self._doubts:
+            return None
         journal = self.log.journal
         if self.cursor >= journal.last_seq:
             return []
@@ -239,6 +272,8 @@ class LogReader(AsyncIterator[Envelope]):
 
     async def load(self) -> list[Envelope]:
         """See EventReader."""
+        if self._doubts:
+            return await self._settled()
         floor = self.log.floor
         return self._loaded(await self.log.read_stored(self.log.session_id, self.cursor), floor)
 
@@ -254,9 +289,35 @@ class LogReader(AsyncIterator[Envelope]):
         self.cursor = stored.events[-1].seq if stored.events else max(self.cursor, floor)
         return page
 
+    async def _settled(self) -> list[Envelope]:
+        """Return a marker for the events that were taken and are gone, and the end of their turn if it is not taken."""
+        log, cursor, doubts, end, page = self.log, self.cursor, self._doubts, self._end, list[Envelope]()
+        try:
+            stored = await log.last_stored(log.session_id, cursor if end is None else max(cursor, end.seq))
+        except StoreError as exc:
+            if not exc.retryable:
+                raise
+            await trio.sleep(PAUSE)  # the store is on its way back: no reader has to be broken off
+            return page
+        if (cursor, doubts) != (self.cursor, self._doubts):  # it was moved, or the store has gone back once more
+            return page
+        self._doubts, self._end = 0, None
+        if stored is None:
+            log.close()
+        first = (stored or 0) + 1
+        if cursor >= first:
+            page.append(Envelope(log.session_id, cursor, utc_now(), SessionMoved(first, cursor)))
+        if end is not None and first - 1 <= cursor < end.seq:  # else it has stored events to read first
+            page.append(end)
+            self.cursor = end.seq
+        return page
+
     def another(self) -> "LogReader":
         """See EventReader."""
-        return self.log.read(self.cursor)
+        reader = self.log.read(self.cursor)
+        if self._doubts:
+            reader.doubt(self._end)
+        return reader
 
     def close(self) -> None:
         """See EventReader."""

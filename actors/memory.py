@@ -88,6 +88,9 @@ class Memory(Protocol):
     async def texts(self, tenant: str, sessions: Collection[str] | None = None) -> int:
         """Return the number of texts of a tenant, or of some sessions of it. Raises StoreError."""
 
+    async def cut(self, session_id: str, first: int, tenant: str) -> None:
+        """Forget the texts of a session from a position on: the store has gone back behind them. Raises StoreError."""
+
     async def forget(self, session_id: str) -> bool:
         """Forget all texts of a session, and refuse further ones. Raises StoreError.
 
@@ -178,6 +181,10 @@ class MemoryActor(Owner["MemoryStore"]):
     async def texts(self, tenant: str, sessions: Collection[str] | None = None) -> int:
         """See Memory."""
         return await (await self.reader()).texts(tenant, sessions)
+
+    async def cut(self, session_id: str, first: int, tenant: str) -> None:
+        """See Memory."""
+        await self.mailbox.ask(Remember((), Tail(session_id, first), tenant))
 
     async def forget(self, session_id: str) -> bool:
         """See Memory."""

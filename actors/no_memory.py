@@ -47,6 +47,9 @@ class NoMemory:
         """See Memory."""
         return 0
 
+    async def cut(self, session_id: str, first: int, tenant: str) -> None:
+        """See Memory."""
+
     async def forget(self, session_id: str) -> bool:  # noqa: ARG002 - as Memory has it
         """See Memory; the deletion stays due for the next runtime that has the memory."""
         return False

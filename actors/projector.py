@@ -11,7 +11,7 @@ import attrs
 import trio
 
 from warren.actors.supervision import supervised_nursery
-from warren.errors import WarrenError
+from warren.errors import StoreError, WarrenError
 from warren.health import ProjectorHealth
 from warren.storage import Runner, thread_runner
 from warren.values import define
@@ -66,6 +66,7 @@ class ProjectorActor:
     _error: str | None = None
     _logged: bool = False
     _retry: float = RETRY_FIRST
+    _anew: bool = False
     _pace: ProjectionPace = attrs.field(factory=lambda: ProjectionPace(time.monotonic(), time.process_time()))
 
     def statistics(self) -> "Status":
@@ -87,15 +88,29 @@ class ProjectorActor:
             await trio.sleep(rest)
             rest = await self.step(SLICE)
 
+    def start_anew(self) -> None:
+        """Have all files made anew, as the store has gone back: some may show what is there no more."""
+        self._anew = True
+
     async def step(self, seconds: float) -> float:
         """Work for about `seconds`; return the seconds to rest."""
         try:
+            if self._anew:
+                await self._begin_anew()
             step = await self._runner(partial(self._follower.step, seconds))
         except Exception as exc:  # noqa: BLE001 - no error of the files may end the runtime
             return self._failed(exc)
         self._error, self._retry = None, RETRY_FIRST
         self._log(self._follower.status().trouble)
         return self._pace.rest(step, time.monotonic(), time.process_time())
+
+    async def _begin_anew(self) -> None:
+        try:
+            await self._runner(self._follower.begin_anew)
+        except StoreError as exc:
+            if exc.cause != "locked":  # else another process writes the files, and finds the same by itself
+                raise
+        self._anew = False
 
     async def end(self) -> None:
         """Bring the files up to date within `LAST_SLICE`, and close them."""

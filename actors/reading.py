@@ -55,6 +55,7 @@ from warren.requests import (
 from warren.service import Capabilities, EventReader, Health
 from warren.statistics import RuntimeStatistics, SessionStatistics
 from warren.storage import not_found
+from warren.storage.rows import SEQ_STRIDE
 from warren.tenants import TenantsPage, TenantsRequest
 from warren.values import define
 from warren.views import (
@@ -279,7 +280,11 @@ class Reads:
         """Move the reader of a new subscription to its beginning. Raises InvalidParamsError, StoreError."""
         log = reader.log
         if after_seq is not None and after_seq > max(log.last_seq, log.bound):
-            raise FieldValueError("after_seq", f"must be from 0 to {log.last_seq}, the log's end").refusal()
+            if self._supervisor.shared.storage.went_back_at is None or after_seq > log.last_seq + SEQ_STRIDE:
+                raise FieldValueError("after_seq", f"must be from 0 to {log.last_seq}, the log's end").refusal()
+            reader.cursor = after_seq
+            reader.doubt()
+            return
         reader.cursor = log.last_seq if after_seq is None else after_seq
         if after_seq:
             await self._tell_of_lost_turn(reader, after_seq)

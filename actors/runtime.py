@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -10,18 +11,20 @@ import trio
 from warren.actors import attaching
 from warren.actors.audit import auditing
 from warren.actors.erasing import finish_erasing
+from warren.actors.eventlog import utc_now
 from warren.actors.history import LoadHistory
 from warren.actors.metrics import LoopLag
 from warren.actors.no_memory import NoMemory
 from warren.actors.projector import OpenProjection, ProjectorActor, projecting
 from warren.actors.service import Service
 from warren.actors.shared import DynamicTools, McpHealthOf, Shared
-from warren.actors.storage import DirectStorage, OpenStore, Storage, storing
+from warren.actors.storage import DirectStorage, OpenStore, Storage, StorageActor, storing
 from warren.actors.supervision import Restarts, supervised_nursery
 from warren.actors.supervisor.gauge import MemoryGauge
 from warren.actors.supervisor.store_watcher import StoreWatcher
 from warren.actors.supervisor.supervisor import Supervisor
 from warren.actors.unstored import UnstoredService
+from warren.audit import AuditEntry
 from warren.config import Config
 from warren.errors import StoreError
 from warren.fields import FieldValueError
@@ -120,6 +123,15 @@ def _in_memory(config: Config) -> Storage:
     return DirectStorage(EphemeralStore(config.limits.event_log))
 
 
+def _start_anew(shared: Shared, supervisor: Supervisor, projector: ProjectorActor | None) -> None:
+    """Drop all that was derived from a store that has gone back."""
+    supervisor.start_anew()
+    shared.limiter.tenancy.expire()
+    shared.auditor.note(AuditEntry(at=utc_now(), action="went_back", who="", tenant=None))
+    if projector is not None:
+        projector.start_anew()
+
+
 @asynccontextmanager
 async def _sessions(shared: Shared, projector: ProjectorActor | None) -> AsyncIterator[Runtime]:
     async with supervised_nursery() as nursery:
@@ -128,6 +140,8 @@ async def _sessions(shared: Shared, projector: ProjectorActor | None) -> AsyncIt
         if node is not None:
             node.load = supervisor.load
             nursery.start_soon(shared.limiter.count_nodes)
+        if isinstance(shared.storage, StorageActor):
+            shared.storage.on_went_back = partial(_start_anew, shared, supervisor, projector)
         watcher, gauge = StoreWatcher(supervisor), MemoryGauge(shared.config.limits.max_memory)
         if any(limits.tokens_per_day is not None for limits in shared.config.tenants.values()):
             nursery.start_soon(shared.limiter.follow_tokens, supervisor.waiting_tenants, supervisor.look_again)

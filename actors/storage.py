@@ -2,13 +2,16 @@
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar, cast
 
 import attrs
 import trio
 
+from warren.actors.eventlog import utc_now
 from warren.actors.fence import Fence
 from warren.actors.metrics import Writes
 from warren.actors.node import LocalNode
@@ -21,7 +24,17 @@ from warren.health import StoreHealth
 from warren.mailbox import Mail
 from warren.nodes import Node
 from warren.statistics import StorageStatistics
-from warren.storage import Claim, Claimed, DeclineHandover, Lease, LeaseHeld, Operation, Release, RequestHandover
+from warren.storage import (
+    Claim,
+    Claimed,
+    DeclineHandover,
+    Lease,
+    LeaseHeld,
+    Operation,
+    Release,
+    RequestHandover,
+    went_back,
+)
 from warren.values import define, frozen
 
 if TYPE_CHECKING:
@@ -36,6 +49,9 @@ ANSWER_POLL: Final = 0.02
 """Seconds between two looks for the answer."""
 MOST_GROUPS: Final = 4
 """Groups into which the operations that wait are cut, if the store prefers smaller ones than all of them."""
+WENT_BACK: Final = """\
+the store has gone back to an earlier state, as by a standby without the newest changes or the restore of a backup: \
+what came later is lost; the sessions in memory are dropped and read anew, and turns that run fail"""
 logger: Final = logging.getLogger("warren.storage")
 
 
@@ -60,6 +76,10 @@ class Storage(Protocol):
     @property
     def lapses(self) -> int:
         """How often this process renewed its leases too late: a session has to claim again after each such lapse."""
+
+    @property
+    def went_back_at(self) -> datetime | None:
+        """The time at which the store was last found to have gone back; None if it has not."""
 
     async def reader(self) -> "Store":
         """Return the store, for reads. Raises StoreError(cause="closed") at the end of the runtime."""
@@ -124,6 +144,7 @@ class DirectStorage:
     node: ClassVar[LocalNode | None] = None
     fence: ClassVar[Fence | None] = None
     lapses: ClassVar[int] = 0
+    went_back_at: ClassVar[datetime | None] = None
     writes: ClassVar[Writes | None] = None
     answers: ClassVar[bool] = True
     _store: "EphemeralStore"
@@ -180,6 +201,16 @@ class StorageActor(Owner["Store"]):
     """Owns the store and commits all operations that wait as one group.
 
     Reads do not go through the mailbox: the store has connections of their own for them, so no read waits for a commit.
+
+    If the store has gone back, all that this process has derived from it is dropped before anybody gets a result of the
+    store as it is now: `on_went_back` does that, without a checkpoint, and mail that waits is refused.
+
+    Attributes:
+        node: see Storage.
+        writes: see Storage.
+        fence: see Storage.
+        went_back_at: see Storage.
+        on_went_back: called each time that the store was found to have gone back.
     """
 
     name: ClassVar[str] = "storage"
@@ -187,6 +218,9 @@ class StorageActor(Owner["Store"]):
     node: LocalNode | None = None
     writes: Writes = attrs.field(factory=Writes)
     fence: Fence = attrs.field(factory=Fence)
+    went_back_at: datetime | None = None
+    on_went_back: Callable[[], None] = lambda: None
+    _went_back: int = 0
     _releases: dict[str, Release] = attrs.field(factory=dict)
 
     @property
@@ -197,7 +231,7 @@ class StorageActor(Owner["Store"]):
     async def claim(self, session_id: str) -> Claimed | LeaseHeld | None:
         """See Storage."""
         self._releases.pop(session_id, None)  # a late retry of that release would drop the new lease
-        return await self.write(Claim(session_id))
+        return await self.write(Claim(session_id, self.went_back_at))
 
     async def ask_for(self, session_id: str) -> bool:
         """See Storage."""
@@ -270,8 +304,13 @@ class StorageActor(Owner["Store"]):
         # The callers of a group run on while the next one is stored. If very many wait, a slow disk is the limit, and
         # not the event loop: then few large groups are faster.
         most = max(resource.group, len(batch) // MOST_GROUPS)
+        before = self._went_back
         for first in range(0, len(batch), most):
-            await self._write_group(resource, batch[first : first + most])
+            if self._went_back == before:
+                await self._write_group(resource, batch[first : first + most])
+            else:
+                _refuse(batch[first:])
+                return
 
     async def _write_group(self, resource: "Store", batch: list[Mail[Any]]) -> None:
         outcomes: list[Any] = []
@@ -283,6 +322,7 @@ class StorageActor(Owner["Store"]):
             self.writes.ended(outcomes)
             if not registered and resource.key is not None:  # its leases count from here
                 self.fence.renewed(began, resource.proof, resource.lapses)
+        self._look_back(resource)
         for mail, result in zip(batch, outcomes, strict=True):
             if isinstance(result, WarrenError):
                 mail.refuse(result)
@@ -294,6 +334,18 @@ class StorageActor(Owner["Store"]):
         """End the retries of a release that is committed."""
         if self._releases.get(operation.session_id) is operation:
             del self._releases[operation.session_id]
+
+    def _look_back(self, store: "Store") -> bool:
+        """Drop all that this process has derived from the store, if the store was found to have gone back."""
+        if store.went_back == self._went_back:
+            return False
+        self._went_back, self.went_back_at = store.went_back, utc_now()
+        logger.error("%s", WENT_BACK)
+        self.fence.renewed(math.inf, 0.0, store.lapses)  # there are no leases any more
+        self._releases.clear()
+        _refuse(self.mailbox.take())
+        self.on_went_back()
+        return True
 
     async def _close(self, resource: "Store", *, crashed: bool) -> None:
         await resource.aclose(leave=not crashed)
@@ -337,11 +389,22 @@ class StorageActor(Owner["Store"]):
             self.writes.failed(exc)
             logger.warning("the leases could not be renewed: %s", exc)
             return
+        finally:
+            anew = self._look_back(store)
+        if anew and self.node is not None:
+            await self.renew()  # other nodes should know of this one soon
+            return
         if store.key is not None:
             self.fence.renewed(sent, store.proof, store.lapses)
         self.writes.probed()
         if asked and self.node is not None:
             self.node.asked.set()
+
+
+def _refuse(mails: Iterable[Mail[Any]]) -> None:
+    """Refuse writes that were sent before the store was found to have gone back."""
+    for mail in mails:
+        mail.refuse(went_back(cast("Write", mail.message).operation.session_id))
 
 
 @asynccontextmanager

@@ -469,6 +469,13 @@ class Tenancy:
                 figure.coming -= 1
                 figure.add(stored)
 
+    def expire(self) -> None:
+        """Have all counts read before they are used again."""
+        own = (account.counts for account in (*self._of_tenants.values(), *self._observed.values()))
+        for counts in (*own, *self._of_names.values()):
+            for figure in counts.figures.values():
+                figure.expire()
+
     def retired(self, tenant: str, *, deleted: bool = False) -> None:
         """Note that a session of a tenant was archived or deleted: counts that may be less now have to be read again.
 

@@ -6,6 +6,7 @@ Errands to the store, one at a time, have a child task that hands their results 
 conversation, the loop leaves it alone: the machine postpones all requests that need it.
 """
 
+import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from enum import IntEnum
@@ -45,7 +46,7 @@ from warren.actors.session.trace import TurnTrace, begin
 from warren.actors.shared import HostObjects, Shared
 from warren.actors.turn.outcome import Outcome, cause_of, title_of
 from warren.actors.turn.turn import Turn, cancelled, shut_down
-from warren.errors import AgentError, LeasedError, SessionNotRunningError, WarrenError
+from warren.errors import AgentError, LeasedError, SessionNotRunningError, StoreError, WarrenError
 from warren.events import CompactionCompleted, Envelope, RunFailed
 from warren.inputs import Entering, Input
 from warren.log_context import LogContext, working_for
@@ -408,8 +409,17 @@ class SessionActor:
                 await self.conversation.acquire(ask=need is Need.LEASE_ASKED_FOR)
             except LeasedError as exc:
                 refused = exc
+            if self.conversation.rewound:
+                await self._forget_rewound()
         await self.conversation.refresh()
         return Fetched(need, refused)
+
+    async def _forget_rewound(self) -> None:
+        """Remove the texts from the memory that were remembered in the part of the conversation that is gone."""
+        record = self.conversation.known
+        with contextlib.suppress(StoreError):  # the memory says so itself, and searches find a text too many
+            await self.shared.memory.cut(record.session_id, record.head, record.tenant)
+        self.conversation.rewound = False
 
     def _apply_fetched(self, signal: Signal, fetched: Fetched) -> None:
         if fetched.refused is not None:

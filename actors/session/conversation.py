@@ -73,6 +73,8 @@ class Conversation:
         lease: the right of this process to write the session. None if the process has to ask for it, as the store may
             have a newer record.
         charges: entries that the store's ledger does not have yet.
+        rewound: whether the store has gone back since the record was written, so that later copies of its messages may
+            be in the memory.
     """
 
     log: EventLog
@@ -81,6 +83,7 @@ class Conversation:
     record: SessionRecord | None = None
     lease: Lease | None = None
     charges: list[Charge] = attrs.field(factory=list)
+    rewound: bool = False
     _lapses: int = 0
     _locked: bool = False  # whether the newest turn was refused because another process kept the store locked
     _labelled: int = 0  # the number of the store's change that the labels are of
@@ -186,6 +189,8 @@ class Conversation:
                     logger.error("%s: it is passed over", problem)
                 self._begin(record)
                 self._take_lease(lease)
+                went_back_at = self.storage.went_back_at
+                self.rewound = went_back_at is not None and record.updated_at <= went_back_at
                 self.inbox.load(inbox, inbox_to)
                 if record.turn_open:
                     await self._close_open_turn(record)
@@ -202,7 +207,8 @@ class Conversation:
                     record = self.known.changed(last_seq=self.log.last_seq)
                     events, lease = self.log.unstored(None), self._lease()
                     charges = tuple(self.charges)
-                    commit = Commit(record, (), events, lease=lease, charges=charges, hurried=self._locked)
+                    hurried, base = self._locked, self._base()
+                    commit = Commit(record, (), events, lease=lease, charges=charges, hurried=hurried, base=base)
                     await self.storage.write(commit)
                 except WarrenError as exc:
                     # A storage actor that crashed has restarted by the second try. A full or locked store would only
@@ -251,11 +257,12 @@ class Conversation:
         # If this process has published events of the turn and could not store them, they end with a terminal event.
         terminal = None if self.log.pending else self.log.stamp(lost)
         last_seq = self.log.last_seq if terminal is None else terminal.seq
+        base = self._base()
         self.record = record.changed(turn_open=False, turns=record.turns + 1, last_seq=last_seq)
         try:
             ended = (Charge(record.model, turns=1),)
             events = self.log.unstored(terminal)
-            await self.storage.write(Commit(self.record, (), events, lease=self._lease(), charges=ended))
+            await self.storage.write(Commit(self.record, (), events, lease=self._lease(), charges=ended, base=base))
         except StoreError as exc:
             if not await self._stored_after_all(exc, self.record):
                 raise
@@ -358,8 +365,23 @@ class Conversation:
         inputs = self.inbox.outcome(ending)
         events = self.log.unstored(last)
         charges = (*self.charges, *turns)
-        commit = Commit(record, rows, events, compaction, self._lease(), inputs, creation, charges, audit=audit)
+        commit = Commit(
+            record,
+            rows,
+            events,
+            compaction,
+            self._lease(),
+            inputs,
+            creation,
+            charges,
+            audit=audit,
+            base=self._base(),
+        )
         await self.storage.write(commit)
+
+    def _base(self) -> tuple[int, int] | None:
+        record = self.record
+        return None if record is None else (record.message_count, record.last_seq)
 
     def _lease(self) -> Lease:
         return self.lease or FIRST

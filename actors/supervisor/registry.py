@@ -68,7 +68,9 @@ class Registry:
         """Return a session's handle, made if there is none."""
         handle = self._handles.get(session_id)
         if handle is None:
-            log = EventLog(session_id, self.read_log, self.event_log, partial(self.release, session_id))
+            log = EventLog(
+                session_id, self.read_log, self.last_stored, self.event_log, partial(self.release, session_id)
+            )
             handle = self._handles[session_id] = Handle(log)
         return handle
 
@@ -104,3 +106,7 @@ class Registry:
         store = await self.storage.reader()
         page = await store.replay(session_id, after_seq=after_seq, limit=REPLAY_PAGE)
         return LogPage(list(envelopes(session_id, page.rows, after_seq)), page.gone)
+
+    async def last_stored(self, session_id: str, up_to: int) -> int | None:
+        """Return the number of a session's last stored event up to a number. Raises StoreError."""
+        return await (await self.storage.reader()).last_stored(session_id, up_to)

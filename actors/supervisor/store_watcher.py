@@ -29,6 +29,7 @@ class StoreWatcher:
     _store: "Store | None" = None
     _version: int = 0
     _inbox_to: int = 0
+    _key: int | None = None  # this process in the store: it has another one after the store has gone back
 
     async def watch_loop(self) -> None:
         """Hand sessions over that other processes ask for, and show the changes that others have made, for ever."""
@@ -67,8 +68,11 @@ class StoreWatcher:
 
     async def _look(self, store: "Store") -> None:
         version = await store.version_of_others()
-        if self._store is store and self._version == version:
+        if self._store is store and self._version == version and self._key == store.key:
             return
+        if self._key not in (None, store.key):
+            self._inbox_to = 0
+        self._key = store.key
         # The logs are listed before the store is read: a subscription that comes later reads a later state, and a
         # commit after that state changes the version once more.
         watched = self._supervisor.registry.watched_elsewhere()

@@ -29,6 +29,7 @@ from warren.mailbox import Mailbox, Message, Reply
 from warren.nodes import NodeLoad
 from warren.records import SessionRecord
 from warren.statistics import RuntimeStatistics
+from warren.storage import went_back
 from warren.tracing import here
 from warren.values import define
 
@@ -182,6 +183,24 @@ class Supervisor:
             raise
         self.scheduler.begun(session_id, by, accepted, now)
         return reply
+
+    def start_anew(self) -> None:
+        """Drop all sessions from memory, as the store has gone back; the next request for one reads it again.
+
+        Turns that run fail, and all callers that wait are answered. There is no checkpoint in here: nobody sees a
+        session of before beside the store of now.
+        """
+        for handle in list(self.registry):
+            actor, scope = handle.actor, handle.scope
+            if scope is not None:
+                scope.cancel()  # first: else the actor would see its mailbox closed
+            if actor is not None:
+                self._terminate(handle, actor, went_back(handle.session_id))
+            handle.log.doubt()
+            self.registry.release(handle.session_id)
+        self._paused.clear()
+        for watch in self.watchers:
+            watch.miss()
 
     async def drain(self) -> None:
         """Let no more turns begin, and return when those that run have ended.
@@ -391,6 +410,8 @@ class Supervisor:
 
     async def _run(self, handle: Handle, actor: SessionActor, begin: BeginActor | None) -> None:
         """Run one actor. However it ends, nobody is left waiting."""
+        if handle.actor is not actor:  # the store has gone back before it began
+            return
         working_for.set(LogContext(handle.session_id))
         here.set(None)  # else it would be that of the task in which this one was started
         refusal: WarrenError | None = None
@@ -427,8 +448,8 @@ class Supervisor:
         return SessionNotFoundError("the session was retired", session_id=actor.session_id, cause="retired")
 
     def _terminate(self, handle: Handle, actor: SessionActor, error: WarrenError) -> None:
-        """Have an actor that ends answer everybody, and forget it. There is no checkpoint in here."""
-        if handle.actor is not actor:  # `stop` has not waited for it
+        """Have an actor that ends answer everybody, and forget it, once. There is no checkpoint in here."""
+        if handle.actor is not actor:
             return
         actor.terminate(error.copy)
         handle.actor = handle.scope = None

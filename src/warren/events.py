@@ -273,9 +273,10 @@ class StreamTruncated:
 
 @frozen
 class SessionMoved:
-    """The session goes on in another process, and events that this subscriber was shown will never be stored.
+    """The session goes on elsewhere or from an earlier state, and events that this subscriber was shown are not stored.
 
-    The process that had shown them ended before it stored their turn. The marker is made for one subscriber alone, and
+    The process that had shown them ended before it stored their turn, or the store has gone back to a state without
+    them, as by the restore of a backup. The marker is made for one subscriber alone, and
     its envelope repeats the last delivered seq. The end of the lost turn follows it, if the turn has no other.
 
     Attributes:

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 from tests.support.checks import numbers
 from warren.actors.eventlog import TAIL, EventLog, LogPage, LogReader
-from warren.events import Envelope, RunCompleted, StreamTruncated, TextDelta, TurnStarted
+from warren.events import Envelope, RunCompleted, RunFailed, SessionMoved, StreamTruncated, TextDelta, TurnStarted
 from warren.journal import LONGEST, TEXT, envelopes, row_of
 from warren.records import EventRow
 from warren.usage import Usage
 
 pytestmark = pytest.mark.virtual_time
 END = RunCompleted("s", "end", Usage())
+FAILED = RunFailed("s", "the store has gone back", "store_error")
 
 
 @attrs.define(eq=False)
@@ -29,6 +30,7 @@ class Stream:
         gone: up to where retention has removed the rows.
         published: every event, unmerged.
         reads: how often the store was asked.
+        missing: whether the store does not have the session.
     """
 
     rows: list[EventRow] = attrs.field(factory=list)
@@ -36,10 +38,11 @@ class Stream:
     gone: int = 0
     published: list[Envelope] = attrs.field(factory=list)
     reads: int = 0
+    missing: bool = False
     log: EventLog = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.log = EventLog("s", self._read, 5)
+        self.log = EventLog("s", self._read, self._last_stored, 5)
 
     async def _read(self, session_id: str, after_seq: int) -> LogPage:
         self.reads += 1
@@ -48,6 +51,12 @@ class Stream:
         gone = self.gone
         await trio.lowlevel.checkpoint()
         return LogPage(list(envelopes(session_id, found, after_seq)), gone)
+
+    async def _last_stored(self, _session_id: str, up_to: int) -> int | None:
+        await trio.lowlevel.checkpoint()
+        if self.missing:
+            return None
+        return max((min(row.seq, up_to) for row in self.rows if row.first_seq <= up_to), default=0)
 
     def say(self, *texts: str) -> None:
         """Publish one delta a text."""
@@ -323,3 +332,41 @@ async def test_a_detached_subscription_is_not_counted() -> None:
     assert not stream.log.needed
     stream.say("a")
     assert stream.log.needed
+
+
+async def test_readers_of_a_store_that_has_gone_back_hear_what_is_gone() -> None:
+    """Each once, whatever it was shown: the numbers that are gone, then the end of the turn that ran."""
+    stream = Stream()
+    stream.say("a", "b")
+    stream.end()
+    stream.say("c", "d")
+    shown, behind, new = stream.follow(0), stream.follow(0), stream.follow(0)
+    assert numbers(await take(shown)) == [1, 2, 3, 4, 5]
+    stream.rows.clear()
+    stream.rows.append(row_of(stream.published[0]))
+    stream.publish(stream.log.stamp(FAILED))
+    stream.log.doubt()
+    new.cursor = 1
+    for reader, last in ((shown, 5), (behind, 0), (new, 1)):
+        found = await reader.load() if reader.take() is None else []
+        gone = [each.event for each in found if isinstance(each.event, SessionMoved)]
+        assert gone == ([SessionMoved(2, last)] if last > 1 else [])
+        ends = [each for each in found if isinstance(each.event, RunFailed)]
+        assert [each.seq for each in ends] == ([6] if last else [])  # the one behind has stored events to read
+    stream.log.begin(1_000_001)
+    stream.say("later")
+    for reader in (shown, new):
+        assert text(await take(reader)) == "later"
+    assert text(await take(behind)) == "alater"
+
+
+async def test_a_reader_ends_with_a_session_that_the_store_does_not_have_any_more() -> None:
+    """It is told that all events are gone."""
+    stream = Stream()
+    stream.say("a")
+    reader = stream.follow(0)
+    assert text(await take(reader)) == "a"
+    stream.missing = True
+    stream.log.doubt()
+    with trio.fail_after(1):
+        assert [each.event async for each in reader] == [SessionMoved(1, 1)]

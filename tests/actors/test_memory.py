@@ -23,6 +23,7 @@ from tests.support.memories import (
     recalling_model,
     remembered,
     results,
+    said_before_head,
 )
 from tests.support.models import Answer, Emit, reply
 from tests.support.runtime import Recorder, memory_of, new_session, open_runtime, transcript
@@ -32,7 +33,7 @@ from warren.compaction import SUMMARY_PREFIX
 from warren.config import Config
 from warren.errors import AgentError, StoreError
 from warren.events import CompactionCompleted, CompactionFailed
-from warren.messages import AssistantMessage, ToolResultsMessage, ToolUseBlock, UserMessage
+from warren.messages import ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest
 from warren.storage import Commit
 from warren.tools import Tool, tool
@@ -61,16 +62,6 @@ async def opened(
         memory=memory_in(memory, faults),
     ) as service:
         yield service
-
-
-async def said_before_head(service: Service, session_id: str) -> dict[tuple[str, int], str]:
-    """Return what the user and the model said in front of the head, by session and position."""
-    page = await service.history(session_id, limit=1000)
-    head = page.compactions[-1].head if page.compactions else 0
-    rows = [(entry.position, entry.message) for entry in page.messages if entry.position < head]
-    texts = {at: said.content for at, said in rows if isinstance(said, UserMessage)}
-    texts |= {at: said.text for at, said in rows if isinstance(said, AssistantMessage) and said.text.strip()}
-    return {(session_id, at): text for at, text in texts.items()}
 
 
 async def test_all_that_was_said_before_the_head_is_remembered(store: Path | None, tmp_path: Path) -> None:

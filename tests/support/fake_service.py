@@ -120,7 +120,7 @@ class FakeSession:
     gone: int = 0
 
     def __attrs_post_init__(self) -> None:
-        self.events = EventLog(self.session_id, self._read, 10_000)
+        self.events = EventLog(self.session_id, self._read, self._last_stored, 10_000)
 
     def publish(self, event: Event) -> Envelope:
         """Publish an event to all who read."""
@@ -139,6 +139,10 @@ class FakeSession:
         if self.fault is not None:
             raise self.fault
         return LogPage([each for each in self.log if each.seq > max(after_seq, self.gone)], self.gone)
+
+    async def _last_stored(self, _session_id: str, up_to: int) -> int:
+        await trio.lowlevel.checkpoint()
+        return min(up_to, self.events.last_seq)
 
     def end_subscriptions(self) -> None:
         """End every subscription behind the events that it already has."""

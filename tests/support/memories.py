@@ -18,7 +18,7 @@ from warren.actors.memory import SEARCH, OpenMemory
 from warren.actors.service import Service
 from warren.errors import WarrenError
 from warren.memory import MemoryConfig, MemoryEntry, Progress, Tail
-from warren.messages import Message, ToolResult, ToolResultsMessage, ToolUseBlock, UserMessage
+from warren.messages import AssistantMessage, Message, ToolResult, ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest
 from warren.storage import Runner, inline_runner
 from warren.storage.memory import FileMemory
@@ -191,3 +191,13 @@ async def hits(service: Service, session_id: str, **args: object) -> list[Recall
 def results(messages: Iterable[Message]) -> list[ToolResult]:
     """Return all results of tools in a transcript."""
     return [result for message in messages if isinstance(message, ToolResultsMessage) for result in message.results]
+
+
+async def said_before_head(service: Service, session_id: str) -> dict[tuple[str, int], str]:
+    """Return what the user and the model said in front of the head, by session and position."""
+    page = await service.history(session_id, limit=1000)
+    head = page.compactions[-1].head if page.compactions else 0
+    rows = [(entry.position, entry.message) for entry in page.messages if entry.position < head]
+    texts = {at: said.content for at, said in rows if isinstance(said, UserMessage)}
+    texts |= {at: said.text for at, said in rows if isinstance(said, AssistantMessage) and said.text.strip()}
+    return {(session_id, at): text for at, text in texts.items()}

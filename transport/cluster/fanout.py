@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from warren.actors.eventlog import EventLog, LogReader, ReadLog
+from warren.actors.eventlog import EventLog, LastStored, LogReader, ReadLog
 from warren.errors import AgentError, WarrenError, of_body
-from warren.events import Envelope, StreamTruncated
+from warren.events import Envelope, SessionMoved, StreamTruncated
 from warren.transport.client.readers import RemoteReader
 from warren.transport.client.service import RemoteService
 from warren.values import define
@@ -38,9 +38,14 @@ class ForeignLog(EventLog):
         return reader
 
     def publish(self, envelope: Envelope) -> None:
-        """See EventLog. At missing events each reader has to leave: a subscription of its own brings it the marker."""
+        """See EventLog. At missing events each reader has to leave: a subscription of its own brings it the marker.
+
+        If the store has gone back, each reader looks there which of its events are gone.
+        """
         event, journal = envelope.event, self.journal
-        if not isinstance(event, StreamTruncated):
+        if isinstance(event, SessionMoved):
+            self.doubt()
+        elif not isinstance(event, StreamTruncated):
             super().publish(envelope)
         elif event.before + event.dropped > journal.last_seq:  # else a later subscription has repeated the marker
             journal.forget_oldest(0)
@@ -59,12 +64,14 @@ class ForeignReader(LogReader):
 
     def take(self) -> list[Envelope] | None:
         """See EventReader."""
-        if not self._ready and self.log.journal.parts_at(self.cursor):
+        if not (self._ready or self._doubts) and self.log.journal.parts_at(self.cursor):
             return None
         return super().take()
 
     async def load(self) -> list[Envelope]:
         """See EventReader. Raises AgentError if neither this log nor the store has the next events: their node does."""
+        if self._doubts:
+            return await self._settled()
         log, cursor = self.log, self.cursor
         journal, floor = log.journal, log.floor
         stored = await log.read_stored(log.session_id, cursor)
@@ -140,6 +147,7 @@ class Fanout:
         tasks: fills the logs.
         store: returns the store.
         read_stored: reads a log in the store.
+        last_stored: tells which events of a log the store has.
         keep: events that the log of another node's session keeps while the store does not have them; adjacent deltas
             are one.
     """
@@ -147,6 +155,7 @@ class Fanout:
     tasks: trio.Nursery
     store: "Callable[[], Awaitable[Store]]"
     read_stored: ReadLog
+    last_stored: LastStored
     keep: int = HELD
     _followings: dict[str, _Following] = attrs.field(factory=dict)
 
@@ -182,7 +191,7 @@ class Fanout:
         return await remote.follow(session_id, after_seq=after_seq)
 
     def _begin(self, remote: RemoteService, session_id: str) -> _Following:
-        log = ForeignLog(session_id, self.read_stored, self.keep)
+        log = ForeignLog(session_id, self.read_stored, self.last_stored, self.keep)
         following = self._followings[session_id] = _Following(log, remote)
         log.on_left = partial(self._left, following)
         self.tasks.start_soon(following.run, self._last_stored)

@@ -472,7 +472,8 @@ class ClusterService(_Sessions, NodeService):
         self.tokens = tokens
         self._peers = peers
         self._own = OwnSessions(runtime)
-        self.fanout: Fanout = Fanout(peers.tasks, self.store, runtime.supervisor.registry.read_log)
+        registry = runtime.supervisor.registry
+        self.fanout: Fanout = Fanout(peers.tasks, self.store, registry.read_log, registry.last_stored)
 
         runtime.supervisor.inboxes.on_elsewhere = lambda session_id: peers.tasks.start_soon(self._hint, session_id)
 
@@ -738,7 +739,9 @@ class ClusterService(_Sessions, NodeService):
 
     async def look(self, store: "Store") -> None:
         """Let the readers of sessions that have left this process find them again."""
-        self.tokens.key = store.key
+        if self.tokens.key != store.key:  # also after the store has gone back, which may have another secret
+            self.tokens.secret = await store.secret()
+            self.tokens.key = store.key
         nodes = await store.nodes()
         self._peers.forget_others({node.key for node in nodes})
         elsewhere = {node.key for node in nodes if node.key != store.key and node.address is not None}

@@ -238,9 +238,9 @@ async def test_a_number_above_the_log_is_refused(tmp_path: Path) -> None:
 async def test_events_that_no_log_has_are_said_to_be_missing() -> None:
     """The session's node has lost events that no store has: each follower hears of it, also if it keeps up."""
     service = FakeService()
-    service.sessions["s1"].events = log = EventLog("s1", nothing_stored, 10_000)
+    service.sessions["s1"].events = log = EventLog("s1", nothing_stored, all_stored, 10_000)
     async with gateway(service) as port, connect(f"127.0.0.1:{port}") as remote, trio.open_nursery() as tasks:
-        fanout = Fanout(tasks, no_store, nothing_stored)
+        fanout = Fanout(tasks, no_store, nothing_stored, all_stored)
 
         async def again(cursor: int) -> Continuation:
             return Continuation(await fanout.follow(remote, "s1", cursor, at_once))
@@ -272,6 +272,12 @@ async def nothing_stored(_session_id: str, _after_seq: int) -> LogPage:
     """Read the log of a store that has nothing."""
     await trio.lowlevel.checkpoint()
     return LogPage(gone=None)
+
+
+async def all_stored(_session_id: str, up_to: int) -> int:
+    """Find all events in the store."""
+    await trio.lowlevel.checkpoint()
+    return up_to
 
 
 @attrs.frozen
