@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from warren.creation import Created, Creation
-from warren.errors import WarrenError
+from warren.errors import StoreError, WarrenError
 
 if TYPE_CHECKING:
     from warren.storage.store import TenantReads
@@ -23,7 +23,12 @@ async def create_once(
     if found is None:
         try:
             return Created(await create(), wanted.params)
-        except WarrenError:  # another request with this key may have come first, or the answer of the store was lost
+        except WarrenError as exc:
+            # Another request with this key may have come first, or the answer of the store was lost.
+            if isinstance(exc, StoreError):
+                exc.retryable |= exc.unknown  # sent again, the key finds its session, or creates it
+                if exc.away:
+                    raise
             found = await (await reader()).creation(wanted.key)
             if found is None:
                 raise

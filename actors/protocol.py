@@ -8,6 +8,7 @@ import attrs
 from warren.attachments import Attachment, Blob
 from warren.audit import AuditEntry
 from warren.categories import Decision
+from warren.errors import WarrenError
 from warren.inputs import Numbered
 from warren.mailbox import Message
 from warren.memory import Chosen, MemoryEntry, Tail
@@ -62,13 +63,14 @@ class Compact(ClaimsTurn[CompactionEntry]):
 
 
 @frozen
-class Arrived(Message[TurnResult | None]):
+class Arrived(Message[TurnResult | WarrenError | None]):
     """Take an input of the store's inbox in.
 
     Attributes:
         numbered: the input, and its number in the store's inbox.
-        waits: whether the reply is the result of the turn that takes the input. If not, the reply is None and comes at
-            once. It is None, too, if the turn has ended and only the store has how.
+        waits: whether the reply is the ending of the input: the result or the error of the turn that took it. It is
+            None if the session does not know it, as the input had its turn too long ago or in another process. If
+            nobody waits, the reply is None and comes at once. An error that is raised is no ending: the input waits on.
         tools: tools for the turn that begins with the input, by name.
     """
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from warren import codec
-from warren.errors import AgentError, WarrenError, of_body
+from warren.errors import AgentError, SessionNotFoundError, WarrenError, of_body
 from warren.values import frozen
 from warren.views import TurnResult
 
@@ -26,21 +26,34 @@ def encode_ending(ending: Ending) -> bytes:
 
 
 def result_of(outcome: bytes, session_id: str) -> TurnResult:
-    """Return the stored result of a turn. Raises the error that the turn ended with.
+    """Return the stored result of a turn under a key. Raises the error that the turn ended with, for good.
 
     Args:
-        outcome: the ending as the store has it; empty for a turn that has not ended, or whose process died.
+        outcome: the ending as the store has it.
         session_id: the session.
     """
-    if not outcome:
-        problem = "the turn that took the input has not ended, or its process died: see the history"
-        raise AgentError(problem, session_id=session_id, cause="outcome_unknown")
     found: StoredEnding = codec.decode_stored(StoredEnding, outcome)
     if found.result is not None:
         return found.result
     error = of_body(found.error or {})
     error.session_id = error.session_id or session_id
-    raise error
+    raise final(error)
+
+
+def final(error: WarrenError) -> WarrenError:
+    """Return the error of an input that has ended under a key: the same request gets the same error again."""
+    error.retryable = False
+    return error
+
+
+def not_ended(error: WarrenError, *, keyed: bool) -> WarrenError:
+    """Return the error for the sender of an input that is stored and waits on.
+
+    Sent again under its key, the input finds itself; without a key it would run twice.
+    """
+    if not isinstance(error, SessionNotFoundError):  # no input of such a session waits
+        error.retryable = keyed
+    return error
 
 
 def withdrawal(session_id: str) -> WarrenError:
@@ -55,6 +68,6 @@ def taken_along(session_id: str, holder: str) -> WarrenError:
 
 
 def outcome_unknown(session_id: str) -> WarrenError:
-    """Return the ending of an input whose turn ended too long ago, or in another process."""
+    """Return the ending of an input whose turn died, ended too long ago, or ended in another process without a key."""
     problem = "a turn took the input, and what came of it is not known any more: see the history"
     return AgentError(problem, session_id=session_id, cause="outcome_unknown")

@@ -8,14 +8,13 @@ import attrs
 
 from warren import codec
 from warren.actors.protocol import Arrived
-from warren.actors.session.ending import Ending, encode_ending, outcome_unknown, withdrawal
+from warren.actors.session.ending import Ending, encode_ending, final, withdrawal
 from warren.errors import InvalidParamsError, WarrenError
 from warren.inputs import Entering, Input, Numbered
 from warren.mailbox import Mail
 from warren.storage import NOTHING, InputOutcome
 from warren.tools import Tool
 from warren.values import define
-from warren.views import TurnResult
 
 REMEMBERED: Final = 1_000
 """Inputs of which a live session remembers that they have ended."""
@@ -34,7 +33,7 @@ class WaitingInput:
     """
 
     numbered: Numbered
-    askers: list[Mail[TurnResult | None]] = attrs.field(factory=list)
+    askers: list[Mail[Ending | None]] = attrs.field(factory=list)
     tools: Mapping[str, Tool] = attrs.field(factory=dict)
 
     @property
@@ -68,7 +67,8 @@ class Inbox:
         self._waiting = {each.number: known.pop(each.number, WaitingInput(each)) for each in stored}
         self._loaded_to = loaded_to
         for gone in known.values():
-            _refuse(gone, outcome_unknown(self.session_id))
+            for mail in gone.askers:
+                mail.answer(None)
 
     @property
     def empty(self) -> bool:
@@ -85,11 +85,8 @@ class Inbox:
 
     # -- coming in
 
-    def arrive(self, mail: Mail[TurnResult | None], message: Arrived) -> None:
-        """Take an input in, or find the one that it repeats, and answer its sender, now or when its turn has ended.
-
-        The answer is None if the sender does not wait, and if only the store has how the turn has ended.
-        """
+    def arrive(self, mail: Mail[Ending | None], message: Arrived) -> None:
+        """Take an input in, or find the one that it repeats, and answer its sender, now or when its turn has ended."""
         self.paused = False
         number = message.numbered.number
         there = self._find(message)
@@ -97,10 +94,8 @@ class Inbox:
             mail.answer(None)
         elif there is not None:
             there.askers.append(mail)
-        elif (error := self._ended.get(number, outcome_unknown(self.session_id))) is None:
-            mail.answer(None)
         else:
-            mail.refuse(error.copy())
+            _answer(mail, self._ended.get(number))
 
     def running(self, input_: Input) -> bool | None:
         """Return whether the running turn has taken an input, or one with the same key; None if it no longer waits."""
@@ -200,16 +195,19 @@ class Inbox:
         """
         taken, kept = self._taken, self._kept
         self._taken, self._kept = {}, set()
-        for number in kept:
-            _refuse(taken[number], error)
-            self._remember(number, error)
+        for number in kept:  # the store has them no longer: no turn will take them again
+            self._end(number, taken[number], final(error.copy()))
         back = {number: each for number, each in taken.items() if number not in kept}
         if back:
-            self.paused = True
             self._waiting = dict(sorted({**self._waiting, **back}.items()))
-            for each in self._waiting.values():
-                self._leave_waiting(each, error)
+            self.pause(error)
         return bool(back)
+
+    def pause(self, error: WarrenError) -> None:
+        """Begin no turn until the next input or `Wake`, and refuse the askers of all inputs."""
+        self.paused = True
+        for each in self._waiting.values():
+            self._leave_waiting(each, error)
 
     def _leave_waiting(self, each: WaitingInput, error: WarrenError) -> None:
         """Refuse the askers of an input that waits on, nobody knows for how long."""
@@ -242,16 +240,10 @@ def _is_same(one: Input, input_: Input) -> bool:
     return one.input_id == input_.input_id or (input_.key is not None and one.key == input_.key)
 
 
-def _answer(mail: Mail[TurnResult | None], ending: Ending) -> None:
-    if isinstance(ending, TurnResult):
-        mail.answer(ending)
-    else:
-        mail.refuse(ending.copy())
+def _answer(mail: Mail[Ending | None], ending: Ending | None) -> None:
+    mail.answer(ending.copy() if isinstance(ending, WarrenError) else ending)
 
 
 def _refuse(waiting: WaitingInput, error: WarrenError) -> None:
-    """Refuse the askers of an input that is stored: only one with a key may be sent again."""
     for mail in waiting.askers:
-        refused = error.copy()
-        refused.retryable = error.retryable and waiting.input.key is not None
-        mail.refuse(refused)
+        mail.refuse(error.copy())

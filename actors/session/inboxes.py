@@ -26,14 +26,14 @@ import attrs
 
 from warren.actors.limiter import FOR_TURN, Limiter
 from warren.actors.protocol import Arrived, Withdraw
-from warren.actors.session.ending import result_of, taken_along
+from warren.actors.session.ending import Ending, final, not_ended, outcome_unknown, result_of, taken_along
 from warren.actors.session.mailboxes import Mailboxes
 from warren.actors.storage import Storage
 from warren.actors.tenancy import NOBODY, Acceptance, Accounts
 from warren.attachments import Blob
-from warren.errors import CapacityExceededError, InvalidParamsError, LeasedError
+from warren.errors import CapacityExceededError, InvalidParamsError, LeasedError, StoreError, WarrenError
 from warren.inputs import Input, Numbered
-from warren.storage import UNKNOWN, Enqueue, Enqueued
+from warren.storage import Enqueue, Enqueued
 from warren.tools import Tool
 from warren.values import define
 from warren.views import TurnResult
@@ -150,7 +150,8 @@ class Inboxes:
         Raises:
             LeasedError: if another process keeps the session, or has taken it with the input, which has a key.
             AgentError: with the cause `outcome_unknown` if another process has taken the session with the input.
-            WarrenError: the error that the turn ended with, and the errors of `put`.
+            WarrenError: the error that the turn ended with, and the errors of `put`. Of an input with a key it is
+                retryable exactly if the input may still have another ending.
         """
         if not by or accepted is not None or not await self._is_allowed(session_id, input_, by):
             return await self._put_and_wait(session_id, input_, tools, blobs, accepted)
@@ -169,25 +170,37 @@ class Inboxes:
         _note(accepted, stored)
         if stored.outcome:  # an empty outcome is of a turn that may still run: only its session can tell
             return result_of(stored.outcome, session_id)
+        keyed, outcome = input_.key is not None, None
         try:
-            result = await self._tell(session_id, stored.numbered, waits=True, tools=tools)
+            ending = await self._tell(session_id, stored.numbered, waits=True, tools=tools)
+            if ending is None and keyed:
+                outcome = await self._outcome(session_id, input_)
         except LeasedError as exc:
-            if input_.key is not None:  # sent again, it finds itself
+            if keyed:  # sent again, it finds itself
                 raise
             raise taken_along(session_id, str(exc.details.get("holder"))) from None
-        return result if result is not None else result_of(await self._outcome(session_id, input_), session_id)
+        except WarrenError as exc:
+            not_ended(exc, keyed=keyed)
+            raise
+        if isinstance(ending, TurnResult):
+            return ending
+        if outcome:
+            return result_of(outcome, session_id)
+        raise outcome_unknown(session_id) if ending is None else final(ending) if keyed else ending
 
-    async def _outcome(self, session_id: str, input_: Input) -> bytes:
-        """Return the outcome that the store has of an input whose turn has ended; `UNKNOWN` if it has none."""
-        if input_.key is not None:
-            # If the key is forgotten, there is room for no other input under it.
-            with contextlib.suppress(CapacityExceededError):
-                return (await self._store(session_id, input_, anywhere=True, limit=0)).outcome or UNKNOWN
-        return UNKNOWN
+    async def _outcome(self, session_id: str, input_: Input) -> bytes | None:
+        """Return the stored outcome of an input with a key that no longer waits in its session, which has the lease.
+
+        None or empty if there will never be one. Raises StoreError.
+        """
+        try:
+            return (await self._store(session_id, input_, anywhere=False, limit=0)).outcome
+        except CapacityExceededError:  # there is room for none that is new: the key is forgotten
+            return None
 
     async def _tell(
         self, session_id: str, numbered: Numbered, *, waits: bool, tools: Mapping[str, Tool]
-    ) -> TurnResult | None:
+    ) -> Ending | None:
         # No checkpoint between the commit and this message: `found` relies on it.
         return await self._mailboxes.mailbox(session_id).ask(Arrived(numbered, waits, tools))
 
@@ -200,11 +213,16 @@ class Inboxes:
         find: Callable[[Store], Awaitable[Enqueued | None]] = partial(_enqueued, session_id, input_.input_id)
         self._entering.add(input_.input_id)
         try:
-            return await self._storage.write_or_find(operation, find)
-        except LeasedError:
-            if not await self._storage.ask_for(session_id):
-                raise
-            return await self._storage.write_or_find(operation, find)
+            try:
+                return await self._storage.write_or_find(operation, find)
+            except LeasedError:
+                if not await self._storage.ask_for(session_id):
+                    raise
+                return await self._storage.write_or_find(operation, find)
+        except StoreError as exc:
+            if input_.key is not None and (exc.unknown or exc.cause == "closed"):
+                exc.retryable = True  # sent again, here or to the next process, it finds itself, or is taken
+            raise
         finally:
             self._entering.discard(input_.input_id)
 

@@ -56,6 +56,7 @@ StoreCause = Literal[
     "not_a_database",
     "not_a_store",
     "out_of_memory",
+    "outcome_unknown",
     "permission",
     "read_only",
     "timeout",
@@ -173,7 +174,7 @@ NUMBERS: Mapping[ErrorCode, Numbers] = {
 LASTING: Final[frozenset[StoreCause]] = frozenset(
     {
         *("cannot_open", "closed", "corrupt", "crash", "database_error", "exists", "missing", "newer_schema"),
-        *("not_a_database", "not_a_store", "permission", "timeout", "too_big", "unstorable"),
+        *("not_a_database", "not_a_store", "outcome_unknown", "permission", "timeout", "too_big", "unstorable"),
     }
 )
 """Causes of the store's errors that do not pass by themselves, or after which a repetition may do the same twice."""
@@ -334,9 +335,9 @@ class SessionNotRunningError(WarrenError):
 
 
 class StoreError(WarrenError):
-    """The store or the memory failed, and nothing of the operation was written.
+    """The store or the memory failed, and nothing of the operation was written, unless the outcome is `unknown`.
 
-    Trap: with the cause `crash` the outcome is unknown, as the store's actor ended before it could report it.
+    An error whose outcome is unknown is not retryable by nature: the same request could be carried out twice.
     """
 
     code = ErrorCode.SESSION_STORE_ERROR
@@ -347,6 +348,16 @@ class StoreError(WarrenError):
         super().__init__(message, cause=cause, **options)
         if options.get("retryable") is None:
             self.retryable = cause not in LASTING
+
+    @property
+    def unknown(self) -> bool:
+        """Whether nobody can tell if the operation was written: the store or its actor went away during it."""
+        return self.cause in ("crash", "outcome_unknown")
+
+    @property
+    def away(self) -> bool:
+        """Whether the store cannot be reached, so that the next operation would wait for it in vain, too."""
+        return self.cause in ("unreachable", "outcome_unknown")
 
 
 class LeasedError(StoreError):
