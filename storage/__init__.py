@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         Operation,
         Release,
         RequestHandover,
+        Reserve,
         Sweep,
     )
     from warren.storage.refusals import key_used, leased, name_taken, not_found, retired, went_back
@@ -65,6 +66,7 @@ __all__ = [
     "Operation",
     "Release",
     "RequestHandover",
+    "Reserve",
     "Runner",
     "Store",
     "StoredSession",

@@ -15,7 +15,7 @@ from warren.attachments import Blob
 from warren.audit import AuditEntry
 from warren.creation import Creation
 from warren.inputs import Input, Numbered
-from warren.journal import LogItem
+from warren.journal import LogItem, row_of
 from warren.ledger import Charge
 from warren.principals import LOCAL
 from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord
@@ -112,6 +112,13 @@ class Commit(Operation[None]):
         """The session it changes."""
         return self.record.session_id
 
+    @property
+    def size(self) -> int:
+        """The bytes that it adds to the store, about. Trap: this encodes the events."""
+        bodies = [each.body for each in self.messages] + [row_of(each).body for each in self.events]
+        text = self.record.last_assistant_text or ""
+        return sum(map(len, bodies)) + len(self.inputs.outcome) + len(text)
+
 
 @frozen
 class Claimed:
@@ -202,6 +209,17 @@ class Sweep(Operation[None]):
     def session_id(self) -> str:
         """No session: it may be several."""
         return ""
+
+
+@frozen
+class Reserve(Operation[None]):
+    """Find out whether the store has room for a turn of `size` bytes, and change nothing.
+
+    Fails with the StoreError that a commit of this size would fail with.
+    """
+
+    session_id: str
+    size: int
 
 
 @frozen

@@ -39,6 +39,11 @@ class Store(Protocol):
         ...
 
     @property
+    def patience(self) -> float:
+        """Seconds that a turn waits for a store that is away, or takes no write."""
+        ...
+
+    @property
     def renewal(self) -> float:
         """Seconds between two renewals of the leases."""
         ...

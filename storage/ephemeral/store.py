@@ -47,6 +47,7 @@ from warren.storage.operations import (
     Operation,
     Release,
     RequestHandover,
+    Reserve,
     Sweep,
 )
 from warren.storage.refusals import built_on_sand, inbox_full, key_used, name_taken, not_found, taken_over
@@ -101,6 +102,7 @@ class EphemeralStore:
     group: ClassVar[int] = sys.maxsize
     renewal: ClassVar[float] = 5.0
     proof: ClassVar[float] = math.inf
+    patience: ClassVar[float] = math.inf
     lapses: ClassVar[int] = 0
     went_back: ClassVar[int] = 0
     clock_ahead: ClassVar[float | None] = None
@@ -491,6 +493,7 @@ _APPLIERS: Final[Mapping[type[Operation[Any]], Any]] = {
     Archive: EphemeralStore.end,
     Attach: EphemeralStore.attach,
     Sweep: EphemeralStore.nothing,
+    Reserve: EphemeralStore.nothing,
     Label: EphemeralStore.label,
     Delete: EphemeralStore.end,
     Erased: EphemeralStore.nothing,

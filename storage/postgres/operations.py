@@ -31,6 +31,7 @@ from warren.storage.operations import (
     Operation,
     Release,
     RequestHandover,
+    Reserve,
     Sweep,
 )
 from warren.storage.postgres import attachments, audit, forking, inbox
@@ -89,6 +90,12 @@ _BURY: Final = f"""
         messages_from = 0, events_after = 0
     WHERE key = $1::int8
 """
+# Texts of which no two are the same, so that the server does not compress them away.
+_FILL: Final = """
+    INSERT INTO warren.messages (session, position, created_at, body)
+    SELECT key, -1, 0, (SELECT string_agg(md5(random()::text), '') FROM generate_series(0, $2::int / 32))
+    FROM warren.sessions WHERE session_id = $1
+"""
 _ERASED: Final = "DELETE FROM warren.erasures WHERE session_id = $1"
 _REQUEST: Final = """
     INSERT INTO warren.requests (session, holder) SELECT key, holder FROM warren.sessions WHERE key = $1::int8
@@ -124,6 +131,13 @@ async def release(operation: Release, db: Connection, holder: Holder) -> None:
     """Take the holder out of a session's row."""
     await db.fetch(_PUT_BACK, escaped(operation.session_id), holder.key, operation.lease.epoch)
     await db.fetch(_ANSWERED, escaped(operation.session_id))
+
+
+async def reserve(operation: Reserve, db: Connection, _holder: Holder) -> None:
+    """Write the bytes, and take them back: vacuuming keeps their pages for the next rows."""
+    await db.script("SAVEPOINT room")
+    await db.fetch(_FILL, escaped(operation.session_id), operation.size)
+    await db.script("ROLLBACK TO room; RELEASE room")
 
 
 async def archive(operation: Archive, db: Connection, holder: Holder) -> None:
@@ -195,6 +209,7 @@ APPLIERS: Final[dict[type[Operation[Any]], Applier]] = {
     Archive: archive,
     Attach: attachments.attach,
     Sweep: attachments.sweep,
+    Reserve: reserve,
     Label: label,
     Delete: delete,
     Erased: erased,

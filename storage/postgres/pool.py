@@ -36,15 +36,23 @@ class Readers:
     async def run(self, query: Callable[[Connection], Awaitable[R]]) -> R:
         """Run a query on a free connection; if that breaks, again on a new one, for as long as the settings allow.
 
-        A query that has begun runs to its end, also if the caller is cancelled. Raises LostError and psycopg's Error.
+        The wait for a free one counts. A query that has begun runs to its end, also if the caller is cancelled. Raises
+        LostError and psycopg's Error.
         """
-        async with self._limit:
+        deadline = trio.current_time() + self._config.timeout
+        with trio.move_on_at(deadline) as waiting:
+            await self._limit.acquire()
+        if waiting.cancelled_caught:
+            raise LostError(f"no connection was free within {self._config.timeout:g} s")
+        try:
             with trio.CancelScope(shield=True):
-                found = await self._run(query)
+                found = await self._run(query, deadline)
+        finally:
+            self._limit.release()
         return found
 
-    async def _run(self, query: Callable[[Connection], Awaitable[R]]) -> R:
-        deadline, pause = trio.current_time() + self._config.timeout, FIRST_PAUSE
+    async def _run(self, query: Callable[[Connection], Awaitable[R]], deadline: float) -> R:
+        pause = FIRST_PAUSE
         while True:
             try:
                 era = self._era

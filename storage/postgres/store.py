@@ -85,6 +85,11 @@ class PostgresStore:
         return self.me.grace * PROVED
 
     @property
+    def patience(self) -> float:
+        """See Store."""
+        return self._writer.config.timeout
+
+    @property
     def renewal(self) -> float:
         """See Store."""
         return self.me.seconds / RENEWALS
@@ -124,7 +129,7 @@ class PostgresStore:
 
         If the connection is lost, the call waits for another one; operations that were stored before are not stored
         twice. Errors are SessionNotFoundError, and StoreError with `cause` "conflict", "locked", "unreachable",
-        "disk_full", "unstorable" and so on; "crash" if the server did not come back in time to tell the outcome.
+        "disk_full", "unstorable" and so on; "outcome_unknown" if the server did not come back in time to tell it.
         """
         return await self._writer.write(operations)
 

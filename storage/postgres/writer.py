@@ -85,6 +85,7 @@ class Writer:
     _generation: int | None = None
     _unanswered: _Group | None = None
     _answered: _Group | None = None
+    _vain: int = 0  # how often it has given the server up
     _closed: bool = False
     _writing: trio.Lock = attrs.field(factory=trio.Lock)
     _keeping: trio.Lock = attrs.field(factory=trio.Lock)
@@ -124,8 +125,15 @@ class Writer:
         Raises StoreError, LostError and psycopg's Error.
         """
         with trio.CancelScope(shield=True):
+            vain = self._vain
             async with self._writing:
-                await (self._ready() if self._unanswered is not None else self._connected())
+                if self._vain != vain:  # else all who wait would try in vain, one after the other
+                    raise LostError(_GONE)
+                try:
+                    await (self._ready() if self._unanswered is not None else self._connected())
+                except (LostError, errors.Error):
+                    self._vain += 1
+                    raise
 
     async def renew(self, announcement: Announcement | None = None) -> bool:
         """Keep the holder alive for others; see `Store.renew`. Raises StoreError, LostError and psycopg's Error."""
@@ -279,8 +287,9 @@ class Writer:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _given_up(self, problem: Exception, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
+        self._vain += 1
         if self._unanswered is not None and self._unanswered.operations is operations:
-            return [StoreError(_GONE, session_id=each.session_id, cause="crash") for each in operations]
+            return [StoreError(_GONE, session_id=each.session_id, cause="outcome_unknown") for each in operations]
         if isinstance(problem, SupersededError):
             problem = LostError("another connection of this process has taken over")
         return [self._failure(problem, each) for each in operations]
@@ -363,9 +372,9 @@ class Writer:
             if patience:
                 outcomes += await self._write([operation])
                 last = outcomes[-1]
-                cause = last.cause if isinstance(last, StoreError) else None
                 # The rest would each wait for the same lock or the same server, one after the other.
-                patience = 0 if cause in ("unreachable", "read_only", "crash") else patience - (cause == "locked")
+                if isinstance(last, StoreError):
+                    patience = 0 if last.away or last.cause == "read_only" else patience - (last.cause == "locked")
                 problem = last
             else:
                 outcomes.append(_copied(problem, operation.session_id))
@@ -398,7 +407,7 @@ def _parted(operations: Sequence[Operation[Any]]) -> tuple[list[int], list[int]]
 
 
 def _copied(error: Any, session_id: str) -> WarrenError:
-    if error.cause == "crash":  # nothing of this one was sent
+    if error.unknown:  # nothing of this one was sent
         return StoreError(_UNREACHABLE, session_id=session_id, cause="unreachable")
     return StoreError(error.message, session_id=session_id, cause=error.cause, retryable=error.retryable)
 

@@ -22,6 +22,7 @@ from warren.storage.operations import (
     Operation,
     Release,
     RequestHandover,
+    Reserve,
     Sweep,
 )
 from warren.storage.sqlite import attachments, audit, enqueue, forking, handover, operations
@@ -36,6 +37,7 @@ APPLIERS: Final[dict[type[Operation[Any]], Applier]] = {
     Archive: operations.archive,
     Attach: attachments.attach,
     Sweep: attachments.sweep,
+    Reserve: operations.reserve,
     Label: operations.label,
     Delete: operations.delete,
     Erased: operations.erased,

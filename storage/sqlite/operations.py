@@ -27,6 +27,7 @@ from warren.storage.operations import (
     Lease,
     LeaseHeld,
     Release,
+    Reserve,
 )
 from warren.storage.refusals import built_on_sand, key_used, leased, name_taken, not_found, retired, taken_over
 from warren.storage.rows import (
@@ -170,6 +171,14 @@ def release(operation: Release, db: apsw.Connection, holder: Holder) -> None:
     """Take the holder out of a session's row."""
     db.execute(_PUT_BACK, (operation.session_id, holder.key, operation.lease.epoch))
     db.execute(ANSWERED, (operation.session_id,))
+
+
+def reserve(operation: Reserve, db: apsw.Connection, _holder: Holder) -> None:
+    """Have the log of the file grow by the bytes, and take them back: the next commit finds their room in the log."""
+    db.execute("SAVEPOINT room; CREATE TABLE room (bytes)")
+    db.execute("INSERT INTO room VALUES (zeroblob(?))", (operation.size,))
+    db.cache_flush()  # else a transaction that is taken back writes nothing
+    db.execute("ROLLBACK TO room; RELEASE room")
 
 
 def archive(operation: Archive, db: apsw.Connection, holder: Holder) -> None:

@@ -89,6 +89,11 @@ class SqliteStore:
         return self.me.seconds * PROVED
 
     @property
+    def patience(self) -> float:
+        """See Store. Renewals come at shorter intervals, so a process that stood still does not give up too early."""
+        return self.me.seconds
+
+    @property
     def renewal(self) -> float:
         """See Store."""
         return self.me.seconds / RENEWALS

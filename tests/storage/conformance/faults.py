@@ -268,7 +268,7 @@ async def _postgres_unknown(
             wire.fail_way, wire.carried, wire.fail_at = "down" if committed else "up", 0, 1
             (outcome,) = await store.write([second])
             assert isinstance(outcome, StoreError)
-            assert outcome.cause == "crash"
+            assert (outcome.cause, outcome.retryable) == ("outcome_unknown", False)
             await store.aclose(leave=False)
         async with postgres_opened(url, holder=holder) as again:
             yield again

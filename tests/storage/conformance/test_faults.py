@@ -9,7 +9,7 @@ from tests.storage.conformance.faults import FAULTS, Crashing, Damaged, FaultsOf
 from tests.storage.conformance.homes import HOMES, done
 from tests.storage.samples import causes, turn
 from warren.errors import StoreError
-from warren.storage import Claim, Claimed
+from warren.storage import Claim, Claimed, Reserve
 
 
 def homes_with(fault: str) -> pytest.MarkDecorator:
@@ -55,6 +55,24 @@ async def _refuses_writes(plug: Switched, cause: str, tmp_path: Path) -> None:
         assert await store.write(group) == [None, None]
         assert (await store.messages("a"))[1] == 4
         assert len(await store.of("default").list()) == 2
+
+
+@homes_with("full")
+async def test_a_home_says_if_it_has_room_for_a_turn(plug: Switched, tmp_path: Path) -> None:
+    """Asked for so many bytes it fails as a turn of that size would; either way nothing of it is there."""
+    async with plug(tmp_path) as (store, switch):
+        await done(store, turn("a"))
+        before = await store.messages("a"), await store.record("a")
+        assert await store.write([Reserve("a", 300_000), turn("b")]) == [None, None]
+        assert await done(store, Reserve("a", 300_000)) is None
+        switch.on()
+        with pytest.raises(StoreError) as raised:
+            await done(store, Reserve("a", 600_000))
+        assert (raised.value.cause, raised.value.retryable) == ("disk_full", True)
+        switch.off()
+        assert await done(store, Reserve("a", 600_000)) is None
+        assert (await store.messages("a"), await store.record("a")) == before
+        assert (await store.messages("a"))[1] == 2
 
 
 @homes_with("locked")
