@@ -2,7 +2,7 @@
 
 A process whose machine stood still, or that lost the store, does not know whether others have taken its sessions over.
 A late commit is refused by the store, whatever this process believes. Events, calls of models and calls of tools are
-not seen by the store: they wait here until the leases are proved again.
+not seen by the store: they wait here until the leases are proved again, for as long as calls wait for the store.
 """
 
 import math
@@ -25,11 +25,15 @@ class Fence:
         clock: returns seconds on a clock that never goes back.
         until: the time up to which the leases are proved; endless as long as this process has none.
         lapses: how often the leases were renewed too late, so that others may have taken sessions over.
+        patience: seconds that a turn waits for a proof.
+        fault: the error of the newest renewal; None if it succeeded.
     """
 
     clock: Callable[[], float] = boot_time
     until: float = math.inf
     lapses: int = 0
+    patience: float = math.inf
+    fault: StoreError | None = None
     _news: trio.Event = attrs.field(factory=trio.Event)
 
     @property
@@ -45,7 +49,7 @@ class Fence:
             seconds: how long it proves the leases.
             lapses: how often the leases were renewed too late so far.
         """
-        self.until, self.lapses = sent + seconds, lapses
+        self.until, self.lapses, self.fault = sent + seconds, lapses, None
         self._news.set()
         self._news = trio.Event()
 
@@ -53,11 +57,12 @@ class Fence:
         """Wait for the next renewal."""
         await self._news.wait()
 
-
-def unproved(session_id: str) -> StoreError:
-    """Return the error of a request that is not taken while the lease of its session is not proved."""
-    problem = "this process cannot tell just now whether it still has the session: try again"
-    return StoreError(problem, session_id=session_id, cause="unreachable")
+    def unproved(self, session_id: str) -> StoreError:
+        """Return the error of a request that is not taken while the lease of its session is not proved."""
+        problem, fault = "this process cannot tell just now whether it still has the session: try again", self.fault
+        if fault is None or fault.unknown:
+            return StoreError(problem, session_id=session_id, cause="unreachable")
+        return StoreError(f"{problem} ({fault.message})", session_id=session_id, cause=fault.cause, retryable=True)
 
 
 @define(eq=False)
@@ -69,12 +74,14 @@ class Guard:
         fence: the fence.
         publish: publishes an event; returns its number.
         has_lease: asks the store whether this process still has the session.
+        refusal: the error of a turn that may not go on, and that the store is not asked to take; None as yet.
     """
 
     session_id: str
     fence: Fence
     publish: Callable[[Event], int]
     has_lease: Callable[[str], Awaitable[bool]]
+    refusal: StoreError | None = None
     _lapses: int = attrs.field(init=False)
     _held: list[Event] = attrs.field(factory=list)
 
@@ -99,9 +106,22 @@ class Guard:
     async def wait(self) -> None:
         """Return when the turn may go on; then the events that were held back are published.
 
-        Raises StoreError with `cause` "lease_lost" if another process has taken the session over.
+        Raises StoreError with `cause` "lease_lost" if another process has taken the session over. If the lease is not
+        proved in time, its cause is that of the newest renewal, or "unreachable".
         """
-        while not self.open:
+        if self.refusal is None and not self.open:
+            with trio.move_on_after(self.fence.patience) as waiting:
+                await self._proof()
+            if waiting.cancelled_caught and self.refusal is None:
+                self.refusal = self.fence.unproved(self.session_id)
+        if self.refusal is not None:
+            raise self.refusal.copy()
+        if self._held:
+            self._flush()
+
+    async def _proof(self) -> None:
+        """Wait until the lease is proved, or lost."""
+        while not self.open and self.refusal is None:
             if not self.fence.proved:
                 await self.fence.news()
                 continue
@@ -111,12 +131,11 @@ class Guard:
             except StoreError:  # it cannot be read just now
                 await self.fence.news()
                 continue
-            if not kept:
+            if kept:
+                self._lapses = lapses
+            else:
                 problem = "another process has taken the session over: nothing of this was stored"
-                raise StoreError(problem, session_id=self.session_id, cause="lease_lost")
-            self._lapses = lapses
-        if self._held:
-            self._flush()
+                self.refusal = StoreError(problem, session_id=self.session_id, cause="lease_lost")
 
     def _flush(self) -> None:
         held, self._held = self._held, []
@@ -127,7 +146,7 @@ class Guard:
 async def proved(guard: Guard | None) -> None:
     """Wait until a turn may go on, and publish the events that it held back; without a guard it always may.
 
-    Raises StoreError with `cause` "lease_lost" if another process has taken the session over.
+    Raises StoreError, as `Guard.wait`.
     """
     if guard is not None:
         await guard.wait()

@@ -94,6 +94,11 @@ class Writes:
         """Milliseconds of the newest write that succeeded; None before the first."""
         return self._durations.last_ms
 
+    @property
+    def fault(self) -> StoreError | None:
+        """The error of the newest write or probe of the store as a whole; None if it succeeded."""
+        return self._error
+
     def began(self) -> None:
         """Note that a group of operations is handed to the store."""
         self._began = trio.current_time()

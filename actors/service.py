@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import attrs
 import trio
@@ -78,6 +78,8 @@ from warren.views import (
 )
 
 R = TypeVar("R")
+MOMENT: Final = 0.25
+"""Seconds that an interrupted turn has to end before the interrupter hears of a store that does not answer."""
 
 
 @define(eq=False)
@@ -326,9 +328,17 @@ class Service(Reads):
     async def interrupt(self, session: SessionRef) -> None:
         """See SessionService."""
         actor = await self._running(session.session_id)
-        grace = self._supervisor.shared.config.limits.interrupt_grace
-        with trio.move_on_after(grace):
-            return await actor.mailbox.ask(Interrupt(self._entry("interrupt", session.session_id)))
+        grace, storage = self._supervisor.shared.config.limits.interrupt_grace, self._supervisor.shared.storage
+        reply = actor.mailbox.post(Interrupt(self._entry("interrupt", session.session_id)))
+        deadline = trio.current_time() + grace
+        while True:
+            with trio.move_on_at(min(deadline, trio.current_time() + MOMENT)):
+                return await reply.wait()
+            if storage.stalled:
+                problem = "the turn is interrupted, and ends when the store answers, which it does not just now"
+                raise StoreError(problem, session_id=session.session_id, cause="unreachable")
+            if trio.current_time() >= deadline:
+                break
         raise AgentError(
             f"the turn has not ended within {grace:g} s; it will",
             session_id=session.session_id,
@@ -441,6 +451,8 @@ class Service(Reads):
         except (SessionNotFoundError, StoreError) as exc:
             if self._supervisor.find(session_id) is not None:
                 raise  # its actor lives, and must not be robbed of its rows
+            if isinstance(exc, StoreError) and exc.away:
+                raise
             # Deleted before, which is fine, or damaged so that no actor can load it.
             await erase(session_id, shared.storage, shared.memory, entry)
             self._supervisor.watchers.gone(session_id, self.principal.tenant)

@@ -81,6 +81,14 @@ class Storage(Protocol):
     def went_back_at(self) -> datetime | None:
         """The time at which the store was last found to have gone back; None if it has not."""
 
+    @property
+    def fault(self) -> StoreError | None:
+        """The error of the newest write, if the store itself was at fault; None if all is well, as far as is known."""
+
+    @property
+    def stalled(self) -> bool:
+        """Whether a commit would have to wait for the store now, as far as is known."""
+
     async def reader(self) -> "Store":
         """Return the store, for reads. Raises StoreError(cause="closed") at the end of the runtime."""
 
@@ -112,11 +120,11 @@ class Storage(Protocol):
         """Commit one operation and return its result. Cannot be cancelled, so the caller always learns the outcome.
 
         Raises the operation's WarrenError, or StoreError if the store fails; then nothing of the operation was written,
-        except after StoreError(cause="crash"): the outcome of that one is unknown.
+        except after a StoreError that is `unknown`.
         """
 
     async def write_or_find(self, operation: Operation[R], find: Callable[["Store"], Awaitable[R | None]]) -> R:
-        """Do as `write`; if a crash leaves the outcome unknown, return the result that `find` reads in the store."""
+        """Do as `write`; if the outcome is unknown, return the result that `find` reads in the store."""
 
     async def after_crash(self, error: StoreError, find: Callable[["Store"], Awaitable[R | None]]) -> R | None:
         """Return the result that `find` reads in the store if `error` leaves a write's outcome unknown; else None."""
@@ -145,6 +153,8 @@ class DirectStorage:
     fence: ClassVar[Fence | None] = None
     lapses: ClassVar[int] = 0
     went_back_at: ClassVar[datetime | None] = None
+    fault: ClassVar[StoreError | None] = None
+    stalled: ClassVar[bool] = False
     writes: ClassVar[Writes | None] = None
     answers: ClassVar[bool] = True
     _store: "EphemeralStore"
@@ -228,6 +238,16 @@ class StorageActor(Owner["Store"]):
         """See Storage."""
         return self.fence.lapses
 
+    @property
+    def fault(self) -> StoreError | None:
+        """See Storage."""
+        return self.writes.fault
+
+    @property
+    def stalled(self) -> bool:
+        """See Storage."""
+        return self.writes.fault is not None or not self.fence.proved
+
     async def claim(self, session_id: str) -> Claimed | LeaseHeld | None:
         """See Storage."""
         self._releases.pop(session_id, None)  # a late retry of that release would drop the new lease
@@ -293,9 +313,9 @@ class StorageActor(Owner["Store"]):
 
     async def after_crash(self, error: StoreError, find: Callable[["Store"], Awaitable[R | None]]) -> R | None:
         """See Storage."""
-        # `reader` waits for the new store, which is opened after the crashed one is closed: no write of that one can
-        # still be under way, so the rows that `find` reads are final.
-        if error.cause == "crash":
+        # `reader` waits for the new store, which is opened after the crashed one is closed; and a store that has lost
+        # its connection settles the write before it reads. So the rows that `find` reads are final.
+        if error.unknown:
             with contextlib.suppress(StoreError), trio.CancelScope(shield=True):
                 return await find(await self.reader())
         return None
@@ -306,13 +326,17 @@ class StorageActor(Owner["Store"]):
         most = max(resource.group, len(batch) // MOST_GROUPS)
         before = self._went_back
         for first in range(0, len(batch), most):
-            if self._went_back == before:
-                await self._write_group(resource, batch[first : first + most])
-            else:
-                _refuse(batch[first:])
+            if not await self._write_group(resource, batch[first : first + most]):
+                for mail in batch[first + most :]:  # they have waited with that group, and would wait as long again
+                    session_id = cast("Write", mail.message).operation.session_id
+                    mail.refuse(StoreError("the store cannot be reached", session_id=session_id, cause="unreachable"))
+                return
+            if self._went_back != before:
+                _refuse(batch[first + most :])
                 return
 
-    async def _write_group(self, resource: "Store", batch: list[Mail[Any]]) -> None:
+    async def _write_group(self, resource: "Store", batch: list[Mail[Any]]) -> bool:
+        """Write a group and answer its senders; return whether the store could be reached."""
         outcomes: list[Any] = []
         registered, began = resource.key is not None, self.fence.clock()
         self.writes.began()
@@ -329,6 +353,7 @@ class StorageActor(Owner["Store"]):
             else:
                 mail.answer(result)
                 self._drop_release(cast("Write", mail.message).operation)
+        return not all(isinstance(result, StoreError) and result.away for result in outcomes)
 
     def _drop_release(self, operation: Operation[Any]) -> None:
         """End the retries of a release that is committed."""
@@ -387,6 +412,7 @@ class StorageActor(Owner["Store"]):
             asked = await store.renew(None if self.node is None else self.node.announcement())
         except StoreError as exc:
             self.writes.failed(exc)
+            self.fence.fault = exc
             logger.warning("the leases could not be renewed: %s", exc)
             return
         finally:
@@ -420,6 +446,7 @@ async def storing(
     storage = StorageActor(open_it)
     storage.node = None if node is None else LocalNode.of(node)
     async with storage.running(restarts) as actor, supervised_nursery() as nursery:
+        actor.fence.patience = (await actor.reader()).patience
         if actor.node is not None:
             await actor.renew()
         nursery.start_soon(actor.keep_leases)

@@ -399,6 +399,10 @@ class SessionActor:
         fetched = await self._load(Need.LEASE_ASKED_FOR)
         if fetched.refused is not None:
             return partial(self._apply_fetched, Signal.LEASE_REFUSED, fetched)
+        try:
+            await self.conversation.reserve()
+        except StoreError as exc:
+            return partial(self._wait_for_room, exc)
         await self.conversation.load_context()
         return partial(self._apply_fetched, Signal.PREPARED, fetched)
 
@@ -542,6 +546,13 @@ class SessionActor:
         error.session_id = self.session_id
         self._perform(self._machine.step(Signal.NOT_BEGUN), ending=error)
 
+    def _wait_for_room(self, error: StoreError) -> None:
+        """Begin no turn that the store could not take."""
+        if self._machine.starter is None:
+            self.conversation.inbox.pause(error)
+            self.host.paused(self.session_id, begun=False)
+        self._refuse_turn(error)
+
     def _end_trace(self, turn: Turn, terminal: Envelope | None) -> None:
         if self._trace is not None:
             self._trace.end(turn, terminal)
@@ -598,7 +609,11 @@ class SessionActor:
                 record = outcome.record_after(
                     turn.record, conversation.known, terminal, self.log.last_seq, conversation.context.end
                 )
-                committed = await conversation.commit(record, terminal, ending, turn.plan.ended)
+                refusal = None if turn.guard is None else turn.guard.refusal
+                if refusal is None:
+                    committed = await conversation.commit(record, terminal, ending, turn.plan.ended)
+                else:  # its inputs wait on: stored with this error, they would have ended
+                    committed = Committed(refusal.copy(), refusal.cause == "lease_lost")
         finally:
             self.mailbox.busy = None
             working_for.reset(between)
@@ -672,8 +687,12 @@ class SessionActor:
         if asked.keys() != {"stop"}:
             # If another process has the session, the store refuses.
             await self._load(Need.LEASE_ASKED_FOR)
-        await self.conversation.store_pending()
+        refused = await self.conversation.store_pending()
         if asked.keys() != {"stop"}:
+            # The next change would wait for the store as long again.
+            if isinstance(refused, StoreError) and refused.away:
+                away = StoreError(refused.message, session_id=session_id, cause="unreachable")
+                return partial(self._apply_retired, Signal.RETIRE_FAILED, asked, away)
             try:
                 if "delete" in asked:
                     await storage.write(Delete(session_id, asked["delete"]))
@@ -691,7 +710,7 @@ class SessionActor:
 
     def _apply_retired(self, signal: Signal, asked: Collection[str], error: WarrenError | None) -> None:
         machine = self._machine
-        if error is not None and error.cause == "crash":
+        if isinstance(error, StoreError) and error.unknown:
             self.conversation.lease = None  # the store may have done it
         if signal is Signal.RETIRED:
             if asked != {"stop"}:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from warren.actors.eventlog import EventLog
+from warren.actors.metrics import ABOUT_ONE
 from warren.actors.session.ending import Ending
 from warren.actors.session.inbox import Inbox
 from warren.actors.storage import Storage
@@ -29,6 +30,7 @@ from warren.storage import (
     Labelled,
     Lease,
     LeaseHeld,
+    Reserve,
     leased,
     not_found,
 )
@@ -38,6 +40,10 @@ from warren.values import define, frozen
 if TYPE_CHECKING:
     from warren.storage import Store
 
+MARGIN: Final = 64 * 1024
+"""Bytes for which a store that has refused a turn has to have room besides: the next turn may be longer."""
+MOST: Final = 64 * 1024 * 1024
+"""Bytes for which a store has to have room at most: to ask for more would cost as much as a call of the model."""
 logger: Final = logging.getLogger("warren.session")
 
 
@@ -85,6 +91,7 @@ class Conversation:
     charges: list[Charge] = attrs.field(factory=list)
     rewound: bool = False
     _lapses: int = 0
+    _refused: int = 0  # bytes of the newest commit if the store could not take it
     _locked: bool = False  # whether the newest turn was refused because another process kept the store locked
     _labelled: int = 0  # the number of the store's change that the labels are of
     # What the next model call sees; beyond the record's message_count it is a running turn's. None: not loaded.
@@ -116,8 +123,8 @@ class Conversation:
 
     @property
     def ready(self) -> bool:
-        """Whether a turn can begin: the record is current, and the context is here."""
-        return self._context is not None and self.current
+        """Whether a turn can begin: the record is current, the context is here, and the store took the newest turn."""
+        return self._context is not None and self.current and not self._refused and self.storage.fault is None
 
     # -- loading
 
@@ -195,8 +202,10 @@ class Conversation:
                 if record.turn_open:
                     await self._close_open_turn(record)
 
-    async def store_pending(self) -> None:
-        """Store the events of a turn that the store refused before; if the store refuses again, they stay here.
+    async def store_pending(self) -> WarrenError | None:
+        """Store the events of a turn that the store refused before; if it refuses again, they stay here.
+
+        Return the error of the store, if it refuses them.
 
         A locked store has been waited for when it refused the turn, so it is not waited for as long again.
         """
@@ -214,11 +223,12 @@ class Conversation:
                     # A storage actor that crashed has restarted by the second try. A full or locked store would only
                     # hold up the end of the session.
                     if exc.cause != "crash":
-                        return
+                        return exc
                 else:
                     self.charges.clear()
                     self.keep(record)
                     self.log.stored()
+        return None
 
     def release(self) -> None:
         """Put the lease back, without waiting. From here on any process may change the session."""
@@ -250,6 +260,17 @@ class Conversation:
             stored = await store.context(record.session_id, record.head, record.message_count)
             prefix = prefix_of(stored.first, stored.compaction)
             self._context = Transcript(stored.rows, head=record.head, prefix=prefix, left_out=record.left_out)
+
+    async def reserve(self) -> None:
+        """Have the store prove that it takes writes, if it could not take the newest one: else a model works in vain.
+
+        Raises StoreError.
+        """
+        if self._refused or self.storage.fault is not None:
+            # The next commit brings the events of the refused turn besides those of its own.
+            size = min(2 * self._refused + MARGIN, MOST)
+            await self.storage.write(Reserve(self.log.session_id, size))
+            self._refused = 0
 
     async def _close_open_turn(self, record: SessionRecord) -> None:
         """End a turn in the store that a compaction has stored the beginning of, and whose process died."""
@@ -301,7 +322,7 @@ class Conversation:
             await self._write(record, self.known.message_count, terminal, ending=ending, turns=turns)
         except StoreError as exc:
             self._locked = exc.cause == "locked"
-            lost = exc.cause in ("crash", "conflict", "lease_lost")
+            lost = exc.unknown or exc.cause in ("conflict", "lease_lost")
             if not await self._stored_after_all(exc, record):
                 return Committed(exc, lost)
             self.charges.clear()
@@ -377,7 +398,12 @@ class Conversation:
             audit=audit,
             base=self._base(),
         )
-        await self.storage.write(commit)
+        try:
+            await self.storage.write(commit)
+        except StoreError as exc:
+            if exc.cause not in ABOUT_ONE:
+                self._refused = commit.size
+            raise
 
     def _base(self) -> tuple[int, int] | None:
         record = self.record

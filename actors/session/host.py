@@ -19,8 +19,11 @@ class SessionHost(Protocol):
     def turn_ended(self, session_id: str) -> None:
         """Report that a turn has ended that was admitted, allowed by `may_start`, or begun by `BeginNext`."""
 
-    def paused(self, session_id: str) -> None:
-        """Report that a turn could not be stored, and that its inputs wait again. `Wake` ends their pause."""
+    def paused(self, session_id: str, *, begun: bool = True) -> None:
+        """Report that a turn could not be stored, and that its inputs wait again. `Wake` ends their pause.
+
+        If it was not `begun`, no model was called: then the next try comes sooner.
+        """
 
     def changed(self, session_id: str) -> None:
         """Report that the session's row in the list has changed: its turn, its labels, a call that waits."""

@@ -310,9 +310,10 @@ class Supervisor:
         elif record is not None:
             self.watchers.changed(record.changed(archived=True), leaves=True)
 
-    def paused(self, session_id: str) -> None:
+    def paused(self, session_id: str, *, begun: bool = True) -> None:
         """See SessionHost."""
-        self.scheduler.failed(session_id, trio.current_time())
+        if begun:
+            self.scheduler.failed(session_id, trio.current_time())
         self._paused.add(session_id)
 
     def stays(self, session_id: str) -> None:

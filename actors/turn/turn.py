@@ -8,7 +8,7 @@ import attrs
 import trio
 
 from warren.actors.counters import Counters
-from warren.actors.fence import Guard, proved, unproved
+from warren.actors.fence import Guard, proved
 from warren.actors.limiter import Limiter
 from warren.actors.supervision import first_error
 from warren.actors.tenancy import Spending
@@ -213,7 +213,7 @@ class Turn:
         Raises InvalidParamsError if no call of that id waits, and StoreError while the lease is not proved.
         """
         if self.guard is not None and not self.guard.open:
-            raise unproved(self.record.session_id)
+            raise self.guard.fence.unproved(self.record.session_id)
         self._approvals.decide(call_id, decision)
 
     async def run(self) -> Outcome:

@@ -194,7 +194,8 @@ class PostgresConfig:
         url: the address as libpq takes it: `postgresql://USER@HOST:PORT/DATABASE`, with options such as
             `?sslmode=verify-full`. Missing parts come from libpq's variables and files, such as `PGPASSWORD` or
             `~/.pgpass`. Its password is never shown.
-        timeout: seconds that a call waits for the server: for an answer, and for a lost connection to come back.
+        timeout: seconds that a call waits for the server: for an answer, for a lost connection to come back, and for a
+            proof of the leases. A call behind others waits for them before that, for as long at most.
         lock_timeout: seconds that a commit waits for the lock of another process on a session.
         readers: connections that serve reads.
         lease: seconds after which other processes may take over the sessions of this process if it hangs. The sessions

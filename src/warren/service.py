@@ -395,6 +395,7 @@ class SessionService(Protocol):
         Raises:
             SessionNotRunningError: if no turn runs.
             AgentError: if the turn outlives the grace period, with the cause `interrupt_timeout`. It ends later.
+            StoreError: if the turn cannot be stored just now, as the store does not answer. It ends when that is known.
         """
         ...
 

@@ -12,6 +12,7 @@ import trio
 import trio.testing
 
 from tests.support.asking import ask
+from tests.support.faulty_store import Faults
 from tests.support.models import FunctionModel, reply, says
 from tests.support.runtime import new_session, open_runtime, replay, storage_of
 from warren.actors.fence import Fence, Guard, proved
@@ -142,6 +143,55 @@ async def test_a_turn_that_begins_meanwhile_waits(tmp_path: Path) -> None:
         assert (steps.asked, seen[0]) == (1, RunStarted(session_id, "go"))
         await steps.go()
         assert (await turn.value()).first_seq == 1
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_a_turn_waits_for_a_proof_for_as_long_as_for_the_store(tmp_path: Path, begun: bool) -> None:  # noqa: FBT001
+    """Then it fails, shows nothing more and is not stored; its prompt waits on, and its key finds it."""
+    steps, faults = Steps([reply("one"), reply("two")]), Faults()
+    async with (
+        open_runtime(steps.model(), store=tmp_path, faults=faults) as service,
+        watched(service) as (session_id, seen),
+        trio.open_nursery() as nursery,
+    ):
+        faults.unrenewed = StoreError("no answer", cause="unreachable")
+        if not begun:
+            freeze(service)
+        turn = ask(nursery, service.start_turn, session_id, "go", mode="queue", idempotency_key="k")
+        await trio.testing.wait_all_tasks_blocked()
+        if begun:
+            freeze(service)
+            await steps.go()
+        before = trio.current_time()
+        failed = await turn.failure(StoreError)
+        assert (failed.cause, failed.retryable) == ("unreachable", True)
+        assert trio.current_time() - before <= (await storage_of(service).reader()).patience
+        assert not any(isinstance(event, TextDelta) for event in seen)
+        assert [each.text for each in await service.inputs(session_id)] == ["go"]
+        faults.unrenewed = None
+        await thaw(service)
+        again = ask(nursery, service.start_turn, session_id, "go", mode="queue", idempotency_key="k")
+        await trio.testing.wait_all_tasks_blocked()
+        await steps.go()
+        assert (await again.value()).text == ("two" if begun else "one")
+        assert (await service.history(session_id)).total == 2
+
+
+async def test_a_turn_that_gives_up_names_the_fault_of_the_store() -> None:
+    """The leases could not be renewed on a full disk: that is what its caller can do something about."""
+    fence = Fence(clock=trio.current_time, until=-math.inf, patience=5.0)
+    fence.fault = StoreError("the disk is full", cause="disk_full")
+
+    async def has_lease(_session_id: str) -> bool:
+        await trio.lowlevel.checkpoint()
+        return True
+
+    guard = Guard("a", fence, lambda _event: 0, has_lease)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="the disk is full") as refused:
+            await guard.wait()
+        assert (refused.value.cause, refused.value.retryable) == ("disk_full", True)
+        fence.renewed(trio.current_time(), 60.0, 0)  # comes too late: the turn has heard that it is over
 
 
 async def test_a_turn_that_waits_can_be_interrupted(tmp_path: Path) -> None:

@@ -1,19 +1,29 @@
 """A runtime whose database server goes away: turns wait or fail, and go on by themselves when it is back."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, Final, Literal
 
+import attrs
 import pytest
 import trio
 
 from tests.promises.processes import soon
+from tests.support.models import FunctionModel, reply
 from tests.support.postgres import database
 from tests.support.postgres_proxy import Wire, wire_to
 from warren.config import Config, PostgresConfig
-from warren.errors import WarrenError
+from warren.errors import StoreError, WarrenError
 from warren.messages import UserMessage
+from warren.model import ModelReply, ModelRequest
 from warren.service import RuntimeService
 from warren.transport.embed import open_supervisor
+
+TIMEOUT: Final = 0.5
+GENEROUS: Final = 30.0
+"""Seconds for an answer on a machine that may be busy."""
+Way = Literal["killed", "silent"]
 
 
 @asynccontextmanager
@@ -71,3 +81,133 @@ async def test_a_long_absence_fails_turns_and_ends_nothing(swallowed: bool) -> N
         if not swallowed:
             assert len(said) == 8, "a turn that failed is there"
         assert service.health().status == "ok"
+
+
+@attrs.define(eq=False)
+class Talkative:
+    """A model that answers, except a prompt that begins with `long`; it counts its calls."""
+
+    calls: int = 0
+
+    async def answer(self, request: ModelRequest, _emit: Any) -> ModelReply:
+        """Answer, or take for ever."""
+        self.calls += 1
+        if "long" in str(request.messages[-1]):
+            await trio.sleep_forever()
+        return reply("said")
+
+
+async def first_event(service: RuntimeService, session_id: str) -> int:
+    """Return the number of a session's first event."""
+    async with service.subscribe(session_id, after_seq=0) as events:
+        async for envelope in events:
+            return envelope.seq
+    return 0
+
+
+Call = Callable[[RuntimeService, str], Awaitable[Any]]
+WRITES: Final[dict[str, Call]] = {
+    "turn": lambda service, session_id: service.start_turn(session_id, "x"),
+    "keyed turn": lambda service, session_id: service.start_turn(session_id, "x", mode="queue", idempotency_key="k"),
+    "queued turn": lambda service, session_id: service.start_turn(session_id, "x", mode="queue"),
+    "context": lambda service, session_id: service.inject_context(session_id, "x"),
+    "archive": lambda service, session_id: service.archive(session_id),
+    "delete": lambda service, session_id: service.delete(session_id),
+    "fork": lambda service, session_id: service.fork(session_id),
+    "label": lambda service, session_id: service.label(session_id, title="x"),
+    "create": lambda service, _session_id: service.create_session(None),
+    "create with a key": lambda service, session_id: service.create_session("x", idempotency_key=session_id),
+}
+READS: Final[dict[str, Call]] = {
+    "list": lambda service, _session_id: service.list(),
+    "history": lambda service, session_id: service.history(session_id),
+    "inputs": lambda service, session_id: service.inputs(session_id),
+    "events": first_event,
+    "usage": lambda service, _session_id: service.usage(),
+}
+
+
+@asynccontextmanager
+async def cut_off(lease: float) -> AsyncIterator[tuple[RuntimeService, Wire, Talkative, list[str]]]:
+    """Open a runtime with sessions in memory, whose server is back after the block."""
+    model = Talkative()
+    with database() as url:
+        async with wire_to(url) as wire:
+            config = Config(store=PostgresConfig(wire.url, timeout=TIMEOUT, lease=lease), provider="own", model="own")
+            providers = {"own": FunctionModel(model.answer)}
+            async with open_supervisor(config, providers=providers, environ={}) as service:
+                ids = [(await service.create_session("0")).session_id for _ in range(len(WRITES) + 2)]
+                try:
+                    yield service, wire, model, ids
+                finally:
+                    back(wire)
+
+
+def away(wire: Wire, way: Way) -> None:
+    """Let the server be gone, or silent."""
+    if way == "killed":
+        wire.closed = True
+        wire.cut()
+    else:
+        wire.hold()
+
+
+def back(wire: Wire) -> None:
+    """Let the server be there again; connections that it had are gone."""
+    wire.closed = False
+    wire.go_on()
+    wire.cut()
+
+
+@pytest.mark.parametrize("way", ["killed", "silent"])
+@pytest.mark.parametrize("lapsed", [False, True], ids=["at once", "after a lease"])
+async def test_every_request_is_answered(way: Way, lapsed: bool) -> None:  # noqa: FBT001
+    """Whatever is asked of a live session: `unreachable`, which may be tried again, and works with the server back."""
+    async with cut_off(1.0 if lapsed else 60.0) as (service, wire, model, ids):
+        calls = dict(zip(WRITES, ids, strict=False))
+        away(wire, way)
+        if lapsed:
+            await trio.sleep(1.5)
+        before, answers = model.calls, dict[str, WarrenError]()
+
+        async def ask(name: str, call: Awaitable[Any]) -> None:
+            with pytest.raises(StoreError) as refused, trio.fail_after(GENEROUS):
+                await call
+            answers[name] = refused.value
+
+        async with trio.open_nursery() as nursery:
+            for name, call in {**WRITES, **READS}.items():
+                nursery.start_soon(ask, name, call(service, calls.get(name, ids[-1])))
+        unsure = {name for name, error in answers.items() if error.cause == "outcome_unknown"}
+        assert {error.cause for error in answers.values()} <= {"unreachable", "outcome_unknown"}
+        assert all(error.retryable for name, error in answers.items() if name not in unsure)
+        assert not any(answers[name].retryable for name in unsure if "key" not in name)
+        assert unsure <= {"turn"}, "only a turn that had begun may be stored"
+        assert lapsed <= (model.calls == before), "a model was asked though nothing could be stored"
+        back(wire)
+        for name, call in WRITES.items():
+            if name not in unsure:
+                await soon(partial(call, service, calls[name]))
+
+
+@pytest.mark.parametrize("way", ["killed", "silent"])
+async def test_an_interrupt_need_not_wait_for_the_server(way: Way) -> None:
+    """It ends the call of the model, and answers long before the turn could be stored or the grace is over."""
+    async with cut_off(1.0) as (service, wire, _, ids), trio.open_nursery() as nursery:
+        ended: list[WarrenError] = []
+
+        async def turn() -> None:
+            with pytest.raises(WarrenError) as lost:
+                await service.start_turn(ids[0], "long")
+            ended.append(lost.value)
+
+        nursery.start_soon(turn)
+        await trio.sleep(0.2)
+        away(wire, way)
+        await trio.sleep(1.5)
+        with pytest.raises(StoreError) as refused:
+            await service.interrupt(ids[0])
+        assert (refused.value.cause, refused.value.retryable, ended) == ("unreachable", True, [])
+        back(wire)
+        await soon(lambda: service.start_turn(ids[0], "again", mode="queue"))
+        assert len(ended) == 1

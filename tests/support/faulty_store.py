@@ -8,9 +8,10 @@ import attrs
 import trio
 
 from warren.config import PostgresConfig, StoreConfig
-from warren.errors import WarrenError
+from warren.errors import StoreError, WarrenError
+from warren.nodes import Announcement
 from warren.records import SessionRecord
-from warren.storage import Commit, Operation, Runner, Store, StoredSession
+from warren.storage import Commit, Operation, Reserve, Runner, Store, StoredSession
 from warren.storage.postgres import Holder as PostgresHolder
 from warren.storage.postgres import PostgresStore
 from warren.storage.results import Context
@@ -41,6 +42,7 @@ class Faults:
         delay: seconds that pass before every write.
         delay_after: seconds that pass after it, before it is confirmed.
         read_delay: seconds that every read of a session takes.
+        unrenewed: what each renewal of the leases fails with.
         opened: how often the store was opened.
         groups: how many operations each group had that arrived here.
         hurried: of each commit that arrived here, whether it was to wait for a lock for a moment only.
@@ -58,6 +60,7 @@ class Faults:
     delay: float = 0.0
     delay_after: float = 0.0
     read_delay: float = 0.0
+    unrenewed: StoreError | None = None
     opened: int = 0
     groups: list[int] = attrs.field(factory=list)
     hurried: list[bool] = attrs.field(factory=list)
@@ -72,7 +75,7 @@ class Faults:
         """Return a group as it shall go."""
         if self.too_large:
             full = apsw.FullError("the disk is full")
-            return [HalfDone(each, full) if isinstance(each, Commit) and each.messages else each for each in operations]
+            return [HalfDone(each, full) if _is_large(each) else each for each in operations]
         error = self.refuse
         if error is None or not self._refuses_once_more():
             return list(operations)
@@ -119,6 +122,10 @@ class HalfDone(SqliteOperation[None]):
     def apply(self, db: apsw.Connection, holder: Holder) -> None:
         apply(self.operation, db, holder)
         raise self.error
+
+
+def _is_large(operation: Operation[Any]) -> bool:
+    return isinstance(operation, Reserve) or (isinstance(operation, Commit) and bool(operation.messages))
 
 
 class FaultyStore:
@@ -168,6 +175,11 @@ class FaultyStore:
             SESSION_STORE.fault(each.error, session_id=each.session_id) if isinstance(each, HalfDone) else next(found)
             for each in operations
         ]
+
+    async def renew(self, announcement: Announcement | None = None) -> bool:
+        if self.faults.unrenewed is not None:
+            raise self.faults.unrenewed.copy()
+        return await self.behind.renew(announcement)
 
     async def load(self, session_id: str) -> StoredSession | None:
         await self._loading()
