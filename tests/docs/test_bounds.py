@@ -15,7 +15,14 @@ PAGE: Final = (DOCS / "security.md").read_text(encoding="utf-8")
 NOT_OPENED: Final = {
     *("serve.port", "serve.metrics_port", "serve.workers"),
     # What the process does by itself, or models do.
-    *("limits.tool_threads", "limits.event_log", "limits.max_live", "limits.max_answer", "limits.max_memory"),
+    *(
+        "limits.tool_threads",
+        "limits.event_log",
+        "limits.max_live",
+        "limits.max_answer",
+        "limits.max_memory",
+        "limits.max_answer_calls",
+    ),
 }
 """Numbers among the settings that bound nothing of what a client opens."""
 

@@ -11,8 +11,11 @@ from typing import Final
 from warren.actors.session.inbox import REMEMBERED
 from warren.attachments import MAX_ATTACHMENTS
 from warren.config import Limits
-from warren.options import MAX_KEY
+from warren.fields import MAX_LABEL_BYTES, MAX_LABELS
+from warren.options import MAX_FALLBACK, MAX_HOSTED, MAX_KEY
+from warren.options import MAX_TOOLS as MAX_NAMES
 from warren.transport.cli.config.tables import default_of
+from warren.transport.gateway.bounds import parts_of
 from warren.transport.http.auth import MAX_OFFERED
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.head import MAX_HEAD
@@ -114,12 +117,21 @@ BOUNDS: Final = (
     Bound("bytes", "head of a request", MAX_HEAD, "refused: 431"),
     Bound("tokens", "request", MAX_OFFERED, "refused: 401"),
     Bound("bytes of replies that are not read", "WebSocket", MAX_BYTES, "no more requests are read"),
+    Bound(
+        "bytes of replies that are not read", "process, over WebSocket", "limits.max_unread", "the one with most: 1013"
+    ),
     Bound("events that are not read", "WebSocket", "serve.outbox_events", "the others stay in the log"),
     Bound("bytes of events that are not read", "WebSocket", MAX_BYTES, "the others stay in the log"),
     Bound("bytes of large answers that are not read", "process, over HTTP", MAX_UNREAD, "no more are made: 503"),
     Bound("inputs that wait", "session", "limits.inbox", "refused"),
     Bound("requests that wait", "session", "limits.mailbox", "refused"),
-    Bound("results by their keys in memory", "session", REMEMBERED, "older ones are read from the store"),
+    Bound("labels", "session, and filter of a list", MAX_LABELS, "refused"),
+    Bound("bytes of labels", "session, and filter of a list", MAX_LABEL_BYTES, "refused"),
+    Bound("models that take over", "session, turn", MAX_FALLBACK, "refused"),
+    Bound("names of tools", "session", MAX_NAMES, "refused"),
+    Bound("hosted tools", "session, turn", MAX_HOSTED, "refused"),
+    Bound("parts of a message", "WebSocket", parts_of(_GATEWAY.max_message_bytes), "the connection ends with 1009"),
+    Bound("ended inputs that are remembered", "live session", REMEMBERED, "older ones are looked up in the store"),
     Bound("characters", "idempotency key", MAX_KEY, "refused"),
     Bound("turns that run", "process", "limits.max_sessions", "they wait in turn by tenant, or are refused (`busy`)"),
 )

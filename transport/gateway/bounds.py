@@ -25,6 +25,11 @@ PART: Final = 64
 """Bytes for which a longer message may come in one part more. trio-websocket keeps the parts, also empty ones."""
 
 
+def parts_of(most: int) -> int:
+    """Return how many parts a message of at most so many bytes may come in."""
+    return SPARE + most // PART
+
+
 class Bounds:
     """Follows the frames of one client, and finds the first that is too much.
 
@@ -43,7 +48,7 @@ class Bounds:
         self.problem: str | None = None
         self.closed = False
         self._most = most
-        self._most_parts = SPARE + most // PART
+        self._most_parts = parts_of(most)
         self._size = 0  # announced bytes of the message
         self._parts = 0
         self._head = b""  # the beginning of a head that has not come whole

@@ -27,6 +27,7 @@ from warren.transport.http.connection import HttpConnection
 from warren.transport.http.head import Head
 from warren.transport.http.logins import Authenticator
 from warren.transport.http.pace import Pace
+from warren.transport.http.probes import probes
 from warren.transport.http.server import HttpServer
 from warren.transport.http.shutdown import Shutdown
 from warren.transport.http.wire import Wire
@@ -120,7 +121,7 @@ async def test_an_exception_ends_its_connection_alone(*, handling: bool, caplog:
         opening = check(head, AccessPolicy(Authenticator(), (), HOST))
         await WebSocketConnection(wire, Host(FakeService()), config).run(opening, [])
 
-    server = HttpServer(config, Shutdown(), not_found, serve)
+    server = HttpServer(config, Shutdown(), not_found, probes(lambda: True), serve)
     async with trio.open_nursery() as nursery:
         connections = await nursery.start(server.hold_connections)
         [listener] = await nursery.start(
