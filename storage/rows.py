@@ -14,7 +14,6 @@ from warren.errors import StoreError
 from warren.inputs import Input, Numbered
 from warren.options import SessionOptions, part
 from warren.records import CompactionEntry, EventRow, MessageRow, Parent, SessionRecord, Span
-from warren.storage.operations import Claim
 from warren.storage.standins import NO_SUMMARY
 from warren.usage import Usage
 from warren.values import frozen
@@ -35,9 +34,9 @@ SHOWN: Final = 100
 """Characters of a damaged id that messages show."""
 
 
-def before(claim: Claim) -> int:
-    """Return the time up to which a change of the claimed session shows that later ones may be gone."""
-    return -1 if claim.went_back_at is None else microseconds(claim.went_back_at)
+def before(went_back_at: datetime | None) -> int:
+    """Return the time up to which a change of a claimed session shows that later ones may be gone."""
+    return -1 if went_back_at is None else microseconds(went_back_at)
 
 
 def bytes_in(value: Any, column: str) -> bytes:

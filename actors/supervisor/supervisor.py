@@ -37,8 +37,6 @@ R = TypeVar("R")
 logger: Final = logging.getLogger("warren.supervisor")
 TICK: Final = 0.01
 """Seconds at least between two looks for sessions that are idle for too long: they are evicted in groups."""
-LAST_WAIT: Final = 0.3
-"""Seconds for sessions that are cut off: longer take only those whose provider or tool shields itself."""
 BeginActor = Callable[[SessionActor], Awaitable[None]]
 
 
@@ -222,7 +220,8 @@ class Supervisor:
 
         When it returns, all requests are answered. Idempotent, also while another call of it is on its way.
 
-        Trap: a provider or tool that shields itself from cancellation outlives this, and the runtime waits for it.
+        Trap: a commit, and a provider or tool that shields itself from cancellation, hold this up for as long as they
+        take, unless there is a budget.
 
         Args:
             budget: the times of the end of the process; None has the configured drain time.
@@ -232,8 +231,10 @@ class Supervisor:
             if handle.actor is not None:
                 with contextlib.suppress(WarrenError):
                     handle.actor.mailbox.tell(Retire("stop"))
-        limit = trio.current_time() + self.shared.config.limits.drain
-        cut_off, end = (limit, limit + LAST_WAIT) if budget is None else (budget.cut_off, budget.interrupts)
+        if budget is None:
+            cut_off, end = trio.current_time() + self.shared.config.limits.drain, math.inf
+        else:
+            cut_off, end = budget.cut_off, budget.interrupts
         with trio.move_on_at(cut_off):
             await self._all_ended()
         self._cut_off = True

@@ -123,7 +123,7 @@ async def claim(operation: Claim, db: Connection, holder: Holder) -> Claimed | L
     waiting, lost = await inbox.readable(db, session, session_id)
     if owner == holder.key:
         return Claimed(record, Lease(epoch), waiting, inbox_to, lost)
-    ((last_seq, epoch),) = await db.fetch(_TAKE, session, holder.key, before(operation))
+    ((last_seq, epoch),) = await db.fetch(_TAKE, session, holder.key, before(operation.went_back_at))
     return Claimed(record.changed(last_seq=last_seq), Lease(epoch), waiting, inbox_to, lost)
 
 

@@ -163,7 +163,7 @@ def claim(operation: Claim, db: apsw.Connection, holder: Holder) -> Claimed | Le
     if owner == holder.key:
         return Claimed(record, Lease(epoch), *inbox)
     db.execute(ANSWERED, (session_id,))
-    last_seq, epoch = db.execute(_TAKE, (key, holder.key, before(operation))).get
+    last_seq, epoch = db.execute(_TAKE, (key, holder.key, before(operation.went_back_at))).get
     return Claimed(record.changed(last_seq=last_seq), Lease(epoch), *inbox)
 
 

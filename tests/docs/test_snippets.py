@@ -20,7 +20,19 @@ from warren.transport.cli.help import commands_of
 README: Final = ROOT / "README.md"
 ALL: Final = sorted([*DOCS.glob("*.md"), README, ROOT / "CONTRIBUTING.md"])
 READ_HERE: Final = (
-    *("capability-matrix", "cli", "client", "console", "embedding", "errors", "inbox", "index", "load", "models"),
+    *(
+        "capability-matrix",
+        "cli",
+        "client",
+        "console",
+        "containers",
+        "embedding",
+        "errors",
+        "inbox",
+        "index",
+        "load",
+        "models",
+    ),
     *(
         "mcp",
         "mcp-client",

@@ -18,7 +18,7 @@ from tests.support.fake_service import FakeService
 from tests.support.models import FunctionModel, GatedModel, reply, stuck
 from tests.support.runtime import new_session, open_runtime, transcript
 from tests.transport.acp.client import FOLDER, Client, cancel, connect, said
-from warren.config import StoreConfig
+from warren.config import Config, Limits, StoreConfig
 from warren.events import Event, RunCompleted, RunStarted, TextDelta, ToolApprovalRequested
 from warren.messages import AssistantMessage, ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest, TextPiece
@@ -129,7 +129,9 @@ async def test_tool_calls_that_a_slow_reader_missed_come_after_all() -> None:
         return reply("done")
 
     async with (
-        open_runtime(FunctionModel(calls), tools=[count]) as service,
+        open_runtime(
+            FunctionModel(calls), tools=[count], config=Config(limits=Limits(max_answer_calls=300))
+        ) as service,
         connect(service, lockstep=True) as client,
     ):
         session_id = await client.new()

@@ -354,9 +354,9 @@ def test_the_store_is_opened_as_it_is_set(cli: Cli) -> None:
     (cli.folder / ".rkat").mkdir()
     (cli.folder / ".rkat" / "config.toml").write_text("[storage]\nprojections = false\n")
     assert cli.run("run", "x").code == 0
-    assert not (cli.folder / ".rkat" / "tenants" / "default" / "index.jsonl").exists()
+    assert not (cli.folder / ".rkat" / "index.jsonl").exists()
     assert cli.run("run", "x", "--projections").code == 0
-    assert (cli.folder / ".rkat" / "tenants" / "default" / "index.jsonl").exists()
+    assert (cli.folder / ".rkat" / "index.jsonl").exists()
 
 
 def test_a_silent_model_is_given_up_in_time(cli: Cli) -> None:

@@ -154,7 +154,7 @@ def bearer(token: str) -> dict[str, Any]:
     [
         (b"", 404, "connection_lost"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 404, None),
-        (b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n", 404, None),
+        (b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n", 404, "connection_lost"),
         (b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n", 503, "unreachable"),
     ],
 )

@@ -349,7 +349,7 @@ async def test_a_turn_costs_the_same_at_any_length(model: str) -> None:
                     await service.start_turn(session, "go on", provider="http", model=model)
                 turns.append(calls.number)
             costs.append(min(turns))
-    assert costs[1] <= costs[0] + 20
+    assert costs[1] <= costs[0] + 40  # a long request is looked at for its depth
 
 
 @models

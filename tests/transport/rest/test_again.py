@@ -57,14 +57,16 @@ async def test_a_server_that_drains_asks_to_come_again() -> None:
 
 @pytest.mark.time_limit(60)
 async def test_what_cannot_be_stored(tmp_path: Path) -> None:
-    """A turn had begun, so it is 500 without `Retry-After`; a session that cannot be created is 503 with it."""
+    """A turn had begun, so it is 500 without `Retry-After`; later ones, and new sessions, are refused with 503."""
     async with served(tmp_path) as (_, http):
         made = (await http.post("/sessions", json={"prompt": "hi"})).json()["session_id"]
         with locked(tmp_path / "sessions.sqlite3"):
-            refused = await http.post("/sessions", json={"prompt": "hi"})
-            assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
-            assert (refused.json()["retryable"], refused.json()["details"]["cause"]) == (True, "locked")
             failed = await http.post(f"/sessions/{made}/messages", json={"prompt": "again"})
             assert (failed.status_code, "retry-after" in failed.headers) == (500, False)
             assert (failed.json()["retryable"], failed.json()["details"]["cause"]) == (True, "locked")
             assert failed.json()["details"]["text"] == "again"
+            for path in ("/sessions", f"/sessions/{made}/messages"):
+                refused = await http.post(path, json={"prompt": "hi"})
+                assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+                assert (refused.json()["retryable"], refused.json()["details"]["cause"]) == (True, "locked")
+                assert "text" not in refused.json()["details"]

@@ -27,7 +27,7 @@ from tests.transport.rest.clients import (
     when_free,
 )
 from tests.transport.rest.serving import served
-from warren.config import Config, StoreConfig
+from warren.config import Config, Limits, StoreConfig
 from warren.events import ToolExecutionStarted, TurnStarted
 
 ASK = {"prompt": "go"}
@@ -183,7 +183,9 @@ async def test_a_slow_reader_holds_no_turn_up_and_gets_everything(tmp_path: Path
         puppet.say(None)
 
     puppet = Puppet()
-    async with served(tmp_path if stored else None, puppet=puppet) as (_, http):
+    store = StoreConfig(tmp_path) if stored else None
+    config = Config(store=store, limits=Limits(max_answer=2**29))  # the texts of an answer may have a part of it
+    async with served(config=config, puppet=puppet) as (_, http):
         session_id = await create(http, model="puppet")
         async with events(port_of(http), session_id) as followed:
             async with trio.open_nursery() as nursery:
