@@ -41,7 +41,12 @@ def result_of(outcome: bytes, session_id: str) -> TurnResult:
 
 
 def final(error: WarrenError) -> WarrenError:
-    """Return the error of an input that has ended under a key: the same request gets the same error again."""
+    """Return the error of an input that has ended under a key: the same request gets the same error again.
+
+    `details["passes"]` says that a request under another key may succeed.
+    """
+    if error.retryable:
+        error.details["passes"] = True
     error.retryable = False
     return error
 

@@ -256,6 +256,10 @@ class WarrenError(Exception):
         """Whether the request had begun a turn, or may have been carried out: nobody knows."""
         return self.cause in UNKNOWN or "first_seq" in self.details
 
+    def forget_key(self) -> None:
+        """Let the error be that of a caller who gave no idempotency key: each of its requests gets a key of its own."""
+        self.retryable = self.retryable or self.details.pop("passes", False)
+
     def copy(self) -> Self:
         """Return a copy without a traceback. Raise one copy in each task, or their tracebacks get mixed up."""
         copy = type(self).__new__(type(self), *self.args)

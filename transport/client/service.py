@@ -272,17 +272,14 @@ class RemoteService(SessionService):
                 ).refusal()
         if call.compactor is not None:
             raise FieldValueError("compactor", "must be None: it runs in the process of the runtime").refusal()
-        params = given(SessionRequest, call)
-        params.setdefault("idempotency_key", secrets.token_urlsafe(16))
-        return await self._turn(_Turn("session/create", params, None, repeatable=True), call)
+        turn = _Turn("session/create", given(SessionRequest, call), None, repeatable=True)
+        return await self._repeated(turn, call)
 
     @keywords_of(TurnCall)
     async def start_turn(self, call: TurnCall) -> TurnResult:
         """See SessionService."""
-        params = given(TurnRequest, call)
-        if call.mode != "busy":
-            params.setdefault("idempotency_key", secrets.token_urlsafe(16))
-        return await self._turn(_Turn("turn/start", params, call.session_id, repeatable=call.mode != "busy"), call)
+        turn = _Turn("turn/start", given(TurnRequest, call), call.session_id, repeatable=call.mode != "busy")
+        return await (self._repeated(turn, call) if turn.repeatable else self._turn(turn, call))
 
     @keywords_of(CompactRequest)
     async def compact(self, wanted: CompactRequest) -> CompactionEntry:
@@ -468,6 +465,17 @@ class RemoteService(SessionService):
 
     async def _sent(self, method: str, params: object, *, repeatable: bool) -> Any:
         return await self._links.ask(method, carrying(params, self._principal), repeatable=repeatable)
+
+    async def _repeated(self, turn: "_Turn", call: SessionCall | TurnCall) -> TurnResult:
+        """Run a turn whose request may be sent again, under a key of its own unless the caller has given one."""
+        if call.idempotency_key is not None:
+            return await self._turn(turn, call)
+        params = {**turn.params, "idempotency_key": secrets.token_urlsafe(16)}
+        try:
+            return await self._turn(attrs.evolve(turn, params=params), call)
+        except WarrenError as exc:
+            exc.forget_key()
+            raise
 
     async def _turn(self, turn: "_Turn", call: SessionCall | TurnCall) -> TurnResult:
         """Run a turn, and pass its events on before its result or its error."""

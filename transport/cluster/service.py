@@ -129,9 +129,15 @@ class _Sessions(RuntimeService):
     @scoped
     async def start_turn(self, call: TurnCall) -> TurnResult:
         """See SessionService."""
-        if call.mode != "busy" and call.idempotency_key is None and not self._is_here(call.session_id):
+        made = call.mode != "busy" and call.idempotency_key is None and not self._is_here(call.session_id)
+        if made:
             call = attrs.evolve(call, idempotency_key=new_key())  # so that it is taken once, wherever it is sent
-        return await self._at(call.session_id, lambda place: self._run(place.start_turn, call), begins=True)
+        try:
+            return await self._at(call.session_id, lambda place: self._run(place.start_turn, call), begins=True)
+        except WarrenError as exc:
+            if made:
+                exc.forget_key()
+            raise
 
     async def _run(self, method: Callable[..., Any], call: TurnCall | SessionCall) -> TurnResult:
         """Run a turn at a node; its events come with its answers."""
@@ -579,12 +585,15 @@ class ClusterService(_Sessions, NodeService):
         """See SessionService. If this node takes no more work, the less loaded of two others creates the session."""
         objects = call.compactor is not None or any(isinstance(each, Tool) for each in call.tools or ())
         node = None if objects else await self._better_place()
+        made = node is not None and call.idempotency_key is None
         if node is not None:
             call = attrs.evolve(call, idempotency_key=call.idempotency_key or new_key())
             try:
                 return await self._run(self._passed_on_to(node).create_session, call)
             except WarrenError as exc:
                 if not _is_passing(exc):
+                    if made:
+                        exc.forget_key()
                     raise
         try:
             return await of_value(self._local.create_session)(call)
