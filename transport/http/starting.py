@@ -1,5 +1,7 @@
 """The doors of a server that is only opening its store: probes are answered, and all other clients wait."""
 
+import errno
+import logging
 import re
 import socket
 from collections.abc import AsyncIterator, Sequence
@@ -19,6 +21,12 @@ LOOK: Final = 4096
 """Bytes of a request that tell whether it is a probe."""
 ANSWERS: Final = {LIVE.encode(): b"200 OK", READY.encode(): b"503 Service Unavailable"}
 ANSWER: Final = b"HTTP/1.1 %s\r\nContent-Length: 0\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
+OVERLOAD: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+"""The errors of `accept` that pass."""
+PAUSE: Final = 0.1
+"""Seconds before the next attempt then."""
+
+logger: Final = logging.getLogger(__name__)
 
 
 @define(eq=False)
@@ -26,10 +34,10 @@ class Starting:
     """The clients that came too early.
 
     Attributes:
-        held: their connections, of which nothing was read; whoever takes them closes them.
+        held: their connections, the oldest first, of which nothing was read; whoever takes them closes them.
     """
 
-    held: list[trio.SocketStream] = attrs.field(factory=list)
+    held: dict[trio.SocketStream, None] = attrs.field(factory=dict)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _ended: trio.Event = attrs.field(factory=trio.Event)
 
@@ -37,11 +45,11 @@ class Starting:
         """End, and return the connections that are held."""
         self._scope.cancel()
         await self._ended.wait()
-        held, self.held = self.held, []
-        return held
+        held, self.held = self.held, {}
+        return list(held)
 
     async def accept(self, listeners: Sequence[trio.SocketListener], most: int) -> None:
-        """Accept clients until `take`, and hold so many of them at most."""
+        """Accept clients until `take`, and hold so many of them at most: the oldest one makes room for a new one."""
         with self._scope:
             async with trio.open_nursery() as nursery:
                 for listener in listeners:
@@ -49,10 +57,29 @@ class Starting:
         self._ended.set()
 
     async def _accept_from(self, listener: trio.SocketListener, most: int, nursery: trio.Nursery) -> None:
-        while len(self.held) < most:
-            stream = await listener.accept()
-            self.held.append(stream)
+        noted = False
+        while True:
+            try:
+                stream = await listener.accept()
+            except OSError as exc:
+                if exc.errno not in OVERLOAD:
+                    raise
+                if not noted:
+                    logger.error("clients cannot be accepted, which is tried again: %s", exc.strerror)  # noqa: TRY400
+                    noted = True
+                self._make_room(0)  # what is held may be what the process lacks, and the store needs files, too
+                await trio.sleep(PAUSE)
+                continue
+            self._make_room(most)
+            self.held[stream] = None
             nursery.start_soon(self._look_at, stream)
+
+    def _make_room(self, most: int) -> None:
+        """Close the oldest connection if no more may be held: its client may have left, which is not seen here."""
+        if self.held and len(self.held) >= most:
+            oldest = next(iter(self.held))
+            del self.held[oldest]
+            oldest.socket.close()
 
     async def _look_at(self, stream: trio.SocketStream) -> None:
         with suppress(OSError, *GONE):
@@ -60,7 +87,7 @@ class Starting:
             found = PROBE.match(begun)
             if found is None and begun:
                 return  # whoever takes it reads it
-            self.held.remove(stream)
+            self.held.pop(stream, None)  # it is out already if it has made room for another one
             async with stream:
                 if found is not None:
                     await stream.socket.recv(LOOK)  # unread bytes would turn the end of the connection into a reset
