@@ -1,6 +1,7 @@
 """The end of `warren serve` as supervisors of processes bring it about: in time, with nothing lost and nothing left."""
 
 import os
+import pty
 import shutil
 import signal
 import socket
@@ -210,6 +211,46 @@ def test_the_first_process_of_a_container(cli: Cli) -> None:
         assert process.wait(10) == 0
         interrupted(answer)
     assert "cancelled before it ended" in cli.run("sessions", "show", "last").out
+
+
+def test_the_first_process_of_a_container_is_not_frozen_by_its_terminal(cli: Cli) -> None:
+    """Nobody could wake the command again after Ctrl-Z: it goes on, and ends by Ctrl-C as ever."""
+    ours, theirs = pty.openpty()
+    script = (
+        "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
+    )
+    command = [sys.executable, "-c", script, *isolated(*NAMESPACE), sys.executable, "-m", "warren"]
+    command += ["serve", "--port", "0", "-m", "echo"]
+    process = subprocess.Popen(
+        command, cwd=cli.folder, env=clean_environ(), stdin=theirs, stdout=subprocess.PIPE, start_new_session=True
+    )
+    cli.started.append(process)
+    with asked(port_of(Running(process))) as http:
+        for _ in range(5):
+            os.write(ours, b"\x1a")
+            assert http.get("/livez", timeout=10).status_code == 200
+    os.write(ours, b"\x03")
+    assert process.wait(10) == 0
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_the_first_process_of_a_container_with_a_terminal_of_others(cli: Cli) -> None:
+    """A terminal that does not control the process sends no signals, and a command works with it."""
+    ours, theirs = pty.openpty()
+    command = [*isolated(*NAMESPACE), sys.executable, "-m", "warren", "--version"]
+    ended = subprocess.run(
+        command,
+        cwd=cli.folder,
+        env=clean_environ(),
+        stdin=theirs,
+        capture_output=True,
+        start_new_session=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    os.close(ours)
+    os.close(theirs)
 
 
 def test_a_read_only_machine_with_one_folder(cli: Cli, tmp_path: Path) -> None:

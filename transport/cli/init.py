@@ -7,6 +7,7 @@ in a child, and process 1 passes signals on, reaps, and ends with the child. The
 
 import os
 import signal
+from contextlib import suppress
 from typing import Final
 
 FIRST: Final = 1
@@ -34,8 +35,11 @@ def _take_terminal() -> None:
     os.setpgid(0, 0)
     if os.isatty(0):
         handler = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-        os.tcsetpgrp(0, os.getpgrp())
-        signal.signal(signal.SIGTTOU, handler)
+        try:
+            with suppress(OSError):  # it is not the controlling one, and sends no signals
+                os.tcsetpgrp(0, os.getpgrp())
+        finally:
+            signal.signal(signal.SIGTTOU, handler)
 
 
 def _attend(child: int) -> None:
@@ -46,8 +50,11 @@ def _attend(child: int) -> None:
             os.kill(child, number)
             continue
         while True:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == child:
+            pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
+            if pid == child and os.WIFSTOPPED(status):
+                # By Ctrl-Z: there is no shell to wake it, and what it has started stopped with it.
+                os.killpg(os.getpgid(child), signal.SIGCONT)
+            elif pid == child:
                 code = os.waitstatus_to_exitcode(status)
                 os._exit(BY_SIGNAL - code if code < 0 else code)
             if pid == 0:
