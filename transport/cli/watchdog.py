@@ -50,8 +50,9 @@ class Watchdog:
     @classmethod
     def of_parent(cls, seconds: float) -> "Watchdog":
         """Return the watchdog of a process whose children have watchdogs of their own, which come a little earlier."""
-        last = time.monotonic() + seconds
-        return cls(last, last - REAPED)
+        began = time.monotonic()
+        last = began + seconds
+        return cls(last, max(last - REAPED, EndBudget(began, seconds).last))
 
     def start(self) -> None:
         """Begin to watch."""
