@@ -21,6 +21,7 @@ from warren.service import RuntimeService
 from warren.transport.http import auth
 from warren.transport.http.logins import PASSED_ON, PRINCIPAL
 from warren.transport.http.refusals import JSON, RETRY
+from warren.transport.http.shutdown import Shutdown
 from warren.transport.mcp.client import CLIENT, McpClient
 from warren.transport.mcp.refusal import bad_id
 from warren.transport.mcp.resources import Resources
@@ -97,13 +98,15 @@ async def open_mcp(
         )
         async with server.lifespan(server) as lifespan, manager.run():
             sessions = McpSessions(server, lifespan, security, opened.mcp_sessions, tasks)
-            app = _McpApp(service, StreamableHTTPASGIApp(manager), sessions, nodes)
+            ended = Shutdown()
+            app = _McpApp(service, StreamableHTTPASGIApp(manager), sessions, nodes, ended)
             closable = _ClosableApp(RequestBodyLimitMiddleware(app, max_body))  # it passes a body on in one piece
             try:
                 yield closable
             finally:
                 tools.close()
                 await closable.close()
+                ended.begin()
                 tasks.cancel_scope.cancel()
 
 
@@ -116,12 +119,14 @@ class _McpApp:
         without_session: answers the requests of revisions that have no sessions.
         sessions: the sessions of this process.
         nodes: see `open_mcp`.
+        ended: breaks off the answers of other nodes that still come at the end.
     """
 
     service: RuntimeService
     without_session: ASGIApp
     sessions: McpSessions
     nodes: Nodes | None
+    ended: Shutdown
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
@@ -174,13 +179,15 @@ class _McpApp:
         node = node_of(session_id)
         if self.nodes is None or node is None or node == self.nodes.number or scope.get(PASSED_ON):
             return False
+        passing = trio.CancelScope()
         try:
-            return await self.nodes.pass_on(node, scope, receive, send)
+            with self.ended.cancels(passing), passing:
+                return await self.nodes.pass_on(node, scope, receive, send)
         except WarrenError as exc:
             # A node that is lost takes its sessions along: its client has to begin another one in any case.
             status = 404 if isinstance(exc, AgentError) and exc.cause == "connection_lost" else 503
             await _failed(None, exc, status)(scope, receive, send)
-            return True
+        return True
 
 
 async def _read(scope: Scope, receive: Receive) -> tuple[jsonrpc.Incoming | None, Receive]:

@@ -89,7 +89,7 @@ async def node(
     port = free_port()
     named = NodeConfig(name, address or f"ws://{HOST}:{port}")
     told = Config(store=store, node=named, limits=limits or Limits(), **(config or {}))
-    served = GatewayConfig(port=port, close_timeout=0.3, runtime=told, **(settings or {}))
+    served = GatewayConfig(port=port, runtime=told, **{"close_timeout": 0.3, **(settings or {})})
     async with open_supervisor(told, providers=models, environ={}) as service, trio.open_nursery() as nursery:
         await nursery.start(serve_gateway, service, served)
         assert isinstance(service, ClusterService)

@@ -123,6 +123,26 @@ async def test_a_stream_ends_at_the_node_of_its_session_with_its_client(
                         break
 
 
+async def test_a_stream_of_a_living_node_does_not_hold_up_the_end_of_another(
+    store: StoreConfig | PostgresConfig,
+) -> None:
+    """The node that passes it on ends it with its other streams; the session goes on at its own node."""
+
+    async def read(of: Node, *, task_status: trio.TaskStatus[None]) -> None:
+        async with http.stream("GET", mcp(of), headers=begun) as stream:
+            assert stream.status_code == 200
+            task_status.started()
+            with pytest.raises(httpx.RemoteProtocolError), trio.fail_after(10):
+                await stream.aread()
+
+    async with node(store, "anna") as anna, httpx.AsyncClient(headers=ACCEPT) as http, trio.open_nursery() as tasks:
+        begun = {"mcp-session-id": (await http.post(mcp(anna), json=HELLO)).headers["mcp-session-id"]}
+        async with node(store, "berta", settings={"close_timeout": 15.0}) as berta:
+            await tasks.start(read, berta)
+            berta.gateway.cancel()
+        assert (await http.post(mcp(anna), json=PING, headers=begun)).status_code == 200
+
+
 async def test_the_door_finds_the_principal(store: StoreConfig | PostgresConfig, tmp_path: Path) -> None:
     """To another one's token the session is unknown, at every node; a client cannot say for whom it calls."""
     tokens = tmp_path / "tokens.toml"
