@@ -10,6 +10,7 @@ import json
 import secrets
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections import OrderedDict
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
@@ -50,7 +51,7 @@ class NodeTokens:
     name: str
     clock: Callable[[], float] = time.monotonic
     versions: tuple[int, int] = (OLDEST, NEWEST)
-    _met: dict[str, float] = attrs.field(factory=dict)
+    _met: OrderedDict[str, float] = attrs.field(factory=OrderedDict)
 
     def __repr__(self) -> str:
         return f"NodeTokens(key={self.key!r}, name={self.name!r})"
@@ -113,8 +114,9 @@ class NodeTokens:
         if not hmac.compare_digest(signature.encode(), right.encode()):
             return False
         now, until = self.clock(), float(payload.partition("~")[0])
-        for each in [each for each, end in self._met.items() if end < now]:
-            del self._met[each]
+        # The oldest first: one that is behind another which is still good stays for a lifetime more at most.
+        while self._met and self._met[oldest := next(iter(self._met))] < now:
+            del self._met[oldest]
         fresh = now <= until and challenge not in self._met
         self._met[challenge] = until
         return fresh

@@ -1,6 +1,9 @@
 """The token by which nodes know each other."""
 
+from collections import OrderedDict
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
@@ -24,6 +27,21 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+class Looks(OrderedDict[str, float]):
+    """Challenges that count how many of them were looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for each in super().__iter__():
+            self.looks += 1
+            yield each
+
+    def items(self) -> Any:
+        self.looks += len(self)
+        return super().items()
 
 
 def challenge_of(callee: NodeTokens, token: str) -> str:
@@ -64,6 +82,24 @@ def test_a_challenge_is_good_for_a_while() -> None:
     clock.now += LIFETIME + 1
     challenge = challenge_of(callee, caller.make(2, challenge))
     assert callee.accepts(caller.make(2, challenge))
+
+
+def test_a_token_that_was_used_is_known_without_a_look_at_all_others() -> None:
+    """However many were used of late: each is forgotten in its turn, and none as long as it could be used again."""
+    clock, met = Clock(), Looks()
+    caller, callee = NodeTokens(SECRET, 1, "anna"), NodeTokens(SECRET, 2, "berta", clock, met=met)
+    late = challenge_of(callee, caller.make(2))
+    clock.now += LIFETIME / 2
+    used = [answered(caller, callee) for _ in range(200)]
+    assert all(callee.accepts(each) for each in used)
+    assert callee.accepts(caller.make(2, late))  # it expires before the others
+    clock.now += LIFETIME / 2 + 1
+    for each in (*used, caller.make(2, late)):
+        challenge_of(callee, each)
+    assert met.looks < 3 * len(used)
+    clock.now += LIFETIME
+    assert callee.accepts(answered(caller, callee))
+    assert len(met) == 1
 
 
 @pytest.mark.parametrize("other", ["", "x", "1e9~x~y", "9999999999~x~"])
