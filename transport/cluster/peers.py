@@ -165,6 +165,14 @@ class _Status:
         self.told.started(value)
 
 
+def _without_body(request: httpx.Request) -> httpx.Request:
+    if "Content-Length" not in request.headers:
+        return request
+    headers = request.headers.copy()
+    headers["Content-Length"] = "0"
+    return httpx.Request(request.method, request.url, headers=headers, extensions=request.extensions)
+
+
 class _Bearer(httpx.Auth):
     """Adds a token to each request for a WebSocket, signs the challenge, and refuses the WebSocket of any other server.
 
@@ -179,7 +187,7 @@ class _Bearer(httpx.Auth):
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
         """See httpx.Auth."""
         token = self._sign(request)
-        response = yield request
+        response = yield _without_body(request)  # no node takes it: a node gives a challenge first
         if response.status_code == HTTPStatus.UNAUTHORIZED and NODE_CHALLENGE in response.headers:
             token = self._sign(request, response.headers[NODE_CHALLENGE])
             response = yield request

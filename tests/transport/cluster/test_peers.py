@@ -1,6 +1,7 @@
 """The clients of the other nodes."""
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 import pytest
@@ -17,6 +18,7 @@ from warren.transport.cluster.peers import Peers
 from warren.transport.cluster.token import NodeTokens
 from warren.transport.embed import open_supervisor
 from warren.transport.http.auth import NODE_PROOF
+from warren.transport.http.refusals import RefusedError
 
 CAPABILITIES = Capabilities(session_store=True, session_compaction=False, memory_store=False)
 LEASE: Final = 12.0
@@ -31,6 +33,41 @@ async def test_a_gateway_that_has_the_port_of_a_dead_node_is_not_taken_for_it() 
             await service.start_turn("01a20959-0000-7000-8000-000000000000", "hi", mode="queue", idempotency_key="k")
         tasks.cancel_scope.cancel()
     assert (refused.value.cause, refused.value.retryable) == ("unreachable", True)
+
+
+async def test_a_body_goes_to_a_node_once() -> None:
+    """A node asks for the answer to its challenge before it reads a body: the first request comes without it."""
+    here, there = NodeTokens(b"0" * 32, 1, "here"), NodeTokens(b"0" * 32, 2, "there")
+    bodies: list[bytes] = []
+
+    async def serve(stream: trio.SocketStream) -> None:
+        async with stream:
+            received = b""
+            while b"\r\n\r\n" not in received:
+                received += await stream.receive_some()
+            head, _, body = received.partition(b"\r\n\r\n")
+            headers = {
+                name.lower(): value for name, value in (line.split(": ") for line in head.decode().split("\r\n")[1:])
+            }
+            while len(body) < int(headers.get("content-length", 0)):
+                body += await stream.receive_some()
+            bodies.append(body)
+            status = "200 OK"
+            try:
+                assert there.accepts(headers["authorization"].removeprefix("Bearer "))
+            except RefusedError as exc:
+                status = "\r\n".join(("401 Unauthorized", *map(": ".join, exc.headers)))
+            await stream.send_all(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
+
+    async with trio.open_nursery() as tasks:
+        (listener,) = await tasks.start(partial(trio.serve_tcp, serve, 0, host=HOST))
+        address = f"ws://{HOST}:{listener.socket.getsockname()[1]}"
+        peers = Peers(here, CAPABILITIES, tasks, LEASE)
+        passing = peers.passing(Node(2, "there", address, "1", datetime.now(UTC)), "/mcp")
+        answer = await passing.http.post(passing.url, content=b"hello", headers={"content-type": "text/plain"})
+        assert (answer.status_code, bodies) == (200, [b"", b"hello"])
+        await peers.aclose()
+        tasks.cancel_scope.cancel()
 
 
 async def test_a_call_to_a_node_that_is_found_to_be_gone_has_to_look_again() -> None:
