@@ -70,6 +70,7 @@ class SummaryCall:
         commit: stores the new head.
         session_id: the session.
         prompt_cache: the prompt cache of the call.
+        most: bytes that the pieces of the summary may have.
         counters: counts the attempts.
         files: the access of the model to the files of the session.
     """
@@ -81,6 +82,7 @@ class SummaryCall:
     commit: CommitCompaction
     session_id: str
     prompt_cache: CacheTime | None
+    most: int
     counters: Counters = attrs.field(factory=Counters)
     files: Files = NO_FILES
 
@@ -187,9 +189,8 @@ class Compaction:
             session_id=self.by.session_id,
             files=self.by.files,
         )
-        return await ask_aside(
-            self.by.route, request, self.by.retry, self.by.emit, self.by.book, counters=self.by.counters
-        )
+        by = self.by
+        return await ask_aside(by.route, request, by.retry, by.emit, by.book, counters=by.counters, most=by.most)
 
 
 def consulted(ask: Callable[[], T]) -> T:

@@ -209,10 +209,11 @@ async def ask_aside(
     book: Callable[[Usage], None],
     *,
     counters: Counters,
+    most: int,
 ) -> ModelReply:
     """Call a model without publishing its pieces: `emit` gets only the retries, and the models that take over.
 
-    `book` gets the tokens, also those of failed attempts.
+    `book` gets the tokens, also those of failed attempts. The pieces may have `most` bytes.
     """
 
     def only_trouble(event: Event) -> None:
@@ -221,7 +222,7 @@ async def ask_aside(
         elif isinstance(event, ModelSwitched):
             emit(attrs.evolve(event, discarded=False))  # nothing was shown
 
-    reply = await ModelCall(only_trouble, book, policy, counters).run(route, request)
+    reply = await ModelCall(only_trouble, book, policy, counters, most=most).run(route, request)
     book(reply.usage)
     return reply
 

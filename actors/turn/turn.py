@@ -187,9 +187,9 @@ class Turn:
         plan, record = self.plan, self.record
         # A summary is asked for without tools, so in a session with tools its request begins like no other.
         cache = "off" if plan.tools else plan.options.prompt_cache
-        book, commit = plan.charge, self.commit_compaction
+        book, commit, most = plan.charge, self.commit_compaction, plan.limits.content
         summarising = SummaryCall(
-            plan.route, plan.retry, self.emit, book, commit, record.session_id, cache, plan.counters, plan.files
+            plan.route, plan.retry, self.emit, book, commit, record.session_id, cache, most, plan.counters, plan.files
         )
         marks = (record.last_input_tokens, record.last_compaction_step)
         self.keeper = ContextKeeper(plan.compaction, self.context, summarising, *marks)
@@ -338,7 +338,9 @@ class Turn:
             files=plan.files,
         )
         plan.meter.charge(steps=1)
-        return await ask_aside(plan.route, request, plan.retry, self.emit, plan.charge, counters=plan.counters)
+        return await ask_aside(
+            plan.route, request, plan.retry, self.emit, plan.charge, counters=plan.counters, most=plan.limits.content
+        )
 
     def _tokens_left(self) -> int | None:
         """Return the tokens that the budgets leave for the next answer, by an estimate of its input; at least one."""

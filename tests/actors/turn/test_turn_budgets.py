@@ -12,8 +12,9 @@ from tests.support.checks import assert_valid_stream, names
 from tests.support.models import Emit, FunctionModel, GatedModel, reply, says, stuck
 from tests.support.runtime import Recorder, new_session, open_runtime, transcript
 from warren.budget import Budget
+from warren.compaction import CompactionConfig
 from warren.config import Config, Limits
-from warren.errors import BudgetExhaustedError, ProviderError
+from warren.errors import BudgetExhaustedError, ProviderError, WarrenError
 from warren.events import BudgetWarning, RunFailed, ToolExecutionStarted, TurnStarted
 from warren.messages import (
     AssistantMessage,
@@ -153,6 +154,33 @@ async def test_an_answer_without_end(pieces: int) -> None:
             sum(len(each.text) for each in await transcript(service, session_id) if isinstance(each, AssistantMessage))
             < 2_000
         )
+
+
+@pytest.mark.parametrize("aside", ["data", "summary"])
+async def test_an_answer_aside_without_end(aside: str) -> None:
+    """The bound of the settings holds for answers as data and for summaries, too."""
+
+    async def answer(request: ModelRequest, emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        last = request.messages[-1]
+        if isinstance(last, UserMessage) and last.content.startswith("word"):
+            return reply("done")
+        for _ in range(100):
+            emit(TextPiece("x" * 100))
+        return reply("{}")
+
+    config = Config(limits=Limits(max_answer=16_000), compaction=CompactionConfig(recent_turn_budget=1))
+    async with open_runtime(FunctionModel(answer), config=config) as service:
+        session_id = await new_session(service)
+        for _ in range(3):
+            await service.start_turn(session_id, "word " * 200)
+        call = (
+            service.start_turn(session_id, "word", output_schema={"type": "object"})
+            if aside == "data"
+            else service.compact(session_id)
+        )
+        with pytest.raises(WarrenError, match=r"1000 bytes, the bound of limits\.max_answer"):
+            await call
 
 
 async def test_too_many_blocks() -> None:
