@@ -29,7 +29,7 @@ from warren.fields import (
 from warren.memory import MemoryConfig
 from warren.messages import MAX_BLOCKS
 from warren.nodes import not_empty
-from warren.options import ModelOptions, SessionOptions, given, in_row
+from warren.options import ModelOptions, SessionOptions, check_sizes, given, in_row
 from warren.principals import TENANT
 from warren.tenant_limits import TenantLimits
 from warren.tool_config import ToolsConfig, web_address
@@ -351,8 +351,9 @@ class Config(ModelOptions):
     traces: TraceConfig | None = None
 
     def __attrs_post_init__(self) -> None:
-        """Refuse a value of another type, and a compactor that cannot work, before any session uses them."""
+        """Refuse values of other types, too many names, and a compactor that cannot work, before a session has them."""
         check_types(self)
+        check_sizes(self)
         if self.compactor is None:
             return
         if self.compaction is None:

@@ -7,7 +7,7 @@ protocol.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Sized
 from functools import cache, cached_property
 from operator import attrgetter
 from typing import Any, ClassVar, Final, Literal, TypeVar, get_args
@@ -68,30 +68,19 @@ MAX_TOOLS: Final = 1_000
 MAX_HOSTED: Final = 64
 
 
-@frozen
-class _Names:
-    """Refuse values other than a list of at most so many texts; None passes."""
-
-    most: int
-
-    def __call__(self, _instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
-        """Raise FieldValueError that names the field or the item."""
-        if value is None:
-            return
-        if type(value) is not tuple:
-            raise FieldValueError(attribute.name, "must be a list")
-        if len(value) > self.most:
-            raise FieldValueError(attribute.name, f"must have at most {self.most} names, and has {len(value)}")
-        for index, name in enumerate(value):
-            if type(name) is not str:
-                raise FieldValueError(f"{attribute.name}[{index}]", "must be a string")
+def _names(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+    if value is None:
+        return
+    if type(value) is not tuple:
+        raise FieldValueError(attribute.name, "must be a list")
+    for index, name in enumerate(value):
+        if type(name) is not str:
+            raise FieldValueError(f"{attribute.name}[{index}]", "must be a string")
 
 
 def hosted(instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
     """Refuse values other than objects under names of hosted tools; None passes."""
     is_object(instance, attribute, value)
-    if value is not None and len(value) > MAX_HOSTED:
-        raise FieldValueError(attribute.name, f"must have at most {MAX_HOSTED} tools, and has {len(value)}")
     for name, inner in () if value is None else value.items():
         if type(name) is not str or not HOSTED.fullmatch(name):
             raise FieldValueError(f"{attribute.name}.{name}", "is no name of letters, digits and `_`")
@@ -137,7 +126,7 @@ class ModelOptions:
         default=None, validator=optional(is_whole, positive, fits), metadata=CAN_CONFLICT
     )
     fallback: tuple[str, ...] | None = attrs.field(
-        default=None, converter=in_row, validator=_Names(MAX_FALLBACK), metadata=CAN_CONFLICT
+        default=None, converter=in_row, validator=_names, metadata=CAN_CONFLICT
     )
     hosted_tools: Mapping[str, Any] | None = attrs.field(default=None, validator=hosted, metadata=CAN_CONFLICT)
 
@@ -147,6 +136,22 @@ class ModelOptions:
         nearest = zip(MODEL_OPTIONS, map(_nearest, levels), strict=True)
         found = {name: value for name, value in nearest if value is not None}
         return ModelOptions(**found) if found else _UNSET
+
+
+def check_sizes(options: ModelOptions, tools: Sized | None = None) -> None:
+    """Refuse more models, hosted tools and names of tools than anybody may ask for.
+
+    The options themselves do not: a store may have sessions and inputs of a version without these bounds.
+
+    Raises FieldValueError that names the field.
+    """
+    for name, asked, most in (
+        ("fallback", options.fallback, MAX_FALLBACK),
+        ("hosted_tools", options.hosted_tools, MAX_HOSTED),
+        ("tools", tools, MAX_TOOLS),
+    ):
+        if asked is not None and len(asked) > most:
+            raise FieldValueError(name, f"must have at most {most} entries, and has {len(asked)}")
 
 
 MODEL_OPTIONS: Final = tuple(attrs.fields_dict(ModelOptions))
@@ -251,7 +256,7 @@ class SessionOptions(TurnOptions):
     structured_output_retries: int | None = attrs.field(
         default=RETRIES, converter=_retries, validator=[is_whole, Between(0, MAX_RETRIES)]
     )
-    tools: tuple[str, ...] | None = attrs.field(default=None, validator=_Names(MAX_TOOLS), metadata=CAN_CONFLICT)
+    tools: tuple[str, ...] | None = attrs.field(default=None, validator=_names, metadata=CAN_CONFLICT)
     peer: Peer | None = attrs.field(default=None, validator=InstanceOf(Peer), metadata=CAN_CONFLICT)
     compaction: CompactionConfig | None = attrs.field(default=None, validator=InstanceOf(CompactionConfig))
 
@@ -308,7 +313,8 @@ class SessionRequest(SessionOptions):
     )
 
     def __attrs_post_init__(self) -> None:
-        """Refuse files without a prompt. Raises FieldValueError."""
+        """Refuse files without a prompt, and too many names. Raises FieldValueError."""
+        check_sizes(self, self.tools)
         if self.attachments and self.prompt is None:
             raise FieldValueError("attachments", "need a prompt")
 
@@ -339,7 +345,8 @@ class TurnRequest(TurnOptions):
     )
 
     def __attrs_post_init__(self) -> None:
-        """Refuse a key for a prompt that does not wait. Raises FieldValueError."""
+        """Refuse a key for a prompt that does not wait, and too many names. Raises FieldValueError."""
+        check_sizes(self)
         if self.idempotency_key is not None and self.mode == "busy":
             raise FieldValueError("idempotency_key", "is for the modes queue and steer")
 

@@ -21,7 +21,7 @@ from warren.described import attributes_of
 from warren.errors import CompactionDisabledError, InvalidParamsError
 from warren.fields import FieldValueError
 from warren.memory import MemoryConfig
-from warren.options import MODEL_OPTIONS, SessionRequest, TurnOptions
+from warren.options import MODEL_OPTIONS, SessionRequest, TurnOptions, check_sizes
 from warren.principals import LOCAL, Principal
 from warren.tenant_limits import TenantLimits
 from warren.tool_config import ToolsConfig
@@ -184,6 +184,10 @@ class Options(TurnOptions):
     gateway: Mapping[str, Any] = attrs.field(factory=dict)
     traces: TraceConfig | None = None
     command: str = "warren"
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse too many names. Raises FieldValueError."""
+        check_sizes(self)
 
     @property
     def user(self) -> Principal:

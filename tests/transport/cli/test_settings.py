@@ -200,6 +200,7 @@ def test_a_file_is_named(folder: Path) -> None:
         ("model = 1", "$.config.model", "must be a string"),
         ("stream = 'no'", "$.config.stream", "must be true or false"),
         ("max_steps = 0", "$.config.max_steps", "must be above 0"),
+        (f"fallback = {['echo'] * 17}", "$.config.fallback", "must have at most 16 entries"),
         ("max_tokens = 9223372036854775808", "$.config.max_tokens", "must be at most"),
         ("max_duration = '5 x'", "$.config.max_duration", "must be a duration"),
         ("max_duration = '0s'", "$.config.max_duration", "must be a duration"),

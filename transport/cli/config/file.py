@@ -14,7 +14,7 @@ from warren.config import Config, Dialect, Intensity, Limits, ModelServer, NodeC
 from warren.database_url import is_place
 from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError
-from warren.options import ModelOptions, SessionRequest, TurnOptions
+from warren.options import ModelOptions, SessionRequest, TurnOptions, check_sizes
 from warren.retention import Retention
 from warren.tenant_limits import TenantLimits
 from warren.transport.cli.config.tables import (
@@ -107,6 +107,7 @@ FILE: Final = attrs.make_class(
         TENANTS: attrs.field(factory=dict, type=Mapping[str, TenantLimits]),
     },
     bases=(ModelOptions,),
+    class_body={"__attrs_post_init__": check_sizes},
     frozen=True,
     kw_only=True,
 )
