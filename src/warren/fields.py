@@ -218,12 +218,21 @@ MAX_LABEL_BYTES: Final = 16 * 1024
 """Bytes of all labels of a session, with their names."""
 
 
-def labels_problem(labels: Mapping[str, str | None]) -> str | None:
-    """Return why a session cannot have so many or so large labels, None if it can. A label of None counts, too."""
-    if len(labels) > MAX_LABELS:
+def labels_problem(labels: Mapping[str, str | None], before: Mapping[str, str]) -> str | None:
+    """Return why a session cannot have so many or so large labels, None if it can. A label of None counts, too.
+
+    `before` are those that it has had: a store may have more than the bounds, and as many may stay.
+    """
+    if len(labels) > max(MAX_LABELS, len(before)):
         return f"must be at most {MAX_LABELS} labels, and these are {len(labels)}"
-    size = sum(len(text.encode()) for pair in labels.items() for text in pair if text is not None)
-    return f"must have at most {MAX_LABEL_BYTES} bytes, and have {size}" if size > MAX_LABEL_BYTES else None
+    size = _bytes_of(labels)
+    if size > MAX_LABEL_BYTES and size > _bytes_of(before):
+        return f"must have at most {MAX_LABEL_BYTES} bytes, and have {size}"
+    return None
+
+
+def _bytes_of(labels: Mapping[str, str | None]) -> int:
+    return sum(len(text.encode()) for pair in labels.items() for text in pair if text is not None)
 
 
 @frozen
@@ -244,7 +253,7 @@ class Labels:
                 raise FieldValueError(attribute.name, problem)
             if not (text is None and self.removable) and (problem := text_problem(text)) is not None:
                 raise FieldValueError(f"{attribute.name}.{key}", problem)
-        if (problem := labels_problem(value or {})) is not None:
+        if (problem := labels_problem(value or {}, {})) is not None:
             raise FieldValueError(attribute.name, problem)
 
 

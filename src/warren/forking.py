@@ -70,8 +70,7 @@ def forked(original: Original, wanted: ForkRequest, session_id: str, now: dateti
     head, step = (0, None) if newest is None else (newest.head, newest.step)
     _check_kept(original, at, head)
     labels = {**source.labels, **(wanted.labels or {})}
-    if wanted.labels:
-        _check_labels(labels)
+    _check_labels(labels, source.labels)
     whole = at == source.message_count
     return source.changed(
         session_id=session_id,
@@ -101,12 +100,11 @@ def forked(original: Original, wanted: ForkRequest, session_id: str, now: dateti
 def relabelled(record: SessionRecord, changes: Mapping[str, str | None], title: str | None) -> SessionRecord:
     """Return a record with changed labels, and another title if it is not None. A label of None is removed.
 
-    Raises InvalidParamsError if there are too many labels with those that are set.
+    Raises InvalidParamsError if there are too many labels with those that are set, and more than before.
     """
     merged = {**record.labels, **changes}
     labels = {name: value for name, value in merged.items() if value is not None}
-    if any(value is not None for value in changes.values()):
-        _check_labels(labels)
+    _check_labels(labels, record.labels)
     return record.changed(labels=labels, title=title or record.title)
 
 
@@ -137,8 +135,8 @@ def _has_prompt(original: Original, at: int) -> bool:
     return at > 1 or (at == 1 and isinstance(original.message(0), UserMessage))
 
 
-def _check_labels(labels: Mapping[str, str]) -> None:
-    if (problem := labels_problem(labels)) is not None:
+def _check_labels(labels: Mapping[str, str], before: Mapping[str, str]) -> None:
+    if (problem := labels_problem(labels, before)) is not None:
         raise FieldValueError("labels", problem).refusal()
 
 

@@ -1,4 +1,4 @@
-"""Sessions of a version that had no bounds for names: they go on as they are."""
+"""Sessions of a version that had no bounds for names and labels: they go on as they are."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from tests.support.models import says
 from tests.support.runtime import new_session, open_runtime
 from warren.config import Config
 from warren.errors import InvalidParamsError
-from warren.fields import FieldValueError
+from warren.fields import MAX_LABEL_BYTES, MAX_LABELS, FieldValueError
 from warren.options import MAX_FALLBACK, MAX_HOSTED, MAX_TOOLS
 from warren.storage.rows import decoded
 
@@ -64,3 +64,20 @@ async def test_a_waiting_input_with_more_names(tmp_path: Path, field: str) -> No
         with pytest.raises(InvalidParamsError) as caught:
             await service.start_turn(session_id, "hi", mode="queue", **{field: MANY[field]})
         assert caught.value.path == f"$.{field}"
+
+
+@pytest.mark.parametrize("count", [MAX_LABELS + 1, 2])
+async def test_more_labels_than_one_may_set(tmp_path: Path, count: int) -> None:
+    """They can be changed and go along to a fork, but none may be added to them."""
+    labels = {f"l{number}": "x" * (MAX_LABEL_BYTES if number else 1) for number in range(count)}
+    async with open_runtime(says(), store=tmp_path) as service:
+        session_id = await new_session(service)
+    put(tmp_path, session_id, "labels", labels)
+    async with open_runtime(says(), store=tmp_path) as service:
+        assert (await service.read(session_id)).state.labels == labels
+        for change in (service.fork, service.label):
+            with pytest.raises(InvalidParamsError, match="at most") as caught:
+                await change(session_id, labels={"more": "x"})
+            assert caught.value.path == "$.labels"
+            assert (await change(session_id, labels={"l0": "y"})).state.labels == {**labels, "l0": "y"}
+        assert len((await service.fork(session_id, title="again")).state.labels) == count
