@@ -141,8 +141,8 @@ class _Batch:
     """The replies to a batch, which are sent as one message when the last of them is ready.
 
     Attributes:
-        missing: replies that are not ready. A batch that begins with 0 is never sent: it takes the replies to
-            notifications, which get none.
+        missing: replies that are not ready. A batch that begins with 0 is never sent, and drops those to
+            notifications.
     """
 
     missing: int
@@ -437,6 +437,8 @@ class Endpoint:
     def _reply(self, frame: bytes, batch: _Batch | None) -> None:
         if batch is None:
             self.outbox.reply(frame)
+        elif not batch.missing:  # a notification gets no reply
+            return
         else:
             batch.frames.append(frame)
             batch.missing -= 1
@@ -444,7 +446,7 @@ class Endpoint:
             if not batch.missing:
                 self._batched -= sum(map(len, batch.frames))
                 self.outbox.reply(jsonrpc.batch(batch.frames))
-        if self.outbox.stalled:
+        if self.outbox.stalled or batch is not None:
             self._count_unread()
 
     # -- writing

@@ -12,6 +12,7 @@ from tests.transport.rpc.endpoints import opened
 from warren.errors import InvalidParamsError, WarrenError
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.endpoint import GRACE, Dispatcher, Endpoint, EndpointBounds, GoneError, Unreadable, Work
+from warren.transport.rpc.unread import UnreadReplies
 
 
 @attrs.define(eq=False)
@@ -100,6 +101,29 @@ async def test_a_notification_gets_no_reply() -> None:
             line.say({"jsonrpc": "2.0", "method": method})
         await wait_all_tasks_blocked()
         assert line.sent == []
+
+
+async def test_replies_held_back_in_batches_count_as_unread() -> None:
+    """A client that collects large ones behind slow ones is let go; what is read or never sent does not count."""
+    unread = UnreadReplies(10_000)
+    async with opened(Echo()) as (endpoint, line):
+        endpoint.count_in(unread)
+        for _ in range(100):
+            line.say({"jsonrpc": "2.0", "method": "bad", "params": {}})
+            line.say([call("echo", "x" * 8_000)])
+            await wait_all_tasks_blocked()
+        assert (len(line.sent), unread.size) == (100, 0)
+        line.say([call("wait"), call("echo", "x" * 8_000)])
+        await wait_all_tasks_blocked()
+        assert (unread.size > 8_000, endpoint.let_go) == (True, False)
+        line.say([call("wait"), call("echo", "x" * 8_000)])
+        await wait_all_tasks_blocked()
+        assert endpoint.let_go
+
+
+def call(method: str, text: str = "") -> dict[str, Any]:
+    """Return a request of a batch."""
+    return {"jsonrpc": "2.0", "id": method, "method": method, "params": [text]}
 
 
 async def test_bad_messages_get_an_error_and_the_next_is_answered() -> None:
