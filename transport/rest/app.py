@@ -34,7 +34,7 @@ from warren.transport.http.places import PLACE
 from warren.transport.http.refusals import JSON, RefusedError
 from warren.transport.http.shutdown import Shutdown
 from warren.transport.http.watched import Stays
-from warren.transport.rest.answers import LargeAnswer, Unread, answer, failure, internal_error
+from warren.transport.rest.answers import LargeAnswer, Unread, answer, failure, internal_error, refusal
 from warren.transport.rest.changes import ChangeStream
 from warren.transport.rest.events import EventStream, last_event_id
 from warren.transport.rest.files import file_answer
@@ -169,7 +169,7 @@ class _Guarded:
             calling_from.set(None)  # the client is one of the other node
             scope[PASSED_ON] = True
             scope[PRINCIPAL], _ = carried(codec.parse(request.headers.get(BEHALF_HEADER, "{}")))
-            await self.app(scope, _begun_with(await whole_body(request), receive), _proved(send, proof))
+            await self._serve_node(request, receive, _proved(send, proof))
             return
         try:
             login = await _login(self.access, request)
@@ -184,6 +184,19 @@ class _Guarded:
         answering = trio.CancelScope()
         with self.access.stays.ends(login, answering.cancel), answering:
             await self.app(scope, _begun_with(body, receive), send)
+
+    async def _serve_node(self, request: Request, receive: Receive, send: Send) -> None:
+        """Answer a request of another node; for as long its connection is one of the principal that it is for."""
+        scope, place = request.scope, request.scope[PLACE]
+        try:
+            self.access.places.take(place, scope[PRINCIPAL])
+        except RefusedError as exc:  # with the proof, so that the client gets it
+            await refusal(exc)(scope, receive, send)
+            return
+        try:
+            await self.app(scope, _begun_with(await whole_body(request), receive), send)
+        finally:
+            place.leave()  # the connection waits for a request for anybody
 
 
 async def _login(access: Access, request: Request) -> Login:

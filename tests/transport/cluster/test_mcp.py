@@ -2,7 +2,8 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from tests.transport.cluster.nodes import Home, Node, cluster, node, shared_stor
 from tests.transport.http.tokens import listed
 from tests.transport.mcp.clients import ACCEPT, HELLO, PING, at_rest
 from tests.transport.mcp.turning import under_way
-from warren.config import PostgresConfig, StoreConfig
+from warren.config import Limits, PostgresConfig, StoreConfig
 from warren.transport.rpc.behalf import BEHALF_HEADER
 
 pytestmark = [
@@ -162,6 +163,45 @@ async def test_the_door_finds_the_principal(store: StoreConfig | PostgresConfig,
                 assert answer.status_code == 401
             answer = await http.post(mcp(each), json=PING, headers={**begun, **claimed, **bearer(bob)})
             assert answer.status_code == 404
+
+
+async def test_a_principal_has_its_share_of_the_node_that_serves_it(
+    store: StoreConfig | PostgresConfig, tmp_path: Path
+) -> None:
+    """Requests that another node passes on take places of their principal; one more is refused, others are served."""
+    tokens = tmp_path / "tokens.toml"
+    of_ann, of_bob = (bearer(listed(tokens, name=name)) for name in ("ann", "bob"))
+    few, limits = {"token_file": tokens, "max_http": 10}, Limits(principal_share=0.3)
+    async with (
+        node(store, "anna", settings=few, limits=limits) as anna,
+        node(store, "berta", settings={"token_file": tokens}) as berta,
+        httpx.AsyncClient(headers={**ACCEPT, **of_ann}) as ann,
+        httpx.AsyncClient(headers={**ACCEPT, **of_bob}) as bob,
+    ):
+        opened = partial(streamed, anna, berta)
+        async with opened(ann) as one:  # and its client has a connection to anna
+            async with opened(ann) as two, opened(ann) as three, opened(bob) as other:
+                statuses = [each.status_code for each in (one, two, three, other)]
+                assert statuses == [200, 200, 429, 200]
+                await three.aread()
+                assert (three.json()["details"]["cause"], three.headers["retry-after"]) == ("token_share", "1")
+            with trio.fail_after(10):  # the node sees a moment later that a stream is closed
+                while not await is_let_in(opened(ann)):
+                    pass
+
+
+@asynccontextmanager
+async def streamed(home: Node, door: Node, http: httpx.AsyncClient) -> AsyncIterator[httpx.Response]:
+    """Begin a session at one node, and open its stream at another one."""
+    begun = {"mcp-session-id": (await http.post(mcp(home), json=HELLO)).headers["mcp-session-id"]}
+    async with http.stream("GET", mcp(door), headers=begun) as stream:
+        yield stream
+
+
+async def is_let_in(opening: AbstractAsyncContextManager[httpx.Response]) -> bool:
+    """Return whether a stream is opened."""
+    async with opening as stream:
+        return stream.status_code == 200
 
 
 def bearer(token: str) -> dict[str, Any]:
