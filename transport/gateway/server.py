@@ -155,7 +155,6 @@ async def _serve(
                 of_nodes=True,
                 max_message_bytes=config.max_message_bytes,
                 max_attachment=limits.max_attachment,
-                unread=unread,
                 opened=opened,
             )
         probe = probes(lambda: service.ready and not shutdown.begun)

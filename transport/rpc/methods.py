@@ -159,7 +159,7 @@ class Host:
         of_nodes: whether its callers are other nodes, which say on whose behalf they call.
         max_message_bytes: bytes that a message of a client may have; None for no bound.
         max_attachment: bytes that a file may have.
-        unread: counts the replies that clients have not read; None if there is one client alone.
+        unread: counts the replies that clients have not read; None for one client alone, and for nodes.
         opened: what the clients of the process have open.
     """
 

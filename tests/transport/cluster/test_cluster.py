@@ -95,6 +95,24 @@ async def test_turns_and_views_at_another_node(store: StoreConfig | PostgresConf
         assert berta.service.statistics().live_sessions == 0
 
 
+async def test_a_link_is_not_let_go_for_what_it_carries(store: StoreConfig | PostgresConfig) -> None:
+    """Replies on their way to another node do not count as unread: the turns that it has begun are not given up."""
+    gate, answers = Gate(), list[str]()
+    async with cluster(store, limits=Limits(max_unread=10_000), gate=gate) as (anna, berta):
+        long, short = [(await anna.service.create_session(None)).session_id for _ in range(2)]
+
+        async def turn() -> None:
+            answers.append((await berta.service.start_turn(long, "go", model="gate")).text)
+
+        async with trio.open_nursery() as tasks:
+            tasks.start_soon(turn)
+            await gate.began.wait()
+            for text in ("x" * 200_000, "still there?"):
+                assert (await berta.service.start_turn(short, text)).text == text
+            gate.go.set()
+        assert answers == ["one two"]
+
+
 async def test_inputs_at_another_node(store: StoreConfig | PostgresConfig) -> None:
     """Texts and prompts wait in the inbox at the session's node; they are listed and taken back at another one."""
     gate = Gate()
