@@ -1,7 +1,7 @@
 """The files behind an open store, and whether others were put in their place.
 
-SQLite notices neither that a file was replaced nor that it was written over: it goes on with a file that has no name
-any more, or mixes pages of both, and the commits that it confirms are gone.
+SQLite does not notice that a file was replaced, or its log removed: it goes on with a file that has no name any more,
+and the commits that it confirms are gone.
 """
 
 import contextlib
@@ -27,54 +27,51 @@ Id = tuple[int, int]
 class Files:
     """The file and the log of an open connection.
 
-    The file changes when its log is moved there: by this connection, which notes it, or by another one, which changes
-    the version of the data, too. Any other change is somebody's who has written over it.
+    As long as the connection is open, the numbers of its files are not given to others, and SQLite removes no log. So
+    others at their places are somebody's who has put them there. The time of a change proves nothing: every checkpoint
+    of another process changes it.
     """
 
     _path: str
     _log_path: str
     _file: Id | None
     _log: Id | None
-    _written: Id = (0, 0)  # the time of the last change, in nanoseconds, and the size
-    _version: int = 0
     _lost: bool = False
 
     @classmethod
     def of(cls, db: apsw.Connection) -> "Files":
-        """Return the files of a connection that was just opened. Raises apsw.Error."""
+        """Return the files of a connection that was just opened."""
         path, log = db.filename, db.filename_wal
-        (file, written), (log_there, _) = _look(path), _look(log)
-        found = cls(path, log, file, log_there, written, db.pragma("data_version"))
+        found = cls(path, log, _at(path), _at(log))
         db.set_wal_hook(found._move_log)
         return found
 
-    def replaced(self, db: apsw.Connection) -> bool:
-        """Return whether the file or its log are others now, or were written over. Raises apsw.Error."""
-        (file, written), (log, _) = _look(self._path), _look(self._log_path)
-        self._log = self._log or log
-        if file != self._file or log != self._log:
-            self._lost = True
-        elif written != self._written:
-            before = self._version
-            self._written, self._version = written, db.pragma("data_version")
-            self._lost = self._lost or self._version == before
+    def replaced(self) -> bool:
+        """Return whether the file or its log were removed, or are others now. Raises nothing."""
+        with contextlib.suppress(OSError):  # a folder that cannot be read just now proves nothing
+            file, log = _at(self._path), _at(self._log_path)
+            self._log = self._log or log
+            self._lost = self._lost or file != self._file or log != self._log
         return self._lost
 
     def _move_log(self, db: apsw.Connection, name: str, pages: int) -> int:
         """Move the log into the file after a commit, if it is long, and the file was not replaced."""
-        if pages >= LONG:
+        if pages >= LONG and not self.replaced():
             with contextlib.suppress(apsw.Error):  # the commit is done, and a later one moves the log
-                if not self.replaced(db):
-                    db.wal_checkpoint(name)
-                    self._written = _look(self._path)[1]
+                db.wal_checkpoint(name)
         return apsw.SQLITE_OK
 
     def remove_log(self) -> None:
-        """Remove the log if the file was replaced: it would be taken for that of the file of now."""
-        for path in (self._log_path, self._log_path.removesuffix("-wal") + "-shm"):
-            if self._lost and self._log is not None and _look(self._log_path)[0] in (self._log, None):
-                with contextlib.suppress(OSError):
-                    Path(path).unlink()
+        """Remove the log that another file would be taken to have. Raises OSError.
+
+        The connection has to be open still: the log is that of the former file only as long as its number is taken. A
+        file that was moved away, and is back, keeps its log: it has the newest commits.
+        """
+        file, log = _at(self._path), _at(self._log_path)
+        if log is None or (log == self._log and file not in (None, self._file)):
+            for path in (self._log_path, self._log_path.removesuffix("-wal") + "-shm"):
+                Path(path).unlink(missing_ok=True)
+        self._log = None
 
 
 def abandon(db: apsw.Connection) -> None:
@@ -98,12 +95,13 @@ def check_whole(folder: Path) -> None:
     pages = int.from_bytes(head[28:32], "big")
     if not head.startswith(_MAGIC) or size != (65536 if page == 1 else page) * pages:
         problem = f"{path} is missing or not whole: put a backup in its place, or start anew"
-        raise StoreError(problem, cause="cannot_open")
+        raise StoreError(problem, cause="cannot_open", retryable=True)
 
 
-def _look(path: str) -> tuple[Id | None, Id]:
+def _at(path: str) -> Id | None:
+    """Return the file at a path; None if there is none. Raises OSError if that cannot be told."""
     try:
         found = os.stat(path)  # noqa: PTH116 - a Path costs more than the call
-    except OSError:
-        return None, (0, 0)
-    return (found.st_dev, found.st_ino), (found.st_mtime_ns, found.st_size)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_dev, found.st_ino

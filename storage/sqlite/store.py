@@ -138,7 +138,10 @@ class SqliteStore:
         try:
             return await self._on_writer(lambda writer: writer.write(operations))
         except StoreError as exc:  # the store has gone back, and its file is not there
-            return [StoreError(exc.message, session_id=each.session_id, cause=exc.cause) for each in operations]
+            return [
+                StoreError(exc.message, session_id=each.session_id, cause=exc.cause, retryable=exc.retryable)
+                for each in operations
+            ]
 
     async def _on_writer(self, function: Callable[[Writer], R]) -> R:
         with trio.CancelScope(shield=True):
@@ -161,7 +164,7 @@ class SqliteStore:
                 await self._reading.replace(lambda: open_reader(self._config))
             except (apsw.Error, OSError) as exc:
                 fault = SESSION_STORE.fault(exc, path=self._config.path / FILE_NAME)
-                raise StoreError(fault.message, cause="cannot_open") from exc
+                raise StoreError(fault.message, cause="cannot_open", retryable=True) from exc
             self._opened_at = now
 
     def of(self, tenant: str) -> SqliteTenant:

@@ -33,7 +33,7 @@ class Writer:
 
     Attributes:
         holder: the holder of the leases under which it writes.
-        closed: whether the store has gone back, and is to be opened anew by `reopen`.
+        closed: whether the store has gone back, and is to be opened anew by `reopen`: until then every call is refused.
     """
 
     _db: apsw.Connection
@@ -49,6 +49,7 @@ class Writer:
         if self.closed:
             check_whole(config.path)
             self._files.remove_log()
+            abandon(self._db)
             self._db = open_writer(config)
             self._files = Files.of(self._db)
             self.closed = False
@@ -58,6 +59,8 @@ class Writer:
 
         If the store has gone back, nothing is written, and this process is another holder from now on.
         """
+        if self.closed:
+            return [went_back(each.session_id) for each in operations]
         try:
             hurried = all(isinstance(each, Commit) and each.hurried for each in operations)
             with impatient(self._db) if hurried else contextlib.nullcontext():
@@ -76,6 +79,7 @@ class Writer:
         It waits a moment for the lock of another process, as writes of turns wait behind it. A holder that is late is
         not lost by that: nobody can take its sessions over under the lock of a third.
         """
+        self._check_open()
         if announcement is not None:
             self.holder.said = announcement
         try:
@@ -93,6 +97,7 @@ class Writer:
 
     def ask_to_drain(self, name: str) -> bool:
         """Ask the living nodes of a name to drain; return whether there is one. Raises StoreError."""
+        self._check_open()
         try:
             with transaction(self._db, SESSION_STORE):
                 return self.holder.ask_to_drain(self._db, name)
@@ -101,6 +106,7 @@ class Writer:
 
     def secret(self) -> bytes:
         """Return the cluster's secret, which is made if it is missing or damaged. Raises StoreError."""
+        self._check_open()
         try:
             with transaction(self._db, SESSION_STORE):
                 found = secret_of(self._db.execute(_SECRET).get)
@@ -113,7 +119,8 @@ class Writer:
         return found
 
     def version_of_others(self) -> int:
-        """Return a number that changes with each commit of another connection. Raises apsw.Error."""
+        """Return a number that changes with each commit of another connection. Raises StoreError and apsw.Error."""
+        self._check_open()
         version: int = self._db.pragma("data_version")
         return version
 
@@ -127,9 +134,8 @@ class Writer:
                 self._db.set_busy_timeout(0)
                 with transaction(self._db):
                     self.holder.leave(self._db)
-        with contextlib.suppress(apsw.Error):
-            if not self.closed and self._files.replaced(self._db):
-                abandon(self._db)
+        if self.closed or self._files.replaced():
+            abandon(self._db)
         close_writer(self._db)
         if leave:
             self.holder.die()
@@ -151,18 +157,21 @@ class Writer:
                 self.holder.check(self._db)
                 yield
         except (apsw.Error, StoreError) as exc:
-            if self._files.replaced(self._db):
+            if self._files.replaced():
                 raise ForgottenError from exc
             raise
-        if self._files.replaced(self._db):  # what was committed is not where others look for it
+        if self._files.replaced():  # what was committed is not where others look for it
             raise ForgottenError
         self.holder.committed()
 
     def _become_another(self) -> None:
-        """Let go of the file and of all leases in it."""
+        """Let go of all leases in the file, and write nothing more to it."""
         self.holder.become_another()
-        abandon(self._db)
         self.closed = True
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise went_back()
 
     def _outcome(self, operation: Operation[Any]) -> Any | WarrenError:
         try:
@@ -181,8 +190,6 @@ class Writer:
     def _one_by_one(self, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
         outcomes: list[Any | WarrenError] = []
         for operation in operations:
-            if self.closed:
-                return outcomes + [went_back(each.session_id) for each in operations[len(outcomes) :]]
             outcomes += self.write([operation])
             if isinstance(outcomes[-1], StoreError) and outcomes[-1].cause == "locked":
                 # The rest would each wait for the same lock, one after the other.

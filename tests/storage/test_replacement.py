@@ -1,0 +1,127 @@
+"""A store whose file is replaced, moved or merely touched under an open connection."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+import pytest
+import trio
+import trio.testing
+
+from tests.faults import faulty_disk
+from tests.storage.samples import causes, opened, turn, written
+from warren.config import StoreConfig
+from warren.errors import StoreError
+from warren.storage.maintenance.backup import back_up
+from warren.storage.sqlite.file import FILE_NAME
+
+R = TypeVar("R")
+
+
+def checkpointed(path: Path) -> None:
+    """Move the log into the file, as another program does, without a commit."""
+    db = apsw.Connection(str(path))
+    ((busy, pages, moved),) = db.execute("PRAGMA wal_checkpoint").fetchall()
+    assert not busy
+    assert pages == moved
+    db.close()
+
+
+def touched(path: Path) -> None:
+    """Give the file another time."""
+    os.utime(path, (1, 1))
+
+
+@pytest.mark.parametrize("change", [checkpointed, touched])
+async def test_a_file_that_another_program_uses_has_not_gone_back(
+    change: Callable[[Path], None], tmp_path: Path
+) -> None:
+    """However often its time changes: every turn is stored, under the same leases."""
+    async with opened(tmp_path) as store:
+        for number in range(5):
+            await written(store, turn(f"{number}"))
+            change(tmp_path / "store" / FILE_NAME)
+        await written(store, turn("last"))
+        assert store.went_back == 0
+        assert len(await store.of("default").list()) == 6
+
+
+async def test_a_file_that_was_moved_away_for_a_while(tmp_path: Path) -> None:
+    """It keeps its log, with the turns that are nowhere else."""
+    path = tmp_path / "store" / FILE_NAME
+    async with opened(tmp_path) as store:
+        await written(store, turn("kept"))
+        path.rename(tmp_path / "away")
+        assert causes(await store.write([turn("lost")])) == ["lease_lost"]
+        (tmp_path / "away").rename(path)
+        await written(store, turn("next"))
+        assert {"kept", "next"} <= {each.session_id for each in await store.of("default").list()}
+
+
+async def test_calls_may_be_tried_again_while_a_backup_is_on_its_way(tmp_path: Path) -> None:
+    """Writes, reads and renewals say so; what is stored once it is there is stored there."""
+    path = tmp_path / "store" / FILE_NAME
+    async with opened(tmp_path) as store:
+        await written(store, turn("a"))
+        back_up(StoreConfig(tmp_path / "store"), tmp_path / "backup")
+        for each in path.parent.glob(f"{FILE_NAME}*"):
+            each.unlink()
+        assert causes(await store.write([turn("b")])) == ["lease_lost"]
+        (refused,) = await store.write([turn("b")])
+        found = [refused]
+        for call in (store.renew, store.tenants, store.secret):
+            with pytest.raises(StoreError) as raised:
+                await call()
+            found.append(raised.value)
+        assert [(each.cause, each.retryable) for each in found] == [("cannot_open", True)] * 4
+        shutil.copy(tmp_path / "backup", path)
+        await written(store, turn("b"))
+        assert [each.session_id for each in await store.of("default").list()] == ["a", "b"]
+
+
+async def test_a_call_behind_the_one_that_finds_it_out(tmp_path: Path) -> None:
+    """It is refused, may be tried again, and has written nothing to the former file."""
+    path = tmp_path / "store" / FILE_NAME
+
+    async def slow(function: Callable[[], R]) -> R:
+        await trio.testing.wait_all_tasks_blocked()
+        return function()
+
+    async with opened(tmp_path, runner=slow) as store:
+        await written(store, turn("a"))
+        back_up(StoreConfig(tmp_path / "store"), tmp_path / "store" / "new")
+        (tmp_path / "store" / "new").rename(path)
+        found: list[StoreError] = []
+
+        async def write() -> None:
+            found.extend(await store.write([turn("b")]))
+
+        async def ask_for_secret() -> None:
+            with pytest.raises(StoreError) as raised:
+                await store.secret()
+            found.append(raised.value)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.renew)
+            await trio.lowlevel.checkpoint()  # tasks that are started together begin in any order
+            nursery.start_soon(write)
+            nursery.start_soon(ask_for_secret)
+        assert [(each.cause, each.retryable) for each in found] == [("lease_lost", True)] * 2
+        await written(store, turn("b"))
+
+
+async def test_a_renewal_that_failed_is_not_missed(tmp_path: Path) -> None:
+    """A full disk refuses it, a turn is stored after it: the next renewal finds the store as it was left."""
+    with faulty_disk() as disk:
+        async with opened(tmp_path) as store:
+            await written(store, turn("a"))
+            disk.write = apsw.FullError
+            with pytest.raises(StoreError, match="full"):
+                await store.renew()
+            disk.heal()
+            await written(store, turn("b"))
+            await store.renew()
+            assert store.went_back == 0
