@@ -113,6 +113,7 @@ class Holder:
     _witness: tuple[int, int] = (0, 0)  # the newest one of a group that is committed
     _renewals: int = 0
     _confirmed: int = 0  # the newest of these renewals that is known to be stored
+    _renewed: int = 0  # the newest one that is stored if the group under way is
     _lock: int | None = None
 
     @classmethod
@@ -145,7 +146,7 @@ class Holder:
         if row is not None and not is_newest(row[2], self.started_at, range(self._confirmed, self._renewals + 1)):
             raise ForgottenError
         self.lapses += type(expires_at) is not int or expires_at <= self.clock() * 1e6
-        self._renewals += 1
+        self._renewed = self._renewals = self._renewals + 1
         leaves: Any = db.execute(_AGAIN, (self.key, self.name, self._expiry(), self._status())).get
         self._keep_lock(self._path(self.key))
         return bool(leaves == 1)
@@ -157,11 +158,11 @@ class Holder:
             found = db.execute(_CHANGE, (key,)).get
             if found is None or (type(found) is int and found < change):
                 raise ForgottenError
-        self.wrote = self._witness
+        self.wrote, self._renewed = self._witness, self._confirmed
 
     def committed(self) -> None:
-        """Note that the group after the last `check` is committed, or the renewal."""
-        self._witness, self._confirmed = self.wrote, self._renewals
+        """Note that the group after the last `check` is committed."""
+        self._witness, self._confirmed = self.wrote, self._renewed
 
     def become_another(self) -> None:
         """Die, as the store has gone back: what this holder was given there may be given to others now."""
