@@ -22,7 +22,7 @@ from warren.health import (
 )
 from warren.values import define
 
-ABOUT_ONE: Final = frozenset({"leased", "lease_lost", "conflict", "unstorable", "too_big"})
+ABOUT_ONE: Final = frozenset({"leased", "lease_lost", "conflict", "key_used", "unstorable", "too_big"})
 """Causes of errors that concern one session: the store itself is fine."""
 RECENT: Final = 256
 """Durations that are kept."""
@@ -143,7 +143,8 @@ class Writes:
     def answered_within(self, probes: float) -> bool:
         """Return whether no write has failed or hung for `PATIENCE`; a probe comes every so many seconds."""
         now = trio.current_time()
-        since = self._unanswered_since()
+        # A fault that a probe has come after is of one kind of writes, such as those of a damaged session.
+        since = self._began if self._answered > self._last_failed else self._unanswered_since()
         return (since is None or now - since < PATIENCE) and now - self._answered < probes + PATIENCE
 
     def _unanswered_since(self) -> float | None:

@@ -20,11 +20,11 @@ from tests.support.runtime import memory_of, new_session, open_runtime
 from tests.support.waiting import until
 from warren import codec
 from warren.actors.eventlog import utc_now
-from warren.actors.metrics import ENOUGH, INTERVAL, LoopLag, Samples
+from warren.actors.metrics import ENOUGH, INTERVAL, PATIENCE, LoopLag, Samples, Writes
 from warren.actors.runtime import open_runtime as open_actors
 from warren.actors.service import Service
 from warren.config import Config, Limits, StoreConfig
-from warren.errors import StoreError
+from warren.errors import StoreCause, StoreError
 from warren.health import FAILED_AFTER, LATE_LOOP_MS, LoopHealth, MemoryHealth, ProjectorHealth, StoreHealth, worst
 from warren.memory import MemoryEntry
 from warren.storage.projection import Follower
@@ -188,6 +188,23 @@ async def test_a_session_at_fault_is_not_the_store(tmp_path: Path) -> None:
         assert (other.health().status, service.health().status) == ("ok", "ok")
         model.gate.set()
         await turn.ended.wait()
+
+
+@virtual
+@pytest.mark.parametrize("cause", ["corrupt", "permission"])
+async def test_a_damaged_session_takes_no_process_out_of_service(cause: StoreCause) -> None:
+    """Its write failed and will fail again; the renewals after it show that the store takes others."""
+    writes = Writes()
+    writes.began()
+    writes.ended([StoreError("a row is damaged", session_id="s", cause=cause)])
+    await trio.sleep(PATIENCE)
+    assert not writes.answered_within(1.0)
+    writes.probed()
+    assert writes.answered_within(1.0)
+    assert writes.fault is not None
+    writes.began()
+    await trio.sleep(PATIENCE)
+    assert not writes.answered_within(1.0), "a write that hangs counts all the same"
 
 
 @virtual
