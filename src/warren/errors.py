@@ -360,8 +360,8 @@ class StoreError(WarrenError):
 
     @property
     def away(self) -> bool:
-        """Whether the store cannot be reached, so that the next operation would wait for it in vain, too."""
-        return self.cause in ("unreachable", "outcome_unknown")
+        """Whether the store cannot be written by anybody now, so that the next operation would wait in vain, too."""
+        return self.cause in ("unreachable", "outcome_unknown", "read_only")
 
 
 class LeasedError(StoreError):

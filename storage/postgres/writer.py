@@ -112,10 +112,13 @@ class Writer:
 
         If the server is away, it waits for it, and tries again for as long as the settings allow.
         """
+        before = self.holder.went_back
         with trio.CancelScope(shield=True):
             async with self._writing:
                 if self._closed:
                     return [_closed(operation.session_id) for operation in operations]
+                if self.holder.went_back != before:  # they follow from what is gone
+                    return [went_back(operation.session_id) for operation in operations]
                 outcomes = await self._write(operations)
         return outcomes
 
@@ -277,10 +280,8 @@ class Writer:
                 problem: Exception = exc
                 if isinstance(exc, SupersededError):
                     self._generation = None
-            except WarrenError as exc:  # the tables are of another version, or the store has gone back
-                return [_copied(exc, each.session_id) for each in operations]
-            except errors.Error as exc:  # the tables may not be used
-                return [self._failure(exc, each) for each in operations]
+            except (WarrenError, errors.Error) as exc:  # the tables are of another version, or may not be used
+                return self._failed(exc, operations)
             if trio.current_time() + pause > deadline:
                 return self._given_up(problem, operations)
             await trio.sleep(pause)
@@ -288,10 +289,16 @@ class Writer:
 
     def _given_up(self, problem: Exception, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
         self._vain += 1
-        if self._unanswered is not None and self._unanswered.operations is operations:
-            return [StoreError(_GONE, session_id=each.session_id, cause="outcome_unknown") for each in operations]
         if isinstance(problem, SupersededError):
             problem = LostError("another connection of this process has taken over")
+        return self._failed(problem, operations)
+
+    def _failed(self, problem: Exception, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
+        """Return the errors of a group; nobody knows its outcome if its commit got no answer."""
+        if self._unanswered is not None and self._unanswered.operations is operations:
+            return [StoreError(_GONE, session_id=each.session_id, cause="outcome_unknown") for each in operations]
+        if isinstance(problem, WarrenError):  # the store has gone back, too: then no group is unanswered any more
+            return [_copied(problem, each.session_id) for each in operations]
         return [self._failure(problem, each) for each in operations]
 
     async def _apply(self, db: Connection, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
@@ -367,14 +374,16 @@ class Writer:
 
     async def _one_by_one(self, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
         outcomes: list[Any | WarrenError] = []
-        patience = PATIENCE
+        patience, before = PATIENCE, self.holder.went_back
         for operation in operations:
-            if patience:
+            if self.holder.went_back != before:
+                outcomes.append(went_back(operation.session_id))
+            elif patience:
                 outcomes += await self._write([operation])
                 last = outcomes[-1]
                 # The rest would each wait for the same lock or the same server, one after the other.
                 if isinstance(last, StoreError):
-                    patience = 0 if last.away or last.cause == "read_only" else patience - (last.cause == "locked")
+                    patience = 0 if last.away else patience - (last.cause == "locked")
                 problem = last
             else:
                 outcomes.append(_copied(problem, operation.session_id))

@@ -1,16 +1,22 @@
 """A database that goes back under an open store: its holder dies and becomes another one, and nothing is mixed up."""
 # ruff: noqa: S608 - only names of tables become part of the SQL
 
+from typing import Any
+
 import psycopg
 import pytest
+import trio
 
 from tests.storage.conformance.faults import every, postgres_opened
 from tests.storage.conformance.homes import done, put
 from tests.storage.samples import NOW, causes, turn
 from tests.support.postgres import database, name_in, server
+from tests.support.waiting import until
 from warren.errors import StoreError
 from warren.nodes import Announcement
+from warren.records import SessionRecord
 from warren.storage import Claim, Claimed, Commit, Enqueued, Lease, Release
+from warren.storage.postgres import PostgresStore
 from warren.storage.rows import SEQ_STRIDE
 
 COLUMNS = """
@@ -65,6 +71,45 @@ async def test_a_group_behind_one_that_is_gone_is_refused() -> None:
             assert await done(store, Claim("a")) == claimed
 
 
+async def test_the_rest_of_a_group_that_is_done_one_by_one_is_refused() -> None:
+    """The store goes back in the middle of it: what comes after that follows from what is gone, too."""
+    with database() as url:
+        async with postgres_opened(url, timeout=20.0, lease=60.0) as store:
+            await every(store, turn("a"))
+            keep(url)
+            await every(store, turn("a", 1))
+            put_back(url)
+            bad = Commit(SessionRecord("bad", NOW, NOW, "\ud800"))
+            outcomes = await store.write([turn("a", 2), bad, turn("b")])
+            assert causes(outcomes) == ["lease_lost"] * 3
+            assert await store.record("b") is None
+
+
+async def test_a_write_behind_the_renewal_that_finds_it_out_is_refused() -> None:
+    """It was sent before anybody knew."""
+    with database() as url:
+        async with postgres_opened(url, timeout=20.0, lease=60.0) as store:
+            await every(store, turn("a"))
+            keep(url)
+            await store.renew()
+            put_back(url)
+            outcomes: list[Any] = []
+
+            async def write() -> None:
+                outcomes.extend(await store.write([turn("b")]))
+
+            assert isinstance(store, PostgresStore)
+            lock = store._writer._writing  # noqa: SLF001 - the two have to wait for it in this order
+            async with trio.open_nursery() as nursery, lock:
+                nursery.start_soon(store.renew)
+                await until(lambda: lock.statistics().tasks_waiting == 1)
+                nursery.start_soon(write)
+                await until(lambda: lock.statistics().tasks_waiting == 2)
+            assert causes(outcomes) == ["lease_lost"]
+            assert store.went_back == 1
+            assert await store.record("b") is None
+
+
 @pytest.mark.parametrize("node", [Announcement("north", "ws://127.0.0.1:1"), None])
 async def test_an_idle_process_finds_it_out_by_its_next_renewal(node: Announcement | None) -> None:
     """Though it has written nothing that is gone but its renewals; a node is registered again at once."""
@@ -107,7 +152,7 @@ async def test_a_database_without_tables_is_not_given_new_ones() -> None:
                 " datname = current_database() AND pid <> pg_backend_pid()",
             )
             (refused,) = await store.write([turn("a", 1)])
-            assert (refused.cause, refused.retryable) in {("unreachable", True), ("crash", True)}
+            assert (refused.cause, refused.retryable) in {("unreachable", True), ("outcome_unknown", False)}
             with pytest.raises(StoreError) as raised:
                 await store.record("a")
             assert (raised.value.cause, raised.value.retryable) == ("unreachable", True)
