@@ -337,16 +337,19 @@ class StorageActor(Owner["Store"]):
 
     async def _write_group(self, resource: "Store", batch: list[Mail[Any]]) -> bool:
         """Write a group and answer its senders; return whether the store could be reached."""
+        if self._look_back(resource):  # a renewal has found it out, and these follow from what is gone
+            _refuse(batch)
+            return True
         outcomes: list[Any] = []
-        registered, began = resource.key is not None, self.fence.clock()
+        key, began = resource.key, self.fence.clock()
         self.writes.began()
         try:
             outcomes = await resource.write([cast("Write", mail.message).operation for mail in batch])
         finally:
             self.writes.ended(outcomes)
-            if not registered and resource.key is not None:  # its leases count from here
+            self._look_back(resource)
+            if resource.key not in (None, key):  # its leases count from here
                 self.fence.renewed(began, resource.proof, resource.lapses)
-        self._look_back(resource)
         for mail, result in zip(batch, outcomes, strict=True):
             if isinstance(result, WarrenError):
                 mail.refuse(result)
@@ -366,7 +369,8 @@ class StorageActor(Owner["Store"]):
             return False
         self._went_back, self.went_back_at = store.went_back, utc_now()
         logger.error("%s", WENT_BACK)
-        self.fence.renewed(math.inf, 0.0, store.lapses)  # there are no leases any more
+        # There are no leases any more; if it is registered anew, the next renewal proves them.
+        self.fence.renewed(math.inf if store.key is None else -math.inf, 0.0, store.lapses)
         self._releases.clear()
         _refuse(self.mailbox.take())
         self.on_went_back()
@@ -408,6 +412,7 @@ class StorageActor(Owner["Store"]):
     async def renew(self) -> None:
         """Renew the leases of this process once, and announce it if it is a node. Raises StoreError at the end."""
         store, sent = await self.reader(), self.fence.clock()
+        before = store.went_back
         try:
             asked = await store.renew(None if self.node is None else self.node.announcement())
         except StoreError as exc:
@@ -416,8 +421,8 @@ class StorageActor(Owner["Store"]):
             logger.warning("the leases could not be renewed: %s", exc)
             return
         finally:
-            anew = self._look_back(store)
-        if anew and self.node is not None:
+            self._look_back(store)
+        if store.went_back != before and self.node is not None:
             await self.renew()  # other nodes should know of this one soon
             return
         if store.key is not None:

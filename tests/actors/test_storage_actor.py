@@ -1,12 +1,15 @@
 """The storage actor: groups what waits, restarts after a crash, and gives up past its intensity."""
 
 import functools
-from contextlib import AbstractAsyncContextManager
+import math
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
 import apsw
+import attrs
 import pytest
 import trio
 import trio.testing
@@ -283,3 +286,65 @@ async def test_its_mailbox_is_not_the_sessions(tmp_path: Path) -> None:
             await write.ended.wait()
             assert write.error is None
         assert isinstance(actor, StorageActor)
+
+
+@attrs.define(eq=False)
+class GoingBack:
+    """A store that goes back, and registers this process anew, in its next write or before it."""
+
+    key: int = 1
+    went_back: int = 0
+    lapses: int = 0
+    proof: float = 3.6
+    group: int = 25
+    at_write: bool = False
+    written: int = 0
+
+    def go_back(self) -> None:
+        """Go back."""
+        self.key, self.went_back, self.lapses = self.key + 1, self.went_back + 1, self.lapses + 1
+
+    async def write(self, operations: list[Any]) -> list[None]:
+        """Take them all."""
+        self.written += len(operations)
+        if self.at_write:
+            self.go_back()
+        return [None] * len(operations)
+
+    async def aclose(self, *, leave: bool) -> None:
+        """Nothing is open."""
+
+
+@asynccontextmanager
+async def going_back(store: GoingBack) -> AsyncIterator[StorageActor]:
+    """Run a storage actor over such a store, whose leases are proved for three seconds."""
+
+    async def opener() -> Store:
+        return cast("Store", store)
+
+    async with StorageActor(opener).running(Restarts(Intensity())) as actor:
+        actor.fence.renewed(actor.fence.clock(), 3.0, 0)
+        yield actor
+
+
+async def test_leases_that_are_registered_anew_are_proved_for_a_time() -> None:
+    """Though the same write found that the store had gone back."""
+    store = GoingBack(at_write=True)
+    async with going_back(store) as actor:
+        await actor.write(commit("s"))
+        assert actor.fence.lapses == 1
+        assert math.isfinite(actor.fence.until)
+        assert actor.fence.proved
+
+
+async def test_what_follows_from_the_former_state_is_not_written() -> None:
+    """A renewal has found that the store has gone back, but the actor has not looked yet; new leases need a proof."""
+    store = GoingBack()
+    async with going_back(store) as actor:
+        store.go_back()
+        with pytest.raises(StoreError) as refused:
+            await actor.write(commit("s"))
+        assert (refused.value.cause, refused.value.retryable, store.written) == ("lease_lost", True, 0)
+        assert not actor.fence.proved
+        await actor.write(commit("s"))
+        assert store.written == 1
