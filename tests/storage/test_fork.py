@@ -218,7 +218,7 @@ async def test_ten_thousand_messages_are_copied_by_sqlite(tmp_path: Path) -> Non
         await written(store, fork(source="short", new="first"))  # readers of each type are made when it is first read
         whole = [await calls_in(store, fork(source=name, new=f"{name} whole")) for name in ("short", "long")]
         cut = [await calls_in(store, fork(9, source=name, new=f"{name} cut")) for name in ("short", "long")]
-        assert whole[0] <= whole[1] <= whole[0] + 20  # the log is written into the file after so many pages
+        assert whole[1] - whole[0] < 100  # nothing for a message: only its log is long enough to be moved into the file
         assert cut[0] == cut[1]
         assert (await store.messages("long whole", offset=9_990))[1] == 10_000
         assert len((await store.messages("long whole", offset=9_990))[0]) == 10

@@ -4,7 +4,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import apsw
 import pytest
@@ -94,7 +94,7 @@ async def test_a_call_behind_the_one_that_finds_it_out(tmp_path: Path) -> None:
         await written(store, turn("a"))
         back_up(StoreConfig(tmp_path / "store"), tmp_path / "store" / "new")
         (tmp_path / "store" / "new").rename(path)
-        found: list[StoreError] = []
+        found: list[Any] = []
 
         async def write() -> None:
             found.extend(await store.write([turn("b")]))
