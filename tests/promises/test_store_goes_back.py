@@ -28,6 +28,7 @@ from warren.storage.maintenance.postgres.doctor import examine
 from warren.transport.embed import open_supervisor
 
 LEASE = 3.0
+HOLDERS = "SELECT key, expires_at FROM warren.holders"
 AUDITED = "SELECT 1 FROM warren.audit WHERE action = 'went_back'"
 
 
@@ -179,6 +180,8 @@ async def test_a_standby_without_the_last_turns_takes_over(
                         standby = await trio.to_thread.run_sync(standby_of, primary, f"{number}")
                         servers.append(standby)
                         await trio.to_thread.run_sync(cut_off, standby)
+                        held = set(primary.run("store", HOLDERS))  # also a node that runs no turn loses a renewal
+                        await until(lambda: held.isdisjoint(primary.run("store", HOLDERS)))  # noqa: B023 - see soon
                         await until_more(world.talks, 3)
                         wire.path = f"{standby.folder}/.s.PGSQL.5432"
 
