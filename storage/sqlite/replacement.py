@@ -6,6 +6,8 @@ and the commits that it confirms are gone.
 
 import contextlib
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +16,9 @@ import apsw
 from warren.errors import StoreError
 from warren.storage.sqlite.file import FILE_NAME
 from warren.values import define
+
+if sys.platform != "win32":
+    import fcntl
 
 _HEADER: Final = 100
 _MAGIC: Final = b"SQLite format 3\0"
@@ -61,17 +66,45 @@ class Files:
                 db.wal_checkpoint(name)
         return apsw.SQLITE_OK
 
-    def remove_log(self) -> None:
-        """Remove the log that another file would be taken to have. Raises OSError.
+    def log_left(self) -> bool:
+        """Return whether the log is where it was: the connection stays open then until `remove_log`. Raises nothing."""
+        with contextlib.suppress(OSError):
+            self._log = self._log if _at(self._log_path) == self._log else None
+        return self._log is not None
 
-        The connection has to be open still: the log is that of the former file only as long as its number is taken. A
-        file that was moved away, and is back, keeps its log: it has the newest commits.
+    def there(self) -> bool:
+        """Return whether the file and its log were moved away, and are back. Raises OSError."""
+        return self._log is not None and (_at(self._path), _at(self._log_path)) == (self._file, self._log)
+
+    def remove_log(self) -> None:
+        """Remove the log of the former file: the one in its place would be taken to have it. Raises OSError.
+
+        The connection has to be open still: others are given the number of the log when it is closed.
         """
-        file, log = _at(self._path), _at(self._log_path)
-        if log is None or (log == self._log and file not in (None, self._file)):
-            for path in (self._log_path, self._log_path.removesuffix("-wal") + "-shm"):
-                Path(path).unlink(missing_ok=True)
+        log = _at(self._log_path)
+        if log in (self._log, None):  # else a process has made one for the file of now
+            Path(self._log_path.removesuffix("-wal") + "-shm").unlink(missing_ok=True)
+            if log is not None:
+                Path(self._log_path).unlink(missing_ok=True)
         self._log = None
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Let one process at a time run the block: another one would take the log that it makes for the former one.
+
+    Raises OSError if the folder cannot be opened.
+    """
+    if sys.platform == "win32":  # nobody replaces a file there that is open
+        yield
+        return
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
 
 
 def abandon(db: apsw.Connection) -> None:

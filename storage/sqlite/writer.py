@@ -21,7 +21,7 @@ from warren.storage.sqlite.database import close_writer, impatient, transaction
 from warren.storage.sqlite.faults import precise
 from warren.storage.sqlite.file import SESSION_STORE, open_writer
 from warren.storage.sqlite.lease import Holder
-from warren.storage.sqlite.replacement import Files, abandon, check_whole
+from warren.storage.sqlite.replacement import Files, abandon, alone, check_whole
 from warren.values import define
 
 _SECRET: Final = f"SELECT {raw('secret')} FROM cluster"  # noqa: S608 - a column of ours
@@ -47,11 +47,13 @@ class Writer:
     def reopen(self, config: StoreConfig) -> None:
         """Open the file that is there now, if the store has gone back. Raises StoreError, apsw.Error and OSError."""
         if self.closed:
-            check_whole(config.path)
-            self._files.remove_log()
-            abandon(self._db)
-            self._db = open_writer(config)
-            self._files = Files.of(self._db)
+            with alone(config.path):
+                if not self._files.there():
+                    check_whole(config.path)
+                    self._files.remove_log()
+                abandon(self._db)
+                self._db = open_writer(config)
+                self._files = Files.of(self._db)
             self.closed = False
 
     def write(self, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
@@ -167,6 +169,8 @@ class Writer:
     def _become_another(self) -> None:
         """Let go of all leases in the file, and write nothing more to it."""
         self.holder.become_another()
+        if not self._files.log_left():
+            abandon(self._db)
         self.closed = True
 
     def _check_open(self) -> None:
