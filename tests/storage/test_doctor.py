@@ -217,7 +217,7 @@ async def test_who_holds_what(tmp_path: Path) -> None:
     assert found(examine(config), "notice") == []
     two.die()
     report = examine(config)
-    gateway, killed = report.holders
+    killed, gateway = sorted(report.holders, key=lambda each: each.name or "")
     assert ((gateway.name or "")[:11], gateway.alive, gateway.sessions) == ("the gateway", True, 1)
     assert ((killed.name or "")[:12], killed.alive, killed.sessions) == ("a killed one", False, 2)
     (notice,) = found(report, "notice")
