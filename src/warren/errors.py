@@ -351,7 +351,7 @@ class StoreError(WarrenError):
     def __init__(self, message: str, *, cause: StoreCause | None = None, **options: Unpack[_Options]) -> None:
         super().__init__(message, cause=cause, **options)
         if options.get("retryable") is None:
-            self.retryable = cause not in LASTING
+            self.retryable: bool = cause not in LASTING
 
     @property
     def unknown(self) -> bool:

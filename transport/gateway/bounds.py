@@ -46,7 +46,7 @@ class Bounds:
 
     def __init__(self, most: int) -> None:
         self.problem: str | None = None
-        self.closed = False
+        self.closed: bool = False
         self._most = most
         self._most_parts = parts_of(most)
         self._size = 0  # announced bytes of the message

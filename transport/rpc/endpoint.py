@@ -196,7 +196,7 @@ class Endpoint:
         self._bulky = trio.CapacityLimiter(BULKY)
         self._running = 0
         self._ended = trio.lowlevel.ParkingLot()
-        self.let_go = False
+        self.let_go: bool = False
         self._share: Share | None = None
         self._batched = 0  # bytes of replies to batches that wait for others
         self._own_requests: dict[jsonrpc.Id, _OwnRequest] = {}

@@ -2,12 +2,13 @@
 
 import logging
 from collections.abc import Callable
+from typing import Final
 
 import attrs
 
 from warren.values import define
 
-logger = logging.getLogger(__name__)
+logger: Final = logging.getLogger(__name__)
 
 
 @define(eq=False)
