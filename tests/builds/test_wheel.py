@@ -28,6 +28,7 @@ MODULES: Final = {
     "opentelemetry-exporter-otlp-proto-http": "opentelemetry",
     "opentelemetry-sdk": "opentelemetry",
     "prometheus-client": "prometheus_client",
+    "trio-websocket": "trio_websocket",
 }
 PACKAGE: Final = Path(str(warren.__file__)).parent
 EXTRA_FREE: Final = ("warren.actors", "warren.mailbox", "warren.transport.providers", "warren.transport.embed")
