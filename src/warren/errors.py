@@ -356,7 +356,7 @@ class StoreError(WarrenError):
     @property
     def unknown(self) -> bool:
         """Whether nobody can tell if the operation was written: the store or its actor went away during it."""
-        return self.cause in ("crash", "outcome_unknown")
+        return self.cause in UNKNOWN
 
     @property
     def away(self) -> bool:
