@@ -293,7 +293,9 @@ class LogReader(AsyncIterator[Envelope]):
         """Return a marker for the events that were taken and are gone, and the end of their turn if it is not taken."""
         log, cursor, doubts, end, page = self.log, self.cursor, self._doubts, self._end, list[Envelope]()
         try:
-            stored = await log.last_stored(log.session_id, cursor if end is None else max(cursor, end.seq))
+            stored = newest = await log.last_stored(log.session_id, cursor)
+            if end is not None and end.seq > cursor:
+                newest = await log.last_stored(log.session_id, end.seq)
         except StoreError as exc:
             if not exc.retryable:
                 raise
@@ -307,7 +309,7 @@ class LogReader(AsyncIterator[Envelope]):
         first = (stored or 0) + 1
         if cursor >= first:
             page.append(Envelope(log.session_id, cursor, utc_now(), SessionMoved(first, cursor)))
-        if end is not None and first - 1 <= cursor < end.seq:  # else it has stored events to read first
+        if end is not None and (newest or 0) <= cursor < end.seq:  # else it has stored events to read first
             page.append(end)
             self.cursor = end.seq
         return page

@@ -360,6 +360,25 @@ async def test_readers_of_a_store_that_has_gone_back_hear_what_is_gone() -> None
     assert text(await take(behind)) == "alater"
 
 
+async def test_a_reader_hears_what_is_gone_of_a_store_that_went_back_twice() -> None:
+    """Also if a later turn was stored in between, and another one ended when the store went back again."""
+    stream = Stream()
+    stream.say("a", "b", "c")
+    reader = stream.follow(0)
+    assert numbers(await take(reader)) == [1, 2, 3]
+    stream.rows[:] = [row_of(stream.published[0])]
+    stream.log.doubt()
+    stream.log.begin(1_000_001)
+    stream.say("later")
+    stream.rows.append(row_of(stream.published[-1]))
+    stream.log.stored()
+    stream.publish(stream.log.stamp(FAILED))
+    stream.log.doubt()
+    assert reader.take() is None
+    assert [each.event for each in await reader.load()] == [SessionMoved(2, 3)]
+    assert text(await take(reader)) == "later"
+
+
 async def test_a_reader_ends_with_a_session_that_the_store_does_not_have_any_more() -> None:
     """It is told that all events are gone."""
     stream = Stream()
