@@ -272,8 +272,16 @@ class LogReader(AsyncIterator[Envelope]):
 
     async def load(self) -> list[Envelope]:
         """See EventReader."""
-        if self._doubts:
-            return await self._settled()
+        try:
+            return await (self._settled() if self._doubts else self._stored())
+        except StoreError as exc:
+            if not (exc.cause == "lease_lost" or (self._doubts and exc.retryable)):
+                raise
+            await trio.sleep(PAUSE)  # the store is on its way back: no reader has to be broken off
+            return []
+
+    async def _stored(self) -> list[Envelope]:
+        """Return the next events of the store."""
         floor = self.log.floor
         return self._loaded(await self.log.read_stored(self.log.session_id, self.cursor), floor)
 
@@ -292,15 +300,9 @@ class LogReader(AsyncIterator[Envelope]):
     async def _settled(self) -> list[Envelope]:
         """Return a marker for the events that were taken and are gone, and the end of their turn if it is not taken."""
         log, cursor, doubts, end, page = self.log, self.cursor, self._doubts, self._end, list[Envelope]()
-        try:
-            stored = newest = await log.last_stored(log.session_id, cursor)
-            if end is not None and end.seq > cursor:
-                newest = await log.last_stored(log.session_id, end.seq)
-        except StoreError as exc:
-            if not exc.retryable:
-                raise
-            await trio.sleep(PAUSE)  # the store is on its way back: no reader has to be broken off
-            return page
+        stored = newest = await log.last_stored(log.session_id, cursor)
+        if end is not None and end.seq > cursor:
+            newest = await log.last_stored(log.session_id, end.seq)
         if (cursor, doubts) != (self.cursor, self._doubts):  # it was moved, or the store has gone back once more
             return page
         self._doubts, self._end = 0, None

@@ -248,6 +248,12 @@ class StorageActor(Owner["Store"]):
         """See Storage."""
         return self.writes.fault is not None or not self.fence.proved
 
+    async def reader(self) -> "Store":
+        """See Storage. An earlier read may have found that the store has gone back."""
+        store = await super().reader()
+        self._look_back(store)
+        return store
+
     async def claim(self, session_id: str) -> Claimed | LeaseHeld | None:
         """See Storage."""
         self._releases.pop(session_id, None)  # a late retry of that release would drop the new lease

@@ -37,8 +37,8 @@ def taken_over(session_id: str, holder: str | None) -> StoreError:
 
 
 def went_back(session_id: str | None = None) -> StoreError:
-    """Return the error for a write to a store that turns out to have gone back: it was not done."""
-    problem = "the store has gone back to an earlier state: nothing of this was stored, send it again"
+    """Return the error for a write to a store, or a read, that turns out to have gone back: it was not done."""
+    problem = "the store has gone back to an earlier state: nothing of this was done, send it again"
     return StoreError(problem, session_id=session_id, cause="lease_lost")
 
 

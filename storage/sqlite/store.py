@@ -48,6 +48,7 @@ class SqliteStore:
 
     def __init__(self, config: StoreConfig, writer: Writer, readers: Sequence[apsw.Connection], runner: Runner) -> None:
         self.me: Holder = writer.holder
+        self._check_file = writer.check_file
         self._config = config
         self._writing = ReaderPool([writer], runner)
         self._reading = ReaderPool(readers, runner)
@@ -277,7 +278,7 @@ class SqliteStore:
     async def _read(self, query: Callable[[apsw.Connection], R]) -> R:
         try:
             await self._reopen()
-            found = await self._reading.run(partial(answer, SESSION_STORE, query))
+            found = await self._reading.run(partial(self._answer, query))
         except apsw.Error as exc:
             self.read_fault = SESSION_STORE.fault(exc)
             raise self.read_fault from exc
@@ -285,9 +286,18 @@ class SqliteStore:
             raise corrupt("a row", exc) from exc
         except StoreError as exc:
             self.read_fault = exc if exc.cause == "newer_schema" else None  # others are of one row
+            if exc.cause == "lease_lost":
+                await self._on_writer(Writer.look_back)
             raise
         self.read_fault = None
         return found
+
+    def _answer(self, query: Callable[[apsw.Connection], R], db: apsw.Connection) -> R:
+        """Return the answer of a query. Raises StoreError if the file was replaced meanwhile."""
+        try:
+            return answer(SESSION_STORE, query, db)
+        finally:
+            self._check_file()
 
 
 def _connect(config: StoreConfig, holder: Holder) -> tuple[Writer, list[apsw.Connection]]:

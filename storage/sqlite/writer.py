@@ -44,6 +44,16 @@ class Writer:
     def __attrs_post_init__(self) -> None:
         self._files = Files.of(self._db)
 
+    def check_file(self) -> None:
+        """Raise StoreError if the file was replaced: what readers find there has no name any more. In any thread."""
+        if self._files.replaced():
+            raise went_back()
+
+    def look_back(self) -> None:
+        """Find that the store has gone back, if its file was replaced."""
+        if not self.closed and self._files.replaced():
+            self._become_another()
+
     def reopen(self, config: StoreConfig) -> None:
         """Open the file that is there now, if the store has gone back. Raises StoreError, apsw.Error and OSError."""
         if self.closed:

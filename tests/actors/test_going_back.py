@@ -101,3 +101,19 @@ async def test_the_memory_forgets_what_the_store_has_lost(tmp_path: Path) -> Non
         await noticed(service, session_id)
         await service.start_turn(session_id, "a new beginning")
         assert remembered(memory) == await said_before_head(service, session_id)
+
+
+async def test_a_read_drops_what_is_gone(tmp_path: Path) -> None:
+    """Nobody writes: the next request that reads the store drops the session as it is in memory first."""
+    store, backup = tmp_path / "store", tmp_path / "backup.sqlite3"
+    async with open_runtime(store=store) as service:
+        session_id = await new_session(service)
+        await service.start_turn(session_id, "kept")
+        back_up(StoreConfig(store), backup)
+        await service.start_turn(session_id, "gone")
+        replaced(backup, store)
+        with pytest.raises(StoreError) as refused:
+            await service.history(session_id)
+        assert (refused.value.cause, refused.value.retryable) == ("lease_lost", True)
+        assert (await service.history(session_id)).total == 2
+        assert (await service.read(session_id)).state.message_count == 2

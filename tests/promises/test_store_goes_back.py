@@ -1,6 +1,7 @@
 """A store that goes back while a process lives: it goes on from what is there, and says what is gone."""
 
 import logging
+import math
 import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -14,14 +15,20 @@ import trio
 
 from tests.promises.processes import soon
 from tests.promises.talking import Talk, prompts, until_more
+from tests.promises.test_projection_kills import check as check_projections
 from tests.support.postgres import Server, needs_postgres
 from tests.support.postgres_proxy import Wire, wire_to
 from tests.support.standby import STREAMS, cut_off, promote, standby_of
 from tests.support.waiting import until
+from tests.transport.cli.process import Cli
+from tests.transport.cli.serving import serve
 from tests.transport.cluster.nodes import cluster
+from warren.client import connect
+from warren.compaction.config import CompactionConfig
 from warren.config import Config, PostgresConfig, StoreConfig
 from warren.events import RunFailed, SessionMoved
-from warren.service import RuntimeService
+from warren.memory import MemoryConfig
+from warren.service import SessionService
 from warren.storage.maintenance.backup import back_up
 from warren.storage.maintenance.doctor import examine as examine_files
 from warren.storage.maintenance.postgres.doctor import examine
@@ -41,8 +48,8 @@ class Followed:
     gone: list[tuple[int, int]] = attrs.field(factory=list)
     ends: set[int] = attrs.field(factory=set)
 
-    async def follow(self, service: RuntimeService) -> None:
-        """Follow the session from its beginning."""
+    async def follow(self, service: SessionService, last: float = math.inf) -> None:
+        """Follow the session from its beginning up to an event."""
         async with service.subscribe(self.session_id, after_seq=0) as events:
             async for envelope in events:
                 if isinstance(envelope.event, SessionMoved):
@@ -50,6 +57,8 @@ class Followed:
                 else:
                     self.seqs.append(envelope.seq)
                     self.ends |= {envelope.seq} if isinstance(envelope.event, RunFailed) else set()
+                    if envelope.seq >= last:
+                        break
 
     def check(self, stored: list[int]) -> None:
         """Check that the numbers rose, and that all of them are stored but for those that are said to be gone."""
@@ -64,7 +73,7 @@ class Followed:
 class World:
     """A runtime, callers that talk, and subscribers."""
 
-    service: RuntimeService
+    service: SessionService
     talks: list[Talk]
     followed: list[Followed]
 
@@ -84,44 +93,63 @@ class World:
     async def check(self) -> None:
         """Check that each turn that was answered after the change is there, that no row is missing, and the events."""
         for talk in self.talks:
-            await soon(partial(self.service.start_turn, talk.session_id, "at last"))
+            ended = await soon(partial(self.service.start_turn, talk.session_id, "at last"))
             page = await self.service.history(talk.session_id, limit=1000)
             positions = [each.position for each in page.messages]
             assert positions == list(range(page.total)), "a message is missing"
             said = [text async for text in prompts(self.service, talk.session_id)]
             assert set(talk.answered) <= set(said), "an answered turn is lost"
-            stored = await self.stored(talk.session_id)
+            stored = await self.stored(talk.session_id, ended.last_seq or 0)
             for followed in (each for each in self.followed if each.session_id == talk.session_id):
                 with trio.fail_after(20):
                     await until(lambda: followed.seqs and followed.seqs[-1] >= stored[-1])  # noqa: B023 - see soon
                 followed.check(stored)
 
-    async def stored(self, session_id: str) -> list[int]:
-        """Return the numbers of the stored events."""
-        async with self.service.subscribe(session_id, after_seq=0) as events:
-            newest, seqs = events.newest, list[int]()
-            async for envelope in events:
-                seqs.append(envelope.seq)
-                if envelope.seq >= newest:
-                    return seqs
-        return seqs
+    async def stored(self, session_id: str, last: int) -> list[int]:
+        """Return the numbers of the stored events up to the last one."""
+        found = Followed(session_id)
+        with trio.fail_after(20):
+            await found.follow(self.service, last)
+        return [seq for seq in found.seqs if not any(first <= seq <= end for first, end in found.gone)]
 
 
 @asynccontextmanager
-async def alone(store: PostgresConfig | StoreConfig) -> AsyncIterator[list[RuntimeService]]:
+async def alone(store: PostgresConfig | StoreConfig) -> AsyncIterator[list[SessionService]]:
     """Open a runtime on a store."""
     async with open_supervisor(Config(store=store), environ={}) as service:
         yield [service]
 
 
 @asynccontextmanager
-async def two_nodes(store: PostgresConfig | StoreConfig) -> AsyncIterator[list[RuntimeService]]:
+async def two_nodes(store: PostgresConfig | StoreConfig) -> AsyncIterator[list[SessionService]]:
     """Run two nodes on a store."""
     async with cluster(store) as nodes:
         yield [each.service for each in nodes]
 
 
-Open = Callable[[PostgresConfig | StoreConfig], AbstractAsyncContextManager[list[RuntimeService]]]
+@asynccontextmanager
+async def with_memory(store: StoreConfig) -> AsyncIterator[list[SessionService]]:
+    """Open a runtime that compacts often, into a memory."""
+    compaction = CompactionConfig(100, recent_turn_budget=1, min_turns_between_compactions=2)
+    config = Config(store=store, compaction=compaction, memory=MemoryConfig(store.path / "memory"))
+    async with open_supervisor(config, environ={}) as service:
+        yield [service]
+
+
+@asynccontextmanager
+async def workers(store: StoreConfig) -> AsyncIterator[list[SessionService]]:
+    """Run a gateway of two processes, and be two clients of it."""
+    cli = Cli(store.path.parent)
+    try:
+        options = ("--workers", "2", "--memory", "--compact-threshold", "100", "--compact-every", "2")
+        _, url = serve(cli, "-m", "echo", "--store", str(store.path), *options)
+        async with connect(url) as one, connect(url) as other:
+            yield [one, other]
+    finally:
+        cli.close()
+
+
+Open = Callable[..., AbstractAsyncContextManager[list[SessionService]]]
 
 
 @asynccontextmanager
@@ -251,16 +279,20 @@ def removed(backup: Path, store: Path) -> None:
     shutil.copyfile(backup, store / "sessions.sqlite3")
 
 
+@pytest.mark.parametrize("opened", [with_memory, workers])
 @pytest.mark.parametrize("change", [renamed, copied_without_log, removed])
 @pytest.mark.parametrize("times", [1, pytest.param(5, marks=pytest.mark.soak)])
 @pytest.mark.time_limit(300)
-async def test_a_file_is_replaced(change: Callable[[Path, Path], None], times: int, tmp_path: Path) -> None:
-    """The same for a store in files."""
+async def test_a_file_is_replaced(
+    change: Callable[[Path, Path], None], times: int, opened: Open, tmp_path: Path
+) -> None:
+    """The same for a store in files; its projections show what is there in the end."""
     store = tmp_path / "store"
-    async with talking(StoreConfig(store, lease=LEASE)) as world:
+    async with talking(StoreConfig(store, lease=LEASE), opened) as world:
         for number in range(times):
             copy = tmp_path / f"backup-{number}.sqlite3"
             await trio.to_thread.run_sync(partial(back_up, StoreConfig(store), copy))
             await until_more(world.talks, 3)
             await world.go_back(partial(change, copy, store), None)
     assert examine_files(StoreConfig(store), full=True).healthy
+    check_projections(store)

@@ -125,3 +125,17 @@ async def test_a_renewal_that_failed_is_not_missed(tmp_path: Path) -> None:
             await written(store, turn("b"))
             await store.renew()
             assert store.went_back == 0
+
+
+async def test_a_read_of_a_file_that_was_replaced_is_refused(tmp_path: Path) -> None:
+    """It finds that the store has gone back, without a write; the next one reads the file that is there now."""
+    path = tmp_path / "store" / FILE_NAME
+    async with opened(tmp_path) as store:
+        await written(store, turn("a"))
+        back_up(StoreConfig(tmp_path / "store"), tmp_path / "new")
+        await written(store, turn("gone"))
+        (tmp_path / "new").rename(path)
+        with pytest.raises(StoreError) as raised:
+            await store.of("default").list()
+        assert (raised.value.cause, raised.value.retryable, store.went_back) == ("lease_lost", True, 1)
+        assert [each.session_id for each in await store.of("default").list()] == ["a"]

@@ -68,10 +68,8 @@ class ForeignReader(LogReader):
             return None
         return super().take()
 
-    async def load(self) -> list[Envelope]:
-        """See EventReader. Raises AgentError if neither this log nor the store has the next events: their node does."""
-        if self._doubts:
-            return await self._settled()
+    async def _stored(self) -> list[Envelope]:
+        """Raise AgentError if neither this log nor the store has the next events: their node does."""
         log, cursor = self.log, self.cursor
         journal, floor = log.journal, log.floor
         stored = await log.read_stored(log.session_id, cursor)

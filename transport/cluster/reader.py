@@ -9,7 +9,7 @@ from typing import Final
 import trio
 
 from warren.actors.eventlog import utc_now
-from warren.errors import AgentError, SessionNotFoundError, WarrenError
+from warren.errors import AgentError, InvalidParamsError, SessionNotFoundError, WarrenError
 from warren.events import Envelope, Event, SessionMoved
 from warren.service import EventReader, Notify
 from warren.transport.client.readers import MAX_HELD, PAGE
@@ -205,7 +205,8 @@ class MovingReader(AsyncIterator[Envelope]):
         except SessionNotFoundError:
             found = None
         except WarrenError as exc:
-            if not exc.retryable:
+            # A node that has not found yet that the store has gone back has fewer events than were shown elsewhere.
+            if not (exc.retryable or isinstance(exc, InvalidParamsError)):
                 raise
             logger.info("session %s cannot be followed now: %s", self._session_id, exc)
             return
