@@ -248,15 +248,20 @@ class _Resource:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         endpoint = self.endpoints.get(request.method)
+        allow = ("Allow", ", ".join(self.allowed))
         if endpoint is None:
-            allow = ", ".join(self.allowed)
-            raise RefusedError(405, f"{request.method} is not for this path", ("Allow", allow), field="$.method")
+            raise RefusedError(405, f"{request.method} is not for this path", allow, field="$.method")
         login = await _login(self.access, request)
         if paces := self.access.paces.of(login):
             await wait_for_all(paces, 1)
             receive, send = paced_body(receive, paces), paced(send, paces)
             request = Request(scope, receive)
-        response = await endpoint(request, login)
+        try:
+            response = await endpoint(request, login)
+        except WarrenError as exc:
+            if request.method in self.allowed:
+                raise
+            raise RefusedError(405, exc.message, allow, error=exc) from exc  # its capability is off, others' are on
         await response(scope, receive, send)
 
 

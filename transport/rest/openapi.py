@@ -59,7 +59,7 @@ STATUSES: Final[Mapping[int, str]] = {
 
 
 def document(capabilities: Capabilities) -> Mapping[str, Any]:
-    """Return the document; routes of a capability that is off are left out, and answer 501."""
+    """Return the document; routes of a capability that is off are left out, and answer 501 or 405."""
     return _document(missing(capabilities))
 
 

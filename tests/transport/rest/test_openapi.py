@@ -135,20 +135,25 @@ async def schemathesis(port: int, folder: Path, *options: str) -> tuple[int, str
     return ended.returncode, ended.stdout.decode()
 
 
-async def check_the_gateway(folder: Path, logs: pytest.LogCaptureFixture, examples: int) -> None:
+async def check_the_gateway(
+    folder: Path, logs: pytest.LogCaptureFixture, examples: int, *, stored: bool = True
+) -> None:
     """Try the borders of each parameter, and random requests: all answers fit, and the log has no warning."""
-    config = Config(store=StoreConfig(folder / "store"), models=PRICED)
-    async with open_supervisor(config, environ={}) as service, gateway(service) as port:
+    store = StoreConfig(folder / "store") if stored else None
+    async with open_supervisor(Config(store=store, models=PRICED), environ={}) as service, gateway(service) as port:
         code, said = await schemathesis(port, folder, "--phases=coverage,fuzzing", f"-n{examples}", "--seed=1")
     assert code == 0, said
     assert [record for record in logs.records if record.levelno >= logging.WARNING] == []
 
 
+@pytest.mark.parametrize("stored", [True, False])
 @pytest.mark.time_limit(300)
-async def test_the_gateway_keeps_to_its_document(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_gateway_keeps_to_its_document(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, *, stored: bool
+) -> None:
     """Whatever fits the document is served or refused in its words, and what does not fit is never a bug."""
     (tmp_path / "schemathesis.toml").write_text(BOUNDED)
-    await check_the_gateway(tmp_path, caplog, examples=10)
+    await check_the_gateway(tmp_path, caplog, examples=10, stored=stored)
 
 
 @pytest.mark.soak

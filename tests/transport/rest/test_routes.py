@@ -100,7 +100,7 @@ async def test_a_busy_session_says_so_and_can_be_interrupted() -> None:
 
 
 async def test_what_is_off_says_so() -> None:
-    """Without its capability a route gets 501 and the capability's code."""
+    """Without its capability a route gets 501 and the capability's code, or 405 if its path has other methods."""
     async with served() as (_, http):
         session_id = await create(http)
         shown = (await http.get("/capabilities")).json()
@@ -108,12 +108,14 @@ async def test_what_is_off_says_so() -> None:
         assert shown == {"session_store": False, "session_compaction": False, "memory_store": False}
         assert (kinds["memory"], kinds["shell"]) == ("unavailable", "unavailable")
         search = {"query": "x", "scope": "project"}
-        for response, code in (
-            (await http.post(f"/sessions/{session_id}/compact"), "SESSION_COMPACTION_DISABLED"),
-            (await http.delete(f"/sessions/{session_id}"), "SESSION_PERSISTENCE_DISABLED"),
-            (await http.post("/memory/search", json=search), "SESSION_MEMORY_DISABLED"),
+        deletion = await http.delete(f"/sessions/{session_id}")
+        for response, status, code in (
+            (await http.post(f"/sessions/{session_id}/compact"), 501, "SESSION_COMPACTION_DISABLED"),
+            (deletion, 405, "SESSION_PERSISTENCE_DISABLED"),
+            (await http.post("/memory/search", json=search), 501, "SESSION_MEMORY_DISABLED"),
         ):
-            assert problem(response)[:2] == (501, code)
+            assert problem(response)[:2] == (status, code)
+        assert "DELETE" not in deletion.headers["allow"]
 
 
 async def test_too_many_turns_at_once() -> None:
