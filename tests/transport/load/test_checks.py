@@ -265,6 +265,23 @@ async def test_a_lost_connection_is_no_broken_promise() -> None:
     assert result.errors == {LOST: 3}
 
 
+async def test_a_session_whose_reading_breaks_off_is_read_again() -> None:
+    """A gateway may hang up on a tester that is slow to greet it; a session that cannot be read at all is found."""
+    breaks = 2
+
+    def pulled(history: list[Said]) -> list[Said]:
+        nonlocal breaks
+        breaks -= 1
+        if breaks >= 0:
+            raise TargetError(LOST, "the cable was pulled")
+        return history
+
+    assert (await run(PLAN, Faults(history=pulled))).violations == ()
+    breaks = 1_000
+    found = await run(PLAN, Faults(history=pulled))
+    assert {violation.rule for violation in found.violations} == {"unreadable"}
+
+
 async def test_a_mix_that_never_happens_fails_the_run() -> None:
     """A run whose target does none of it has not tested it, though it broke no promise."""
     result = await run(attrs.evolve(PLAN, sessions=10, mix=Mix(tools=0.5, busy=0.5)))
