@@ -126,12 +126,17 @@ def _move_former(root: Folder) -> None:
 
 
 def _move(source: Folder, target: Folder, names: Iterable[str]) -> bool:
-    """Move files and folders, and return whether there were any; the target's own ones of these names stay."""
+    """Move files and folders, and return whether there were any.
+
+    If the target has one of the same name, that one stays, and a file that is no projection stays where it is.
+    """
     found = False
     for name in filter(source.has, names):
-        if target.has(name):
+        if not target.has(name):
+            source.move(name, target)
+        elif name in (INDEX, CHECKPOINT) or is_session_id(name):
             source.remove(name)
         else:
-            source.move(name, target)
+            continue
         found = True
     return found

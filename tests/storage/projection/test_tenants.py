@@ -112,6 +112,18 @@ def test_the_former_layout_is_moved(world: World, caplog: pytest.LogCaptureFixtu
     assert not old.parent.exists()
 
 
+def test_a_file_of_the_user_whose_name_is_taken_stays(world: World) -> None:
+    """The former layout is moved around it, and the file that is there stays, too."""
+    former(world)
+    old, now = world.config.path / "tenants" / "default" / "sessions", world.config.path / "sessions"
+    (old / "notes").write_text("old")
+    now.mkdir(exist_ok=True)
+    (now / "notes").write_text("new")
+    world.settled()
+    assert [path.name for path in old.iterdir()] == ["notes"]
+    assert [(each / "notes").read_text() for each in (old, now)] == ["old", "new"]
+
+
 def follow_a_turn(world: World) -> None:
     """Open the projection, and write the files of one more turn."""
     world.settled()
