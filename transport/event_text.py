@@ -11,6 +11,7 @@ from warren.events import (
     CompactionStarted,
     Event,
     ModelSwitched,
+    RequestRepaired,
     Retrying,
     ToolCallRequested,
     ToolExecutionCompleted,
@@ -48,7 +49,7 @@ def text_of_event(event: Event) -> str | None:
             return f"tool {name} {shorten(args)}"
         case ToolExecutionCompleted(name=name, result=result, is_error=True):
             return f"tool {name} failed: {shorten(result)}"
-        case Retrying() | ModelSwitched():
+        case Retrying() | RequestRepaired() | ModelSwitched():
             return _text_of_trouble(event)
         case BudgetWarning(budget_type=kind, percent=percent):
             return f"{percent:g} % of the {kind.replace('_', ' ')} budget is used"
@@ -57,7 +58,9 @@ def text_of_event(event: Event) -> str | None:
     return None
 
 
-def _text_of_trouble(event: Retrying | ModelSwitched) -> str:
+def _text_of_trouble(event: Retrying | RequestRepaired | ModelSwitched) -> str:
+    if isinstance(event, RequestRepaired):
+        return f"{event.what} was {event.action.replace('_', ' ')}, trying again: {event.why}"
     if isinstance(event, Retrying):
         wait = event.delay_ms / 1000
         return f"{event.error}; trying again in {wait:g} s ({event.attempt} of {event.max_attempts})"

@@ -15,10 +15,10 @@ from warren.actors.turn.route import Candidate, Route
 from warren.compaction.layout import estimate, size_of
 from warren.config import Limits, RetryPolicy
 from warren.errors import ProviderError, WarrenError
-from warren.events import Event, ModelSwitched, ReasoningDelta, Retrying, TextDelta
+from warren.events import Event, ModelSwitched, ReasoningDelta, RequestRepaired, Retrying, TextDelta
 from warren.fields import encodable
 from warren.messages import AssistantMessage, Message, TextBlock
-from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, WholePieces
+from warren.model import Emitted, ModelReply, ModelRequest, ReasoningPiece, Repaired, TextPiece, WholePieces
 from warren.transcript import Continued, Transcript
 from warren.usage import Usage
 from warren.values import define
@@ -181,7 +181,10 @@ class ModelCall:
             return Usage(estimate(_size(messages)), said, estimated=True)
         return told if told.output_tokens >= said else attrs.evolve(told, output_tokens=said, estimated=True)
 
-    def _piece(self, piece: Piece) -> None:
+    def _piece(self, piece: Emitted) -> None:
+        if isinstance(piece, Repaired):
+            self.emit(RequestRepaired(piece.action, encodable(piece.what), encodable(piece.why)))
+            return
         if self._counts is not None:
             self._counts.first_piece.add(trio.current_time() - self._began)
             self._counts = None
@@ -211,13 +214,13 @@ async def ask_aside(
     counters: Counters,
     most: int,
 ) -> ModelReply:
-    """Call a model without publishing its pieces: `emit` gets only the retries, and the models that take over.
+    """Call a model without publishing its pieces: `emit` gets only retries, repairs, and the models that take over.
 
     `book` gets the tokens, also those of failed attempts. The pieces may have `most` bytes.
     """
 
     def only_trouble(event: Event) -> None:
-        if isinstance(event, Retrying):
+        if isinstance(event, Retrying | RequestRepaired):
             emit(event)
         elif isinstance(event, ModelSwitched):
             emit(attrs.evolve(event, discarded=False))  # nothing was shown

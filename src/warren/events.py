@@ -14,6 +14,8 @@ from warren.values import frozen
 
 InputKind = Literal["queue", "steer", "context", "peer"]
 """The kinds of inputs: one that waits for a turn of its own, one for the running turn, the host's, and a peer's."""
+RepairAction = Literal["dropped", "replaced", "shortened", "left_out", "switched_off"]
+"""What was done to the refused part of a request: `left_out` is a tool, `switched_off` a feature of the protocol."""
 FailureCause = Literal["cancelled", "budget_exhausted", "provider_error", "store_error", "structured_output", "crash"]
 
 
@@ -165,6 +167,21 @@ class Retrying:
 
 
 @frozen
+class RequestRepaired:
+    """The server refused a part of the model's request, and the request goes out once more without that part.
+
+    Attributes:
+        action: what was done to the part: `left_out` is a tool, `switched_off` a feature of the protocol.
+        what: the part, in words.
+        why: the server's own words, shortened.
+    """
+
+    action: RepairAction
+    what: str
+    why: str
+
+
+@frozen
 class ModelSwitched:
     """Another model takes over, because the one before is overloaded or away.
 
@@ -312,6 +329,7 @@ Event = (
     | ToolResultReceived
     | TurnCompleted
     | Retrying
+    | RequestRepaired
     | ModelSwitched
     | BudgetWarning
     | CompactionStarted

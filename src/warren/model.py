@@ -7,6 +7,7 @@ import attrs
 
 from warren.attachments import Attachment, Kind, ReadFile
 from warren.errors import StoreError
+from warren.events import RepairAction
 from warren.messages import AssistantMessage, Message
 from warren.options import ModelOptions
 from warren.tools import ToolSpec
@@ -104,6 +105,25 @@ class ReasoningPiece:
 Piece = TextPiece | ReasoningPiece
 
 
+@value
+class Repaired:
+    """The change to a request that its server refused, and that goes out once more.
+
+    Attributes:
+        action: what was done.
+        what: the part of the request, such as "an image" or "`stream_options`".
+        why: the server's own words, shortened.
+    """
+
+    action: RepairAction
+    what: str
+    why: str
+
+
+Emitted = Piece | Repaired
+"""The values that a provider emits during a call."""
+
+
 @define
 class WholePieces:
     """Passes pieces on with whole characters: a high surrogate at the end waits for the next piece.
@@ -112,13 +132,17 @@ class WholePieces:
         emit: called with each piece.
     """
 
-    emit: Callable[[Piece], None]
+    emit: Callable[[Emitted], None]
     _halves: dict[type[Piece], str] = attrs.field(factory=dict)
 
-    def __call__(self, piece: Piece) -> None:
-        """Take the next piece. Pieces of other kinds are passed on unchanged."""
+    def __call__(self, piece: Emitted) -> None:
+        """Take the next piece. Values of other kinds are passed on unchanged."""
         kind = type(piece)
-        if kind not in (TextPiece, ReasoningPiece) or (not self._halves and piece.text.isascii()):
+        if (
+            isinstance(piece, Repaired)
+            or kind not in (TextPiece, ReasoningPiece)
+            or (not self._halves and piece.text.isascii())
+        ):
             self.emit(piece)
             return
         text = self._halves.pop(kind, "") + piece.text
@@ -149,8 +173,10 @@ class Provider(Protocol):
     sends on; without it prompts with attachments are refused. It reads their bytes by `request.files.read`.
     """
 
-    async def complete(self, request: ModelRequest, emit: Callable[[Piece], None]) -> ModelReply:
+    async def complete(self, request: ModelRequest, emit: Callable[[Emitted], None]) -> ModelReply:
         """Call the model, pass every piece to `emit` as it arrives, and return the whole answer.
+
+        A provider that changes a refused request and sends it once more says so by a `Repaired`.
 
         Do not retry: the runtime does, by the error's `retryable` and `retry_after`. If the call is cancelled, close
         its connection at once.

@@ -76,6 +76,7 @@ def test_the_names_on_the_wire() -> None:
         *(
             "turn_completed",
             "retrying",
+            "request_repaired",
             "model_switched",
             "budget_warning",
             "run_completed",

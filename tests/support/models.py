@@ -7,10 +7,10 @@ import trio
 
 from warren.errors import ProviderError
 from warren.messages import AssistantMessage, Block, TextBlock, ToolUseBlock
-from warren.model import ModelChoice, ModelReply, ModelRequest, Piece, TextPiece
+from warren.model import Emitted, ModelChoice, ModelReply, ModelRequest, TextPiece
 from warren.usage import Usage
 
-Emit = Callable[[Piece], None]
+Emit = Callable[[Emitted], None]
 Answer = Callable[[ModelRequest, Emit], Awaitable[ModelReply]]
 USAGE = Usage(input_tokens=3, output_tokens=2)
 
@@ -120,7 +120,7 @@ class Puppet:
         while self.calls < calls:
             await self._called.park()
 
-    async def complete(self, _request: ModelRequest, emit: Callable[[Piece], None]) -> ModelReply:
+    async def complete(self, _request: ModelRequest, emit: Emit) -> ModelReply:
         self.calls += 1
         self._called.unpark_all()
         pieces: list[str] = []
@@ -138,7 +138,7 @@ class Flood:
     piece: str = "0123456789abcdef" * 256
     burst: int = 1
 
-    async def complete(self, _request: ModelRequest, emit: Callable[[Piece], None]) -> ModelReply:
+    async def complete(self, _request: ModelRequest, emit: Emit) -> ModelReply:
         for number in range(1, self.pieces + 1):
             emit(TextPiece(self.piece))
             if number % self.burst == 0:

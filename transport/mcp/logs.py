@@ -11,6 +11,7 @@ from warren.events import (
     Event,
     ExtractionFailed,
     ModelSwitched,
+    RequestRepaired,
     Retrying,
     RunCompleted,
     RunFailed,
@@ -34,6 +35,7 @@ def level_of(event: Event) -> types.LoggingLevel | None:
             return "error"
         case (
             Retrying()
+            | RequestRepaired()
             | ModelSwitched()
             | BudgetWarning()
             | CompactionFailed()

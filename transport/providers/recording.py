@@ -11,7 +11,7 @@ import trio
 from warren import codec
 from warren.errors import InvalidParamsError, ProviderError
 from warren.messages import ReasoningBlock
-from warren.model import ModelChoice, ModelReply, ModelRequest, Piece, Provider, Providers, TextPiece, Waits
+from warren.model import Emitted, ModelChoice, ModelReply, ModelRequest, Provider, Providers, TextPiece, Waits
 from warren.transport.providers.scripted import ScriptedCall, ScriptedError, ScriptedRequest, ScriptedStep
 from warren.values import define, frozen
 
@@ -158,11 +158,11 @@ class RecordedProvider:
     provider: Provider
     recorder: Recorder
 
-    async def complete(self, request: ModelRequest, emit: Callable[[Piece], None]) -> ModelReply:
+    async def complete(self, request: ModelRequest, emit: Callable[[Emitted], None]) -> ModelReply:
         """Call the model; see `warren.model.Provider`."""
         pieces: list[str] = []
 
-        def heard(piece: Piece) -> None:
+        def heard(piece: Emitted) -> None:
             if isinstance(piece, TextPiece):
                 pieces.append(piece.text)
             emit(piece)

@@ -17,7 +17,7 @@ from warren.config import Dialect
 from warren.errors import ProviderCause, ProviderError
 from warren.fields import FieldValueError
 from warren.messages import MAX_BLOCKS
-from warren.model import NO_FILES, ModelReply, ModelRequest, Piece, WholePieces
+from warren.model import NO_FILES, Emitted, ModelReply, ModelRequest, Piece, WholePieces
 from warren.options import ModelOptions
 from warren.tracing import HEADER, here
 from warren.transcript import ATTACHED
@@ -132,7 +132,7 @@ class HttpProvider:
         patience = {"connect": min(CONNECT_SECONDS, silence), "read": silence, "write": silence, "pool": None}
         return {"timeout": patience}
 
-    async def complete(self, request: ModelRequest, emit: Callable[[Piece], None]) -> ModelReply:
+    async def complete(self, request: ModelRequest, emit: Callable[[Emitted], None]) -> ModelReply:
         """Call the model; see `warren.model.Provider`."""
         self._check()
         entry = await self.limit.enter(self.endpoint.vendor.name)
@@ -145,7 +145,7 @@ class HttpProvider:
         finally:
             entry.leave()
 
-    async def _called(self, request: ModelRequest, emit: Callable[[Piece], None], entry: Entry) -> ModelReply:
+    async def _called(self, request: ModelRequest, emit: Callable[[Emitted], None], entry: Entry) -> ModelReply:
         context = await self._encoder.encoded(request.messages, request.model, request.files.kinds)
         parts, read = self.dialect.body(request, self.endpoint, context), request.files.read
         body = Pieces(await with_texts(parts, read), self._pace, read)
@@ -272,7 +272,7 @@ class HttpProvider:
         return request
 
     async def _exchange(
-        self, model: str, body: "Pieces", answer: Answer, emit: Callable[[Piece], None], entry: Entry
+        self, model: str, body: "Pieces", answer: Answer, emit: Callable[[Emitted], None], entry: Entry
     ) -> None:
         """Send the request and read the answer; failures after the complete answer are ignored."""
         stall, answered = self.bounds.stall, False

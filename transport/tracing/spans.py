@@ -23,6 +23,7 @@ from warren.events import (
     ExtractionFailed,
     InputTaken,
     ModelSwitched,
+    RequestRepaired,
     Retrying,
     RunCompleted,
     RunStarted,
@@ -144,7 +145,7 @@ class _Spans:
         match event:
             case RunStarted(prompt=prompt):
                 self._tell(self._own, names.INPUT_MESSAGES, _message("user", prompt))
-            case InputTaken() | BudgetWarning() | Retrying() | ModelSwitched():
+            case InputTaken() | BudgetWarning() | Retrying() | RequestRepaired() | ModelSwitched():
                 self._note(event, at)
             case TurnStarted(turn_number=step):
                 self._begin_call(at, step)
@@ -165,7 +166,9 @@ class _Spans:
                 self._take_of_runs(envelope)
         self._last = at
 
-    def _note(self, event: InputTaken | BudgetWarning | Retrying | ModelSwitched, at: datetime) -> None:
+    def _note(
+        self, event: InputTaken | BudgetWarning | Retrying | RequestRepaired | ModelSwitched, at: datetime
+    ) -> None:
         # Without errors: providers quote what they were sent.
         own, call = self._own, self._call or self._own
         match event:
@@ -175,6 +178,8 @@ class _Spans:
                 own.events.append(("budget_warning", at, {names.BUDGET: budget, names.PERCENT: percent}))
             case Retrying(attempt=attempt):
                 call.events.append(("retry", at, {names.ATTEMPT: attempt}))
+            case RequestRepaired(action=action):
+                call.events.append(("request_repaired", at, {names.REPAIR: action}))
             case ModelSwitched(to_model=model):
                 call.events.append(("model_switched", at, {names.ANSWERED_BY: model}))
 

@@ -7,15 +7,25 @@ import pytest
 import trio
 
 from tests.support.models import Emit, FunctionModel, reply
-from warren.actors.turn.model_call import ModelCall, retry_delay
+from warren.actors.counters import Counters
+from warren.actors.turn.model_call import ModelCall, ask_aside, retry_delay
 from warren.actors.turn.route import Candidate, Outages, Route
 from warren.catalog import UNKNOWN
 from warren.compaction.layout import estimate
 from warren.config import RetryPolicy
 from warren.errors import ProviderError
-from warren.events import Event, ReasoningDelta, Retrying, TextDelta
+from warren.events import Event, ReasoningDelta, RequestRepaired, Retrying, TextDelta
 from warren.messages import AssistantMessage, TextBlock, UserMessage
-from warren.model import ModelChoice, ModelReply, ModelRequest, Piece, Provider, ReasoningPiece, TextPiece
+from warren.model import (
+    Emitted,
+    ModelChoice,
+    ModelReply,
+    ModelRequest,
+    Provider,
+    ReasoningPiece,
+    Repaired,
+    TextPiece,
+)
 from warren.usage import Usage
 
 pytestmark = pytest.mark.virtual_time
@@ -27,7 +37,7 @@ REQUEST = ModelRequest("test", [UserMessage("hello")])
 class Attempts:
     """A model whose attempts are lists of pieces; an error ends an attempt, else it is the answer."""
 
-    plan: list[list[Piece | ProviderError]]
+    plan: list[list[Emitted | ProviderError]]
     times: list[float] = attrs.field(factory=list)
 
     async def complete(self, _request: ModelRequest, emit: Emit) -> ModelReply:
@@ -70,7 +80,7 @@ def route_of(*models: Provider, outages: Outages | None = None) -> Route:
     return Route([Candidate(each.model, each, UNKNOWN) for each in choices], outages or Outages(10.0))
 
 
-async def run(*plan: list[Piece | ProviderError], policy: RetryPolicy = CALM) -> Run:
+async def run(*plan: list[Emitted | ProviderError], policy: RetryPolicy = CALM) -> Run:
     """Make one call."""
     events: list[Event] = []
     booked: list[Usage] = []
@@ -166,7 +176,7 @@ async def test_a_character_that_is_split_over_two_pieces() -> None:
 
 async def test_a_retry_does_not_repeat_what_was_shown() -> None:
     """The second attempt's beginning is passed over, wherever its pieces are cut."""
-    first: list[Piece | ProviderError] = [TextPiece("Hello"), TextPiece(" wor"), failure()]
+    first: list[Emitted | ProviderError] = [TextPiece("Hello"), TextPiece(" wor"), failure()]
     done = await run(first, [TextPiece("He"), TextPiece("llo world,"), TextPiece(" all")])
     assert [event.delta for event in done.events if isinstance(event, TextDelta)] == ["Hello", " wor", "ld,", " all"]
 
@@ -249,3 +259,18 @@ async def test_what_is_no_piece_is_passed_over() -> None:
     odd: list[Any] = ["text", None, TextBlock("a whole block"), TextDelta("an event")]
     done = await run([TextPiece("yes"), *odd, ReasoningPiece("hm")])
     assert done.events == [TextDelta("yes"), ReasoningDelta("hm")]
+
+
+async def test_a_repaired_request_is_announced_and_is_no_piece() -> None:
+    """The event says what was done; the time to the first piece and the text do not change."""
+    done = await run([Repaired("dropped", "an image", "\ud800 too large"), failure()], [TextPiece("yes")])
+    assert done.events[0] == RequestRepaired("dropped", "an image", "? too large")
+    assert (done.text, done.booked) == ("yes", [])
+
+
+async def test_a_call_beside_the_turn_announces_repairs() -> None:
+    """A summary or an answer as data shows no text, but what was changed in its request."""
+    events: list[Event] = []
+    model = Attempts([[Repaired("switched_off", "`stream_options`", "unknown"), TextPiece("yes")]])
+    await ask_aside(route_of(model), REQUEST, CALM, events.append, lambda _usage: None, counters=Counters(), most=1_000)
+    assert events == [RequestRepaired("switched_off", "`stream_options`", "unknown")]

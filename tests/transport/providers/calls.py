@@ -9,7 +9,7 @@ import trio
 from tests.transport.providers.server import Handler, event, serve
 from warren.config import ModelServer
 from warren.messages import Message, UserMessage
-from warren.model import ModelReply, ModelRequest, Piece, TextPiece
+from warren.model import Emitted, ModelReply, ModelRequest, TextPiece
 from warren.options import ModelOptions
 from warren.tools import ToolSpec
 from warren.transport.providers import open_providers
@@ -25,7 +25,7 @@ SSE = {"content-type": "text/event-stream; charset=utf-8"}
 class Outcome:
     """The outcome of a call: its pieces and its reply, or the pieces alone if it failed."""
 
-    pieces: list[Piece]
+    pieces: list[Emitted]
     reply: ModelReply
 
     @property
@@ -62,7 +62,7 @@ def request(model: str, *messages: Message | str, **options: object) -> ModelReq
 async def over(
     transport: Callable[[httpx.Request], httpx.Response],
     asked: ModelRequest,
-    pieces: list[Piece] | None = None,
+    pieces: list[Emitted] | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> Outcome:
     """Call a model whose server is a function."""
@@ -83,12 +83,12 @@ def provider_of(model: str) -> str | None:
     return next((provider for name, provider in names.items() if model.startswith(name)), None)
 
 
-async def streamed(asked: ModelRequest, *data: object, pieces: list[Piece] | None = None) -> Outcome:
+async def streamed(asked: ModelRequest, *data: object, pieces: list[Emitted] | None = None) -> Outcome:
     """Call a model that streams these events, each in a part of its own."""
     return await in_parts(asked, [event(each) for each in data], pieces)
 
 
-async def in_parts(asked: ModelRequest, parts: Iterable[bytes], pieces: list[Piece] | None = None) -> Outcome:
+async def in_parts(asked: ModelRequest, parts: Iterable[bytes], pieces: list[Emitted] | None = None) -> Outcome:
     """Call a model whose stream arrives in these parts."""
 
     async def body() -> AsyncIterator[bytes]:
@@ -104,7 +104,7 @@ async def answered(asked: ModelRequest, body: object, code: int = 200, **headers
     return await over(lambda _: httpx.Response(code, json=body, headers=headers), asked)
 
 
-async def on_socket(handler: Handler, asked: ModelRequest, pieces: list[Piece] | None = None) -> Outcome:
+async def on_socket(handler: Handler, asked: ModelRequest, pieces: list[Emitted] | None = None) -> Outcome:
     """Call a model on a server of its own."""
     got = [] if pieces is None else pieces
     async with serve(handler) as url, open_providers(environ(url), servers=servers(f"{url}/v1")) as providers:

@@ -14,7 +14,7 @@ from warren import codec
 from warren.config import Config, Limits, RetryPolicy
 from warren.errors import ProviderError
 from warren.messages import MAX_BLOCKS
-from warren.model import ModelReply, Piece
+from warren.model import Emitted, ModelReply
 from warren.transport.embed import open_supervisor
 from warren.transport.providers import Bounds, open_providers
 
@@ -25,7 +25,7 @@ Stream = trio.SocketStream
 
 async def call(handler: Handler, bounds: Bounds, model: str = GPT) -> ModelReply:
     """Call a model on a server of its own, within bounds."""
-    pieces: list[Piece] = []
+    pieces: list[Emitted] = []
     async with serve(handler) as url, open_providers(environ(url), bounds=bounds) as providers:
         return await providers.resolve(model, None).provider.complete(request(model), pieces.append)
 

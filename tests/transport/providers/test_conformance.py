@@ -32,7 +32,7 @@ from warren.messages import (
     UnknownBlock,
     UserMessage,
 )
-from warren.model import ModelChoice, Piece
+from warren.model import Emitted, ModelChoice
 from warren.transport.providers import Script, ScriptedCall, ScriptedProvider, ScriptedStep, open_providers
 
 KATAN_STARTS_WITHIN = 30.0
@@ -124,7 +124,7 @@ def subject(request: pytest.FixtureRequest) -> Subject:
 
 async def ask(choice: ModelChoice, *messages: Message | str, **options: object) -> Outcome:
     """Call the model."""
-    pieces: list[Piece] = []
+    pieces: list[Emitted] = []
     asked = request(choice.model, *messages, **options)
     return Outcome(pieces, await choice.provider.complete(asked, pieces.append))
 

@@ -8,7 +8,7 @@ import pytest
 from tests.transport.providers.calls import CLAUDE, GPT, KEY, answered, over, request, streamed
 from tests.transport.providers.dialects import delta, opened, start
 from warren.errors import ProviderError
-from warren.model import Piece
+from warren.model import Emitted
 from warren.transport.providers.failures import retry_after
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -256,7 +256,7 @@ async def test_not_an_answer(model: str, kind: str, content: bytes) -> None:
 @both
 async def test_broken_event(model: str) -> None:
     """An event that is not JSON is a bad response, as text may have been lost with it; nothing after it counts."""
-    pieces: list[Piece] = []
+    pieces: list[Emitted] = []
     late = delta("late") | opened(0, "text", text="late")
     with pytest.raises(ProviderError) as caught:
         await streamed(request(model), "{oops", late, pieces=pieces)

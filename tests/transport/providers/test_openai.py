@@ -25,7 +25,7 @@ from warren.messages import (
     UnknownBlock,
     UserMessage,
 )
-from warren.model import Piece, ReasoningPiece, TextPiece
+from warren.model import Emitted, ReasoningPiece, TextPiece
 from warren.transport.providers import wire
 from warren.transport.providers.openai import ChatContext
 from warren.usage import Usage
@@ -262,7 +262,7 @@ async def test_pieces_that_arrive_together() -> None:
     outcome = await in_parts(request(GPT), [events(*said), events(delta("!", "stop"), DONE)])
     assert outcome.pieces == [ReasoningPiece("hm"), TextPiece("so it is"), TextPiece("!")]
     assert outcome.reply.message.blocks == (ReasoningBlock("hm"), TextBlock("so it is!"))
-    pieces: list[Piece] = []
+    pieces: list[Emitted] = []
     with pytest.raises(ProviderError):
         await in_parts(request(GPT), [events(*said, {"error": {"message": "no more"}})], pieces)
     assert pieces == [ReasoningPiece("hm"), TextPiece("so it is")]

@@ -12,7 +12,7 @@ from tests.transport.providers.calls import CLAUDE, GPT, Outcome, environ, on_so
 from tests.transport.providers.dialects import DONE, STOP, delta, more, opened, start, stopped
 from tests.transport.providers.server import END, HEAD, Request, chunk, event, reset, serve
 from warren.errors import ProviderError
-from warren.model import Piece, TextPiece
+from warren.model import Emitted, TextPiece
 from warren.transport.providers import open_providers
 
 FIRST = {GPT: [delta("Hel")], CLAUDE: [start(input_tokens=3), opened(0, "text"), more(0, text="Hel")]}
@@ -63,7 +63,7 @@ async def holding(_: Stream) -> None:
 @pytest.mark.parametrize("breaking", [closing, resetting, ending])
 async def test_stream_broken_half_way(model: str, breaking: Callable[[Stream], Awaitable[None]]) -> None:
     """A stream that ends before the model said why it stopped is broken, and worth another try."""
-    pieces: list[Piece] = []
+    pieces: list[Emitted] = []
     with pytest.raises(ProviderError) as caught:
         await on_socket(streaming(breaking, *FIRST[model]), request(model), pieces)
     assert (caught.value.cause, caught.value.retryable) == ("stream_broken", True)
@@ -286,7 +286,7 @@ async def test_proxy_is_not_asked_for_a_local_server(monkeypatch: pytest.MonkeyP
 async def test_emit_that_raises() -> None:
     """An error of the receiver of the pieces ends the call and reaches its caller as it is."""
 
-    def refuse(_: Piece) -> None:
+    def refuse(_: Emitted) -> None:
         raise LookupError("no room")
 
     async with serve(streaming(holding, *FIRST[GPT])) as url, open_providers(environ(url)) as providers:

@@ -14,7 +14,7 @@ from warren import codec
 from warren.events import ExtractionCompleted, TextDelta
 from warren.messages import AssistantMessage, Message, TextBlock, ToolResult, ToolResultsMessage, ToolUseBlock
 from warren.messages import UserMessage as User
-from warren.model import ModelRequest, Piece
+from warren.model import Emitted, ModelRequest
 from warren.structured.output import correction
 from warren.structured.output import request as question
 from warren.transport.providers import Script, ScriptedProvider, ScriptedStep, open_providers
@@ -77,7 +77,7 @@ async def test_what_is_no_object_is_asked_for_in_words_alone(model: str) -> None
 async def test_the_forced_call_is_the_answer(parts: tuple[str, ...], text: str) -> None:
     """Its arguments are the text of the answer, also where they are no JSON; it calls no tool."""
     block = opened(0, "tool_use", id="toolu_0", name="structured_output", input={})
-    pieces: list[Piece] = []
+    pieces: list[Emitted] = []
     outcome = await streamed(
         request(CLAUDE, answer_schema=SCHEMA),
         start(input_tokens=9),

@@ -168,6 +168,9 @@ const TAKE = {
   retrying: (turn, event, time) => {
     note(turn, time, `The model call failed (${event.error}); try ${event.attempt + 1} of ${event.max_attempts} follows.`, "warn");
   },
+  request_repaired: (turn, event, time) => {
+    note(turn, time, `${event.what} was ${event.action.replace("_", " ")} and the request sent again: ${event.why}`, "warn");
+  },
   model_switched: (turn, event, time) => {
     if (event.discarded) {
       const ofStep = (entry) => (entry.kind === "text" || entry.kind === "reasoning") && entry.step === turn.steps.length;
