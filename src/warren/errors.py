@@ -439,8 +439,11 @@ class ProviderError(WarrenError):
 
     @property
     def refuses_request(self) -> bool:
-        """Whether the provider refused the context itself, so that it would refuse the same context again."""
-        return not self.retryable and self.cause in self.refusals
+        """Whether the provider refused the context itself, so that it would refuse the same context again.
+
+        The refusal of a proxy or a firewall on the way is no verdict on the context.
+        """
+        return not self.retryable and self.cause in self.refusals and "answered_by" not in self.details
 
     @property
     def retry_after(self) -> float | None:

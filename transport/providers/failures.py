@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from math import isfinite
@@ -19,9 +20,40 @@ SHORTEST_KEY: Final = 8
 """Shorter texts are no secrets, and replacing each of their occurrences in a message would reveal them."""
 SERVER_FAULTS: Final = range(500, 600)
 REQUEST_FAULTS: Final = range(400, 500)
+_OF_PROXIES: Final = (400, 403, 406, 411, 412, 413, 414, 415, 431, 451, 502, 503, 504)
+"""Statuses of proxies and firewalls; the servers of models send them with an error in JSON."""
+_MESSAGES: Final = ("message", "msg", "detail", "error", "errors", "error_message", "title", "description")
+"""The members of an error that have its words, the best first."""
 _TOO_LONG: Final = re.compile(
     r"context.{0,12}(length|window|size)|prompt is too long|input token count.{0,40}exceeds", re.IGNORECASE
 )
+
+
+@frozen
+class Said:
+    """The words of a server that has refused a request.
+
+    Attributes:
+        status: the HTTP status; None for an error within a stream.
+        kinds: its codes and types.
+        param: the part of the request that it names; empty if it names none.
+        text: its message, from wherever the body has it.
+    """
+
+    status: int | None
+    kinds: tuple[str, ...]
+    param: str
+    text: str
+
+
+class RefusalError(ProviderError):
+    """A refusal with the words of the server; see `repair`.
+
+    Attributes:
+        said: the words; None if nothing may be tried, as a part of the answer was shown already.
+    """
+
+    said: Said | None = None
 
 
 @frozen
@@ -84,26 +116,32 @@ _KINDS: Final = {
 
 def refused(endpoint: ModelEndpoint, status: int, headers: Mapping[str, str], body: str, path: str) -> ProviderError:
     """Return the error for an HTTP status other than 200; `path` is the path of the request."""
-    error = _error_of(body)
+    error, foreign = _error_of(body), _is_foreign(status, body)
     verdict = _judge(status, error)
     retryable = {"true": True, "false": False}.get(headers.get("x-should-retry", ""), verdict.retryable)
-    return ProviderError(
-        _refusal(endpoint, status, _message_of(error), path, verdict),
+    page = foreign and _is_page(headers, body)
+    said = Said(status, (), "", "") if page else _said(status, error)
+    refusal = RefusalError(
+        _of_proxy(endpoint, status, body) if page else _refusal(endpoint, status, said.text, path, verdict),
         cause=verdict.cause,
         retryable=retryable,
         retry_after=retry_after(headers, datetime.now(UTC)) or _retry_delay(error),
-        details={"provider": endpoint.vendor.name, "status": status},
+        details={"provider": endpoint.vendor.name, "status": status} | ({"answered_by": "proxy"} if foreign else {}),
     )
+    refusal.said = said
+    return refusal
 
 
 def in_stream(endpoint: ModelEndpoint, error: object) -> ProviderError:
     """Return the error that a server reports inside a stream, or in the body of an answer with status 200."""
-    data = error if isinstance(error, dict) else {"message": wire.as_text(error)}
+    data: dict[str, Any] = error if isinstance(error, dict) else {"message": wire.as_text(error)}
     verdict = _judge(None, data)
     text = f"{endpoint.vendor.name} broke off: {_quote(endpoint, _message_of(data)) or verdict.cause}"
     details = {"provider": endpoint.vendor.name}
     wait = _retry_delay(data)
-    return ProviderError(text, cause=verdict.cause, retryable=verdict.retryable, retry_after=wait, details=details)
+    error = RefusalError(text, cause=verdict.cause, retryable=verdict.retryable, retry_after=wait, details=details)
+    error.said = _said(None, data)
+    return error
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
@@ -139,18 +177,73 @@ def number(text: str) -> float | None:
 def _error_of(body: str) -> dict[str, Any]:
     """Return the error object of a body; its place differs from server to server."""
     try:
-        data = wire.as_object(wire.parse(body))
+        data = wire.parse(body)
     except ValueError:
-        data = {}
+        data = None
+    if isinstance(data, list):  # Google's protocol over chat sends one in a list
+        data = next(filter(wire.as_object, data), None) if len(data) == 1 else {"detail": data}
+    if not isinstance(data, dict) or not data:
+        return {"message": body}
     error = data.get("error")
-    if isinstance(error, dict):
-        return error
-    return data | ({"message": error} if isinstance(error, str) else {}) if data else {"message": body}
+    return error if isinstance(error, dict) else data
 
 
 def _message_of(error: Mapping[str, Any]) -> str:
-    found = (error.get("message"), error.get("detail"), error.get("type"))
-    return next((text for text in found if isinstance(text, str) and text), "")
+    return _words_of(error) or wire.as_text(error.get("type"))
+
+
+def _words_of(value: object, deep: int = 6) -> str:
+    """Return the words of an error, of whatever form: a text, a list of errors, an object, or JSON within a text."""
+    if isinstance(value, str):
+        if value.lstrip()[:1] in ("{", "[") and deep:
+            with suppress(ValueError):
+                return _words_of(wire.parse(value), deep - 1) or value
+        return value
+    if isinstance(value, list):
+        return "; ".join(filter(None, [_words_of(each, deep - 1) for each in value if deep]))
+    if not isinstance(value, dict) or not deep:
+        return ""
+    words = [_words_of(value.get(name), deep - 1) for name in _MESSAGES]
+    raw = _words_of(wire.as_object(value.get("metadata")).get("raw"), deep - 1)  # of the server behind OpenRouter
+    text = ": ".join(dict.fromkeys(filter(None, [next(filter(None, words), ""), raw])))
+    return f"{place}: {text}" if text and (place := _place_of(value)) else text
+
+
+def _place_of(error: Mapping[str, Any]) -> str:
+    """Return the part of a request that is at fault, as FastAPI names it: `loc` or `field`."""
+    return ".".join(str(each) for each in wire.as_list(error.get("loc"))) or wire.as_text(error.get("field"))
+
+
+def _param_of(value: object, deep: int = 6) -> str:
+    """Return the part of the request that an error names by itself."""
+    if isinstance(value, list):
+        return next(filter(None, [_param_of(each, deep - 1) for each in value if deep]), "")
+    if not isinstance(value, dict) or not deep:
+        return ""
+    inside = (_param_of(value.get(name), deep - 1) for name in _MESSAGES)
+    return wire.as_text(value.get("param")) or _place_of(value).removeprefix("body.") or next(filter(None, inside), "")
+
+
+def _said(status: int | None, error: Mapping[str, Any]) -> Said:
+    kinds = (error.get("code"), error.get("type"), error.get("status"))
+    return Said(status, tuple(filter(None, map(wire.as_text, kinds))), _param_of(error), _message_of(error))
+
+
+def _is_foreign(status: int, body: str) -> bool:
+    """Return whether no server of models may have refused the request: its errors are JSON."""
+    return status in _OF_PROXIES and body.lstrip()[:1] not in ("{", "[")
+
+
+def _is_page(headers: Mapping[str, str], body: str) -> bool:
+    """Return whether a body is a page for people, or nothing at all."""
+    return body.lstrip()[:1] in ("", "<") or "html" in headers.get("content-type", "").lower()
+
+
+def _of_proxy(endpoint: ModelEndpoint, status: int, body: str) -> str:
+    title = re.search(r"<title[^>]*>(.*?)</title>", body, re.IGNORECASE | re.DOTALL)
+    words = _quote(endpoint, re.sub(r"<[^>]*>", " ", title[1] if title else body))
+    problem = f"{endpoint.vendor.name} at {endpoint.host} answered {status} without an error of its protocol"
+    return f"{problem}, so a proxy or a firewall before it may have refused the request{f': {words}' if words else ''}"
 
 
 def _judge(status: int | None, error: Mapping[str, Any]) -> Refusal:
