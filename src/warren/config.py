@@ -249,6 +249,27 @@ class NodeConfig:
 Dialect = Literal["anthropic", "gemini", "openai-chat", "openai-responses"]
 
 
+MEMBERS: Final = (
+    *("stream_options", "parallel_tool_calls", "tool_choice", "reasoning_effort", "max_completion_tokens"),
+    *("max_tokens", "max_output_tokens", "top_p", "temperature", "response_format", "prompt_cache_key", "store"),
+    *("include", "reasoning", "output_config", "thinking", "strict", "text", "topP", "maxOutputTokens"),
+    *("thinkingConfig", "responseJsonSchema", "responseMimeType", "includeServerSideToolInvocations"),
+)
+"""Members of request bodies without which a request is still the same question."""
+SWITCHES: Final = (
+    *MEMBERS,
+    *("cache_control", "reasoning_content", "images", "files", "audio"),
+    *("ids", "user_after_tool", "system_role", "tool_role", "null_content"),
+)
+"""The names of what a server may not take of its protocol."""
+
+
+def _are_switches(_instance: object, attribute: "attrs.Attribute[Any]", names: tuple[Any, ...]) -> None:
+    for name in names:
+        if name not in SWITCHES:
+            raise FieldValueError(attribute.name, f"has {name!r}, which is none of {', '.join(SWITCHES)}")
+
+
 @frozen(kw_only=True)
 class ModelServer:
     """A server of models, as a provider of its own, or in place of a vendor's server if it has that one's name.
@@ -258,12 +279,16 @@ class ModelServer:
         base_url: address, as the variables of the vendors have it.
         key_env: the environment variable with its key; None is `<NAME>_API_KEY`, and that of a vendor under its name.
         dialect: its protocol; None is OpenAI's chat completions, and that of a vendor under its name.
+        without: what it does not take of the protocol: members of request bodies, such as `stream_options`, or one of
+            `images`, `files`, `audio`, `ids`, `user_after_tool`, `system_role`, `tool_role` and `null_content`. Without
+            them it is asked once in vain, and the refusal is remembered for an hour; `warren doctor models` finds out.
     """
 
     name: str = attrs.field(validator=[is_text, not_blank])
     base_url: str = attrs.field(repr=False, validator=[is_text, not_blank])  # a URL may contain a password
     key_env: str | None = attrs.field(default=None, validator=not_empty)
     dialect: Dialect | None = attrs.field(default=None, validator=optional(OneOf(get_args(Dialect))))
+    without: tuple[str, ...] = attrs.field(default=(), converter=in_row, validator=_are_switches)
 
     @property
     def key_variable(self) -> str:

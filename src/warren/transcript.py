@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Final, overload
+from typing import Any, Final, overload
 
 from warren import codec
 from warren.attachments import TOKENS
@@ -48,9 +48,11 @@ class Transcript(Sequence[Message]):
             succeeded. It is not stored.
         form: a place for the provider's own form of the context, such as the bytes of its last request, which only that
             provider understands. Appending a message leaves it here, and every other change of the context drops it.
+        omitted: the parts of messages that providers have refused, by their names; each understands its own alone. It
+            is not stored: a provider that refuses them once more is told by the refusal.
     """
 
-    __slots__ = ("form", "head", "left_out", "prefix", "refused", "rows", "size", "turn")
+    __slots__ = ("form", "head", "left_out", "omitted", "prefix", "refused", "rows", "size", "turn")
     prefix: list[bytes]
     head: int
     rows: list[bytes]
@@ -59,6 +61,7 @@ class Transcript(Sequence[Message]):
     turn: int | None
     refused: int | None
     form: object
+    omitted: dict[str, Any]
 
     def __init__(
         self,
@@ -76,6 +79,7 @@ class Transcript(Sequence[Message]):
         self.turn = None
         self.refused = None
         self.form = None
+        self.omitted = {}
         self.leave_out(left_out)
 
     @property

@@ -3,8 +3,8 @@
 import copy
 from abc import ABC, abstractmethod
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final, Self, cast
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, cast
 
 import attrs
 import msgspec
@@ -14,6 +14,9 @@ from warren.attachments import Attachment, Kind
 from warren.messages import AssistantMessage, Message
 from warren.tools import ToolSpec
 from warren.values import define
+
+if TYPE_CHECKING:
+    from warren.transport.providers.repair import Omitted
 
 PIECE: Final = 256 * 1024
 """Bytes of a piece of a request: the newest one is copied for each request, and TLS encrypts it in one step."""
@@ -77,15 +80,22 @@ class Encoded(ABC):
             at first.
         calls: the ids of the tool calls in the messages.
         kinds: the kinds of attachments that the model takes, which the reader sets before the first message.
+        without: the switches of what the server does not take, which the reader sets before the first message.
+        omitted: the parts of the conversation that the server has refused, which the reader sets likewise.
     """
 
-    __slots__ = ("_files", "_newest", "_newest_size", "_pieces", "_shut", "calls", "end", "kinds", "model", "provider")
+    __slots__ = (
+        *("_files", "_newest", "_newest_size", "_pieces", "_shut"),
+        *("calls", "end", "kinds", "model", "omitted", "provider", "without"),
+    )
     MEMBER: ClassVar = "messages"
     calls: set[str]
     end: int
     kinds: frozenset[Kind]
     model: str
+    omitted: "Omitted"
     provider: str
+    without: frozenset[str]
 
     def __init__(self, provider: str, model: str) -> None:
         self.provider = provider
@@ -93,6 +103,7 @@ class Encoded(ABC):
         self.end = -1
         self.calls = set()
         self.kinds = frozenset()
+        self.without = frozenset()
         self._files: list[tuple[int, Attachment]] = []  # the files, and the places of their bytes
         self._pieces: list[bytes] = []
         self._newest: list[bytes] = []
@@ -127,6 +138,10 @@ class Encoded(ABC):
         The bytes of a file are to be sent in its place, as `Part` says. `inserts` are bytes of this request alone, by
         their places in the bytes of the messages.
         """
+        if self.without:
+            head = _pruned(head, b"}", self.without)[:-1]
+            behind = _pruned(b"{", tail.removeprefix(b","), self.without)[1:]
+            tail = behind if behind == b"}" else b"," + behind
         comma = b"" if head == b"{" else b","
         begin = head + comma + b'"%s":[' % self.MEMBER.encode()
         if len(self._newest) > MOST_PARTS:
@@ -207,6 +222,42 @@ class Encoded(ABC):
     @abstractmethod
     def _last(self) -> bytes:
         """Return a message that a request needs behind those of the context, with a comma before it; or nothing."""
+
+
+WITHIN: Final = ("generationConfig", "toolConfig", "output_config", "text")
+"""Members of bodies that have members which a server may not take."""
+INSTEAD: Final = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+"""Members of which one goes out in place of the other."""
+
+
+def _pruned(begin: bytes, end: bytes, without: Collection[str]) -> bytes:
+    """Return the JSON of an object, which is given in two parts, without some members."""
+    return codec.encode_whole(pruned(codec.parse(begin + end), without))
+
+
+def pruned(body: Mapping[str, Any], without: Collection[str]) -> dict[str, Any]:
+    """Return the members of a body without those that its server does not take."""
+    made = dict[str, Any]()
+    for name, value in body.items():
+        if name not in without:
+            made[name] = value
+        elif (instead := INSTEAD.get(name)) and instead not in without:
+            made[instead] = value
+    for name in WITHIN:
+        if isinstance(inside := made.get(name), dict):
+            made[name] = pruned(inside, without)
+    if isinstance(tools := made.get("tools"), list):
+        made["tools"] = [_pruned_tool(tool, without) for tool in tools]
+    return made
+
+
+def _pruned_tool(tool: Any, without: Collection[str]) -> Any:
+    if not isinstance(tool, dict):
+        return tool
+    made = {name: value for name, value in tool.items() if name not in without}
+    if isinstance(function := made.get("function"), dict):
+        made["function"] = {name: value for name, value in function.items() if name not in without}
+    return made
 
 
 def members(fields: Mapping[str, Any]) -> bytes:

@@ -12,12 +12,16 @@ from warren.messages import Message
 from warren.transcript import Continued, Transcript
 from warren.transport.providers.encoded import PIECE, Encoded
 from warren.transport.providers.pace import RequestPace
+from warren.transport.providers.repair import NONE, WHOLE, Omitted, Refusals
 from warren.values import frozen
 
 FEW: Final = 16
 """Messages that are encoded without a checkpoint: a step adds two or three."""
 AT_ONCE: Final = 64
 """Messages of a longer context that are encoded in one pass of the loop, unless they have `PIECE` bytes before."""
+
+
+NO_KINDS: Final[frozenset[Kind]] = frozenset()
 
 
 @frozen
@@ -41,52 +45,72 @@ class Encoder:
     def _new_empty(self) -> Encoded:
         return self.new("")
 
-    async def encoded(self, messages: Sequence[Message], model: str, kinds: frozenset[Kind] = frozenset()) -> Encoded:
+    async def encoded(
+        self, messages: Sequence[Message], model: str, kinds: frozenset[Kind] = NO_KINDS, server: Refusals = NONE
+    ) -> Encoded:
         """Return the messages encoded for a model, which takes some kinds of attachments.
 
         The result is only read, and is good until the next call for its transcript.
+
+        `server` is what the server has refused so far.
 
         Raises:
             ValueError: if a row of the transcript is damaged.
         """
         if isinstance(messages, Transcript):
-            return await self._form(messages, model, kinds)
+            return await self._form(messages, model, kinds, server)
         if isinstance(messages, Continued):
-            context = (await self.encoded(messages.context, model, kinds)).copy()
+            context = (await self.encoded(messages.context, model, kinds, server)).copy()
             messages = messages.asked
         else:
-            context = self._new(model, kinds)
-        await self._add(context, messages, len(messages))
+            context = self._new(model, kinds, server)
+        await self._add(context, messages, len(messages), len(messages))
         return context
 
-    def _new(self, model: str, kinds: frozenset[Kind]) -> Encoded:
+    def _new(self, model: str, kinds: frozenset[Kind], server: Refusals) -> Encoded:
         context = self.new(model)
-        context.kinds = kinds
+        context.kinds, (context.without, context.omitted) = kinds, server
         return context
 
-    async def _form(self, transcript: Transcript, model: str, kinds: frozenset[Kind]) -> Encoded:
+    async def _form(self, transcript: Transcript, model: str, kinds: frozenset[Kind], server: Refusals) -> Encoded:
         form, empty = transcript.form, self._empty
-        made_for = (empty.provider, model, kinds)
-        if type(form) is type(empty) and (form.provider, form.model, form.kinds) == made_for:
+        made_for = (empty.provider, model, kinds, *server)
+        if (
+            type(form) is type(empty)
+            and (form.provider, form.model, form.kinds, form.without, form.omitted) == made_for
+        ):
             context = form
         else:
-            context = self._new(model, kinds)
+            context = self._new(model, kinds, server)
         bodies, end = transcript.bodies_from(context.end), transcript.end
+        old = 0
+        if server.omitted.reasoning > context.end:
+            old = len(bodies) - len(transcript.bodies_from(max(server.omitted.reasoning, context.end)))
         head = bodies[: len(transcript.prefix)] if context.end < 0 else ()
         transcript.form = None  # an encoding that breaks off half way leaves nothing
         if head:
-            await self._add(context, map(codec.decode_message, head), len(head))
+            await self._add(context, map(codec.decode_message, head), len(head), old)
             context.end_head()
-        await self._add(context, map(codec.decode_message, bodies[len(head) :]), len(bodies) - len(head))
+        rest = bodies[len(head) :]
+        await self._add(context, map(codec.decode_message, rest), len(rest), old - len(head))
         context.end, transcript.form = end, context
         return context
 
-    async def _add(self, context: Encoded, messages: Iterable[Message], count: int) -> None:
+    async def _add(self, context: Encoded, messages: Iterable[Message], count: int, old: int) -> None:
+        """Add messages, of which the first `old` ones go without the reasoning that their server has refused."""
+        if context.omitted is not WHOLE or "reasoning_content" in context.without:
+            messages = _without(messages, context.omitted, count if "reasoning_content" in context.without else old)
         rest = iter(messages)
         more = count > FEW or _add_some(context, rest)
         while more:
             await self.pace.part()
             more = _add_some(context, rest)
+
+
+def _without(messages: Iterable[Message], omitted: Omitted, old: int) -> Iterator[Message]:
+    """Yield messages without the parts that a server has refused, the first `old` ones without reasoning too."""
+    for number, message in enumerate(messages):
+        yield omitted.applied(message, old=number < old)
 
 
 def _add_some(context: Encoded, rest: Iterator[Message]) -> bool:

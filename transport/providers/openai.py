@@ -316,7 +316,8 @@ class ChatContext(Encoded):
         self._role = ""  # of the newest message
 
     def _write(self, message: Message) -> None:
-        for turn in self._turns(message):
+        turns = self._turns(message)
+        for turn in turns if not self.without else _adapted(turns, self._role, self.without):
             role, content = turn["role"], turn["content"]
             if role == "user" and isinstance(content, list):
                 role = PARTS
@@ -376,6 +377,46 @@ class ChatContext(Encoded):
                 return {"type": "input_audio", "input_audio": {"data": base64(file), "format": form}}
             case _:
                 return None
+
+
+def _adapted(turns: list[dict[str, Any]], before: str, without: Collection[str]) -> Iterator[dict[str, Any]]:
+    """Yield messages as a server takes them that does not take all of the protocol; `before` is the role before."""
+    apart = "user_after_tool" in without or "tool_role" in without
+    for turn in turns:
+        made = _in_words(turn) if "tool_role" in without else turn
+        if made["role"] == "system" and "system_role" in without:
+            made = made | {"role": "user"}
+        if "ids" in without:
+            made = made | _with_short_ids(made)
+        if "null_content" in without and made["content"] is None:
+            made = made | {"content": ""}
+        role = made["role"]
+        if role == "user" and before == "tool" and apart:
+            yield {"role": "assistant", "content": wire.READ}
+        if role == "assistant" and before in ("assistant", "system", "") and apart:
+            yield {"role": "user", "content": wire.CONTINUE}
+        yield made
+        before = role
+
+
+def _in_words(turn: dict[str, Any]) -> dict[str, Any]:
+    """Return a message with its calls, or a result, in words."""
+    if turn["role"] == "tool":
+        return {"role": "user", "content": f"[result of {turn['tool_call_id']}]\n{turn['content']}"}
+    if "tool_calls" not in turn:
+        return turn
+    calls = (
+        f"[{each['id']}: {each['function']['name']} {each['function']['arguments']}]" for each in turn["tool_calls"]
+    )
+    return {"role": "assistant", "content": "\n\n".join(filter(None, [turn["content"], *calls]))}
+
+
+def _with_short_ids(turn: dict[str, Any]) -> dict[str, Any]:
+    """Return the members of a message that have ids of calls, as Mistral takes them: of nine letters and digits."""
+    if "tool_call_id" in turn:
+        return {"tool_call_id": wire.short_id(turn["tool_call_id"])}
+    calls = turn.get("tool_calls")
+    return {} if calls is None else {"tool_calls": [each | {"id": wire.short_id(each["id"])} for each in calls]}
 
 
 def _inside(content: str | msgspec.Raw) -> bytes:

@@ -1,5 +1,6 @@
 """Model calls over HTTP: one shared client, streams read until their end, every failure a ProviderError."""
 
+import logging
 import zlib
 from binascii import b2a_base64
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,29 +17,42 @@ from warren.attachments import Attachment, ReadFile
 from warren.config import Dialect
 from warren.errors import ProviderCause, ProviderError
 from warren.fields import FieldValueError
-from warren.messages import MAX_BLOCKS
-from warren.model import NO_FILES, Emitted, ModelReply, ModelRequest, Piece, WholePieces
+from warren.messages import MAX_BLOCKS, Message
+from warren.model import NO_FILES, Emitted, ModelReply, ModelRequest, Piece, Repaired, WholePieces
 from warren.options import ModelOptions
 from warren.tracing import HEADER, here
-from warren.transcript import ATTACHED
+from warren.transcript import ATTACHED, Continued, Transcript
 from warren.transport.providers import failures, wire
 from warren.transport.providers.accumulate import Counts
 from warren.transport.providers.anthropic import MessagesDialect
 from warren.transport.providers.authorizers import Authorizer, authorizer
 from warren.transport.providers.bedrock import FRAMES, BedrockDialect, FrameSplitter
 from warren.transport.providers.dialect import Answer, ModelDialect
-from warren.transport.providers.encoded import PIECE, Part, letters
+from warren.transport.providers.encoded import PIECE, Encoded, Part, letters
 from warren.transport.providers.encoder import Encoder
 from warren.transport.providers.gemini import GeminiDialect
 from warren.transport.providers.openai import ChatDialect
 from warren.transport.providers.pace import RequestPace
 from warren.transport.providers.rate import Entry, RateLimit
+from warren.transport.providers.repair import (
+    MOST_REPAIRS,
+    NOTHING,
+    WHOLE,
+    Change,
+    Learned,
+    Memory,
+    Omitted,
+    Refusals,
+    Refused,
+    change,
+)
 from warren.transport.providers.responses import ResponsesDialect
 from warren.transport.providers.settings import Bounds, ModelEndpoint
 from warren.transport.providers.sse import Splitter
 from warren.transport.providers.vertex import VertexDialect
 from warren.values import define, frozen
 
+logger: Final = logging.getLogger("warren.model")
 T = TypeVar("T")
 DIALECTS: Final[dict[Dialect, ModelDialect]] = {
     "anthropic": MessagesDialect(),
@@ -115,6 +129,7 @@ class HttpProvider:
     authorizer: Authorizer | None = attrs.field(default=None, repr=False)
     _pace: RequestPace = attrs.field(factory=RequestPace, init=False, repr=False)
     _encoder: Encoder = attrs.field(init=False, repr=False)
+    _learned: Memory = attrs.field(init=False, repr=False)
     _addresses: dict[str, tuple[httpx.URL, httpx.Headers]] = attrs.field(factory=dict, init=False, repr=False, eq=False)
     _extensions: Mapping[str, Any] = attrs.field(init=False, repr=False)
 
@@ -125,6 +140,11 @@ class HttpProvider:
     @_encoder.default
     def _new_encoder(self) -> Encoder:
         return Encoder(partial(self.dialect.context, self.endpoint), self._pace)
+
+    @_learned.default
+    def _configured(self) -> Memory:
+        without = self.endpoint.without
+        return Memory(Learned(without) if without else NOTHING)
 
     @_extensions.default
     def _bounds_for_httpx(self) -> Mapping[str, Any]:
@@ -146,7 +166,70 @@ class HttpProvider:
             entry.leave()
 
     async def _called(self, request: ModelRequest, emit: Callable[[Emitted], None], entry: Entry) -> ModelReply:
-        context = await self._encoder.encoded(request.messages, request.model, request.files.kinds)
+        learned, omitted = self._learned.of(request.model), self._omitted(request.messages)
+        try:
+            return await self._sent(request, learned, omitted, emit, entry)
+        except failures.RefusalError as exc:
+            refusal = exc
+        for _ in range(MOST_REPAIRS):
+            if (repair := await self._repair(refusal, request, learned, omitted)) is None:
+                break
+            learned, omitted = repair.learned, repair.omitted
+            self._tell(request, repair.told)
+            emit(repair.told)
+            try:
+                reply = await self._sent(request, learned, omitted, emit, entry)
+            except failures.RefusalError as exc:
+                refusal = exc
+            else:
+                self._learned.keep(request.model, learned)
+                if (transcript := _transcript_of(request.messages)) is not None:
+                    transcript.omitted[self.endpoint.vendor.name] = omitted
+                return reply
+        raise refusal
+
+    async def _repair(
+        self, refusal: failures.RefusalError, request: ModelRequest, learned: Learned, omitted: Omitted
+    ) -> Change | None:
+        """Return the change of a request that its server has refused; None if nothing helps."""
+        if refusal.said is None:
+            return None
+        transcript = _transcript_of(request.messages)
+        end = len(request.messages) if transcript is None else transcript.end
+        asked, context = await self._encoded(request, learned, omitted)
+        parts = self.dialect.body(asked, self.endpoint, context)
+        refused = Refused(refusal.said, asked, parts, end, learned, omitted)
+        small = len(parts) == 1 and len(parts[0]) < OFF_THE_LOOP if isinstance(parts[0], bytes) else False
+        return change(refused) if small else await beside(partial(change, refused))
+
+    def _tell(self, request: ModelRequest, told: Repaired) -> None:
+        logger.warning(
+            "repaired a refused request provider=%s model=%s session=%s action=%s what=%r why=%r",
+            *(self.endpoint.vendor.name, request.model, request.session_id, told.action, told.what, told.why),
+        )
+
+    def learned(self, model: str) -> Learned:
+        """Return what the server does not take for a model, as far as that is known."""
+        return self._learned.of(model)
+
+    def _omitted(self, messages: Sequence[Message]) -> Omitted:
+        transcript = _transcript_of(messages)
+        return WHOLE if transcript is None else transcript.omitted.get(self.endpoint.vendor.name, WHOLE)
+
+    async def _encoded(self, request: ModelRequest, learned: Learned, omitted: Omitted) -> tuple[ModelRequest, Encoded]:
+        asked = request if learned is NOTHING else learned.applied(request)
+        server = Refusals(learned.without, omitted)
+        return asked, await self._encoder.encoded(asked.messages, asked.model, asked.files.kinds, server)
+
+    async def _sent(
+        self,
+        request: ModelRequest,
+        learned: Learned,
+        omitted: Omitted,
+        emit: Callable[[Emitted], None],
+        entry: Entry,
+    ) -> ModelReply:
+        request, context = await self._encoded(request, learned, omitted)
         parts, read = self.dialect.body(request, self.endpoint, context), request.files.read
         body = Pieces(await with_texts(parts, read), self._pace, read)
         answer = self.dialect.answer(request, self.endpoint, context.calls)
@@ -158,6 +241,8 @@ class HttpProvider:
         except ProviderError as exc:
             if answer.counts.input:
                 exc.usage = answer.counts.usage(body.weight, ())
+            if answer.size and isinstance(exc, failures.RefusalError):
+                exc.said = None
             raise
         finally:
             self._pace.end(body)
@@ -391,6 +476,12 @@ class HttpProvider:
             retryable=cause not in _FOR_GOOD,
             details={"provider": vendor},
         )
+
+
+def _transcript_of(messages: Sequence[Message]) -> Transcript | None:
+    """Return the conversation that messages belong to; None for messages of their own."""
+    context = messages.context if isinstance(messages, Continued) else messages
+    return context if isinstance(context, Transcript) else None
 
 
 @frozen

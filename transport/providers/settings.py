@@ -151,6 +151,7 @@ class ModelEndpoint:
         key: the key; None if the environment has none.
         lacking: the variable without which a cloud has no address; None if it is set.
         region: the region of AWS.
+        without: what the server does not take of its protocol; see `warren.config.ModelServer`.
     """
 
     vendor: Vendor
@@ -158,6 +159,7 @@ class ModelEndpoint:
     key: str | None = attrs.field(default=None, repr=False)
     lacking: str | None = None
     region: str = ""
+    without: frozenset[str] = frozenset()
 
     @cached_property
     def official(self) -> bool:
@@ -271,7 +273,7 @@ def _endpoint_of(server: ModelServer, environ: Mapping[str, str]) -> ModelEndpoi
         known.cloud if known is not None else None,
         known.where if known is not None else "",
     )
-    return _at(vendor, server.base_url, environ)
+    return attrs.evolve(_at(vendor, server.base_url, environ), without=frozenset(server.without))
 
 
 def _key(vendor: Vendor, environ: Mapping[str, str]) -> str | None:

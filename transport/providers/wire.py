@@ -12,6 +12,8 @@ from warren.messages import ToolResult
 
 CONTINUE: Final = "Continue."
 """A last message for contexts that end with an answer of the model: some models refuse to continue those."""
+READ: Final = "I have read the results."
+"""An answer between the results of tools and a prompt, for servers that want one there."""
 FILES: Final = "[The files above are of the results of the tools.]"
 """The text beside the files of results, for protocols in which results are texts."""
 
@@ -21,6 +23,7 @@ _ESCAPE: Final = re.compile(
 )
 _NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_-]")
 _LONGEST_NAME: Final = 64
+_SHORT_ID: Final = re.compile(r"[a-zA-Z0-9]{9}")
 _GOOD_ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 
 
@@ -120,6 +123,11 @@ def as_count(value: object) -> int | None:
 def call_id(own: str) -> str:
     """Return a tool call's id in a form that every provider takes; the same for a call and its result."""
     return own if _GOOD_ID.fullmatch(own) else f"call_{hashlib.sha256(own.encode()).hexdigest()[:32]}"
+
+
+def short_id(own: str) -> str:
+    """Return a tool call's id in nine letters and digits."""
+    return own if _SHORT_ID.fullmatch(own) else hashlib.sha256(own.encode()).hexdigest()[:9]
 
 
 def result_text(result: ToolResult) -> str:

@@ -85,6 +85,7 @@ class ProviderTable:
     base_url: str
     key_env: str | None = None
     dialect: Dialect | None = None
+    without: tuple[str, ...] = ()
 
 
 FILE: Final = attrs.make_class(
@@ -230,7 +231,8 @@ def _check_tenants(tenants: Mapping[str, TenantLimits]) -> None:
 
 def _model_server(name: str, table: ProviderTable) -> ModelServer:
     try:
-        return ModelServer(name=name, base_url=table.base_url, key_env=table.key_env, dialect=table.dialect)
+        own = attrs.asdict(table, recurse=False)
+        return ModelServer(name=name, **own)
     except FieldValueError as exc:
         path = f"$.config.{PROVIDERS}.{name}.{exc.field}"
         raise InvalidParamsError(f"{path}: {exc.problem}", path=path) from None

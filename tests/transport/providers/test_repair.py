@@ -1,0 +1,424 @@
+"""Requests that a server refuses until a part of them is gone: each rule of the table, over each protocol."""
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+import attrs
+import httpx
+import pytest
+import trio
+
+from tests.transport.providers.calls import (
+    CLAUDE,
+    GPT,
+    RESPONSES,
+    WEATHER,
+    environ,
+    over,
+    provider_of,
+    request,
+    servers,
+)
+from warren.attachments import Attachment
+from warren.errors import ProviderError
+from warren.messages import (
+    AssistantMessage,
+    Message,
+    ReasoningBlock,
+    SystemMessage,
+    TextBlock,
+    ToolResult,
+    ToolResultsMessage,
+    ToolUseBlock,
+    UserMessage,
+)
+from warren.model import Emitted, Files, ModelRequest, Repaired
+from warren.tools import ToolSpec
+from warren.transcript import Continued, Transcript
+from warren.transport.providers import open_providers
+from warren.transport.providers.repair import LEARNED_SECONDS, MOST_REPAIRS, RULES
+
+GEMINI: Final = "gemini-3.8-flash"
+MODELS: Final = {"chat": GPT, "anthropic": CLAUDE, "responses": RESPONSES, "gemini": GEMINI}
+ANSWERS: Final[dict[str, Any]] = {
+    "chat": {"choices": [{"message": {"content": "fine"}, "finish_reason": "stop"}]},
+    "anthropic": {"content": [{"type": "text", "text": "fine"}], "stop_reason": "end_turn"},
+    "responses": {
+        "status": "completed",
+        "output": [{"type": "message", "content": [{"type": "output_text", "text": "fine"}]}],
+    },
+    "gemini": {"candidates": [{"content": {"parts": [{"text": "fine"}]}, "finishReason": "STOP"}]},
+}
+KINDS: Final = frozenset({"image", "pdf", "audio", "text"})
+FIRST = Attachment("image/png", "a" * 64, 3, "first.png")
+SECOND = Attachment("image/png", "b" * 64, 3, "second.png")
+REMOTE = Attachment("image/png", url="https://example.test/pictures/gone.png")
+
+Refuses = Callable[[dict[str, Any]], Any]
+"""Returns the body of a refusal for the body of a request; nothing if the request is taken."""
+
+
+@attrs.define
+class Strict:
+    """A server that refuses requests until they please it."""
+
+    protocol: str
+    refuses: Refuses
+    status: int = 400
+    asked: list[dict[str, Any]] = attrs.field(factory=list)
+
+    def __call__(self, sent: httpx.Request) -> httpx.Response:
+        self.asked.append(json.loads(sent.content))
+        refusal = self.refuses(self.asked[-1])
+        if refusal is None:
+            return httpx.Response(200, json=ANSWERS[self.protocol])
+        if isinstance(refusal, bytes):
+            return httpx.Response(self.status, content=refusal)
+        return httpx.Response(self.status, json=refusal)
+
+
+async def read(_file: Attachment, start: int, size: int) -> bytes:
+    """Return the bytes of each file."""
+    return b"abc"[start : start + size]
+
+
+def error(message: str, **more: Any) -> dict[str, Any]:
+    """Return an error as OpenAI and Anthropic write it."""
+    return {"error": {"message": message, "type": "invalid_request_error", **more}}
+
+
+def signed(protocol: str, provider: str, model: str) -> AssistantMessage:
+    """Return an answer with opaque data of a protocol, and a call."""
+    own: dict[str, Any] = {
+        "anthropic": {"anthropic": {"type": "thinking", "signature": "OPAQUE"}},
+        "responses": {"openai": {"id": "rs_1", "encrypted_content": "OPAQUE"}},
+        "gemini": {"gemini": {"thoughtSignature": "OPAQUE"}},
+    }[protocol]
+    data = {**own, "provider": provider, "model": model}
+    return AssistantMessage((ReasoningBlock("hm", data), ToolUseBlock("call_1", "weather", {"city": "x"})), "tool_use")
+
+
+SYSTEM = SystemMessage("be brief")
+RESULT = ToolResultsMessage((ToolResult("call_1", "sunny"),))
+
+
+async def asked_of(server: Strict, *messages: Message | str, **more: Any) -> tuple[list[Emitted], str]:
+    """Ask a server, and return what was emitted and the answer."""
+    pieces: list[Emitted] = []
+    asked = request(MODELS[server.protocol], *messages, **more)
+    outcome = await over(server, attrs.evolve(asked, files=Files(KINDS, read)), pieces)
+    return [piece for piece in pieces if isinstance(piece, Repaired)], outcome.reply.message.text
+
+
+FORMS: Final[list[Any]] = [
+    error("Unsupported parameter: 'X' is not supported with this model.", param="X", code="unsupported_parameter"),
+    {"detail": [{"loc": ["body", "X"], "msg": "Extra inputs are not permitted", "type": "extra_forbidden"}]},
+    {"message": {"detail": [{"loc": ["body", "X"], "msg": "Extra inputs are not permitted"}]}, "object": "error"},
+    {"error": "Extra inputs are not permitted, field: 'X'"},
+    {"errors": [{"message": "unknown field: `X`"}]},
+    {"detail": "X is not supported"},
+    [error('Invalid JSON payload received. Unknown name "X": Cannot find field.')],
+    b'json: unknown field "X"',
+]
+
+
+@pytest.mark.parametrize("form", FORMS, ids=range(len(FORMS)))
+@pytest.mark.parametrize("status", [400, 422])
+async def test_a_member_that_the_server_does_not_know(form: Any, status: int) -> None:
+    """It is left out, whatever form the refusal has, and the answer arrives."""
+    for member, options in (("stream_options", {}), ("reasoning_effort", {"effort": "low"})):
+        text = form if isinstance(form, bytes) else json.dumps(form).encode()
+        told = text.replace(b"X", member.encode())
+        server = Strict("chat", lambda body, name=member, told=told: told if name in body else None, status)  # type: ignore[misc]
+        repaired, answer = await asked_of(server, **options)
+        assert (answer, len(server.asked)) == ("fine", 2)
+        assert [(each.action, each.what) for each in repaired] == [("switched_off", f"`{member}`")]
+
+
+MEMBERS = [
+    ("chat", "temperature", {"temperature": 0.5}, "Unsupported value: 'temperature' does not support 0.5"),
+    ("chat", "top_p", {"top_p": 0.5}, "`temperature` and `top_p` cannot both be specified for this model"),
+    ("chat", "max_completion_tokens", {"max_tokens": 9}, "'max_completion_tokens' is not supported"),
+    ("chat", "response_format", {"answer_schema": {"type": "object"}}, "response_format is not supported"),
+    ("anthropic", "temperature", {"temperature": 0.5}, "`temperature` is deprecated for this model."),
+    ("anthropic", "thinking", {"reasoning_tokens": 1024}, "thinking: Extra inputs are not permitted"),
+    ("responses", "temperature", {"temperature": 0.5}, "Unsupported parameter: 'temperature' is not supported"),
+    ("responses", "reasoning", {"effort": "low"}, "Unsupported parameter: 'reasoning.effort' is not supported"),
+    ("responses", "include", {}, "Unknown parameter: 'include'."),
+    ("gemini", "responseJsonSchema", {"answer_schema": {"type": "object"}}, 'Unknown name "responseJsonSchema"'),
+    ("gemini", "thinkingConfig", {"effort": "low"}, "generationConfig.thinkingConfig is not supported"),
+]
+
+
+@pytest.mark.parametrize(("protocol", "member", "options", "words"), MEMBERS)
+async def test_members_over_each_protocol(protocol: str, member: str, options: dict[str, Any], words: str) -> None:
+    """Each member that is no part of the question may be refused."""
+    server = Strict(protocol, lambda body: error(words) if f'"{member}"' in json.dumps(body) else None)
+    _, answer = await asked_of(server, **options)
+    assert (answer, len(server.asked)) == ("fine", 2)
+
+
+async def test_the_cap_goes_under_its_other_name() -> None:
+    """`max_tokens` and `max_completion_tokens` stand for one another."""
+    words = "Unrecognized request argument supplied: max_completion_tokens"
+    server = Strict("chat", lambda body: error(words) if "max_completion_tokens" in body else None)
+    repaired, _ = await asked_of(server, max_tokens=9)
+    assert (server.asked[-1]["max_tokens"], repaired[0].action) == (9, "replaced")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "max_tokens: 64000 > 8192, which is the maximum allowed number of output tokens for the model",
+        "max_tokens is too large: 64000. This model supports at most 8192 completion tokens",
+        "Invalid max_tokens value, the valid range of max_tokens is [1, 8192]",
+    ],
+)
+async def test_a_cap_above_that_of_the_model(words: str) -> None:
+    """It is lowered to what the server says."""
+    for protocol, name in (("chat", "max_completion_tokens"), ("anthropic", "max_tokens")):
+        server = Strict(protocol, lambda body, name=name: error(words) if body[name] > 8192 else None)  # type: ignore[misc]
+        repaired, answer = await asked_of(server, max_tokens=64_000)
+        assert (answer, server.asked[-1][name], repaired[0].action) == ("fine", 8192, "shortened")
+
+
+SIGNATURES = [
+    ("anthropic", "messages.1.content.0: Invalid `signature` in `thinking` block", None),
+    ("responses", "The encrypted content for item rs_1 could not be verified.", "invalid_encrypted_content"),
+    ("gemini", "Corrupted thought signature.", None),
+    ("gemini", "Thought signature is not valid", None),
+]
+
+
+@pytest.mark.parametrize(("protocol", "words", "code"), SIGNATURES)
+async def test_opaque_data_that_cannot_be_verified(protocol: str, words: str, code: str | None) -> None:
+    """The reasoning of earlier answers is dropped; calls and results stay."""
+    server = Strict(protocol, lambda body: error(words, code=code) if "OPAQUE" in json.dumps(body) else None)
+    provider = {"responses": "responses"}.get(protocol, protocol)
+    repaired, answer = await asked_of(server, "go", signed(protocol, provider, MODELS[protocol]), RESULT, "and now?")
+    assert (answer, len(server.asked)) == ("fine", 2)
+    assert [each.action for each in repaired] == ["dropped"]
+    last = json.dumps(server.asked[-1])
+    assert all(word in last for word in ("weather", "sunny", "and now?"))
+
+
+@pytest.mark.parametrize("protocol", MODELS)
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        ("Error while downloading https://example.test/pictures/gone.png. Upstream status code: 404.", 400),
+        ("Failed to download image from gone.png. Image size exceeds the limit.", 400),
+        ("Unable to process input image. Please retry or report.", 400),
+        ("Request exceeds the maximum size", 413),
+    ],
+)
+async def test_an_image_that_is_gone(protocol: str, words: str, status: int) -> None:
+    """A note stands in its place, and the other image stays if the server names the one."""
+    server = Strict(protocol, lambda body: error(words) if 'gone.png"' in json.dumps(body) else None, status)
+    talk = (UserMessage("look", (FIRST, REMOTE)), AssistantMessage((TextBlock("ok"),), "end_turn"), "and now?")
+    repaired, answer = await asked_of(server, *talk)
+    assert (answer, len(server.asked), repaired[0].action) == ("fine", 2, "replaced")
+    last = json.dumps(server.asked[-1])
+    assert "gone.png: left out, as the server refused it" in last
+    assert ("YWJj" in last) == ("gone.png" in words)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "words"),
+    [
+        (
+            "anthropic",
+            "messages.0.content.1.image.source.base64.data: At least one of the image dimensions exceed max allowed size: 8000 pixels",
+        ),
+        ("chat", "Invalid 'messages[0].content[1].image_url.url': image data is invalid"),
+        ("responses", "Invalid 'input[0].content[1].image_url'. Expected a valid image."),
+        ("gemini", "Unable to process image at contents[0].parts[1].inlineData"),
+    ],
+)
+async def test_the_image_at_a_place_of_the_body(protocol: str, words: str) -> None:
+    """The server's path leads to the file, and this file alone is replaced."""
+    server = Strict(protocol, lambda body: error(words) if json.dumps(body).count("YWJj") > 1 else None)
+    repaired, answer = await asked_of(server, UserMessage("look", (FIRST, SECOND)))
+    assert (answer, [each.what for each in repaired]) == ("fine", ["image second.png, by a note"])
+    assert json.dumps(server.asked[-1]).count("YWJj") == 1
+
+
+async def test_too_many_images() -> None:
+    """The oldest go, until so many are left as the server takes."""
+    words = "At most 1 image(s) may be provided in one request."
+    server = Strict("chat", lambda body: error(words) if json.dumps(body).count("YWJj") > 1 else None)
+    talk = [
+        UserMessage("one", (FIRST,)),
+        AssistantMessage((TextBlock("ok"),), "end_turn"),
+        UserMessage("two", (SECOND,)),
+    ]
+    repaired, answer = await asked_of(server, *talk)
+    assert (answer, [each.what for each in repaired]) == ("fine", ["image first.png, by a note"])
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        ("image input is not supported - hint: if this is unexpected, you may need to provide the mmproj", 500),
+        ("No endpoints found that support image input", 404),
+        ("Failed to deserialize the JSON body: messages[0]: unknown variant `image_url`, expected `text`", 422),
+        ("x is not a multimodal model", 400),
+    ],
+)
+async def test_a_server_without_images(words: str, status: int) -> None:
+    """All images are told in words, and no image goes to that model any more."""
+    server = Strict("chat", lambda body: error(words) if "YWJj" in json.dumps(body) else None, status)
+    repaired, answer = await asked_of(server, UserMessage("look", (FIRST,)))
+    assert (answer, [each.what for each in repaired]) == ("fine", ["`images`"])
+
+
+NINE = re.compile("[a-zA-Z0-9]{9}")
+CALLED = AssistantMessage((ToolUseBlock("call_1", "weather", {}),), "tool_use")
+
+
+def of_mistral(body: dict[str, Any]) -> Any:
+    """Refuse what Mistral's server refuses."""
+    roles = [each["role"] for each in body["messages"]]
+    for before, role in zip(roles, roles[1:], strict=False):
+        if (before, role) == ("tool", "user"):
+            return {"object": "error", "message": "Unexpected role 'user' after role 'tool'", "code": "3230"}
+    for each in body["messages"]:
+        for call in each.get("tool_calls", ()):
+            if not NINE.fullmatch(call["id"]):
+                return error(f"Tool call id was {call['id']} but must be a-z, A-Z, 0-9, with a length of 9.")
+    ids = {call["id"] for each in body["messages"] for call in each.get("tool_calls", ())}
+    assert ids == {each["tool_call_id"] for each in body["messages"] if each["role"] == "tool"}
+    return None
+
+
+async def test_roles_and_ids_of_mistral() -> None:
+    """Ids have nine letters and digits, the same in a call and its result, and an answer stands before the prompt."""
+    server = Strict("chat", of_mistral)
+    repaired, answer = await asked_of(server, "go", CALLED, RESULT, "and now?")
+    assert (answer, len(repaired)) == ("fine", 2)
+
+
+def of_template(body: dict[str, Any]) -> Any:
+    """Refuse what the template of a model without tools and without a system prompt refuses."""
+    roles = [each["role"] for each in body["messages"]]
+    if "system" in roles:
+        return error("System role not supported")
+    if roles != [("user", "assistant")[at % 2] for at in range(len(roles))]:
+        return error("Conversation roles must alternate user/assistant/user/assistant/...")
+    return None
+
+
+async def test_roles_that_have_to_alternate() -> None:
+    """Calls and results go out as words, so that none is forgotten."""
+    server = Strict("chat", of_template, 500)
+    _, answer = await asked_of(server, SYSTEM, "go", CALLED, RESULT, "and now?")
+    last = json.dumps(server.asked[-1])
+    assert answer == "fine"
+    assert all(word in last for word in ("be brief", "weather", "sunny", "and now?"))
+
+
+ODD = ToolSpec("odd", "is odd", {"type": "object", "properties": {"$x": {}}})
+
+
+@pytest.mark.parametrize(
+    ("protocol", "words"),
+    [
+        ("anthropic", "tools.1.custom.input_schema.properties: Property keys should match pattern"),
+        ("chat", "Invalid schema for function 'odd': In context=(), schema must be right"),
+        ("chat", "Invalid 'tools[1].function.parameters': wrong"),
+        ("responses", "Invalid schema for function 'odd': no"),
+        ("gemini", "* GenerateContentRequest.tools[0].function_declarations[1].parameters.properties: wrong"),
+    ],
+)
+async def test_a_tool_that_is_refused(protocol: str, words: str) -> None:
+    """That tool alone is left out."""
+    server = Strict(protocol, lambda body: error(words) if '"odd"' in json.dumps(body["tools"]) else None)
+    repaired, answer = await asked_of(server, tools=(WEATHER, ODD))
+    assert (answer, [(each.action, each.what) for each in repaired]) == ("fine", [("left_out", "the tool odd")])
+    assert '"weather"' in json.dumps(server.asked[-1]["tools"])
+
+
+async def test_cache_marks_that_are_refused() -> None:
+    """Requests to that model go without them."""
+    words = "system.0.cache_control: Extra inputs are not permitted"
+    server = Strict("anthropic", lambda body: error(words) if "cache_control" in json.dumps(body) else None)
+    assert (await asked_of(server, SYSTEM, "hi"))[1] == "fine"
+
+
+async def test_what_cannot_be_repaired_is_refused_once() -> None:
+    """A refusal that no rule knows, or that stays, raises its error, and the number of requests is bounded."""
+    for words in ("the moon is wrong", "stream_options: Extra inputs are not permitted"):
+        server = Strict("chat", lambda _body, words=words: error(words))  # type: ignore[misc]
+        with pytest.raises(ProviderError) as caught:
+            await asked_of(server)
+        assert (caught.value.cause, caught.value.refuses_request) == ("bad_request", True)
+        assert len(server.asked) <= 1 + MOST_REPAIRS
+        assert words in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [(403, b"<html><title>Forbidden</title>x</html>"), (413, b"<html>"), (400, b""), (400, b"Bad Request")],
+)
+async def test_the_refusal_of_a_proxy(status: int, body: bytes) -> None:
+    """It is no verdict on the prompt."""
+    with pytest.raises(ProviderError) as caught:
+        await asked_of(Strict("chat", lambda _body: body, status))
+    assert not caught.value.refuses_request
+    assert ("firewall" in caught.value.message) == (body != b"Bad Request")
+
+
+@pytest.mark.virtual_time
+async def test_a_refusal_is_remembered_for_a_while() -> None:
+    """The next request goes out right at once, of other models as before; an hour later it is tried again."""
+    server = Strict("chat", lambda body: error("unknown field: `stream_options`") if "stream_options" in body else None)
+    async with (
+        httpx.AsyncClient(transport=httpx.MockTransport(server)) as client,
+        open_providers(environ(), client=client, servers=servers()) as providers,
+    ):
+        choice = providers.resolve(GPT, provider_of(GPT))
+
+        async def ask(model: str) -> int:
+            before = len(server.asked)
+            await choice.provider.complete(request(model), lambda _piece: None)
+            return len(server.asked) - before
+
+        assert [await ask(GPT), await ask(GPT), await ask("gpt-other")] == [2, 1, 2]
+        await trio.sleep(LEARNED_SECONDS)
+        assert await ask(GPT) == 2
+
+
+async def test_a_conversation_is_refused_once_for_a_part() -> None:
+    """The next requests of a conversation, and those beside it, go without the part; new reasoning goes out."""
+    server = Strict(
+        "anthropic",
+        lambda body: error("Invalid `signature` in `thinking` block") if "OPAQUE" in json.dumps(body) else None,
+    )
+    transcript = Transcript()
+    for message in (UserMessage("go"), signed("anthropic", "anthropic", CLAUDE), RESULT):
+        transcript.append(message)
+    async with (
+        httpx.AsyncClient(transport=httpx.MockTransport(server)) as client,
+        open_providers(environ(), client=client) as providers,
+    ):
+        provider = providers.resolve(CLAUDE, "anthropic").provider
+
+        async def ask(asked: ModelRequest) -> int:
+            before = len(server.asked)
+            await provider.complete(asked, lambda _piece: None)
+            return len(server.asked) - before
+
+        assert await ask(ModelRequest(CLAUDE, transcript)) == 2
+        data = {"anthropic": {"type": "thinking", "signature": "NEW"}, "provider": "anthropic", "model": CLAUDE}
+        transcript.append(AssistantMessage((ReasoningBlock("hm", data), TextBlock("so")), "end_turn"))
+        transcript.append(UserMessage("more"))
+        assert await ask(ModelRequest(CLAUDE, transcript)) == 1
+        assert "NEW" in json.dumps(server.asked[-1])
+        assert await ask(ModelRequest(CLAUDE, Continued(transcript, [UserMessage("aside")]))) == 1
+
+
+def test_each_rule_says_its_source() -> None:
+    """The table in the documentation is made of the rules."""
+    assert all(re.match(r"github\.com/", rule.source) and rule.about for rule in RULES)

@@ -1,0 +1,594 @@
+"""The repair of refused requests: one table says what a refusal is about, and the least change that helps. No I/O."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+
+import attrs
+import trio
+
+from warren import codec
+from warren.attachments import Attachment, Kind
+from warren.config import MEMBERS
+from warren.events import RepairAction
+from warren.messages import (
+    AssistantMessage,
+    HostedToolBlock,
+    Message,
+    ReasoningBlock,
+    TextBlock,
+    ToolResultsMessage,
+    ToolUseBlock,
+    UserMessage,
+)
+from warren.model import ModelRequest, Repaired
+from warren.tools import ToolSpec
+from warren.transport.providers import wire
+from warren.transport.providers.encoded import INSTEAD, WITHIN, Part
+from warren.transport.providers.failures import Said
+from warren.values import define, frozen
+
+MOST_REPAIRS: Final = 16
+"""Repairs of one call: each costs a request."""
+LEARNED_SECONDS: Final = 3600.0
+"""Seconds for which a server is taken at its word: a newer version may take what this one refuses."""
+MOST_MODELS: Final = 256
+"""Models of which each provider remembers what was refused."""
+LONGEST_WHY: Final = 300
+KINDS: Final[Mapping[str, Kind]] = {"images": "image", "files": "pdf", "audio": "audio"}
+"""The switches of the kinds of files."""
+NO_FILES: Final[frozenset[Attachment]] = frozenset()
+
+
+@frozen
+class Learned:
+    """What a server has refused for a model, and does not get again for a while.
+
+    Attributes:
+        without: the switches: members of the body, and the other names of `warren.config.SWITCHES`.
+        tools: the definitions of tools that are left out, as JSON.
+        cap: the most tokens of an answer that it takes; None if that is unknown.
+    """
+
+    without: frozenset[str] = frozenset()
+    tools: frozenset[bytes] = frozenset()
+    cap: int | None = None
+
+    def applied(self, request: ModelRequest) -> ModelRequest:
+        """Return the request without the tools, under the cap, and for the kinds of files that the server takes."""
+        changes: dict[str, Any] = {}
+        if self.tools:
+            changes["tools"] = [spec for spec in request.tools if _json_of(spec) not in self.tools]
+        if gone := {kind for switch, kind in KINDS.items() if switch in self.without}:
+            changes["files"] = attrs.evolve(request.files, kinds=request.files.kinds - gone)
+        own: dict[str, Any] = {}
+        if self.cap is not None:
+            changes["max_output"] = min(self.cap, request.max_output or self.cap)
+            own["max_tokens"] = request.options.max_tokens and min(self.cap, request.options.max_tokens)
+        if "cache_control" in self.without:
+            own["prompt_cache"] = "off"
+        if own:
+            changes["options"] = attrs.evolve(request.options, **own)
+        return attrs.evolve(request, **changes) if changes else request
+
+
+NOTHING: Final = Learned()
+
+
+@define
+class Memory:
+    """What a server has refused, by models, for `LEARNED_SECONDS`; in the memory of the process alone.
+
+    Attributes:
+        configured: what the configuration says of it.
+    """
+
+    configured: Learned
+    _models: dict[str, tuple[float, Learned]] = attrs.field(factory=dict)
+
+    def of(self, model: str) -> Learned:
+        """Return what is known of a model."""
+        if model not in self._models:
+            return self.configured
+        until, learned = self._models[model]
+        if trio.current_time() < until:
+            return learned
+        del self._models[model]
+        return self.configured
+
+    def keep(self, model: str, learned: Learned) -> None:
+        """Remember what the server does not take for a model."""
+        if learned == self.of(model):
+            return
+        if len(self._models) >= MOST_MODELS:
+            del self._models[next(iter(self._models))]
+        self._models[model] = (trio.current_time() + LEARNED_SECONDS, learned)
+
+
+@frozen
+class Omitted:
+    """The parts of a conversation that its server has refused, and does not get again.
+
+    Attributes:
+        reasoning: the messages before this position go without encrypted reasoning, signatures, and items of the
+            server's own tools, which belong to them.
+        files: the files that are told in words.
+        why: the words of the server about the files.
+    """
+
+    reasoning: int = 0
+    files: frozenset[Attachment] = NO_FILES
+    why: str = ""
+
+    def applied(self, message: Message, *, old: bool) -> Message:
+        """Return a message without these parts; `old` says whether it is before the position."""
+        match message:
+            case AssistantMessage() if old:
+                return attrs.evolve(message, blocks=tuple(_bare(message)))
+            case UserMessage() if self.files.intersection(message.attachments):
+                return attrs.evolve(message, **self._told(message.content, message.attachments))
+            case ToolResultsMessage():
+                told = (
+                    attrs.evolve(each, **self._told(each.content, each.attachments))
+                    if self.files.intersection(each.attachments)
+                    else each
+                    for each in message.results
+                )
+                return attrs.evolve(message, results=tuple(told))
+        return message
+
+    def _told(self, text: str, files: Sequence[Attachment]) -> dict[str, Any]:
+        gone = [
+            f"[{file.label}: left out, as the server refused it: {self.why}]" for file in files if file in self.files
+        ]
+        kept = tuple(file for file in files if file not in self.files)
+        return {"content": "\n\n".join([*gone, *filter(None, [text])]), "attachments": kept}
+
+
+WHOLE: Final = Omitted()
+
+
+class Refusals(NamedTuple):
+    """What a server has refused, as far as it concerns the messages of a request."""
+
+    without: frozenset[str]
+    omitted: Omitted
+
+
+NONE: Final = Refusals(frozenset(), WHOLE)
+
+
+def _bare(message: AssistantMessage) -> Iterator[Any]:
+    for block in message.blocks:
+        if isinstance(block, TextBlock | ToolUseBlock):
+            yield attrs.evolve(block, metadata=None) if block.metadata else block
+        elif not isinstance(block, ReasoningBlock | HostedToolBlock):
+            yield block
+
+
+def _json_of(spec: ToolSpec) -> bytes:
+    return codec.encode_whole([spec.name, spec.description, spec.input_schema])
+
+
+@frozen
+class Change:
+    """A request as it goes out next, and the words about it."""
+
+    learned: Learned
+    omitted: Omitted
+    told: Repaired
+
+
+@frozen
+class Refused:
+    """A refused request.
+
+    Attributes:
+        said: the words of the server.
+        request: the request, as the runtime has made it.
+        body: its body, as it went out.
+        end: the position behind its messages.
+        learned: what the server has refused so far.
+        omitted: the parts of the conversation that it has refused so far.
+    """
+
+    said: Said
+    request: ModelRequest
+    body: Sequence[Part]
+    end: int
+    learned: Learned
+    omitted: Omitted
+
+    @cached_property
+    def words(self) -> str:
+        """The words of the server in which the rules look."""
+        return "\n".join([*self.said.kinds, self.said.param, self.said.text])
+
+    @cached_property
+    def sent(self) -> tuple[Any, list[Attachment]]:
+        """The body as data, with a mark in the place of each file, and the files by the numbers of their marks."""
+        files = [part for part in self.body if isinstance(part, Attachment)]
+        number = iter(range(len(files)))
+        text = b"".join(b"<file %d>" % next(number) if isinstance(each, Attachment) else each for each in self.body)
+        try:
+            return wire.parse(text), files
+        except ValueError:
+            return {}, files
+
+    @cached_property
+    def files(self) -> list[Attachment]:
+        """The files that went out, the oldest first, each once."""
+        found = (file for message in self.request.messages for file in files_of(message))
+        kinds = self.request.files.kinds
+        out = (file for file in found if file.kind != "text" and file.kind in kinds)
+        return [file for file in dict.fromkeys(out) if file not in self.omitted.files]
+
+    def changed(self, action: RepairAction, what: str, **changes: Any) -> Change | None:
+        """Return a change of what is known of the server; None if it is known already."""
+        learned = attrs.evolve(self.learned, **changes)
+        return None if learned == self.learned else Change(learned, self.omitted, self._told(action, what))
+
+    def omit(self, action: RepairAction, what: str, **changes: Any) -> Change | None:
+        """Return a change of the conversation; None if that part is omitted already."""
+        omitted = attrs.evolve(self.omitted, **changes, why=self._why if "files" in changes else self.omitted.why)
+        return None if omitted == self.omitted else Change(self.learned, omitted, self._told(action, what))
+
+    @property
+    def _why(self) -> str:
+        return " ".join((self.said.text or f"status {self.said.status}").split())[:LONGEST_WHY]
+
+    def _told(self, action: RepairAction, what: str) -> Repaired:
+        return Repaired(action, what, self._why)
+
+
+def files_of(message: Message) -> Iterable[Attachment]:
+    """Return the files of a message."""
+    match message:
+        case UserMessage():
+            return message.attachments
+        case ToolResultsMessage():
+            return [file for result in message.results for file in result.attachments]
+    return ()
+
+
+# -- the repairs
+
+Repair = Callable[[Refused, re.Match[str]], Change | None]
+
+
+def _switch(name: str) -> Repair:
+    def off(refused: Refused, _found: re.Match[str]) -> Change | None:
+        return refused.changed("switched_off", f"`{name}`", without=refused.learned.without | {name})
+
+    return off
+
+
+def _member(refused: Refused, _found: re.Match[str]) -> Change | None:
+    """Leave out the member of the body that the server names and does not take."""
+    body, _ = refused.sent
+    for name in MEMBERS:
+        if name not in refused.learned.without and _names(refused, name) and _has(body, name):
+            instead = INSTEAD.get(name)
+            action: RepairAction = "replaced" if instead and instead not in refused.learned.without else "switched_off"
+            return refused.changed(action, f"`{name}`", without=refused.learned.without | {name})
+    return None
+
+
+def _names(refused: Refused, name: str) -> bool:
+    """Return whether the server names a member: as its param, in quotes, as a path, or by a name that is no word."""
+    if re.split(r"[.\[]", refused.said.param)[0] == name or refused.said.param.endswith(f".{name}"):
+        return True
+    plain = rf"(?<![\w-]){re.escape(name)}(?![\w-])"
+    if "_" not in name and name.lower() == name and name != "temperature":
+        plain = rf"""(['"`.#/]|\bbody\.){re.escape(name)}['"`.:\s]|^{re.escape(name)}\s*[:.]"""
+    return re.search(plain, refused.words, re.MULTILINE) is not None
+
+
+def _has(body: Any, name: str) -> bool:
+    tools = [tool for tool in wire.as_list(wire.as_object(body).get("tools")) if isinstance(tool, dict)]
+    inside = [wire.as_object(body), *(wire.as_object(wire.as_object(body).get(each)) for each in WITHIN)]
+    return any(name in each for each in [*inside, *tools, *(wire.as_object(tool.get("function")) for tool in tools)])
+
+
+def _cap(refused: Refused, found: re.Match[str]) -> Change | None:
+    most = int(next(filter(None, found.groups())).replace(",", ""))
+    if not most or (refused.learned.cap or most + 1) <= most:
+        return None
+    return refused.changed("shortened", f"the cap of the answer, to {most} tokens", cap=most)
+
+
+def _reasoning(refused: Refused, _found: re.Match[str]) -> Change | None:
+    """Leave out the opaque data of all messages so far: that of one account is refused as a whole."""
+    if not any(_is_signed(message) for message in refused.request.messages):
+        return None
+    return refused.omit("dropped", "the reasoning of earlier answers", reasoning=refused.end)
+
+
+def _is_signed(message: Message) -> bool:
+    if not isinstance(message, AssistantMessage):
+        return False
+    return any(
+        isinstance(each, ReasoningBlock | HostedToolBlock) or getattr(each, "metadata", None) for each in message.blocks
+    )
+
+
+def _files(refused: Refused, _found: re.Match[str]) -> Change | None:
+    """Replace the files that the server means by notes: those it names, else all old ones, else all."""
+    files = refused.files
+    if not files:
+        return None
+    newest = next(filter(None, (files_of(each) for each in reversed(refused.request.messages))), ())
+    old = [file for file in files if file not in newest]
+    gone = _named(refused, files) or _surplus(refused, files) or old or files
+    what = gone[0].label if len(gone) == 1 else f"{len(gone)} files"
+    return refused.omit("replaced", f"{what}, by a note", files=refused.omitted.files | {*gone})
+
+
+def _named(refused: Refused, files: Sequence[Attachment]) -> list[Attachment]:
+    """Return the files that the words name: by their address, or by their place in the body."""
+    named = [file for file in files if file.url and (file.url in refused.words or _end_of(file.url) in refused.words)]
+    if named:
+        return named
+    body, out = refused.sent
+    for path in _PATH.findall(f"{refused.said.param}\n{refused.said.text}"):
+        text = codec.encode_whole(_at(body, path)).decode()
+        marked = [out[int(number)] for number in re.findall(r"<file (\d+)>", text)]
+        found = [file for file in files if file in marked or (file.url and file.url in text)]
+        if found:
+            return found
+    return []
+
+
+def _end_of(url: str) -> str:
+    """Return the last part of an address, which some servers name alone; the whole one if that is short."""
+    end = url.split("?", maxsplit=1)[0].rstrip("/").rpartition("/")[2]
+    return end if len(end) > 4 else url  # noqa: PLR2004 - shorter ones may be words
+
+
+def _at(body: Any, path: str) -> Any:
+    """Return the part of a body at a path, such as `messages.3.content.1.image`, as far as it goes to one part."""
+    here = body
+    for step in re.findall(r"\w+", path):
+        if isinstance(here, list) and step.isdigit() and int(step) < len(here):
+            here = here[int(step)]
+        elif isinstance(here, dict) and step in here:
+            here = here[step]
+        elif isinstance(here, dict) and "type" in here:  # the type of a part, as Anthropic names it
+            continue
+        else:
+            break
+    return here
+
+
+def _surplus(refused: Refused, files: Sequence[Attachment]) -> list[Attachment]:
+    """Return the oldest files, if the server says how many it takes."""
+    found = _MOST_FILES.search(refused.said.text)
+    most = int(next(filter(None, found.groups()))) if found else len(files)
+    return [*files[: len(files) - most]] if most < len(files) else []
+
+
+def _size(refused: Refused, found: re.Match[str]) -> Change | None:
+    """Replace the files of a request that is too large."""
+    return _files(refused, found) if refused.said.status == TOO_LARGE else None
+
+
+def _tool(refused: Refused, found: re.Match[str]) -> Change | None:
+    """Leave out the tool that the server names, or whose number it says."""
+    body, _ = refused.sent
+    named = found.groupdict()
+    name = named.get("name") or named.get("name2")
+    if name is None:
+        group, number = named.get("group"), int(named.get("inner") or named["number"])
+        tools = wire.as_list(wire.as_object(body).get("tools"))
+        if named.get("inner"):
+            at = int(group or 0)
+            tools = wire.as_list(wire.as_object(tools[at]).get("functionDeclarations")) if at < len(tools) else []
+        tool = wire.as_object(tools[number]) if number < len(tools) else {}
+        name = wire.as_text(wire.as_object(tool.get("function")).get("name") or tool.get("name"))
+    for spec in refused.request.tools:
+        if name and name in (spec.name, wire.call_name(spec.name)) and _json_of(spec) not in refused.learned.tools:
+            return refused.changed("left_out", f"the tool {spec.name}", tools=refused.learned.tools | {_json_of(spec)})
+    return None
+
+
+# -- the table
+
+TOO_LARGE: Final = 413
+_PATH: Final = re.compile(r"(?:messages|input|contents)(?:[.\[\]/]+\w+)+")
+_MOST_FILES: Final = re.compile(
+    r"(?:at most|maximum(?: of)?|up to|limit(?: is| of)?|only) (\d+) (?:image|file|document)"
+    r"|(?:image|file|document)s?[^.\n]{0,40}?\d+ ?> ?(\d+)",
+    re.IGNORECASE,
+)
+_NO: Final = (
+    r"unsupported|not support|n't support|unrecogni[sz]ed|unknown|extra inputs|extra_forbidden|not permitted"
+    r"|not allowed|unexpected|additional propert|cannot find field|cannot be used|cannot both|not available"
+    r"|deprecated|invalid_?param"
+    r"|only the default|not implemented|not enabled|must not be|not valid for"
+)
+
+
+def _words(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE | re.DOTALL)
+
+
+@frozen
+class Rule:
+    """A row of the table.
+
+    Attributes:
+        about: what the refusal is about, and the repair, in words.
+        servers: the servers that say so.
+        says: their words.
+        repair: makes the change.
+        source: the public place in which the words are found.
+        date: the month in which they were read there.
+    """
+
+    about: str
+    servers: str
+    says: re.Pattern[str] = attrs.field(converter=_words)
+    repair: Repair
+    source: str
+    date: str = "2026-11"
+
+
+RULES: Final = (
+    Rule(
+        "encrypted reasoning that cannot be verified: reasoning and signatures of the answers so far are dropped",
+        "OpenAI, Azure",
+        r"invalid_encrypted_content|encrypted content.{0,200}could not be (verified|decrypted)"
+        r"|thinking_signature_invalid",
+        _reasoning,
+        "github.com/openai/codex/issues/8145",
+    ),
+    Rule(
+        "items that need a dropped or expired item: they are dropped too",
+        "OpenAI, Azure",
+        r"was provided without its required|Item with id \S+ not found|Item '\S+' of type '\S+'",
+        _reasoning,
+        "github.com/openai/openai-agents-python/issues/1660",
+    ),
+    Rule(
+        "a signature of reasoning that is not this account's: reasoning of the answers so far is dropped",
+        "Anthropic, Bedrock, Vertex AI",
+        r"invalid.{0,3}signature.{0,8}in.{0,3}.?thinking|thinking.{0,60}cannot be modified"
+        r"|(thinking|redacted_thinking|signature|encrypted_content).{0,80}(invalid|could not be (verified|decrypted))"
+        r"|expected .?thinking.? or .?redacted_thinking",
+        _reasoning,
+        "github.com/anthropics/anthropic-sdk-python/issues/1598",
+    ),
+    Rule(
+        "a thought signature that is not valid: signatures of the answers so far are dropped",
+        "Gemini, Vertex AI",
+        r"thought.?signature",
+        _reasoning,
+        "github.com/anomalyco/opencode/issues/4832",
+    ),
+    Rule(
+        "reasoning that the server does not take back: no answer's reasoning is sent",
+        "Mistral, Groq and other compatible servers",
+        rf"(reasoning_content|reasoning_details|extra_content|\breasoning\b).{{0,120}}({_NO})"
+        rf"|({_NO}).{{0,80}}(reasoning_content|reasoning_details|extra_content)",
+        lambda refused, found: (
+            _switch("reasoning_content")(refused, found)
+            if any(_is_signed(message) for message in refused.request.messages)
+            else None
+        ),
+        "github.com/BerriAI/litellm/issues/13439",
+    ),
+    Rule(
+        "a model or a server without images: images are told in words",
+        "vLLM, llama.cpp, OpenRouter, DeepSeek",
+        r"image.{0,40}(not supported|not available)|does(n't| not) support (image|vision|multimodal)"
+        r"|not a multimodal model|support image input|unknown variant .?image_url|image_url is only supported"
+        r"|content.{0,80}(must be|should be|expected)( a)?( valid)? string",
+        lambda refused, found: _switch("images")(refused, found) if refused.files else None,
+        "github.com/ggml-org/llama.cpp/blob/master/tools/server/utils.hpp",
+    ),
+    Rule(
+        "an image or a file that is gone, too large, broken, or one too many: a note replaces it",
+        "OpenAI, Anthropic, Gemini, vLLM",
+        r"(image|file|document|pdf|media|url|multimodal).{0,160}"
+        r"(download|fetch|exceed|too (large|big|many|small)|maximum|at most|invalid|unsupported|not (valid|supported)"
+        r"|could not|cannot|unable|failed|not found|expired|corrupt|process|>)"
+        r"|(download|fetch|unable to (process|read)|could not process|invalid|too many|too large|at most|cannot|failed)"
+        r".{0,80}(image|file|document|pdf|media|url|https?:)|invalid_image|image_parse_error",
+        _files,
+        "github.com/anthropics/claude-code/issues/59133",
+    ),
+    Rule(
+        "a request that is too large (413): notes replace its older files",
+        "Anthropic, proxies",
+        r"",
+        _size,
+        "github.com/earendil-works/pi/issues/401",
+    ),
+    Rule(
+        "a tool whose definition is refused: it is left out",
+        "OpenAI, Anthropic, Gemini",
+        r"tools\[(?P<group>\d+)\]\.function_?declarations\[(?P<inner>\d+)\]"
+        r"|(invalid schema for (function|response_format)|invalid (function|tool)( name)?:?) ['\"`](?P<name>[^'\"`]+)"
+        r"|tool ['\"`]?(?P<name2>[\w.-]+)['\"`]?.{0,40}(invalid|schema|not supported)"
+        r"|\btools[.\[](?P<number>\d+)",
+        _tool,
+        "github.com/openclaw/openclaw/issues/72183",
+    ),
+    Rule(
+        "an answer's cap above that of the model: it is lowered",
+        "Anthropic, OpenAI, DeepSeek, Groq",
+        r"max(?:_completion|_output)?_tokens.{0,60}?\d+ > ([\d,]+)"
+        r"|supports at most ([\d,]+) (?:completion|output)? ?tokens"
+        r"|valid range of max_tokens is \[\d+, ([\d,]+)\]|max\w*_tokens.{0,20}must be less than or equal to .?([\d,]+)",
+        _cap,
+        "github.com/BerriAI/litellm/issues/10113",
+    ),
+    Rule(
+        "cache marks that the server does not take: requests go without them",
+        "servers with Anthropic's protocol",
+        rf"cache_control.{{0,120}}({_NO})",
+        _switch("cache_control"),
+        "github.com/caozhiyuan/copilot-api/issues/145",
+    ),
+    Rule(
+        "ids of calls in nine letters and digits: they are made so",
+        "Mistral",
+        r"tool call id.{0,80}must be.{0,40}length of 9|invalid_function_call.{0,80}id",
+        _switch("ids"),
+        "github.com/vllm-project/vllm/issues/9019",
+    ),
+    Rule(
+        "a prompt behind results of tools: an answer is put between",
+        "Mistral, vLLM",
+        r"unexpected role .?user.? after role .?tool",
+        _switch("user_after_tool"),
+        "github.com/NousResearch/hermes-agent/issues/20154",
+    ),
+    Rule(
+        "no system prompt: it goes out as words of the user",
+        "Gemma, Mistral and others over vLLM and llama.cpp",
+        r"system role.{0,20}(not|n't) support|role.{0,20}['\"`]system['\"`].{0,40}(not|n't|unsupported|unexpected)"
+        r"|(not|n't) support.{0,40}(['\"`]system['\"`]|system (role|message|prompt))"
+        r"|developer instruction is not enabled",
+        _switch("system_role"),
+        "github.com/vllm-project/vllm/issues/4071",
+    ),
+    Rule(
+        "roles that have to alternate: calls and results of tools go out as words, the system prompt as the user's",
+        "chat templates of vLLM and llama.cpp",
+        r"roles must alternate|alternat\w* (user|role)|unexpected role|only user(,| and) assistant",
+        lambda refused, found: (
+            _switch("user_after_tool")(refused, found)
+            or _switch("tool_role")(refused, found)
+            or _switch("system_role")(refused, found)
+        ),
+        "github.com/charmbracelet/crush/issues/279",
+    ),
+    Rule(
+        "an answer without a text beside its calls: it gets an empty one",
+        "servers with OpenAI's chat completions",
+        r"content.{0,100}(got null|null|None\b|NoneType|expected (a )?string|is required|missing)",
+        _switch("null_content"),
+        "github.com/ggml-org/llama.cpp/issues/14702",
+    ),
+    Rule(
+        "a member of the body that the server does not know or take: it is left out, or goes under its other name",
+        "all",
+        rf"{_NO}|use 'max|does not accept|no such",
+        _member,
+        "github.com/microsoft/semantic-kernel/issues/10510, github.com/FlowiseAI/Flowise/issues/2866",
+    ),
+)
+_REPAIRABLE: Final = frozenset({400, 404, 405, 406, 409, 413, 415, 422, 500, 501, 502})
+"""Statuses under which servers refuse a part of a request: templates fail with 500, gateways pass on 502."""
+
+
+def change(refused: Refused) -> Change | None:
+    """Return the least change that helps against a refusal; None if there is none."""
+    if refused.said.status is not None and refused.said.status not in _REPAIRABLE:
+        return None
+    for rule in RULES:
+        if (found := rule.says.search(refused.words)) and (made := rule.repair(refused, found)) is not None:
+            return made
+    return None
