@@ -105,7 +105,9 @@ def check_models(**given: Any) -> int:
     """Make one cheap call to each provider, and name the wrong setting.
 
     The problem is the key, the address, the quota, the name of the model, the certificate, or the answer. A call costs
-    a few tokens. The exit code is 0 if every call succeeds, else 1.
+    a few tokens. A server that is not a vendor's own gets four more calls, with a tool, a schema, an image and
+    reasoning: what it does not take stands in the [providers.NAME] table that is printed for it. The exit code is 0 if
+    every first call succeeds, else 1.
     """
     from warren.transport.cli import models as work  # noqa: PLC0415 - help does without it
 

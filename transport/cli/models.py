@@ -74,6 +74,9 @@ def check_live(options: Options) -> int:
     else:
         rows = [(each.provider, each.model or "", each.problem or "ok", each.message or "") for each in found]
         show_table(streams, ("provider", "model", "problem", "message"), rows)
+        for each in found:
+            if each.settings is not None:
+                streams.write(f"\n{each.settings}\n")
         if not found:
             streams.note(NOBODY, "red")
     return 1 if not found or any(each.problem is not None for each in found) else 0

@@ -1,18 +1,23 @@
 """Questions to the servers of models outside of any session: the models that they list, and whether a call succeeds."""
 
 import os
+from base64 import b64decode
 from collections.abc import Container, Iterable, Mapping
 from difflib import get_close_matches
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
+from urllib.parse import urlsplit, urlunsplit
 
 import attrs
 import trio
 
+from warren import codec
+from warren.attachments import Attachment
 from warren.config import ModelServer
-from warren.errors import ProviderCause, ProviderError
+from warren.errors import InvalidParamsError, ProviderCause, ProviderError
 from warren.messages import UserMessage
-from warren.model import ModelRequest
+from warren.model import Files, ModelRequest
 from warren.options import ModelOptions
+from warren.tools import ToolSpec
 from warren.transport.providers.http.client import new_client
 from warren.transport.providers.rate import RateLimit
 from warren.transport.providers.registry import is_configured
@@ -64,12 +69,14 @@ class Checked:
         model: the model that was called; None if no model is known.
         problem: the setting that is wrong, or `answer` if the server fails otherwise; None if the call succeeded.
         message: one sentence on the problem.
+        settings: the lines of a `[providers.NAME]` table for a server that is not a vendor's own; None for others.
     """
 
     provider: str
     model: str | None
     problem: Problem | None = None
     message: str | None = None
+    settings: str | None = None
 
 
 async def list_live(
@@ -152,7 +159,54 @@ async def _check(asked: HttpProvider, model: str | None) -> Checked:
         await asked.complete(request, lambda _piece: None)
     except ProviderError as exc:
         return _with_names(_failed(name, called, exc), listed)
-    return Checked(name, called)
+    return Checked(name, called, settings=None if target.official else await _settings(asked, request))
+
+
+async def _settings(asked: HttpProvider, request: ModelRequest) -> str:
+    """Return a table of settings for a server, which has answered: try what it may not take of the protocol."""
+    target, refused = asked.endpoint, list[str]()
+    trials: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("tools", {"tools": (_TOOL,)}),
+        ("data", {"answer_schema": _TOOL.input_schema}),
+        ("images", {"messages": [UserMessage("Say yes.", (_IMAGE,))], "files": Files(frozenset({"image"}), _pixel)}),
+        ("reasoning", {"options": attrs.evolve(request.options, effort="low")}),
+    )
+    for name, changes in trials:
+        trial = attrs.evolve(request, **changes)
+        try:
+            asked.check(trial.model, trial.options)
+            await asked.complete(trial, lambda _piece: None)
+        except (InvalidParamsError, ProviderError) as exc:
+            refused.append(f"# {name}: {' '.join(exc.message.split())}")
+    learned = asked.learned(request.model)
+    rows = [f"[providers.{target.vendor.name}]", f"base_url = {_quoted(_without_password(target.url))}"]
+    rows.append(f"dialect = {_quoted(target.dialect)}")
+    if learned.without:
+        rows.append(f"without = [{', '.join(map(_quoted, sorted(learned.without)))}]")
+    return "\n".join([*rows, *refused])
+
+
+_TOOL: Final = ToolSpec(
+    "note", "Takes a note.", {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+)
+_PIXEL: Final = b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAABAAAAAQCAIAAACQkWg2AAAAFElEQVR4nGP4TyJgGNUwqmH4agAAr639H708R/EAAAAASUVORK5CYII="
+)
+_IMAGE: Final = Attachment("image/png", "0" * 64, len(_PIXEL), "pixel.png")
+
+
+async def _pixel(_file: Attachment, start: int, size: int) -> bytes:
+    return _PIXEL[start : start + size]
+
+
+def _quoted(text: str) -> str:
+    """Return a text as TOML and JSON have it."""
+    return codec.encode_whole(text).decode()
+
+
+def _without_password(url: str) -> str:
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def _failed(name: str, model: str | None, error: ProviderError) -> Checked:

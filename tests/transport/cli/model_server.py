@@ -23,12 +23,14 @@ class Behaviour:
         status: the status of its answers to calls.
         headers: their headers.
         lists: whether it lists its models.
+        refuses: texts that no request may have, each with the words of its refusal.
         got: the paths of the requests.
     """
 
     status: int = 200
     headers: Mapping[str, str] = attrs.field(factory=dict)
     lists: bool = True
+    refuses: Mapping[str, str] = attrs.field(factory=dict)
     got: list[str] = attrs.field(factory=list)
 
 
@@ -71,6 +73,8 @@ class Handler(BaseHTTPRequestHandler):
             return
         if self.server.behaviour.status != 200:
             self.answer(self.server.behaviour.status, {"error": {"message": "no"}})
+        elif refused := [words for text, words in self.server.behaviour.refuses.items() if text in json.dumps(body)]:
+            self.answer(400, {"detail": refused[0]})
         elif body["model"] not in NAMES:
             self.answer(404, {"error": {"message": f"no model {body['model']}", "code": "model_not_found"}})
         else:

@@ -1,5 +1,7 @@
 """`warren models --live` and `warren doctor models`, against real servers that answer, refuse and are not there."""
 
+import tomllib
+
 import pytest
 
 from tests.transport.cli.model_server import KEY, Behaviour, configured, serving
@@ -76,8 +78,41 @@ def test_all_providers_are_checked(cli: Cli) -> None:
     with serving(Behaviour()) as url:
         configured(cli, mine=url, away="http://127.0.0.1:9/v1")
         ended = cli.run("doctor", "models", "--config", "servers.toml", "-m", "mine:gpt-5.4", env={"THE_KEY": KEY})
-        lines = [line.split("\t") for line in ended.out.splitlines()]
+        lines = [line.split("\t") for line in ended.out.splitlines() if "\t" in line]
         assert [line[:3] for line in lines] == [["mine", "gpt-5.4", "ok"], ["away", "", "address"]]
         assert ended.code == 1
         ended = cli.run("doctor", "models", "--config", "servers.toml", "-p", "mine", env={"THE_KEY": KEY})
-        assert (ended.code, ended.out.count("\n")) == (0, 1)
+        assert (ended.code, ended.out.count("\t")) == (0, 3)
+
+
+def test_the_settings_of_a_server(cli: Cli) -> None:
+    """The doctor tries what a server takes of the protocol, and its table can be pasted into the configuration."""
+    refuses = {
+        '"stream_options"': "unknown field: `stream_options`",
+        '"image_url"': "image input is not supported",
+        '"tools"': "no tools here",
+    }
+    behaviour = Behaviour(refuses=refuses)
+    with serving(behaviour) as url:
+        configured(cli, mine=url)
+        args = ["doctor", "models", "--config", "servers.toml", "-m", "mine:small-1"]
+        ended = cli.run(*args, env={"THE_KEY": KEY})
+        rows, _, table = ended.out.partition("\n\n")
+        assert (ended.code, rows.split("\t")[2]) == (0, "ok")
+        settings = tomllib.loads(table)["providers"]["mine"]
+        assert settings == {"base_url": url, "dialect": "openai-chat", "without": ["images", "stream_options"]}
+        assert "# tools: mine at" in table
+        (cli.folder / "servers.toml").write_text(f'{table}\nkey_env = "THE_KEY"\n', encoding="utf-8")
+        before = len(behaviour.got)
+        assert cli.run("run", "--config", "servers.toml", "-m", "mine:small-1", "hi", env={"THE_KEY": KEY}).code == 0
+        assert len(behaviour.got) == before + 1
+
+
+def test_a_switch_that_is_unknown(cli: Cli) -> None:
+    """The error names the field and the switch."""
+    path = cli.folder / "servers.toml"
+    path.write_text('[providers.mine]\nbase_url = "http://127.0.0.1:9"\nwithout = ["steam"]\n', encoding="utf-8")
+    ended = cli.run("models", "--config", "servers.toml")
+    assert ended.code == 2
+    assert "providers.mine.without" in ended.err
+    assert "'steam'" in ended.err
