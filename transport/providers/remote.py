@@ -36,6 +36,7 @@ from warren.transport.providers.pace import RequestPace
 from warren.transport.providers.rate import Entry, RateLimit
 from warren.transport.providers.repair import (
     MOST_REPAIRS,
+    NOT_REPAIRED,
     NOTHING,
     WHOLE,
     Change,
@@ -192,7 +193,7 @@ class HttpProvider:
         self, refusal: failures.RefusalError, request: ModelRequest, learned: Learned, omitted: Omitted
     ) -> Change | None:
         """Return the change of a request that its server has refused; None if nothing helps."""
-        if refusal.said is None:
+        if refusal.said is None or refusal.cause in NOT_REPAIRED:
             return None
         transcript = _transcript_of(request.messages)
         end = len(request.messages) if transcript is None else transcript.end

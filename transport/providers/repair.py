@@ -31,6 +31,10 @@ from warren.values import define, frozen
 
 MOST_REPAIRS: Final = 16
 """Repairs of one call: each costs a request."""
+NOT_REPAIRED: Final[frozenset[str]] = frozenset(
+    {"context_length", "content_filter", "quota", "unauthorized", "rate_limited", "overloaded"}
+)
+"""Causes of refusals that are about the whole request, its words, or the account."""
 LEARNED_SECONDS: Final = 3600.0
 """Seconds for which a server is taken at its word: a newer version may take what this one refuses."""
 MOST_MODELS: Final = 256
@@ -264,6 +268,29 @@ def _switch(name: str) -> Repair:
     return off
 
 
+def _in_chat(name: str, concerns: Callable[[Mapping[str, Any]], object]) -> Repair:
+    """Return the repair that turns a form of chat completions off, if a message of the request has it."""
+
+    def off(refused: Refused, found: re.Match[str]) -> Change | None:
+        turns = map(wire.as_object, wire.as_list(wire.as_object(refused.sent[0]).get("messages")))
+        return _switch(name)(refused, found) if any(map(concerns, turns)) else None
+
+    return off
+
+
+def _of_tool(turn: Mapping[str, Any]) -> bool:
+    return turn.get("role") == "tool"
+
+
+def _of_system(turn: Mapping[str, Any]) -> bool:
+    return turn.get("role") == "system"
+
+
+def _is_text(turn: Mapping[str, Any]) -> bool:
+    """Return whether a message is one of chat completions: other protocols have lists alone."""
+    return isinstance(turn.get("content"), str)
+
+
 def _member(refused: Refused, _found: re.Match[str]) -> Change | None:
     """Leave out the member of the body that the server names and does not take."""
     body, _ = refused.sent
@@ -469,7 +496,7 @@ RULES: Final = (
     Rule(
         "reasoning that the server does not take back: no answer's reasoning is sent",
         "Mistral, Groq and other compatible servers",
-        rf"(reasoning_content|reasoning_details|extra_content|\breasoning\b).{{0,120}}({_NO})"
+        rf"(reasoning_content|reasoning_details|extra_content).{{0,120}}({_NO})"
         rf"|({_NO}).{{0,80}}(reasoning_content|reasoning_details|extra_content)",
         lambda refused, found: (
             _switch("reasoning_content")(refused, found)
@@ -535,14 +562,14 @@ RULES: Final = (
         "ids of calls in nine letters and digits: they are made so",
         "Mistral",
         r"tool call id.{0,80}must be.{0,40}length of 9|invalid_function_call.{0,80}id",
-        _switch("ids"),
+        _in_chat("ids", lambda turn: "tool_calls" in turn),
         "github.com/vllm-project/vllm/issues/9019",
     ),
     Rule(
         "a prompt behind results of tools: an answer is put between",
         "Mistral, vLLM",
         r"unexpected role .?user.? after role .?tool",
-        _switch("user_after_tool"),
+        _in_chat("user_after_tool", _of_tool),
         "github.com/NousResearch/hermes-agent/issues/20154",
     ),
     Rule(
@@ -551,7 +578,7 @@ RULES: Final = (
         r"system role.{0,20}(not|n't) support|role.{0,20}['\"`]system['\"`].{0,40}(not|n't|unsupported|unexpected)"
         r"|(not|n't) support.{0,40}(['\"`]system['\"`]|system (role|message|prompt))"
         r"|developer instruction is not enabled",
-        _switch("system_role"),
+        _in_chat("system_role", _of_system),
         "github.com/vllm-project/vllm/issues/4071",
     ),
     Rule(
@@ -569,7 +596,7 @@ RULES: Final = (
         "an answer without a text beside its calls: it gets an empty one",
         "servers with OpenAI's chat completions",
         r"content.{0,100}(got null|null|None\b|NoneType|expected (a )?string|is required|missing)",
-        _switch("null_content"),
+        _in_chat("null_content", lambda turn: turn.get("content", "") is None),
         "github.com/ggml-org/llama.cpp/issues/14702",
     ),
     Rule(

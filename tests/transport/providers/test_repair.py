@@ -22,7 +22,7 @@ from tests.transport.providers.calls import (
     request,
     servers,
 )
-from warren.attachments import Attachment
+from warren.attachments import ANY_KIND, Attachment
 from warren.errors import ProviderError
 from warren.messages import (
     AssistantMessage,
@@ -52,7 +52,7 @@ ANSWERS: Final[dict[str, Any]] = {
     },
     "gemini": {"candidates": [{"content": {"parts": [{"text": "fine"}]}, "finishReason": "STOP"}]},
 }
-KINDS: Final = frozenset({"image", "pdf", "audio", "text"})
+KINDS: Final = ANY_KIND
 FIRST = Attachment("image/png", "a" * 64, 3, "first.png")
 SECOND = Attachment("image/png", "b" * 64, 3, "second.png")
 REMOTE = Attachment("image/png", url="https://example.test/pictures/gone.png")
@@ -105,8 +105,8 @@ SYSTEM = SystemMessage("be brief")
 RESULT = ToolResultsMessage((ToolResult("call_1", "sunny"),))
 
 
-async def asked_of(server: Strict, *messages: Message | str, **more: Any) -> tuple[list[Emitted], str]:
-    """Ask a server, and return what was emitted and the answer."""
+async def asked_of(server: Strict, *messages: Message | str, **more: Any) -> tuple[list[Repaired], str]:
+    """Ask a server, and return what was repaired and the answer."""
     pieces: list[Emitted] = []
     asked = request(MODELS[server.protocol], *messages, **more)
     outcome = await over(server, attrs.evolve(asked, files=Files(KINDS, read)), pieces)
@@ -250,7 +250,7 @@ async def test_too_many_images() -> None:
     """The oldest go, until so many are left as the server takes."""
     words = "At most 1 image(s) may be provided in one request."
     server = Strict("chat", lambda body: error(words) if json.dumps(body).count("YWJj") > 1 else None)
-    talk = [
+    talk: list[Message | str] = [
         UserMessage("one", (FIRST,)),
         AssistantMessage((TextBlock("ok"),), "end_turn"),
         UserMessage("two", (SECOND,)),
@@ -346,6 +346,25 @@ async def test_cache_marks_that_are_refused() -> None:
     words = "system.0.cache_control: Extra inputs are not permitted"
     server = Strict("anthropic", lambda body: error(words) if "cache_control" in json.dumps(body) else None)
     assert (await asked_of(server, SYSTEM, "hi"))[1] == "fine"
+
+
+@pytest.mark.parametrize(
+    ("words", "more"),
+    [
+        ("This model's maximum context length is 8192 tokens, however you requested 9000 tokens in the messages", {}),
+        ("Your request was flagged: image and text are not allowed", {"code": "content_filter"}),
+        ("You exceeded your current quota, please check your plan", {"code": "insufficient_quota"}),
+        ("The model `x` does not exist", {"code": "model_not_found"}),
+    ],
+)
+@pytest.mark.parametrize("protocol", MODELS)
+async def test_refusals_that_are_about_something_else(protocol: str, words: str, more: dict[str, Any]) -> None:
+    """Nothing is changed, and nothing is asked again."""
+    server = Strict(protocol, lambda _body: error(words, **more))
+    talk = (SYSTEM, UserMessage("look", (FIRST,)), CALLED, RESULT, "and now?")
+    with pytest.raises(ProviderError):
+        await asked_of(server, *talk, tools=(WEATHER,), effort="low", max_tokens=4096)
+    assert len(server.asked) == 1
 
 
 async def test_what_cannot_be_repaired_is_refused_once() -> None:

@@ -110,15 +110,20 @@ class Server:
                 said = use if calls else {"type": "text", "text": "fine"}
                 return {"content": [thought, said], "stop_reason": "tool_use" if calls else "end_turn"}
             case "openai":
-                thought = {"type": "reasoning", "id": f"rs_{self.made}", "summary": [], "encrypted_content": name}
+                item: dict[str, Any] = {
+                    "type": "reasoning",
+                    "id": f"rs_{self.made}",
+                    "summary": [],
+                    "encrypted_content": name,
+                }
                 call = {
                     "type": "function_call",
                     "call_id": f"c{self.made}",
                     "name": "look",
                     "arguments": json.dumps(args),
                 }
-                text = {"type": "message", "content": [{"type": "output_text", "text": "fine"}]}
-                return {"status": "completed", "output": [thought, call if calls else text]}
+                text: dict[str, Any] = {"type": "message", "content": [{"type": "output_text", "text": "fine"}]}
+                return {"status": "completed", "output": [item, call if calls else text]}
             case _:
                 part = {"functionCall": {"name": "look", "args": args}} if calls else {"text": "fine"}
                 content = {"parts": [{**part, "thoughtSignature": name}]}
