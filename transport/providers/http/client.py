@@ -5,9 +5,9 @@ from typing import Any, Final
 import attrs
 import httpx
 
+from warren.actors.proxies import EnvironmentProxies
 from warren.transport.providers.http.connecting import Connector, Origin
 from warren.transport.providers.http.pool import LIMITS, HttpPool
-from warren.transport.providers.http.proxies import EnvironmentProxies
 from warren.values import define
 
 SOCKS: Final = ("socks5", "socks5h")
@@ -48,11 +48,18 @@ class HttpRoutes(httpx.AsyncBaseTransport):
     def _way(self, origin: Origin | None) -> httpx.AsyncBaseTransport:
         if self._closed:
             raise RuntimeError("the client is closed")
-        proxy = None if origin is None else self.proxies.proxy_for(origin)
+        proxy = None if origin is None else self._proxy_for(origin)
         key = None if proxy is None else proxy.url
         if key not in self._pools:
             self._pools[key] = self._pool(proxy)
         return self._pools[key]
+
+    def _proxy_for(self, origin: Origin) -> httpx.Proxy | None:
+        try:
+            address = self.proxies.proxy_for(*origin)
+            return None if address is None else httpx.Proxy(address)
+        except (ValueError, httpx.InvalidURL) as exc:
+            raise httpx.ProxyError(str(exc)) from None
 
     def _pool(self, proxy: httpx.Proxy | None) -> httpx.AsyncBaseTransport:
         if proxy is None or proxy.url.scheme not in SOCKS:
@@ -67,8 +74,8 @@ class Client(httpx.AsyncClient):
     """A client of httpx whose streamed requests go straight to the connections.
 
     Such a request follows no redirect, keeps no cookie and calls no hook. Proxies and certificates are those of the
-    environment, as httpx reads it: HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE, SSL_CERT_DIR. A SOCKS
-    proxy has httpx's own connections.
+    environment: HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE, SSL_CERT_DIR. A SOCKS proxy has httpx's
+    own connections.
 
     Args:
         limits: the limits of the connections.

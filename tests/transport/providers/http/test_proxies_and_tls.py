@@ -12,12 +12,10 @@ import trustme
 
 from tests.transport.providers.calls import GPT, request
 from tests.transport.providers.http.servers import ask, proxying, saying, serving
+from warren.actors import proxies
 from warren.errors import ProviderError
 from warren.transport.providers import open_providers
-from warren.transport.providers.http import proxies
 from warren.transport.providers.http.client import new_client
-from warren.transport.providers.http.connecting import Origin
-from warren.transport.providers.http.proxies import EnvironmentProxies
 
 VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
@@ -131,62 +129,6 @@ async def test_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
                 await ask(client, server.url.replace("127.0.0.1", "127.0.0.2"))
     assert len(server.arrived) == 1
     assert proxy.opened == 0
-
-
-ENVIRONMENTS: list[dict[str, str]] = [
-    {},
-    {"HTTP_PROXY": "http://one:1", "https_proxy": "http://two:2"},
-    {"ALL_PROXY": "http://all:3", "HTTP_PROXY": "one:1"},
-    {"ALL_PROXY": "http://all:3", "NO_PROXY": "far.example, near.example:8080,.deep.example"},
-    {"ALL_PROXY": "http://all:3", "NO_PROXY": "10.0.0.7,::7,localhost,https://only.example,10.1.0.0/16"},
-    {"ALL_PROXY": "http://all:3", "NO_PROXY": "far.example,*"},
-    {"HTTPS_PROXY": "https://two:2", "no_proxy": "FAR.example,,"},
-]
-ADDRESSES = [
-    *(
-        f"{scheme}://{host}"
-        for scheme in ("http", "https")
-        for host in ("far.example", "a.far.example", "notfar.example")
-    ),
-    *("http://near.example:8080", "http://near.example:8081", "http://x.near.example:8080"),
-    *("http://deep.example", "http://so.deep.example", "http://only.example", "https://only.example"),
-    *("http://10.0.0.7", "http://10.0.0.70", "http://10.1.0.1", "http://[::7]:80", "http://[::8]"),
-]
-
-
-@pytest.mark.parametrize("variables", ENVIRONMENTS)
-def test_proxies_are_chosen_as_httpx_chooses_them(variables: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same variables lead to the same proxy for every address."""
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    ours, theirs = EnvironmentProxies.of_environment(), httpx.AsyncClient()
-    for address in ADDRESSES:
-        url = httpx.URL(address)
-        proxy = ours.proxy_for(Origin.of(url))
-        pool = getattr(theirs._transport_for_url(url), "_pool")  # noqa: B009, SLF001 - httpx has no other way to ask
-        chosen = getattr(pool, "_proxy_url", None)
-        wanted = None if chosen is None else (chosen.scheme.decode(), chosen.host.decode(), chosen.port)
-        found = None if proxy is None else (proxy.url.scheme, proxy.url.host, proxy.url.port)
-        assert found == wanted, address
-
-
-@pytest.mark.parametrize(
-    ("entry", "address"),
-    [
-        ("b\N{LATIN SMALL LETTER U WITH DIAERESIS}cher.example", "http://www.xn--bcher-kva.example"),
-        ("[::8]", "http://[::8]"),
-        ("[::8]:80", "http://[::8]"),
-        ("far.example:80", "http://far.example"),
-        ("not a host:x,far.example", "http://far.example"),
-    ],
-)
-def test_entries_that_httpx_fails_on(entry: str, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Names beyond ASCII, brackets and the usual ports are understood in NO_PROXY, and what is no host is left out."""
-    monkeypatch.setenv("ALL_PROXY", "http://all:3")
-    monkeypatch.setenv("NO_PROXY", entry)
-    chosen = EnvironmentProxies.of_environment()
-    assert chosen.proxy_for(Origin.of(httpx.URL(address))) is None
-    assert chosen.proxy_for(Origin.of(httpx.URL("http://other.example"))) is not None
 
 
 @pytest.mark.parametrize("address", ["ftp://me:secret@far.example", "http://[me:secret", "http://:x:y:secret"])
