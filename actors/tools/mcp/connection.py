@@ -17,6 +17,7 @@ from mcp.shared.exceptions import MCPError
 
 from warren.actors.supervision import first_error
 from warren.actors.tools.mcp.process import ServerGoneError, open_process
+from warren.actors.tools.mcp.refusal import Refusal
 from warren.actors.tools.mcp.results import LARGE, bounded, output_of, size_of
 from warren.actors.tools.mcp.server import ConnectBackoff, McpServer, McpStatus, State
 from warren.actors.tools.mcp.web import open_web
@@ -28,6 +29,8 @@ from warren.version import VERSION
 
 MAX_TOOLS: Final = 1_000
 MAX_PAGES: Final = 100
+PATIENCE: Final = 5.0
+"""Seconds that a call waits for a new session, to be made once more in it."""
 MAX_ERROR: Final = 2_000
 """Characters of the error of a connection that are kept."""
 DECLINED: Final = types.ElicitResult(action="decline")
@@ -59,6 +62,8 @@ class _ToolCall:
         session_id: the session that it is of; empty outside of sessions.
         ask: asks the approver of that session.
         questions: runs the server's questions in the caller's task, so that they end before the caller goes on.
+        failure: the error if the connection ends; None for the general one.
+        again: whether it may be made once more in a new session.
     """
 
     name: str
@@ -70,6 +75,8 @@ class _ToolCall:
     done: trio.Event = attrs.field(factory=trio.Event)
     questions: trio.Nursery | None = None
     outcome: str | ToolOutput | ToolError | None = None
+    failure: ToolError | None = None
+    again: bool = False
 
     def resolve(self, outcome: str | ToolOutput | ToolError) -> None:
         if self.outcome is None:
@@ -141,6 +148,8 @@ class McpConnection:
     _error: str | None = None
     _life: _Life | None = None
     _began: float = math.inf
+    _repeatable: frozenset[str] = frozenset()  # the tools for which a second call does no harm
+    _back: trio.Event = attrs.field(factory=trio.Event)
     _listed: trio.Event = attrs.field(factory=trio.Event)
     _stop: trio.Event = attrs.field(factory=trio.Event)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
@@ -158,12 +167,24 @@ class McpConnection:
     async def call(self, name: str, /, **arguments: Any) -> str | ToolOutput:
         """Run a tool by the server's own name for it, and return the text of the result. Raises ToolError.
 
+        If a web service has lost the session, or the call, it is made once more in a new session, unless it may have
+        begun; a tool that says that a second call does no harm is called again even then.
+
         If the call is cancelled, the server gets a notification of it, and its reaction is not awaited.
         """
         life = self._life
         if life is None:
             raise ToolError(self._away())
         _check(self.server.name, arguments)
+        call = await self._ask(life, name, arguments)
+        if call.again and (life := await self._next_life()) is not None:
+            call = await self._ask(life, name, arguments)
+        if isinstance(call.outcome, str | ToolOutput):
+            return call.outcome
+        raise call.outcome or ToolError(self._lost())
+
+    async def _ask(self, life: _Life, name: str, arguments: dict[str, Any]) -> _ToolCall:
+        """Make a call, and return it when it has its outcome."""
         of = calling.get()
         call = _ToolCall(name, arguments, "" if of is None else of.session_id, asking.get(), _meta())
         async with trio.open_nursery() as questions:
@@ -177,9 +198,14 @@ class McpConnection:
                 call.questions = None
                 if not call.done.is_set():
                     life.give_up(call)
-        if isinstance(call.outcome, str | ToolOutput):
-            return call.outcome
-        raise call.outcome or ToolError(self._lost())
+        return call
+
+    async def _next_life(self) -> _Life | None:
+        """Wait a moment until the server is connected; return None if it is not, or refuses to be."""
+        if self._life is None:
+            with trio.move_on_after(PATIENCE):
+                await self._back.wait()
+        return self._life
 
     async def run(self) -> None:
         """Connect and reconnect until the connection is closed."""
@@ -195,6 +221,7 @@ class McpConnection:
         finally:
             self._state = "failed"
             self._error = self._error or "is closed"
+            self._wake()
             self.tried.set()
             self.ended.set()
 
@@ -214,6 +241,14 @@ class McpConnection:
         self._state = "failed"
         self.tried.set()
         logger.warning("the MCP server %s %s", self.server.name, self._error)
+        refusal = Refusal.of_error(error) if isinstance(error, MCPError) else None
+        if self._began == math.inf and refusal is not None and not refusal.passing:
+            self._wake()
+
+    def _wake(self) -> None:
+        """Tell the calls that wait for a new session that there is one, or will be none."""
+        self._back.set()
+        self._back = trio.Event()
 
     async def _connect(self) -> None:
         opened: AbstractAsyncContextManager[tuple[Any, Any]]
@@ -227,7 +262,10 @@ class McpConnection:
         ):
             with trio.fail_after(self.server.connect_timeout):
                 capabilities = await _greet(session)
-                self.tools = () if capabilities.tools is None else await _list(session)
+                if capabilities.tools is None:
+                    self.tools, self._repeatable = (), frozenset()
+                else:
+                    await self._list(session)
             await self._serve(session)
 
     async def _serve(self, session: ClientSession) -> None:
@@ -236,6 +274,7 @@ class McpConnection:
             self._began = trio.current_time()
             self._state = "ready"
             self.tried.set()
+            self._wake()
             nursery.start_soon(self._list_again, session)
             nursery.start_soon(self._look_after, life)
             try:
@@ -244,7 +283,8 @@ class McpConnection:
                 self._life = None
                 self._state = "failed"
                 for call in life.calls:
-                    call.resolve(ToolError(self._lost()))
+                    call.again = call.again or self._may_repeat(call)
+                    call.resolve(call.failure or ToolError(self._lost()))
                 nursery.cancel_scope.cancel()
 
     async def _carry_out(self, life: _Life, call: _ToolCall) -> None:
@@ -261,17 +301,56 @@ class McpConnection:
         except ToolError as exc:
             call.resolve(exc)
         except MCPError as exc:
-            # A service that does not know its session any more says so, among other things, by the second code.
-            web = self.server.command is None
-            if exc.code == types.CONNECTION_CLOSED or (web and exc.code == types.INVALID_REQUEST):
+            refusal = Refusal.of_error(exc)
+            if refusal is None and self._is_web and exc.code == types.CONNECTION_CLOSED:  # its stream broke
+                refusal = Refusal(exc.message, begun=True)
+            if refusal is not None:
+                await self._refused(life, call, refusal)
+            elif exc.code in (types.CONNECTION_CLOSED, types.INVALID_REQUEST if self._is_web else None):
                 life.doubt.set()
-            call.resolve(ToolError(f"the MCP server {self.server.name!r} refused the call: {bounded(exc.message)}"))
+            call.resolve(call.failure or self._error_of(f"refused the call: {exc.message}"))
         except Exception as exc:
             logger.info("the answer of the MCP server %s is none", self.server.name, exc_info=True)
-            call.resolve(ToolError(f"the MCP server {self.server.name!r} gave no valid answer: {bounded(str(exc))}"))
+            call.resolve(self._error_of(f"gave no valid answer: {exc}"))
         finally:
-            call.resolve(ToolError(self._lost()))
+            call.resolve(call.failure or ToolError(self._lost()))
             life.calls.discard(call)
+
+    async def _refused(self, life: _Life, call: _ToolCall, refusal: Refusal) -> None:
+        """Find out what a refusal is about; if it is about the session, end this connection by an error."""
+        doubt = "; the call may have been carried out" if refusal.begun else ""
+        call.failure = self._error_of(refusal.of("the call") + doubt)
+        call.again = not refusal.begun or self._may_repeat(call)
+        self._error = bounded(refusal.of("a call"), MAX_ERROR)
+        logger.warning("the MCP server %s %s", self.server.name, self._error)
+        try:
+            await self._check_session(life, refusal)
+        except Exception:
+            if self._life is life:  # its caller goes on as soon as this call has ended, and must not find this session
+                self._life = None
+            raise
+        call.again &= refusal.passing
+
+    async def _check_session(self, life: _Life, refusal: Refusal) -> None:
+        """Raise the error that ends the connection if the service does not know the session any more."""
+        if refusal.gone:
+            raise ServerGoneError(f"has lost the session: {refusal.text}")
+        with trio.fail_after(self.server.connect_timeout):
+            await _ping(life.session)
+
+    @property
+    def _is_web(self) -> bool:
+        return self.server.command is None
+
+    def _may_repeat(self, call: _ToolCall) -> bool:
+        """Tell whether a second call does no harm, although the first one may have begun.
+
+        A process is not asked again: a call that has ended it would end it again, for every session.
+        """
+        return self._is_web and call.name in self._repeatable
+
+    def _error_of(self, said: str) -> ToolError:
+        return ToolError(f"the MCP server {self.server.name!r} {bounded(said)}")
 
     async def _elicit(
         self, context: ClientRequestContext, params: types.ElicitRequestParams
@@ -302,10 +381,28 @@ class McpConnection:
             self._listed = trio.Event()
             try:
                 with trio.fail_after(self.server.connect_timeout):
-                    self.tools = await _list(session)
+                    await self._list(session)
             except (MCPError, ServerGoneError, ValueError) as exc:
                 self._error = bounded(f"does not list its tools: {exc}", MAX_ERROR)
                 logger.warning("the MCP server %s %s", self.server.name, self._error)
+
+    async def _list(self, session: ClientSession) -> None:
+        """Take the tools of all pages, each name once."""
+        found: dict[str, types.Tool] = {}
+        cursor: str | None = None
+        for _ in range(MAX_PAGES):
+            page = await session.list_tools(params=types.PaginatedRequestParams(cursor=cursor))
+            for each in page.tools:
+                found.setdefault(each.name, each)
+            if page.next_cursor in (None, cursor) or len(found) > MAX_TOOLS:
+                break
+            cursor = page.next_cursor
+        if len(found) > MAX_TOOLS:
+            raise ServerGoneError(f"offers more than {MAX_TOOLS} tools")
+        self.tools = tuple(
+            ToolSpec(each.name, each.description or each.title or "", each.input_schema) for each in found.values()
+        )
+        self._repeatable = frozenset(each.name for each in found.values() if _is_repeatable(each.annotations))
 
     async def _look_after(self, life: _Life) -> None:
         """Ping the server while it is idle, or when a call makes it doubtful that the server is alive.
@@ -333,6 +430,10 @@ def defaults_of(schema: Mapping[str, Any]) -> dict[str, Any] | None:
     fields = schema.get("properties", {})
     content = {name: field["default"] for name, field in fields.items() if "default" in field}
     return content if content.keys() >= set(schema.get("required", ())) else None
+
+
+def _is_repeatable(hints: types.ToolAnnotations | None) -> bool:
+    return hints is not None and bool(hints.read_only_hint or hints.idempotent_hint)
 
 
 def _meta() -> types.RequestParamsMeta | None:
@@ -367,22 +468,6 @@ async def _greet(session: ClientSession) -> types.ServerCapabilities:
     return (await session.discover()).capabilities
 
 
-async def _list(session: ClientSession) -> tuple[ToolSpec, ...]:
-    """Return the tools of all pages, each name once."""
-    found: dict[str, ToolSpec] = {}
-    cursor: str | None = None
-    for _ in range(MAX_PAGES):
-        page = await session.list_tools(params=types.PaginatedRequestParams(cursor=cursor))
-        for each in page.tools:
-            found.setdefault(each.name, ToolSpec(each.name, each.description or each.title or "", each.input_schema))
-        if page.next_cursor in (None, cursor) or len(found) > MAX_TOOLS:
-            break
-        cursor = page.next_cursor
-    if len(found) > MAX_TOOLS:
-        raise ServerGoneError(f"offers more than {MAX_TOOLS} tools")
-    return tuple(found.values())
-
-
 async def _ping(session: ClientSession) -> None:
     """Return if the server answers, even with the error that it knows no pings."""
     try:
@@ -399,5 +484,5 @@ def _said(error: Exception, timeout: float) -> str:
     if isinstance(error, trio.TooSlowError):
         return f"did not answer within {timeout:g} s"
     if isinstance(error, MCPError):
-        return f"refused to connect: {error.message}"
+        return (Refusal.of_error(error) or Refusal(error.message, 0)).of("to connect")
     return f"cannot be talked to: {type(error).__name__}: {error}"

@@ -1,23 +1,33 @@
 """A server that is a web service: the official client for streamable HTTP, with bounds."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Final, Self
 
 import anyio
 import httpx2
 import mcp_types as types
-from mcp.client.streamable_http import streamable_http_client
+from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 
+from warren.actors.proxies import EnvironmentProxies
+from warren.actors.tools.mcp.refusal import Refusal
 from warren.actors.tools.mcp.server import McpServer
 from warren.actors.tools.mcp.values import are_too_many, refusal_of
+from warren.values import define
 
 READ: Final = 900.0
 """Seconds without a byte until a response is given up; the time limit of a call usually ends earlier."""
 MAX_EVENT: Final = 16 * 1024 * 1024
+"""Bytes of an event, or of another answer."""
+UNLIMITED: Final = httpx2.Limits(max_connections=None)
+"""The runtime bounds the calls."""
+UNSENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
+"""Errors before the first byte of a request was sent."""
 
 
 class _Bounded:
@@ -62,18 +72,84 @@ class _Bounded:
         return await self._inner.__aexit__(kind, error, trace)
 
 
+@define(eq=False)
+class _Speaking(httpx2.AsyncBaseTransport):
+    """A transport of httpx that puts an error of the protocol in place of an HTTP refusal.
+
+    The official client would drop the status, and end the whole connection if one request breaks.
+    """
+
+    inner: httpx2.AsyncBaseTransport
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request; see httpx."""
+        asked = json.loads(request.content).get("id") if request.method == "POST" else None
+        if asked is None:
+            return await self.inner.handle_async_request(request)
+        try:
+            response = await self.inner.handle_async_request(request)
+            if response.status_code < HTTPStatus.BAD_REQUEST and not _is(response, "json"):
+                return response  # a stream, which goes on, or a redirect
+            body = await _read(response)
+        except httpx2.TransportError as exc:
+            text = f"{type(exc).__name__}: {exc}".rstrip(": ")
+            return _refused(HTTPStatus.BAD_GATEWAY, Refusal(text, begun=not isinstance(exc, UNSENT)))
+        status, headers = response.status_code, response.headers
+        page, challenge = _is(response, "html"), headers.get("www-authenticate", "")
+        refusal = Refusal.of_answer(
+            asked, status, b"" if page else body, challenge, in_session=MCP_SESSION_ID in request.headers
+        )
+        if refusal is not None:
+            return _refused(status, refusal)
+        kept = {name: headers[name] for name in ("content-type", MCP_SESSION_ID) if name in headers}
+        return httpx2.Response(status, headers=kept, content=body)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self.inner.aclose()
+
+
+def _refused(status: int, refusal: Refusal) -> httpx2.Response:
+    kind = {"content-type": "application/json"}
+    return httpx2.Response(max(status, HTTPStatus.BAD_REQUEST), headers=kind, content=refusal.encode())
+
+
+async def _read(response: httpx2.Response) -> bytes:
+    """Return the body of an answer. Raises httpx2.ReadError if it is too long."""
+    body = bytearray()
+    try:
+        async for part in response.aiter_bytes():
+            body += part
+            if len(body) > MAX_EVENT:
+                raise httpx2.ReadError(f"the answer has more than {MAX_EVENT} bytes")
+    finally:
+        await response.aclose()
+    return bytes(body)
+
+
+def _is(response: httpx2.Response, kind: str) -> bool:
+    return kind in response.headers.get("content-type", "").lower()
+
+
+def _proxy_for(url: httpx2.URL) -> str | None:
+    """Return the proxy for a service. Raises ValueError if the environment has a bad one."""
+    host, port = url.raw_host.decode("ascii"), url.port or (443 if url.scheme == "https" else 80)
+    return EnvironmentProxies.of_environment().proxy_for(url.scheme, host, port)
+
+
 @asynccontextmanager
 async def open_web(
     server: McpServer,
 ) -> AsyncIterator[tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]]:
     """Yield the streams of a service's messages for a body, and end its session afterwards, if it has one.
 
-    A request that cannot be sent cancels the body; its error is raised in a group.
+    A request that is refused, or that gets no answer, ends with an error from which `Refusal.of_error` makes a refusal.
     """
     assert server.url is not None  # noqa: S101 - for the type checker
     timeout = httpx2.Timeout(server.connect_timeout, read=READ)
+    inner = httpx2.AsyncHTTPTransport(proxy=_proxy_for(httpx2.URL(server.url)), limits=UNLIMITED)
     async with (
-        httpx2.AsyncClient(headers=dict(server.headers), timeout=timeout) as client,
+        httpx2.AsyncClient(headers=dict(server.headers), timeout=timeout, transport=_Speaking(inner)) as client,
         streamable_http_client(server.url, http_client=client, max_sse_event_size=MAX_EVENT) as streams,
     ):
         read, write = streams

@@ -18,7 +18,6 @@ from tests.support.asking import ask
 from tests.support.models import FunctionModel, reply, says
 from tests.support.runtime import Recorder, new_session, open_runtime
 from tests.support.waiting import until
-from tests.transport.providers.server import Request, serve, status
 from warren.actors.tools.mcp.pool import McpPool
 from warren.actors.tools.mcp.server import McpServer
 from warren.config import Config, Limits
@@ -152,48 +151,6 @@ async def test_a_web_service_that_dies_and_comes_back(web: Web, tmp_path: Path) 
         web.start()
         await until(lambda: pool.health()[0].state == "ready")
         assert await call(pool, "echo", n=1) == "{'n': 1}"
-
-
-@pytest.mark.parametrize("body", [True, False], ids=["and says so", "without a word"])
-async def test_a_web_service_that_has_forgotten_its_session(*, body: bool) -> None:
-    """The call that finds it out fails; without any ping in between, the next ones have a new session."""
-    known: list[str] = []
-
-    async def answer(request: Request, stream: trio.SocketStream) -> None:
-        said = request.body or {}
-        number = said.get("id")
-        if said.get("method") == "initialize":
-            known.append(f"session-{len(known) + 1}")
-            result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": NAMED}
-            await stream.send_all(
-                status(200, {"jsonrpc": "2.0", "id": number, "result": result}, Mcp_Session_Id=known[-1])
-            )
-        elif number is None:
-            await stream.send_all(status(202 if said else 405))
-        elif request.headers["mcp-session-id"] != known[-1]:
-            error = {"jsonrpc": "2.0", "id": number, "error": {"code": -32600, "message": "Session not found"}}
-            await stream.send_all(status(404, error if body else None))
-        else:
-            result = RESULTS.get(said["method"], {})
-            await stream.send_all(status(200, {"jsonrpc": "2.0", "id": number, "result": result}))
-
-    async with (
-        serve(answer) as url,
-        ready(McpServer("web", url=f"{url}/mcp", ping_interval=None)) as pool,
-    ):
-        assert await call(pool, "echo") == "done"
-        known.append("another")
-        with pytest.raises(ToolError, match="refused the call: Session"):
-            await call(pool, "echo")
-        await until(lambda: pool.health()[0].restarts > 0 and pool.health()[0].state == "ready")
-        assert await call(pool, "echo") == "done"
-
-
-NAMED = {"name": "web", "version": "1"}
-RESULTS: dict[str, Any] = {
-    "tools/list": {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]},
-    "tools/call": {"content": [{"type": "text", "text": "done"}]},
-}
 
 
 async def _lose(pool: McpPool) -> None:
