@@ -527,11 +527,9 @@ class MessagesContext(Encoded):
                 return None
 
     def _result(self, result: ToolResult) -> dict[str, Any]:
-        answer: dict[str, Any] = {"type": "tool_result", "tool_use_id": wire.call_id(result.tool_use_id)}
-        if result.attachments:
-            answer["content"] = self._content(result.content, result.attachments)
-        elif result.content:
-            answer["content"] = result.content
+        text = wire.content_of(result)
+        content = self._content(text, result.attachments) if result.attachments else text
+        answer = {"type": "tool_result", "tool_use_id": wire.call_id(result.tool_use_id), "content": content}
         return answer | ({"is_error": True} if result.is_error else {})
 
 

@@ -402,11 +402,12 @@ class GeminiContext(Encoded):
 
     def _result(self, result: ToolResult) -> dict[str, Any]:
         name = self._names.get(result.tool_use_id, "unknown")
-        text: str | msgspec.Raw = result.content
+        content = wire.content_of(result)
+        text: str | msgspec.Raw = content
         within: dict[str, Any] = {}
         if result.attachments and _BUDGETED.search(self.model) is None:
             parts, words = self._told(result.attachments)
-            text = quoted([letters(result.content), *words]) if words else text
+            text = quoted([letters(content), *words]) if words else text
             within = {"parts": parts} if parts else {}
         said = {"error" if result.is_error else "output": text}
         return {"functionResponse": {"id": wire.call_id(result.tool_use_id), "name": name, "response": said, **within}}

@@ -130,10 +130,20 @@ def short_id(own: str) -> str:
     return own if _SHORT_ID.fullmatch(own) else hashlib.sha256(own.encode()).hexdigest()[:9]
 
 
+def content_of(result: ToolResult) -> str:
+    """Return the text of a tool's result; a sentence in place of none, which servers refuse and models misread."""
+    if result.content and not result.content.isspace():
+        return result.content
+    if result.is_error:
+        return "the tool failed, and does not say why"
+    return "(files without a text)" if result.attachments else "(no output)"
+
+
 def result_text(result: ToolResult) -> str:
     """Return the result of a tool for protocols that have no flag for errors: their text begins with "Error"."""
-    told = not result.is_error or result.content.lower().startswith("error")
-    return result.content if told else f"Error: {result.content}"
+    content = content_of(result)
+    told = not result.is_error or content.lower().startswith("error")
+    return content if told else f"Error: {content}"
 
 
 def call_name(own: str) -> str:

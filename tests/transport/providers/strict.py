@@ -44,6 +44,7 @@ def _check_chat(messages: list[dict[str, Any]]) -> None:
     for message in messages:
         if message["role"] == "tool":
             assert message["tool_call_id"] in open_calls, "a result follows its call"
+            assert message["content"].strip(), "a result has a text"
             open_calls.remove(message["tool_call_id"])
             continue
         assert not open_calls, "every call has a result"
@@ -82,6 +83,7 @@ def _check_messages(messages: list[dict[str, Any]]) -> None:
         blocks = message["content"]
         assert all(block["text"].strip() for block in blocks if block["type"] == "text"), "text is not blank"
         assert {block["tool_use_id"] for block in blocks if block["type"] == "tool_result"} == open_calls, "results"
+        assert all(block["content"].strip() for block in blocks if block["type"] == "tool_result"), "results have texts"
         calls = [block["id"] for block in blocks if block["type"] == "tool_use"]
         open_calls = set(calls)
         assert len(open_calls) == len(calls), "ids are unique"

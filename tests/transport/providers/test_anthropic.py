@@ -137,7 +137,7 @@ TRANSCRIPTS: dict[str, tuple[list[Message], list[dict[str, Any]]]] = {
             said(text("see"), WIRE_CALL),
             asked(
                 {"type": "tool_result", "tool_use_id": "c1", "content": "no city", "is_error": True},
-                {"type": "tool_result", "tool_use_id": "c2"},
+                {"type": "tool_result", "tool_use_id": "c2", "content": "(no output)"},
                 text("b"),
             ),
         ],

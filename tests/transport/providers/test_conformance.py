@@ -183,7 +183,9 @@ TWO_CALLS = AssistantMessage(
     (TextBlock("see"), ToolUseBlock("a", "f"), ToolUseBlock("b:1", "g h", {}, "{bad")), "tool_use"
 )
 TWO_RESULTS = ToolResultsMessage((ToolResult("a", "fine"), ToolResult("b:1", "bad arguments", is_error=True)))
+NO_TEXTS = ToolResultsMessage((ToolResult("a", ""), ToolResult("b:1", " \n", is_error=True)))
 ODD_TRANSCRIPTS: dict[str, list[Message]] = {
+    "results without a text": [UserMessage("one"), TWO_CALLS, NO_TEXTS, UserMessage("two")],
     "users in a row": [UserMessage("one"), UserMessage("two")],
     "results answered by nobody": [UserMessage("one"), TWO_CALLS, TWO_RESULTS],
     "a prompt after results": [UserMessage("one"), TWO_CALLS, TWO_RESULTS, UserMessage("two")],

@@ -350,3 +350,20 @@ async def test_reasoning_alone(model: str) -> None:
     ]
     for to in MODELS:
         CHECKS[to](await sent(to, messages))
+
+
+@pytest.mark.parametrize("to", MODELS)
+async def test_results_without_a_text(to: str) -> None:
+    """Every protocol has a sentence in place of nothing: some servers refuse it, and a model cannot read it."""
+    uses = [ToolUseBlock(name, "f") for name in ("quiet", "blank", "failed", "drawn")]
+    results = (
+        ToolResult("quiet", ""),
+        ToolResult("blank", " \n"),
+        ToolResult("failed", "", is_error=True),
+        ToolResult("drawn", "", attachments=(CHART,)),
+    )
+    body = await sent(to, [UserMessage("hi"), AssistantMessage(tuple(uses), "tool_use"), ToolResultsMessage(results)])
+    CHECKS[to](body)
+    data = codec.encode(body)
+    texts = (b"(no output)", b"the tool failed, and does not say why", b"(files without a text)")
+    assert [data.count(text) for text in texts] == [2, 1, 1]
