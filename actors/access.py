@@ -99,13 +99,13 @@ def check_scope(principal: Principal, method: str) -> None:
 def check_right(principal: Principal, scope: Scope) -> None:
     """Raise PermissionDeniedError if a principal does not have a scope."""
     if scope not in principal.scopes:
-        raise _error(scope)
+        raise lacks(scope)
 
 
 async def _denied(scope: Scope) -> NoReturn:
-    raise _error(scope)
+    raise lacks(scope)
 
 
-def _error(scope: Scope) -> PermissionDeniedError:
+def lacks(scope: Scope) -> PermissionDeniedError:
     """Return the error for a principal without a scope."""
     return PermissionDeniedError(f"this needs the scope {scope}", details={"scope": scope})

@@ -119,7 +119,8 @@ async def test_a_bad_token_learns_nothing(tmp_path: Path, caplog: pytest.LogCapt
                 refused = await http.request(method, "/mcp", headers=bearer)
                 challenge = refused.headers["www-authenticate"]
                 url = f"http://{HOST}:{there.port}/.well-known/oauth-protected-resource/mcp"
-                assert challenge == f'Bearer error="invalid_token", resource_metadata="{url}"'
+                least = 'scope="session:read session:write"'
+                assert challenge == f'Bearer error="invalid_token", {least}, resource_metadata="{url}"'
                 answers.add((refused.status_code, 'Bearer error="invalid_token"', refused.content))
         ((status, challenge, body),) = answers
         assert (status, challenge) == (401, 'Bearer error="invalid_token"')
@@ -137,7 +138,7 @@ async def test_how_to_get_a_token_is_told_to_all(tmp_path: Path) -> None:
             found = (await http.get(path)).json()
             assert found["resource"] == f"http://{HOST}:{there.port}/mcp"
             assert found["authorization_servers"] == ["https://issuer.example"]
-            assert "session:read" in found["scopes_supported"]
+            assert found["scopes_supported"] == ["session:read", "session:write"]
             forged = await http.get(path, headers={"Host": 'x", error="y'})
             assert forged.json()["resource"] == f"http://{HOST}/mcp"
     service = FakeService()
@@ -285,7 +286,7 @@ async def test_without_scopes_nothing_can_be_done(tmp_path: Path) -> None:
             for tool in TOOLS.values():
                 if tool.method.name not in UNSCOPED:
                     found = await over_mcp(http, tool.name, params_of(tool.method.name))
-                    assert found["result"]["structuredContent"] == bodies[tool.method.name]
+                    assert found["error"]["data"] == bodies[tool.method.name]
             for asked in (("resources/list", {}), ("resources/read", {"uri": "warren://sessions/s"})):
                 assert (await over_mcp(http, *asked))["error"]["data"]["code"] == "PERMISSION_DENIED"
         async with connect(port, extra_headers=[(b"Authorization", bearer.encode())]) as program:

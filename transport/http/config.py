@@ -1,7 +1,8 @@
 """Settings of the gateway; plain values, no I/O."""
 
+import re
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -16,10 +17,11 @@ from warren.values import frozen
 
 MAX_PORT: Final = 65_535
 PRIVATE: Final = (
-    *("host", "port", "token", "token_file", "token_table", "jwt", "public_url"),
+    *("host", "port", "token", "token_file", "token_table", "jwt", "public_url", "mcp_scopes"),
     *("origins", "console", "metrics_port", "runtime"),
 )
 """Settings that clients do not see."""
+_SCOPE_NAME: Final = re.compile(r"[!#-[\]-~]+")
 
 
 def _host(_instance: object, attribute: "attrs.Attribute[str]", value: str) -> None:
@@ -35,6 +37,12 @@ def _token(_instance: object, attribute: "attrs.Attribute[str | None]", value: s
 def _public_url(_instance: object, attribute: "attrs.Attribute[str | None]", value: str | None) -> None:
     if value is not None and not auth.is_origin_pattern(value.rstrip("/").lower()):
         raise FieldValueError(attribute.name, f"must be like https://warren.example.org, not {value!r}")
+
+
+def _scope_names(_instance: object, attribute: "attrs.Attribute[Any]", value: tuple[str, ...] | None) -> None:
+    for name in value or ():
+        if not _SCOPE_NAME.fullmatch(name):
+            raise FieldValueError(attribute.name, f"must be names of OAuth scopes, not {name!r}")
 
 
 def _origins(_instance: object, attribute: "attrs.Attribute[tuple[str, ...]]", value: tuple[str, ...]) -> None:
@@ -60,6 +68,8 @@ class GatewayConfig:
         jwt: the signed tokens that are let in; None for none.
         public_url: the address by which clients reach the gateway, for the OAuth metadata of `/mcp`; None takes the one
             that a client has used, without TLS.
+        mcp_scopes: the scopes that clients of `/mcp` are told to ask the issuer for; None takes `session:read` and
+            `session:write` by the issuer's names, or none if `jwt.scope_claim` is neither `scope` nor `scp`.
         origins: web pages that may connect besides those of this machine: `https://example.org`, `http://host:*`.
         max_message_bytes: a longer message closes its WebSocket with code 1009; a longer body of a request is refused
             with 413.
@@ -89,6 +99,7 @@ class GatewayConfig:
     token_table: bool = False
     jwt: JwtConfig | None = None
     public_url: str | None = attrs.field(default=None, validator=_public_url)
+    mcp_scopes: tuple[str, ...] | None = attrs.field(default=None, validator=_scope_names)
     origins: tuple[str, ...] = attrs.field(default=(), validator=_origins)
     max_message_bytes: int = attrs.field(default=1024 * 1024, validator=positive)
     max_in_flight: int = attrs.field(default=256, validator=positive)

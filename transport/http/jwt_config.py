@@ -1,12 +1,13 @@
 """The settings of signed tokens (JWT); plain values, no I/O."""
 
+from collections.abc import Iterable
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import attrs
 
 from warren.fields import FieldValueError, is_text, not_blank, not_negative
-from warren.principals import DEFAULT_TENANT
+from warren.principals import DEFAULT_TENANT, Scope
 from warren.transport.http.token_list import GRANTED
 from warren.values import frozen
 
@@ -15,6 +16,8 @@ ALGORITHMS: Final = (
     *("ES256", "ES384", "ES512", "EdDSA"),
 )
 """Signatures with a key pair. With a shared secret every server that verifies tokens could make some, too."""
+OAUTH_SCOPES: Final = ("scope", "scp")
+"""Claims with the scopes that a client has asked for; others, such as roles, cannot be asked for."""
 OWN_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 MAX_LEEWAY: Final = 60.0
 
@@ -89,6 +92,15 @@ class JwtConfig:
             return DEFAULT_TENANT
         claimed = claim_of(claims, self.tenant_claim)
         return None if claimed == DEFAULT_TENANT else claimed
+
+    def names_of(self, scopes: Iterable[Scope]) -> tuple[str, ...]:
+        """Return the names under which a client asks the issuer for scopes; none if the claim is no OAuth scope."""
+        if self.scope_claim not in OAUTH_SCOPES:
+            return ()
+        if not self.scope_map:
+            return tuple(scopes)
+        claimed = {scope: name for name, _, scope in (entry.rpartition("=") for entry in reversed(self.scope_map))}
+        return tuple(dict.fromkeys(claimed[scope] for scope in scopes if scope in claimed))
 
     def scopes_of(self, claims: dict[str, Any]) -> frozenset[Any]:
         """Return the scopes that a token claims; other names are left out."""

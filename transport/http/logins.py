@@ -1,14 +1,14 @@
 """The logins of clients: the principal behind each token, and whether its client may stay. No I/O."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from functools import lru_cache
 from hashlib import sha256
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import attrs
 
-from warren.principals import DEFAULT_TENANT, LOCAL, Principal
+from warren.principals import DEFAULT_TENANT, LOCAL, Principal, Scope
 from warren.transport.http.refusals import RefusedError
 from warren.values import define, frozen
 
@@ -24,6 +24,16 @@ PASSED_ON: Final = "warren.passed_on"
 """The key in the scope of a request (ASGI) whose value is True if another node has passed it on for its client."""
 PRINCIPAL: Final = "warren.principal"
 """The key in the scope of a request (ASGI) whose value is the principal of its client, for applications behind REST."""
+SIGN_IN: Final = "warren.sign_in"
+"""The key in the scope of a request (ASGI) whose value is the `SignIn` of its application, if that has a principal."""
+
+
+class SignIn(Protocol):
+    """Tells clients how to get a token with more rights."""
+
+    def challenge(self, scope: MutableMapping[str, Any], principal: Principal, needed: Scope) -> str:
+        """Return the `WWW-Authenticate` for a request (ASGI) of a principal without the scope that it needs."""
+        ...
 
 
 @frozen(eq=False)

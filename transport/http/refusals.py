@@ -48,7 +48,7 @@ class RefusedError(Exception):
     def answered_with(self, name: str, value: str) -> "RefusedError":
         """Return the same refusal with another value of one of its headers."""
         headers = [(each, value if each == name else before) for each, before in self.headers]
-        return RefusedError(self.status, str(self), *headers, field=self.error.details["path"])
+        return RefusedError(self.status, str(self), *headers, error=self.error)
 
     def answer(self) -> bytes:
         """Return the whole HTTP response; the connection is to be closed after it."""

@@ -1,9 +1,9 @@
 """The MCP server over HTTP, as an ASGI application for the path `/mcp`."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from http import HTTPStatus
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import attrs
 import trio
@@ -14,12 +14,15 @@ from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Send
+from starlette.types import Scope as AsgiScope
 
+from warren.actors.access import lacks
 from warren.errors import AgentError, CapacityExceededError, InvalidParamsError, WarrenError
+from warren.principals import SCOPE_OF, Scope
 from warren.service import RuntimeService
 from warren.transport.http import auth
-from warren.transport.http.logins import PASSED_ON, PRINCIPAL
+from warren.transport.http.logins import PASSED_ON, PRINCIPAL, SIGN_IN, SignIn
 from warren.transport.http.refusals import JSON, RETRY
 from warren.transport.http.shutdown import Shutdown
 from warren.transport.mcp.client import CLIENT, McpClient
@@ -27,6 +30,7 @@ from warren.transport.mcp.refusal import bad_id
 from warren.transport.mcp.resources import Resources
 from warren.transport.mcp.server import MAX_CALLS, Tools, server_of
 from warren.transport.mcp.sessions import McpSession, McpSessions, node_of
+from warren.transport.mcp.tools import ALIASES, TOOLS
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.endpoint import GRACE
 from warren.transport.rpc.opened import Opened
@@ -41,6 +45,14 @@ THIS_MACHINE: Final = TransportSecuritySettings(
 MAX_BODY: Final = 1024 * 1024
 BEGINNING: Final = "initialize"
 """The method of the request that begins an MCP session."""
+CALL: Final = "tools/call"
+OF_RESOURCES: Final = {
+    "resources/list": SCOPE_OF["list"],
+    "resources/read": SCOPE_OF["read"],
+    "resources/subscribe": SCOPE_OF["read"],
+    "completion/complete": SCOPE_OF["list"],
+}
+"""The scopes that requests about resources need."""
 NO_SESSION: Final = f"$.headers.{MCP_SESSION_ID_HEADER}"
 
 
@@ -51,7 +63,7 @@ class Nodes(Protocol):
     def number(self) -> int | None:
         """The number of this one; None while the store does not know it."""
 
-    async def pass_on(self, number: int, scope: Scope, receive: Receive, send: Send) -> bool:
+    async def pass_on(self, number: int, scope: AsgiScope, receive: Receive, send: Send) -> bool:
         """Have another node answer a request, and return True; False if that node is gone.
 
         Raises WarrenError if the node cannot be reached now, or the outcome is unknown.
@@ -99,7 +111,7 @@ async def open_mcp(
         async with server.lifespan(server) as lifespan, manager.run():
             sessions = McpSessions(server, lifespan, security, opened.mcp_sessions, tasks)
             ended = Shutdown()
-            app = _McpApp(service, StreamableHTTPASGIApp(manager), sessions, nodes, ended)
+            app = _McpApp(service, tools, StreamableHTTPASGIApp(manager), sessions, nodes, ended)
             closable = _ClosableApp(RequestBodyLimitMiddleware(app, max_body))  # it passes a body on in one piece
             try:
                 yield closable
@@ -116,6 +128,7 @@ class _McpApp:
 
     Attributes:
         service: the runtime; its principal is that of requests which no server in front has found another one for.
+        tools: the tools.
         without_session: answers the requests of revisions that have no sessions.
         sessions: the sessions of this process.
         nodes: see `open_mcp`.
@@ -123,12 +136,13 @@ class _McpApp:
     """
 
     service: RuntimeService
+    tools: Tools
     without_session: ASGIApp
     sessions: McpSessions
     nodes: Nodes | None
     ended: Shutdown
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
         owner = owner_of(scope.get(PRINCIPAL) or self.service.principal)
         version, session_id = headers.get(MCP_PROTOCOL_VERSION_HEADER), headers.get(MCP_SESSION_ID_HEADER)
@@ -144,6 +158,8 @@ class _McpApp:
             message, receive = await _read(scope, receive)
             if (refusal := _refusal(message)) is not None:
                 await Response(refusal, 400, media_type=JSON)(scope, receive, send)
+            elif (denied := _denied(message, scope)) is not None:
+                await (await self._denied(denied, scope))(scope, receive, send)
             elif not has_sessions:
                 scope[CLIENT] = McpClient()
                 await self.without_session(scope, receive, send)
@@ -154,13 +170,24 @@ class _McpApp:
             else:
                 await _refused(400, f"is required, except for `{BEGINNING}`")(scope, receive, send)
 
-    async def _answer(self, session: McpSession, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _denied(self, denied: "_Denied", scope: AsgiScope) -> Response:
+        """Return the refusal of a request beyond the rights of a token; by it a client asks its issuer for more."""
+        sign_in: SignIn = scope[SIGN_IN]
+        if denied.tool is not None:  # its method refuses the call too, and notes that in the audit
+            await self.tools.call(denied.tool, denied.arguments, None, McpClient(), scope[PRINCIPAL])
+        headers = {"WWW-Authenticate": sign_in.challenge(scope, scope[PRINCIPAL], denied.needed)}
+        body = jsonrpc.error(denied.request_id, lacks(denied.needed))
+        return Response(body, HTTPStatus.FORBIDDEN, headers, JSON)
+
+    async def _answer(self, session: McpSession, scope: AsgiScope, receive: Receive, send: Send) -> None:
         scope[CLIENT] = session
         await session.transport.handle_request(scope, receive, send)
         if session.transport.is_terminated:  # by this request
             self.sessions.end(session)
 
-    async def _begin(self, owner: Owner, request_id: jsonrpc.Id, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _begin(
+        self, owner: Owner, request_id: jsonrpc.Id, scope: AsgiScope, receive: Receive, send: Send
+    ) -> None:
         """Begin a session, which ends at once if its first request fails."""
 
         async def send_noted(message: Message) -> None:
@@ -174,7 +201,7 @@ class _McpApp:
         except CapacityExceededError as exc:
             await _failed(request_id, exc, exc.numbers.http)(scope, receive, send)
 
-    async def _passed_on(self, session_id: str, scope: Scope, receive: Receive, send: Send) -> bool:
+    async def _passed_on(self, session_id: str, scope: AsgiScope, receive: Receive, send: Send) -> bool:
         """Have the node of a session answer; return whether there is one. What a node passes on goes no further."""
         node = node_of(session_id)
         if self.nodes is None or node is None or node == self.nodes.number or scope.get(PASSED_ON):
@@ -190,7 +217,7 @@ class _McpApp:
         return True
 
 
-async def _read(scope: Scope, receive: Receive) -> tuple[jsonrpc.Incoming | None, Receive]:
+async def _read(scope: AsgiScope, receive: Receive) -> tuple[jsonrpc.Incoming | None, Receive]:
     """Return the message in the body of a request, and a `receive` that brings the body once more."""
     if scope["method"] != "POST":
         return None, receive
@@ -214,6 +241,31 @@ def _refusal(message: jsonrpc.Incoming | None) -> bytes | None:
         case jsonrpc.Request(id=float()):
             return bad_id()
     return None
+
+
+@frozen
+class _Denied:
+    """A request beyond the rights of its client: the scope that it needs, and the tool that it calls, if any."""
+
+    request_id: jsonrpc.Id
+    needed: Scope
+    tool: str | None = None
+    arguments: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+def _denied(message: jsonrpc.Incoming | None, scope: AsgiScope) -> _Denied | None:
+    """Return what a request lacks; None if it lacks nothing, or no server in front tells its client how to get it."""
+    if not isinstance(message, jsonrpc.Request) or SIGN_IN not in scope:
+        return None
+    needed, name, params = OF_RESOURCES.get(message.method), None, message.params
+    if message.method == CALL and isinstance(params, dict) and isinstance(params.get("name"), str):
+        name = params["name"]
+        tool = TOOLS.get(ALIASES.get(name, name))
+        needed = None if tool is None else tool.scope
+    if needed is None or needed in scope[PRINCIPAL].scopes:
+        return None
+    arguments = params.get("arguments") if name is not None else None
+    return _Denied(message.id, needed, name, arguments if isinstance(arguments, dict) else {})
 
 
 def _failed(request_id: jsonrpc.Id, exc: WarrenError, status: int) -> Response:
@@ -240,7 +292,7 @@ class _ClosableApp:
     _answered: trio.Event = attrs.field(factory=trio.Event, init=False)
     _closed: bool = attrs.field(default=False, init=False)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         if self._closed:
             await PlainTextResponse("the server is shutting down\n", 503, dict([RETRY]))(scope, receive, send)
         elif scope.get("method") == "POST":
@@ -256,7 +308,7 @@ class _ClosableApp:
                 await self._answered.wait()
                 self._answered = trio.Event()
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         self._asked += 1
         try:
             await self.app(scope, receive, send)

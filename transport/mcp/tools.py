@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from warren import aliases
+from warren.principals import SCOPE_OF, Scope
 from warren.transport.rpc.methods import METHODS, Method
 from warren.values import frozen
 
@@ -18,6 +19,7 @@ class McpTool:
     Attributes:
         name: the name that clients call.
         method: the method; its parameters are the tool's arguments.
+        scope: the scope that a call needs.
         title: the title for people.
         doc: the description for the model that decides whether to call the tool.
         read_only: whether the tool changes nothing.
@@ -28,6 +30,7 @@ class McpTool:
 
     name: str
     method: Method[Any, Any]
+    scope: Scope | None
     title: str
     doc: str
     read_only: bool = False
@@ -40,6 +43,7 @@ _TABLE: Final = (
     McpTool(
         "warren_run",
         METHODS["session/create"],
+        SCOPE_OF["create_session"],
         "Start a session",
         "Start a new session and run its first turn. Returns the answer and the session's id, with which warren_resume "
         "continues it. The session outlives this call and, if there is a store, the server.",
@@ -48,6 +52,7 @@ _TABLE: Final = (
     McpTool(
         "warren_resume",
         METHODS["turn/start"],
+        SCOPE_OF["start_turn"],
         "Continue a session",
         "Run the next turn of a session. A session runs one turn at a time: if another turn runs, this fails with "
         "SESSION_BUSY, unless the mode says otherwise.",
@@ -56,6 +61,7 @@ _TABLE: Final = (
     McpTool(
         "warren_interrupt",
         METHODS["turn/interrupt"],
+        SCOPE_OF["interrupt"],
         "Interrupt a turn",
         "End the turn that a session runs, whoever started it. Its results so far are kept.",
         destructive=True,
@@ -63,6 +69,7 @@ _TABLE: Final = (
     McpTool(
         "warren_approve",
         METHODS["tool/approve"],
+        SCOPE_OF["approve_tool"],
         "Approve a tool call",
         "Allow or deny a tool call of a session's model that waits for approval. The progress of the turn announces "
         "such a call. The first answer counts.",
@@ -70,6 +77,7 @@ _TABLE: Final = (
     McpTool(
         "warren_inject_context",
         METHODS["session/inject_context"],
+        SCOPE_OF["inject_context"],
         "Tell a session something",
         "Give a session's model a text that is no prompt. The model reads it at the next step of the running turn, or "
         "with the next turn. No turn begins.",
@@ -77,6 +85,7 @@ _TABLE: Final = (
     McpTool(
         "warren_inputs",
         METHODS["session/inputs"],
+        SCOPE_OF["inputs"],
         "List waiting inputs",
         "List the inputs that wait in a session's inbox: prompts in the queue, messages of other sessions, context.",
         read_only=True,
@@ -84,6 +93,7 @@ _TABLE: Final = (
     McpTool(
         "warren_send",
         METHODS["peer/send"],
+        SCOPE_OF["send_message"],
         "Send a message to a session",
         "Send a message to another session, in the name of a session; both must trust each other by name. Returns when "
         "the message is in the other session's inbox. If that session is kept alive, a turn begins.",
@@ -91,6 +101,7 @@ _TABLE: Final = (
     McpTool(
         "warren_sessions",
         METHODS["session/list"],
+        SCOPE_OF["list"],
         "List sessions",
         "List the sessions, the most recently changed one first.",
         read_only=True,
@@ -98,6 +109,7 @@ _TABLE: Final = (
     McpTool(
         "warren_read",
         METHODS["session/read"],
+        SCOPE_OF["read"],
         "Read a session",
         "Show a session as of its last finished turn: its last answer, whether a turn runs now, its use of tokens.",
         read_only=True,
@@ -105,6 +117,7 @@ _TABLE: Final = (
     McpTool(
         "warren_history",
         METHODS["session/history"],
+        SCOPE_OF["history"],
         "Read a conversation",
         "Show the messages of a session, oldest first.",
         read_only=True,
@@ -112,6 +125,7 @@ _TABLE: Final = (
     McpTool(
         "warren_fork",
         METHODS["session/fork"],
+        SCOPE_OF["fork"],
         "Fork a session",
         "Make a new session of the first messages of another one, which stays as it is. No model is called. Returns "
         "the new session, which warren_resume continues by its id.",
@@ -119,6 +133,7 @@ _TABLE: Final = (
     McpTool(
         "warren_label",
         METHODS["session/label"],
+        SCOPE_OF["label"],
         "Label a session",
         "Change the labels or the title of a session. Labels that are not named stay; warren_sessions finds sessions "
         "by their labels.",
@@ -127,6 +142,7 @@ _TABLE: Final = (
     McpTool(
         "warren_archive",
         METHODS["session/archive"],
+        SCOPE_OF["archive"],
         "Archive a session",
         "Archive a session: with a store it can still be read, it is no longer listed, and it cannot be continued. A "
         "running turn ends first.",
@@ -136,6 +152,7 @@ _TABLE: Final = (
     McpTool(
         "warren_memory_search",
         METHODS["memory/search"],
+        SCOPE_OF["search_memory"],
         "Search the memory",
         "Search messages that have left the context of their session by compaction.",
         read_only=True,
@@ -143,6 +160,7 @@ _TABLE: Final = (
     McpTool(
         "warren_memory_forget",
         METHODS["memory/forget"],
+        SCOPE_OF["forget_memory"],
         "Forget remembered texts",
         "Remove texts from the memory for good: one hit of a search by its text_id, those of a turn, or all that are "
         "remembered of a session. The messages stay in the history of the session.",

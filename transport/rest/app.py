@@ -28,7 +28,7 @@ from warren.transport.http.auth import NODE_PROOF, AccessPolicy
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.connection import ALLOW
 from warren.transport.http.leaving import until_gone
-from warren.transport.http.logins import PASSED_ON, PRINCIPAL, Authenticator, Login, unauthorized
+from warren.transport.http.logins import PASSED_ON, PRINCIPAL, SIGN_IN, Authenticator, Login, unauthorized
 from warren.transport.http.pace import paced, paced_body, wait_for_all
 from warren.transport.http.places import PLACE
 from warren.transport.http.refusals import JSON, RefusedError
@@ -39,7 +39,7 @@ from warren.transport.rest.changes import ChangeStream
 from warren.transport.rest.events import EventStream, last_event_id
 from warren.transport.rest.files import file_answer
 from warren.transport.rest.forms import FILES, FORM, Form
-from warren.transport.rest.oauth import WELL_KNOWN, Metadata, with_metadata
+from warren.transport.rest.oauth import WELL_KNOWN, Metadata
 from warren.transport.rest.openapi import document, missing
 from warren.transport.rest.parameters import (
     announces_body,
@@ -164,6 +164,7 @@ class _Guarded:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
+        scope[SIGN_IN] = self.metadata
         proof = self.access.policy.proof_for(request.headers.getlist("authorization"))
         if proof is not None:
             calling_from.set(None)  # the client is one of the other node
@@ -174,7 +175,7 @@ class _Guarded:
         try:
             login = await _login(self.access, request)
         except RefusedError as exc:
-            raise with_metadata(exc, self.metadata.url(request)) from None
+            raise self.metadata.demand(request, exc) from None
         if paces := self.access.paces.of(login):
             await wait_for_all(paces, 1)
             receive, send = paced_body(receive, paces), paced(send, paces)

@@ -40,7 +40,7 @@ _PLAIN: Final[Mapping[Any, Schema]] = {
     bytes: {"type": "string", "contentEncoding": "base64", "pattern": _BASE64},
     type(None): {"type": "null"},
     datetime: {"type": "string", "format": "date-time"},
-    Decimal: {"type": "string", "format": "decimal"},
+    Decimal: {"type": "string"},  # without a format: strict clients refuse schemas with one that they do not know
 }
 _WORD: Final = r"[^\s\x1c-\x1f\x85]"
 """A character that is no white space for Python, which has five more than JavaScript's `\\s`."""

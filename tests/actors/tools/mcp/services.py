@@ -98,4 +98,4 @@ class Service:
 
 def is_call(said: dict[str, Any]) -> bool:
     """Tell whether a message calls a tool."""
-    return said["method"] == "tools/call"
+    return bool(said["method"] == "tools/call")
