@@ -516,7 +516,7 @@ class SessionActor:
         if starter is not None and isinstance(message, StartTurn) and message.blobs:
             self._send(partial(self._store_files, message, starter))
             return
-        self._place, self._trace = begin(self.shared.tracer, message.caller, self.log)
+        self._place, self._trace = begin(self.shared.tracer, message.caller, self.log, self.conversation.context)
         storage, log = self.shared.storage, self.log
         guard = None if storage.fence is None else Guard(self.session_id, storage.fence, log.emit, storage.has_lease)
         self._turn = Turn(

@@ -1,6 +1,7 @@
 """The trace of a running turn: its place, and the events that the spans are made of once it has ended."""
 
 import logging
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
@@ -9,7 +10,9 @@ import attrs
 from warren.actors.eventlog import EventLog, utc_now
 from warren.actors.turn.turn import Turn
 from warren.events import DELTAS, Envelope, RunFailed
+from warren.tracing import KEPT as KEPT_BEFORE
 from warren.tracing import TraceContext, TracedTurn, Tracer
+from warren.transcript import Transcript
 from warren.values import define
 
 KEPT: Final = 10_000
@@ -27,6 +30,7 @@ class TurnTrace:
         place: the turn's own span.
         parent: the place of the turn's caller.
         log: the session's events.
+        before: the newest messages before the turn, and the first one, as JSON.
         began: the time at which the turn began.
         events: the events so far, each run of deltas by its first one.
         cut: whether later events were left out.
@@ -36,6 +40,7 @@ class TurnTrace:
     place: TraceContext
     parent: TraceContext | None
     log: EventLog
+    before: Sequence[bytes]
     began: datetime = attrs.field(factory=utc_now)
     events: list[Envelope] = attrs.field(factory=list)
     cut: bool = False
@@ -76,6 +81,8 @@ class TurnTrace:
             self.events,
             failed,
             turn.plan.meter.usage,
+            self.before,
+            {each.name: each.choice.server for each in turn.plan.route.candidates},
             cut=self.cut,
         )
         try:
@@ -85,7 +92,7 @@ class TurnTrace:
 
 
 def begin(
-    tracer: Tracer | None, caller: TraceContext | None, log: EventLog
+    tracer: Tracer | None, caller: TraceContext | None, log: EventLog, context: Transcript
 ) -> tuple[TraceContext | None, TurnTrace | None]:
     """Return the place of a turn that begins, and its trace if it is sampled.
 
@@ -98,4 +105,13 @@ def begin(
     except Exception:
         logger.exception("the tracer failed: a turn runs without a trace")
         return caller, None
-    return place, TurnTrace(tracer, place, caller, log) if place.sampled else None
+    return place, TurnTrace(tracer, place, caller, log, _newest(context.bodies)) if place.sampled else None
+
+
+def _newest(bodies: Sequence[bytes]) -> Sequence[bytes]:
+    """Return the first message, which may be the system message, and the newest ones."""
+    size, first = 0, len(bodies)
+    while first > 1 and size < KEPT_BEFORE:
+        first -= 1
+        size += len(bodies[first])
+    return [*bodies[:1], *bodies[max(first, 1) :]]

@@ -205,6 +205,7 @@ class ModelChoice:
         name: the name of the provider, for the metrics.
         check: raises InvalidParamsError that names the option if the model cannot be called with these options.
         kinds: the kinds of attachments that it takes; None leaves that to the catalog.
+        server: the address of its server, for traces; None if it has none.
     """
 
     provider: Provider
@@ -212,6 +213,7 @@ class ModelChoice:
     name: str = ""
     check: Callable[[ModelOptions], None] = _takes_all
     kinds: frozenset[Kind] | None = None
+    server: str | None = None
 
 
 @runtime_checkable

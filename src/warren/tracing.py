@@ -7,7 +7,7 @@ passed on.
 import random
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, Final, Protocol
@@ -20,6 +20,8 @@ from warren.values import value
 
 HEADER: Final = "traceparent"
 """The name of the header that has a place."""
+KEPT: Final = 64 * 1024
+"""Bytes of the messages before a turn that its trace has."""
 SAMPLED: Final = 0x01
 _PLACE: Final = r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?"
 """The form of a place. `re` compiles it at its first use, and keeps it."""
@@ -103,6 +105,8 @@ class TracedTurn:
         events: its events in order, each run of deltas by its first one.
         failure: the cause if it failed.
         usage: the tokens of the turn.
+        before: the messages before it as JSON: the first one, and the newest ones, as many as `KEPT` allows.
+        servers: the addresses of the servers of its models, by the names of the models, in their order.
         cut: whether later events were left out, as there are too many.
     """
 
@@ -118,6 +122,8 @@ class TracedTurn:
     events: Sequence[Envelope] = ()
     failure: FailureCause | None = None
     usage: Usage = attrs.field(default=NO_USAGE)
+    before: Sequence[bytes] = ()
+    servers: Mapping[str, str | None] = attrs.field(factory=dict)
     cut: bool = False
 
 

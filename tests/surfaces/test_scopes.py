@@ -1,4 +1,4 @@
-"""MCP clients that ask an OAuth issuer for a token: the scopes that they are told, and calls beyond those of a token."""
+"""MCP clients that ask an issuer for a token: the scopes that they are told, and calls beyond those of a token."""
 
 import re
 from pathlib import Path

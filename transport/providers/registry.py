@@ -100,7 +100,7 @@ class ModelRegistry:
         if name not in VENDORS:
             model = model.removeprefix(f"{name}:")
         over_http = self._over_http(name)
-        return ModelChoice(over_http, model, name, partial(over_http.check, model))
+        return ModelChoice(over_http, model, name, partial(over_http.check, model), server=over_http.endpoint.url)
 
     def check_defaults(self, config: Config) -> None:
         """Refuse settings whose models no session could have. The clients of servers are not imported for it.

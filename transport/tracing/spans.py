@@ -5,12 +5,14 @@ children of the turn's own span, by the times of the events.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import attrs
 
+from warren import codec
 from warren.events import (
     DELTAS,
     TERMINAL,
@@ -38,16 +40,16 @@ from warren.events import (
     TurnCompleted,
     TurnStarted,
 )
+from warren.messages import Message, SystemMessage, UserMessage
 from warren.tracing import TracedTurn, new_span_id
 from warren.transport.tracing import conventions as names
+from warren.transport.tracing import messages
 from warren.usage import Usage
 from warren.values import define
 
 FAILED_TOOL: Final = "tool_error"
 TIMED_OUT: Final = "timeout"
 REFUSED: Final = "refused"
-LONGEST: Final = 64 * 1024
-"""Characters of a text in an attribute: receivers refuse large requests whole."""
 
 
 @define(eq=False)
@@ -107,6 +109,10 @@ class _Spans:
     spans: list[SpanData] = attrs.field(factory=list)
     _own: SpanData = attrs.field(init=False)
     _call: SpanData | None = None  # the model call of the running step
+    _instructions: str | None = None
+    _server: str | None = None  # the address of the model that is called
+    _said: list[dict[str, Any]] = attrs.field(factory=list)  # the messages up to the running step, if they are wanted
+    _parts: list[messages.Part] = attrs.field(factory=list)  # the answer of the running step
     _answered: bool = False  # whether it has ended: its tokens are told when the step ends
     _requests: dict[str, ToolCallRequested] = attrs.field(factory=dict)
     _tools: dict[str, SpanData] = attrs.field(factory=dict)
@@ -122,10 +128,22 @@ class _Spans:
             about |= self._operation(names.INVOKE_AGENT) | {names.TURN: turn.number}
         self._own = SpanData(name, turn.began, turn.ended, about, turn.place.span_id)
         self._last = turn.began
+        self._server = next(iter(turn.servers.values()), None)
+        if self.content:
+            self._take_before()
+
+    def _take_before(self) -> None:
+        for message in map(codec.decode_message, self.turn.before):
+            if isinstance(message, SystemMessage):
+                self._instructions = json.dumps([messages.text(message.content)])
+                self._own.attributes[names.INSTRUCTIONS] = self._instructions
+            elif (said := messages.said(message)) is not None:
+                self._said.append(said)
 
     def whole(self) -> SpanData:
         """Return the span of the turn, and end those that the turn has left open."""
         turn, own = self.turn, self._own
+        self._tell_answer("error")
         for left in (self._call, *self._tools.values(), *self._approvals.values(), self._compaction):
             if left is not None:
                 left.ended = self._last
@@ -143,8 +161,9 @@ class _Spans:
         """Take the next event."""
         event, at = envelope.event, envelope.timestamp
         match event:
-            case RunStarted(prompt=prompt):
-                self._tell(self._own, names.INPUT_MESSAGES, _message("user", prompt))
+            case RunStarted(prompt=prompt, attachments=files):
+                self._hear(UserMessage(prompt, files))
+                self._tell_all(self._own, names.INPUT_MESSAGES, self._said[-1:])
             case InputTaken() | BudgetWarning() | Retrying() | RequestRepaired() | ModelSwitched():
                 self._note(event, at)
             case TurnStarted(turn_number=step):
@@ -172,7 +191,8 @@ class _Spans:
         # Without errors: providers quote what they were sent.
         own, call = self._own, self._call or self._own
         match event:
-            case InputTaken(kind=kind):
+            case InputTaken(kind=kind, content=content, attachments=files):
+                self._hear(UserMessage(content, files))
                 own.events.append(("input", at, {names.INPUT_KIND: kind}))
             case BudgetWarning(budget_type=budget, percent=percent):
                 own.events.append(("budget_warning", at, {names.BUDGET: budget, names.PERCENT: percent}))
@@ -182,16 +202,19 @@ class _Spans:
                 call.events.append(("request_repaired", at, {names.REPAIR: action}))
             case ModelSwitched(to_model=model):
                 call.events.append(("model_switched", at, {names.ANSWERED_BY: model}))
+                self._server = self.turn.servers.get(model)
+                call.attributes |= _server(self._server)
 
     def _take_of_calls(self, envelope: Envelope) -> None:
         event, at = envelope.event, envelope.timestamp
         match event:
             case TextComplete(content=text):
                 self._end_call(at)
-                if self._call is not None:
-                    self._tell(self._call, names.OUTPUT_MESSAGES, _message("assistant", text))
-            case ToolCallRequested(id=call_id):
+                if text:
+                    self._say(messages.text(text))
+            case ToolCallRequested(id=call_id, name=name, args=args):
                 self._end_call(at)
+                self._say(messages.call(call_id, name, args))
                 self._requests[call_id] = event
             case ToolApprovalRequested(id=call_id, name=name):
                 about = {names.TOOL_NAME: name, names.TOOL_CALL_ID: call_id}
@@ -212,10 +235,14 @@ class _Spans:
                 tool = self._tools.pop(call_id)
                 self._requests.pop(call_id, None)
                 self._tell(tool, names.TOOL_RESULT, result)
+                self._respond(call_id, result)
                 if failed and tool.error is None:
                     tool.fail(FAILED_TOOL)
                 self._add(tool, at)
-            case ToolResultReceived(id=call_id, name=name) if call_id in self._requests:  # it did not run
+            case ToolResultReceived(id=call_id, name=name, result=refusal) if (
+                call_id in self._requests
+            ):  # it did not run
+                self._respond(call_id, refusal or "")
                 tool = self._tool(call_id, name, at)
                 tool.fail(REFUSED)
                 self._add(tool, at)
@@ -227,7 +254,33 @@ class _Spans:
 
     def _tell(self, span: SpanData, name: str, text: str) -> None:
         if self.content:
-            span.attributes[name] = text[:LONGEST]
+            span.attributes[name] = text[: messages.LONGEST]
+
+    def _tell_all(self, span: SpanData, name: str, said: Iterable[Mapping[str, Any]]) -> None:
+        if self.content:
+            span.attributes[name] = messages.encoded(said)
+
+    def _hear(self, message: Message) -> None:
+        if self.content and (said := messages.said(message)) is not None:
+            self._said.append(said)
+
+    def _respond(self, call_id: str, result: str) -> None:
+        if self.content:
+            self._said.append(messages.of("tool", [messages.response(call_id, result)]))
+
+    def _say(self, part: messages.Part) -> None:
+        """Add to the answer of the running step, which is a message before the next one."""
+        if self.content:
+            if not self._parts:
+                self._said.append(messages.of("assistant", self._parts))
+            self._parts.append(part)
+
+    def _tell_answer(self, reason: str) -> None:
+        """Tell the answer of the running step."""
+        if self._parts and self._call is not None:
+            answer = messages.of("assistant", self._parts) | {"finish_reason": reason}
+            self._tell_all(self._call, names.OUTPUT_MESSAGES, [answer])
+        self._parts = []
 
     def _operation(self, operation: str) -> dict[str, Any]:
         turn = self.turn
@@ -242,7 +295,11 @@ class _Spans:
 
     def _begin_call(self, at: datetime, step: int) -> None:
         about = self._operation(names.CHAT) | {names.STREAM: True, names.STEP: step}
-        self._call = SpanData(f"{names.CHAT} {self.turn.model}", at, at, about, calls_out=True)
+        self._call = SpanData(f"{names.CHAT} {self.turn.model}", at, at, about | _server(self._server), calls_out=True)
+        if self._said:
+            self._tell_all(self._call, names.INPUT_MESSAGES, self._said)
+        if self._instructions is not None:
+            self._call.attributes[names.INSTRUCTIONS] = self._instructions
         self._answered = False
 
     def _first_piece(self, at: datetime) -> None:
@@ -257,6 +314,7 @@ class _Spans:
         self._end_call(at)
         if self._call is not None:
             reason = names.REASONS.get(event.stop_reason, event.stop_reason)
+            self._tell_answer(reason)
             self._call.attributes |= _tokens(event.usage) | {names.FINISH_REASONS: (reason,)}
             if event.model is not None:
                 self._call.attributes[names.ANSWERED_BY] = event.model
@@ -292,7 +350,8 @@ class _Spans:
     def _end(self, terminal: Envelope) -> None:
         """End the work of the turn; the rest of its time is its commit's."""
         if isinstance(terminal.event, RunCompleted):
-            self._tell(self._own, names.OUTPUT_MESSAGES, _message("assistant", terminal.event.result))
+            answer = messages.of("assistant", [messages.text(terminal.event.result)]) | {"finish_reason": "stop"}
+            self._tell_all(self._own, names.OUTPUT_MESSAGES, [answer])
         self.spans.append(SpanData(names.COMMIT, terminal.timestamp, self.turn.ended))
 
 
@@ -302,8 +361,15 @@ def _tokens(usage: Usage) -> dict[str, int]:
         names.OUTPUT_TOKENS: usage.output_tokens,
         names.CACHE_READ_TOKENS: usage.cache_read_tokens,
         names.CACHE_WRITE_TOKENS: usage.cache_creation_tokens,
+        names.CACHE_CREATION_TOKENS: usage.cache_creation_tokens,
     }
 
 
-def _message(role: str, text: str) -> str:
-    return json.dumps([{"role": role, "parts": [{"type": "text", "content": text[:LONGEST]}]}])
+def _server(address: str | None) -> dict[str, Any]:
+    """Return the place of a server."""
+    try:
+        parts = urlsplit(address or "")
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError:
+        return {}
+    return {names.SERVER: parts.hostname, names.SERVER_PORT: port} if parts.hostname else {}

@@ -70,6 +70,7 @@ class Noting(Tracer):
 
 META: Final = cast("RequestParamsMeta", {"traceparent": CALLER})
 PARENT: Final = (int(TRACE, 16), 0xB7AD6B7169203331)
+SIDES = ("input", "output")
 
 
 async def traced(model: Provider, receiver: Receiver, *prompts: str, **settings: Any) -> list[WarrenError]:
@@ -131,9 +132,80 @@ async def test_texts_only_if_asked_for() -> None:
     (turn,), (call,) = receiver.named("invoke_agent"), receiver.named("execute_tool fish")
     asked, answered = (json.loads(turn.attributes[f"gen_ai.{side}.messages"]) for side in ("input", "output"))
     assert asked == [{"role": "user", "parts": [{"type": "text", "content": SECRET}]}]
-    assert answered == [{"role": "assistant", "parts": [{"type": "text", "content": "done"}]}]
+    done = {"role": "assistant", "parts": [{"type": "text", "content": "done"}], "finish_reason": "stop"}
+    assert answered == [done]
     assert json.loads(call.attributes["gen_ai.tool.call.arguments"]) == {"bait": "worm"}
     assert call.attributes["gen_ai.tool.call.result"] == f"{TOOL_TEXT} with worm"
+
+
+def text_of(role: str, content: str) -> dict[str, Any]:
+    """Return a message with a text."""
+    return {"role": role, "parts": [{"type": "text", "content": content}]}
+
+
+async def test_the_messages_of_model_calls() -> None:
+    """Each call has what the model was given, from turns before too, and what it answered; none without `content`."""
+    call = {"type": "tool_call", "id": "c1", "name": "fish", "arguments": {"bait": "worm"}}
+    result = {"type": "tool_call_response", "id": "c1", "response": f"{TOOL_TEXT} with worm"}
+    first = [text_of("user", "one"), text_of("assistant", "two")]
+    with receiving() as receiver:
+        model = says(["two"], reply("look", ToolUseBlock("c1", "fish", {"bait": "worm"})), reply("done"))
+        config = Config(model="test", traces=TraceConfig(receiver.url, content=True))
+        async with open_supervisor(config, providers={"test": model}, tools=[fish], environ={}) as service:
+            session_id = (await service.create_session("one", system_prompt="Be brief.")).session_id
+            await service.start_turn(session_id, "three")
+    calls = receiver.named("chat test")
+    asked, answered = ([json.loads(span.attributes[f"gen_ai.{side}.messages"]) for span in calls] for side in SIDES)
+    used = {"role": "assistant", "parts": [{"type": "text", "content": "look"}, call]}
+    assert asked == [
+        first[:1],
+        [*first, text_of("user", "three")],
+        [*first, text_of("user", "three"), used, {"role": "tool", "parts": [result]}],
+    ]
+    reasons = ("stop", "tool_call", "stop")
+    said = (first[1], used, text_of("assistant", "done"))
+    assert answered == [[each | {"finish_reason": reason}] for each, reason in zip(said, reasons, strict=True)]
+    for span in [*calls, *receiver.named("invoke_agent")]:
+        assert json.loads(span.attributes["gen_ai.system_instructions"]) == [{"type": "text", "content": "Be brief."}]
+
+
+async def test_long_conversations_in_spans() -> None:
+    """An attribute has the newest messages, as many as it may have, and stays JSON."""
+    with receiving() as receiver:
+        await traced(says(["a"], ["b"], ["c"]), receiver, "x" * 40_000, "y" * 40_000, "z" * 90_000, content=True)
+    asked = [json.loads(span.attributes["gen_ai.input.messages"]) for span in receiver.named("chat test")]
+    lengths = [[len(part["content"]) for message in each for part in message["parts"]] for each in asked]
+    assert lengths == [[40_000], [1, 40_000], [64 * 1024]]
+
+
+async def test_the_server_of_a_model() -> None:
+    """A call has the address and the port of the server that it went to, with those of one that took over."""
+
+    async def answer(_: Request, stream: trio.SocketStream) -> None:
+        said = {"choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": "stop"}]}
+        await stream.send_all(HEAD + chunk(events(said)) + chunk(b"data: [DONE]\n\n") + END)
+
+    with receiving() as receiver:
+        async with serve_model(answer) as url:
+            servers = ModelServer(name="own", base_url=url), ModelServer(name="away", base_url="http://127.0.0.1:9/v1")
+            config = Config(
+                model="away:m",
+                fallback=("own:m",),
+                model_servers=servers,
+                traces=TraceConfig(receiver.url),
+                retry=RetryPolicy(max_attempts=1),
+            )
+            async with open_supervisor(config, environ={}) as service:
+                await service.create_session("hello", model="own:m", fallback=())
+                await service.create_session("hello")
+                await service.create_session("hello", model="echo", fallback=())
+    places = [(each.attributes.get("server.address"), each.attributes.get("server.port")) for each in chats(receiver)]
+    assert places == [("127.0.0.1", int(url.rpartition(":")[2]))] * 2 + [(None, None)]
+
+
+def chats(receiver: Receiver) -> list[Span]:
+    """Return the spans of model calls."""
+    return [span for span in receiver.spans if span.name.startswith("chat ")]
 
 
 async def test_a_turn_that_fails() -> None:
@@ -332,10 +404,12 @@ def test_the_names_of_the_conventions() -> None:
         "gen_ai.response.finish_reasons",
         "gen_ai.response.model",
         "gen_ai.response.time_to_first_chunk",
+        "gen_ai.system_instructions",
         "gen_ai.tool.call.arguments",
         "gen_ai.tool.call.id",
         "gen_ai.tool.call.result",
         "gen_ai.tool.name",
+        "gen_ai.usage.cache_creation.input_tokens",
         "gen_ai.usage.cache_read.input_tokens",
         "gen_ai.usage.cache_write.input_tokens",
         "gen_ai.usage.input_tokens",
