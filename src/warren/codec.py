@@ -8,6 +8,7 @@ import gc
 import re
 from array import array
 from base64 import b64decode, b64encode
+from codecs import BOM_UTF8
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
@@ -389,6 +390,11 @@ def parse(raw: bytes | str) -> Any:
     if _may_be_deep(raw) and _is_deep(raw):
         raise ValueError(_TOO_DEEP)
     return data
+
+
+def parse_file(raw: bytes) -> Any:
+    """Return the data of a file as `parse`. A byte order mark at its beginning is skipped: many editors write one."""
+    return parse(raw.removeprefix(BOM_UTF8))
 
 
 def parser_of(form: type[T], mark: bytes) -> Callable[[bytes], T | None]:

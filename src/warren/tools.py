@@ -105,14 +105,26 @@ class ToolArgumentsError(Exception):
     """The model's arguments do not fit the tool's signature."""
 
 
+NO_WORDS: Final = "the tool failed and did not say why"
+FOR_ASYNCIO: Final = (
+    "This tool is written for asyncio, and Warren runs tools on trio: use trio or anyio in it, or make it a plain "
+    "function, which runs in a thread and may call asyncio.run"
+)
+_OF_ASYNCIO: Final = ("no running event loop", "no current event loop", "library written for some other framework")
+"""What asyncio says outside of its loop, and trio to a coroutine that awaits something of asyncio."""
+
+
 def failure_text(failure: BaseException) -> str:
     """Return the text that the model gets for a tool that has failed with an exception."""
+    text = str(failure)
     match failure:
         case ToolError():
-            return str(failure)
+            return text if text.strip() else NO_WORDS
         case ToolArgumentsError():
-            return f"bad arguments: {failure}"
-    return f"{type(failure).__name__}: {failure}"
+            return f"bad arguments: {text}"
+        case RuntimeError() | TypeError() if any(sign in text for sign in _OF_ASYNCIO):
+            return f"{type(failure).__name__}: {text}. {FOR_ASYNCIO}"
+    return f"{type(failure).__name__}: {text}"
 
 
 @frozen

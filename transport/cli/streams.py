@@ -4,10 +4,10 @@ import contextlib
 import io
 import os
 import re
-import select
 import sys
 from functools import cached_property
 from textwrap import wrap
+from threading import Timer
 from typing import IO, TYPE_CHECKING, AnyStr, Final, TextIO, cast
 
 import attrs
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 STANDARD: Final = 3
 PIPE_PATIENCE: Final = 2.0
-"""Seconds without data from a pipe after which stderr says that the command waits for it."""
+"""Seconds after which stderr says that the command waits for the end of a pipe."""
+BEHIND_PROMPT: Final = "waiting for the end of stdin, which is part of the prompt; `< /dev/null` brings nothing"
+AS_PROMPT: Final = "waiting for the end of stdin, which is the prompt; give the prompt as an argument to do without it"
 CONTROLS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -163,12 +165,12 @@ def prepare_streams() -> None:
 
 
 def decode_prompt(raw: bytes) -> str:
-    """Return the text of a pipe or a terminal, without the newline at its end.
+    """Return the text of a pipe or a terminal, without the newline at its end and a byte order mark at its beginning.
 
     Raises InvalidParamsError (path `prompt`) if it is empty or not UTF-8.
     """
     try:
-        prompt = raw.decode().removesuffix("\n").removesuffix("\r")
+        prompt = raw.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as exc:
         raise InvalidParamsError(f"$.prompt: is not valid UTF-8 at byte {exc.start}", path="$.prompt") from None
     if not prompt.strip():
@@ -176,13 +178,17 @@ def decode_prompt(raw: bytes) -> str:
     return prompt
 
 
-def _piped() -> bytes:
-    """Return the data of stdin, unless it is a terminal. If no data comes for a while, stderr says so."""
+def _piped(problem: str) -> bytes:
+    """Return the data of stdin, up to its end. If a pipe stays open for a while, stderr says `problem`."""
     if sys.stdin.isatty():
-        return b""
-    if not select.select([sys.stdin], [], [], PIPE_PATIENCE)[0]:
-        Streams().note("waiting for the end of stdin, which is part of the prompt; `< /dev/null` brings nothing")
-    return sys.stdin.buffer.read()
+        return sys.stdin.buffer.read()  # its user knows
+    note = Timer(PIPE_PATIENCE, Streams().note, [problem])
+    note.daemon = True
+    note.start()
+    try:
+        return sys.stdin.buffer.read()
+    finally:
+        note.cancel()
 
 
 def read_prompt(argument: str | None, *, with_pipe: bool = False) -> str:
@@ -194,8 +200,8 @@ def read_prompt(argument: str | None, *, with_pipe: bool = False) -> str:
     """
     if argument is not None and argument != "-":
         prompt = decode_prompt(argument.encode())
-        piped = _piped() if with_pipe else b""
+        piped = _piped(BEHIND_PROMPT) if with_pipe and not sys.stdin.isatty() else b""
         return f"{prompt}\n\n{decode_prompt(piped)}" if piped.strip() else prompt
     if argument is None and sys.stdin.isatty():
         raise InvalidParamsError("$.prompt: is missing; give it as an argument, or - to type it", path="$.prompt")
-    return decode_prompt(sys.stdin.buffer.read())
+    return decode_prompt(_piped(AS_PROMPT))

@@ -133,7 +133,7 @@ def schema_of(value: str | dict[str, Any]) -> dict[str, Any]:
         return value
     given = text_of(value).lstrip().startswith("{")
     try:
-        data = codec.parse(value if given else Path(value).read_bytes())
+        data = codec.parse(value) if given else codec.parse_file(Path(value).read_bytes())
     except OSError as exc:
         raise click.BadParameter(f"{value!r} cannot be read: {exc.strerror}.") from None
     except ValueError as exc:

@@ -178,7 +178,7 @@ def _checked(made: bytes, expected: tuple[Token, ...]) -> bytes:
 
 def _text_of(data: bytes) -> str:
     try:
-        return data.decode()
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
         raise InvalidParamsError(f"{ROOT}: cannot be read: {exc}", path=ROOT) from None
 

@@ -84,6 +84,7 @@ _STATUS: Final = {
 _PRECISE: Final = {
     "content_filter": Refusal("content_filter", retryable=False),
     "insufficient_quota": Refusal("quota", retryable=False),
+    "billing_hard_limit_reached": Refusal("quota", retryable=False),
     "billing_error": Refusal("quota", retryable=False),
     "context_length_exceeded": Refusal("context_length", retryable=False),
     "exceed_context_size_error": Refusal("context_length", retryable=False),

@@ -231,7 +231,7 @@ def _answers(messages: Iterable[Message]) -> int:
 def load_script(path: Path) -> Script:
     """Read a script from a JSON file. Raises InvalidParamsError, path `$.model`, with the file and the bad field."""
     try:
-        return codec.from_data(Script, codec.parse(_read(path)))
+        return codec.from_data(Script, codec.parse_file(_read(path)))
     except (OSError, ValueError, InvalidParamsError) as exc:
         problem = exc.strerror if isinstance(exc, OSError) else str(exc)
         raise InvalidParamsError(f"$.model: script {path}: {problem}", path="$.model") from None

@@ -1,8 +1,9 @@
 """Running tools: in parallel, each with its own time limit, each reported as it ends, none of them able to do harm."""
 
+import asyncio
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import attrs
 import pytest
@@ -21,7 +22,7 @@ from warren.events import (
     ToolResultReceived,
 )
 from warren.messages import ToolResult, ToolUseBlock
-from warren.tools import Tool, tool
+from warren.tools import Tool, ToolError, failure_text, tool
 
 pytestmark = pytest.mark.virtual_time
 
@@ -45,6 +46,10 @@ async def brief() -> str:
     """Take longer than its own limit."""
     await trio.sleep(60)
     return "never"
+
+
+async def _quiet() -> None:
+    raise ToolError("")
 
 
 @attrs.define
@@ -304,3 +309,32 @@ async def test_a_parameter_may_have_any_name() -> None:
 
     done = await use(ToolUseBlock("a", "echo", {"func": "1", "limiter": "2", "call": "3"}), tools=(echo,))
     assert done.results == (ToolResult("a", "123"),)
+
+
+@pytest.mark.parametrize(
+    ("broken", "told"),
+    [
+        (lambda: asyncio.sleep(1), "trio or anyio"),
+        (lambda: asyncio.sleep(0), "trio or anyio"),
+        (_quiet, "did not say why"),
+    ],
+)
+async def test_failures_that_say_too_little(broken: Callable[[], Awaitable[None]], told: str) -> None:
+    """A tool that needs asyncio is told what to use, and an error without a text never goes out empty."""
+
+    @tool
+    async def odd() -> str:
+        """Fail."""
+        await broken()
+        return "never"
+
+    done = await use(ToolUseBlock("a", "odd"), tools=(odd,))
+    assert done.results[0].is_error
+    assert told in done.results[0].content
+
+
+async def test_a_sync_tool_that_asks_for_a_loop() -> None:
+    """So is a plain function that asks asyncio for the loop of its thread."""
+    with pytest.raises(RuntimeError) as caught:
+        await trio.to_thread.run_sync(asyncio.get_running_loop)
+    assert "plain function" in failure_text(caught.value)

@@ -304,6 +304,32 @@ def test_a_pipe_that_stays_open_is_told_of(cli: Cli) -> None:
     assert running.end(b"late").out == "Review this:\n\nlate\n"
 
 
+@pytest.mark.parametrize("args", [(), ("-",)])
+def test_a_pipe_that_is_the_prompt_is_told_of(cli: Cli, args: tuple[str, ...]) -> None:
+    """A command whose prompt is a pipe says that it waits for its end, also when a part of it is there."""
+    running = cli.start("run", *args, stdin=subprocess.PIPE)
+    assert running.process.stdin is not None
+    running.process.stdin.write(b"half ")
+    running.process.stdin.flush()
+    assert "waiting for the end of stdin, which is the prompt" in running.read_until("\n", error=True)
+    assert running.end(b"late").out == "half late\n"
+
+
+def test_a_byte_order_mark_is_skipped(cli: Cli) -> None:
+    """A mark that an editor or a shell has put before a file or a pipe is no part of it."""
+    mark = b"\xef\xbb\xbf"
+    (cli.folder / "settings.toml").write_bytes(mark + b'model = "scripted:s.json"\n')
+    (cli.folder / "s.json").write_bytes(mark + b'{"steps": [{"text": "dug"}]}')
+    (cli.folder / "servers.json").write_bytes(mark + b'{"mcpServers": {}}')
+    schema = b'{"type": "object", "properties": {"text": {"type": "string"}}}'
+    (cli.folder / "schema.json").write_bytes(mark + schema)
+    given = ("--mcp-config", "servers.json", "--config", "settings.toml")
+    assert cli.run("run", *given, "hi").out == "dug\n"
+    assert cli.run("run", "-m", "echo", "-", stdin=mark + b"hello").out == "hello\n"
+    assert cli.run("chat", "-m", "echo", stdin=mark + b"hello\nagain\n").out == "hello\nagain\n"
+    assert "schema.json" not in cli.run("run", "-m", "echo", "--output-schema", "schema.json", "hi").err
+
+
 def test_last_after_a_failed_run(cli: Cli) -> None:
     """`resume last` says that the last session failed and names the one before it, which goes on."""
     whole = cli.run("run", "The key hangs by the door.", "--output", "json").data["session_id"]

@@ -59,6 +59,8 @@ async def test_status(model: str, code: int, cause: str, retryable: bool) -> Non
     ("code", "error", "cause", "retryable"),
     [
         (429, {"code": "insufficient_quota", "message": "no credit"}, "quota", False),
+        (400, {"code": "billing_hard_limit_reached", "message": "no credit"}, "quota", False),
+        (429, {"type": "billing_hard_limit_reached", "message": "no credit"}, "quota", False),
         (400, {"code": "context_length_exceeded", "message": "too long"}, "context_length", False),
         (400, {"message": "This model's maximum context length is 8192 tokens"}, "context_length", False),
         (

@@ -254,7 +254,7 @@ def _dotted(data: Mapping[str, Any]) -> Iterator[str]:
 
 def _parse(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as exc:
         problem = exc.strerror if isinstance(exc, OSError) else str(exc)
         raise InvalidParamsError(f"$.config: {path}: {problem}", path="$.config") from None

@@ -134,7 +134,7 @@ def read_servers(path: Path, environ: Mapping[str, str]) -> dict[str, McpServer]
     """
     root = "$.mcp_config"
     try:
-        data = codec.parse(path.read_bytes())
+        data = codec.parse_file(path.read_bytes())
     except (OSError, ValueError) as exc:
         problem = exc.strerror if isinstance(exc, OSError) else str(exc)
         raise InvalidParamsError(f"{root}: {path}: {problem}", path=root) from None
