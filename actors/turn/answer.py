@@ -1,11 +1,29 @@
-"""Holds the answer of a model against its bounds, whoever the provider is."""
+"""Tells what is no whole answer of a model: too long, empty, or cut within a call; whoever the provider is."""
 
+from collections.abc import Mapping, Sequence
 from itertools import count
+from typing import Final
 
 import attrs
 
 from warren.errors import ProviderError
-from warren.messages import MAX_BLOCKS, AssistantMessage, ToolUseBlock
+from warren.messages import (
+    MAX_BLOCKS,
+    AssistantMessage,
+    ContextMessage,
+    ReasoningBlock,
+    StopReason,
+    TextBlock,
+    ToolUseBlock,
+)
+from warren.model import ModelReply
+from warren.tools import Tool
+
+WITHOUT_TEXT: Final[frozenset[StopReason]] = frozenset({"content_filter", "pause_turn", "stop_sequence", "cancelled"})
+"""The reasons for which an answer may end before its first word."""
+GO_ON: Final = ContextMessage("Your last answer was empty. Go on, or say in a few words that you have finished.")
+"""Goes with the second request for an answer to results of tools: asked the same again, models end the same again."""
+NO_CUTS: Final[Mapping[str, str]] = {}
 
 
 def too_long(problem: str) -> ProviderError:
@@ -39,3 +57,40 @@ def too_many_calls(asked: int, most: int) -> str | None:
         f"not run: the answer has {shown} tool calls, and may have {most} (limits.max_answer_calls): none of them was "
         "run; call fewer tools at once"
     )
+
+
+def not_empty(reply: ModelReply) -> ModelReply:
+    """Return an answer. Raises ProviderError if it says and calls nothing, as one of reasoning or white space alone."""
+    message = reply.message
+    for block in message.blocks:
+        if not isinstance(block, ReasoningBlock) and not (isinstance(block, TextBlock) and not block.text.strip()):
+            return reply
+    if message.stop_reason in WITHOUT_TEXT:
+        return reply
+    problem = "it has neither a text nor a tool call"
+    if message.stop_reason == "max_tokens":
+        problem = f"it was cut {_place(reply.usage.output_tokens)} before its first word; raise max_tokens"
+    problem = f"the model's answer is empty: {problem}"
+    raise ProviderError(problem, cause="empty_answer", retryable=True, usage=reply.usage)
+
+
+def cut_calls(calls: Sequence[ToolUseBlock], tools: Mapping[str, Tool], tokens: int) -> Mapping[str, str]:
+    """Return the calls of an answer that ended at its cap whose arguments are not whole, by id, with what is told.
+
+    Only the last one can be without arguments for that reason; if its tool has no parameters, it is whole.
+    """
+    last, told = calls[-1], f"not run: your answer was cut {_place(tokens)}, before the arguments were whole"
+    told += "; make the call again with less in it, or in several calls"
+    tool = tools.get(last.name)
+    blank = not last.args and (tool is None or bool(tool.spec.input_schema.get("properties")))
+    return {each.id: told for each in calls if each.invalid_args is not None or (blank and each is last)} or NO_CUTS
+
+
+def cut_again(tokens: int) -> ProviderError:
+    """Return the error of a turn in which two answers in a row were cut within a tool call."""
+    problem = f"two answers of the model in a row were cut within a tool call, the last one {_place(tokens)}"
+    return ProviderError(f"{problem}: raise max_tokens, or ask for less at once", cause="answer_cut", retryable=False)
+
+
+def _place(tokens: int) -> str:
+    return f"at {tokens} tokens" if tokens else "at its cap"

@@ -10,14 +10,14 @@ import attrs
 import trio
 
 from warren.actors.counters import Counters, ModelCounters
-from warren.actors.turn.answer import endless
+from warren.actors.turn.answer import GO_ON, endless, not_empty
 from warren.actors.turn.route import Candidate, Route
 from warren.compaction.layout import estimate, size_of
 from warren.config import Limits, RetryPolicy
 from warren.errors import ProviderError, WarrenError
 from warren.events import Event, ModelSwitched, ReasoningDelta, RequestRepaired, Retrying, TextDelta
 from warren.fields import encodable
-from warren.messages import AssistantMessage, Message, TextBlock
+from warren.messages import AssistantMessage, Message, TextBlock, ToolResultsMessage
 from warren.model import Emitted, ModelReply, ModelRequest, ReasoningPiece, Repaired, TextPiece, WholePieces
 from warren.transcript import Continued, Transcript
 from warren.usage import Usage
@@ -77,6 +77,7 @@ class ModelCall:
         policy: the retries.
         counters: counts the attempts.
         most: bytes that the pieces of an answer may have.
+        aloud: whether the answer is for the user, so that an empty one is none.
         text: the published text of the answer, which is kept if the call is interrupted.
         reasoning: the published reasoning.
     """
@@ -86,6 +87,7 @@ class ModelCall:
     policy: RetryPolicy
     counters: Counters = attrs.field(factory=Counters)
     most: int = attrs.field(default=Limits().content, kw_only=True)
+    aloud: bool = attrs.field(default=True, kw_only=True)
     text: PublishedText = attrs.field(factory=PublishedText)
     reasoning: PublishedText = attrs.field(factory=PublishedText)
     _counts: ModelCounters | None = None  # until the first piece of an attempt
@@ -128,27 +130,35 @@ class ModelCall:
     async def _answer(self, route: Route, request: ModelRequest) -> ModelReply:
         """Return the reply of one model, after retries. Raises ProviderError."""
         candidate = route.current
-        attempt, counts = 1, self.counters.model(candidate.choice)
+        attempt, counts, emptied = 1, self.counters.model(candidate.choice), False
         while True:
             try:
                 return await self._attempt(candidate, request, counts)
             except ProviderError as exc:
-                if not exc.retryable or attempt >= self.policy.max_attempts or _too_long(self.policy, exc):
+                most, was_empty = self.policy.max_attempts, exc.cause == "empty_answer"
+                if was_empty:  # once more, whatever else has failed: a model may have nothing to say
+                    most = attempt if emptied else max(most, attempt + 1)
+                    emptied = True
+                if not exc.retryable or attempt >= most or _too_long(self.policy, exc):
                     raise
                 if route.should_leave:  # other sessions have tried the model often enough
                     raise
                 delay = retry_delay(self.policy, attempt, exc.retry_after)
                 attempt += 1
                 counts.retries += 1
-                self.emit(Retrying(attempt, self.policy.max_attempts, encodable(exc.message), round(delay * 1000)))
+                self.emit(Retrying(attempt, most, encodable(exc.message), round(delay * 1000)))
             await trio.sleep(delay)
+            if was_empty:
+                self.text.discard()  # it was white space
+                if isinstance(request.messages[-1], ToolResultsMessage):
+                    request = attrs.evolve(request, messages=Continued(request.messages, (GO_ON,)))
             self.text.retry()
             self.reasoning.retry()
 
     def partial(self) -> AssistantMessage | None:
         """Return the message of an interrupted call, without its reasoning: providers refuse reasoning that is cut."""
         text = "".join(self.text.parts)
-        return AssistantMessage((TextBlock(text),), "cancelled") if text else None
+        return AssistantMessage((TextBlock(text),), "cancelled") if text.strip() else None
 
     async def _attempt(self, candidate: Candidate, request: ModelRequest, counts: ModelCounters) -> ModelReply:
         pieces = WholePieces(self._piece)
@@ -156,7 +166,8 @@ class ModelCall:
         reply: ModelReply | None = None
         told: Usage | None = None
         try:
-            reply = await candidate.choice.provider.complete(request, pieces)
+            answer = await candidate.choice.provider.complete(request, pieces)
+            reply = not_empty(answer) if self.aloud else answer
         except WarrenError as exc:
             told = exc.usage if isinstance(exc, ProviderError) else None
             counts.failed(exc)
@@ -225,7 +236,7 @@ async def ask_aside(
         elif isinstance(event, ModelSwitched):
             emit(attrs.evolve(event, discarded=False))  # nothing was shown
 
-    reply = await ModelCall(only_trouble, book, policy, counters, most=most).run(route, request)
+    reply = await ModelCall(only_trouble, book, policy, counters, most=most, aloud=False).run(route, request)
     book(reply.usage)
     return reply
 

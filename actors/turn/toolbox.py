@@ -12,6 +12,7 @@ import trio
 from warren import aliases, codec
 from warren.actors.counters import COMPLETED, FAILED, Counters
 from warren.actors.fence import Guard, proved
+from warren.actors.turn.answer import NO_CUTS
 from warren.actors.turn.approvals import Approvals
 from warren.attachments import Attachment, File
 from warren.categories import Decision
@@ -59,6 +60,7 @@ class ToolRun:
         counters: counts the calls.
         guard: keeps a call from starting without a proved lease; None if no other process can have the session.
         keep: stores the files of results.
+        cut: the calls whose arguments are not whole as their answer was cut, by id, with what the model is told.
         results: the results by call id; complete after `run`, and after `close` even if `run` was cancelled.
     """
 
@@ -73,6 +75,7 @@ class ToolRun:
     before: int = 0
     counters: Counters = attrs.field(factory=Counters, kw_only=True)
     keep: KeepFiles = attrs.field(default=keep_nothing, kw_only=True)
+    cut: Mapping[str, str] = attrs.field(default=NO_CUTS, kw_only=True)
     results: dict[str, ToolResult] = attrs.field(factory=dict)
     _calls: Sequence[ToolUseBlock] = ()
     _started: dict[str, float] = attrs.field(factory=dict)
@@ -100,6 +103,8 @@ class ToolRun:
         return tuple(self.results[call.id] for call in self._calls)
 
     def _start(self, nursery: trio.Nursery, call: ToolUseBlock, number: int) -> None:
+        if call.id in self.cut:
+            return self._refuse(call, self.cut[call.id])
         tool = self.tools.get(call.name) or self.tools.get(aliases.TOOLS.get(call.name, ""))
         if tool is None:
             known = ", ".join(sorted(self.tools)) or "none"

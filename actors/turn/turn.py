@@ -12,7 +12,7 @@ from warren.actors.fence import Guard, proved
 from warren.actors.limiter import Limiter
 from warren.actors.supervision import first_error
 from warren.actors.tenancy import Spending
-from warren.actors.turn.answer import bounded, endless, too_many_calls
+from warren.actors.turn.answer import NO_CUTS, bounded, cut_again, cut_calls, endless, too_many_calls
 from warren.actors.turn.approvals import Approvals, RunningTime
 from warren.actors.turn.compaction import CommitCompaction, CompactionPlan, ContextKeeper, SummaryCall
 from warren.actors.turn.extraction import Extraction
@@ -180,6 +180,7 @@ class Turn:
     _tool_run: ToolRun | None = None
     _calls: int = 0
     _call_ids: dict[str, int] = attrs.field(factory=dict)
+    _cuts: int = 0  # answers in a row that were cut within a tool call
     _asked: int = 0  # the tool calls of the newest answer if it has many, also those that are not kept
 
     def __attrs_post_init__(self) -> None:
@@ -399,7 +400,15 @@ class Turn:
         refusal = too_many_calls(self._asked, plan.limits.max_answer_calls)
         allowed = plan.meter.tool_calls_left(len(calls)) if refusal is None else 0
         plan.meter.charge(tool_calls=allowed)
-        timeout, approvals = plan.limits.tool_timeout, self._approvals
+        timeout, approvals, tokens, cut = (
+            plan.limits.tool_timeout,
+            self._approvals,
+            self._step_usage.output_tokens,
+            NO_CUTS,
+        )
+        if self.stop_reason == "max_tokens":
+            cut = cut_calls(calls, plan.tools, tokens)
+        self._cuts = self._cuts + 1 if cut else 0
         place = self.record.session_id, self.record.turns + 1, self._calls
         self._tool_run = run = ToolRun(
             plan.tools,
@@ -411,6 +420,7 @@ class Turn:
             *place,
             counters=plan.counters,
             keep=plan.keep,
+            cut=cut,
         )
         self._calls += len(calls)
         await run.run(calls, allowed, refusal or BUDGET_USED)
@@ -418,6 +428,8 @@ class Turn:
         self.context.append(ToolResultsMessage(run.ordered()))
         if allowed < len(calls) and refusal is None:
             raise self._exhausted(plan.meter.use("tool_calls"))
+        if self._cuts > 1:
+            raise cut_again(tokens)
 
     def _accept(self, message: AssistantMessage) -> None:
         """Add the answer to the context.

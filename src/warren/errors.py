@@ -91,6 +91,7 @@ CapacityCause = Literal[
     "uploads",
 ]
 ProviderCause = Literal[
+    "answer_cut",
     "bad_address",
     "bad_embedding",
     "bad_request",
@@ -100,6 +101,7 @@ ProviderCause = Literal[
     "connection",
     "content_filter",
     "context_length",
+    "empty_answer",
     "forbidden",
     "not_found",
     "overloaded",

@@ -91,8 +91,8 @@ async def test_an_error_carries_a_bounded_text() -> None:
 
 
 async def test_an_answer_without_text_has_no_text_complete() -> None:
-    """An empty answer is an answer; nothing is said to be complete."""
-    result, recorder = await one_turn(says(reply("")))
+    """If a stop sequence ends an answer before its first word, nothing is said to be complete."""
+    result, recorder = await one_turn(says(ModelReply(AssistantMessage((), "stop_sequence"), Usage())))
     assert names(recorder.envelopes) == ["run_started", "turn_started", "turn_completed", "run_completed"]
     assert result.text == ""
 
@@ -469,7 +469,7 @@ async def test_text_deltas_join_to_the_complete_text() -> None:
 )
 async def test_odd_token_counts_end_the_turn_alone(usage: Any) -> None:
     """The usage that a provider reports may be anything: its turn fails, its session goes on, others do not notice."""
-    script = says([], reply("one", usage=usage), ["two"])
+    script = says(["zero"], reply("one", usage=usage), ["two"])
 
     async def answer(request: ModelRequest, emit: Emit) -> ModelReply:
         return await (stuck if request.messages[-1] == UserMessage("wait") else script.answer)(request, emit)
