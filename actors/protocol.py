@@ -42,6 +42,7 @@ class StartTurn(ClaimsTurn[TurnResult]):
         attachments: the files of the prompt.
         blobs: those of them that are to be stored, once nothing speaks against the turn and before it begins.
         payer: the client whose limit of tokens it counts for; empty if it has none.
+        key: the idempotency key of the prompt; None if it has none.
     """
 
     prompt: str
@@ -51,6 +52,7 @@ class StartTurn(ClaimsTurn[TurnResult]):
     attachments: tuple[Attachment, ...] = ()
     blobs: tuple[Blob, ...] = attrs.field(default=(), repr=False)
     payer: str = ""
+    key: str | None = None
 
 
 @frozen

@@ -499,6 +499,7 @@ class SessionActor:
                 waiting.tools,
                 attachments=waiting.input.attachments,
                 payer=waiting.input.payer,
+                key=waiting.input.key,
             )
         else:  # it was withdrawn, or is another process's
             self._perform(machine.step(Signal.NOT_BEGUN))
@@ -648,8 +649,6 @@ class SessionActor:
             conversation.roll_back(outcome.charged(end.turn.record, conversation.known), end.turn.plan.ended)
         elif end.record is not None:
             conversation.keep(end.record)
-            if end.outcome.refused:
-                conversation.context.leave_out(end.record.left_out)
         if terminal is not None:
             self._count(end.turn, terminal)
             self.log.publish(terminal)

@@ -81,6 +81,7 @@ def plan_of(
         files=Files(candidates[0].kinds, partial(attaching.read, *of_session)),
         keep=partial(attaching.keep, *of_session, limits.max_attachment),
         payer=message.payer,
+        key=message.key if isinstance(message, StartTurn) else None,
         limiter=shared.limiter,
         spending=shared.limiter.tenancy.spends(record.session_id, record.tenant, message.payer),
     )

@@ -40,7 +40,8 @@ class Outcome:
         prompt: the user's prompt; None if the turn only compacted.
         error: the error for the caller; None for an answer.
         structured_output: the answer as data, if a schema was given.
-        refused: whether the provider refused the exchange; its messages leave the context then.
+        left_out: the ranges of messages outside the context, as the provider refused some of the turn; None if it
+            refused none.
         keep_alive: whether messages of peers begin turns from now on; None leaves that as it is.
     """
 
@@ -53,7 +54,7 @@ class Outcome:
     prompt: str | None = None
     error: WarrenError | None = None
     structured_output: Any = None
-    refused: bool = False
+    left_out: tuple[Span, ...] | None = None
     keep_alive: bool | None = None
 
     def failed(self, error: WarrenError) -> "Outcome":
@@ -118,7 +119,7 @@ class Outcome:
             last_assistant_text=self.text or base.last_assistant_text,
             title=self._title(now),
             turn_open=False,
-            left_out=self._left_out(base, message_count),
+            left_out=base.left_out if self.left_out is None else self.left_out,
             **self._options(now),
             **self._costs(base),
         )
@@ -127,15 +128,6 @@ class Outcome:
         if self.keep_alive is None:
             return {}
         return {"options": attrs.evolve(now.options, keep_alive=self.keep_alive)}
-
-    def _left_out(self, base: SessionRecord, message_count: int) -> tuple[Span, ...]:
-        """Return the ranges of messages outside the context, with those of this turn if the provider refused them."""
-        earlier, first = base.left_out, base.message_count
-        if not self.refused:
-            return earlier
-        if earlier and earlier[-1].end == first:
-            return (*earlier[:-1], Span(earlier[-1].first, message_count))
-        return (*earlier, Span(first, message_count))
 
     def compacted(
         self,
@@ -153,6 +145,7 @@ class Outcome:
         """
         return now.changed(
             head=entry.head,
+            left_out=now.left_out if self.left_out is None else self.left_out,
             compactions=now.compactions + 1,
             updated_at=entry.created_at,
             message_count=message_count,

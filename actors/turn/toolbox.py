@@ -60,6 +60,7 @@ class ToolRun:
         counters: counts the calls.
         guard: keeps a call from starting without a proved lease; None if no other process can have the session.
         keep: stores the files of results.
+        prompt_key: the idempotency key of the prompt that began the turn; None if it has none.
         cut: the calls whose arguments are not whole as their answer was cut, by id, with what the model is told.
         results: the results by call id; complete after `run`, and after `close` even if `run` was cancelled.
     """
@@ -75,6 +76,7 @@ class ToolRun:
     before: int = 0
     counters: Counters = attrs.field(factory=Counters, kw_only=True)
     keep: KeepFiles = attrs.field(default=keep_nothing, kw_only=True)
+    prompt_key: str | None = attrs.field(default=None, kw_only=True)
     cut: Mapping[str, str] = attrs.field(default=NO_CUTS, kw_only=True)
     results: dict[str, ToolResult] = attrs.field(factory=dict)
     _calls: Sequence[ToolUseBlock] = ()
@@ -143,7 +145,7 @@ class ToolRun:
             return
         limit = tool.timeout or self.timeout
         content, is_error, files = "", False, tuple[Attachment, ...]()
-        calling.set(ToolCall(self.session_id, self.turn, number, call.id, call.name, call.args))
+        calling.set(ToolCall(self.session_id, self.turn, number, call.id, call.name, call.args, self.prompt_key))
         asking.set(
             partial(self._question, call, tool, itertools.count(1))
         )  # each call has a task, and so a context of its own

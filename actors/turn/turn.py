@@ -18,6 +18,7 @@ from warren.actors.turn.compaction import CommitCompaction, CompactionPlan, Cont
 from warren.actors.turn.extraction import Extraction
 from warren.actors.turn.model_call import ModelCall, ask_aside
 from warren.actors.turn.outcome import Outcome
+from warren.actors.turn.refusal import DETAILS, Refusals
 from warren.actors.turn.route import Route
 from warren.actors.turn.toolbox import BUDGET_USED, KeepFiles, ToolRun, keep_nothing
 from warren.attachments import Attachment
@@ -30,6 +31,7 @@ from warren.events import (
     CompactionFailed,
     Event,
     InputTaken,
+    RequestRepaired,
     RunStarted,
     TextComplete,
     TurnCompleted,
@@ -85,6 +87,7 @@ class TurnPlan:
         files: the access of the model to the files of the session.
         keep: stores the files of a tool's result.
         payer: the client whose limit of tokens it counts for; empty if it has none.
+        key: the idempotency key of the prompt; None if it has none.
         spending: the tokens that it uses; None if nobody has a limit of them.
         keep_alive: whether messages of peers begin turns after this one; None leaves that as it is.
     """
@@ -108,6 +111,7 @@ class TurnPlan:
     files: Files = NO_FILES
     keep: KeepFiles = keep_nothing
     payer: str = ""
+    key: str | None = None
     spending: Spending | None = None
     keep_alive: bool | None = None
 
@@ -175,6 +179,8 @@ class Turn:
     _time: RunningTime = attrs.field(init=False)
     _step_usage: Usage = NO_USAGE
     _refused: bool = False
+    _refusals: Refusals | None = None
+    _answered: int = attrs.field(init=False)  # the position up to which the messages were in a request with an answer
     _interrupted: AgentError | None = None
     _call: ModelCall | None = None
     _tool_run: ToolRun | None = None
@@ -186,6 +192,7 @@ class Turn:
     def __attrs_post_init__(self) -> None:
         # These must not refer to the turn: without a cycle it is freed at once, not by the garbage collector.
         plan, record = self.plan, self.record
+        self._answered = record.message_count
         # A summary is asked for without tools, so in a session with tools its request begins like no other.
         cache = "off" if plan.tools else plan.options.prompt_cache
         book, commit, most = plan.charge, self.commit_compaction, plan.limits.content
@@ -239,6 +246,8 @@ class Turn:
     def _outcome(self, error: WarrenError | None) -> Outcome:
         if error is not None:
             self._close(CANCELLED if self._interrupted else error.message)
+        if self._refused:
+            self._refusing.give_up(self._answered, declined=self.stop_reason == "content_filter")
         if self.first_seq is not None:
             self._warn()  # subscribers get the usage of the last step before the terminal event
         return self.so_far() if error is None else self.so_far().failed(error)
@@ -254,9 +263,14 @@ class Turn:
             *marks,
             self.plan.prompt,
             structured_output=self.structured_output,
-            refused=self._refused,
+            left_out=None if self._refusals is None else self._refusals.left_out,
             keep_alive=self.plan.keep_alive,
         )
+
+    @property
+    def _refusing(self) -> Refusals:
+        self._refusals = self._refusals or Refusals(self.context, self.record)
+        return self._refusals
 
     def _cancelled(self) -> WarrenError:
         if self._interrupted is not None:
@@ -282,7 +296,7 @@ class Turn:
         self.context.append(UserMessage(prompt, self.plan.attachments))
         self._take_inputs("next")
         while True:
-            message = await self._call_model(await self._make_room())
+            message = await self._answer()
             calls = message.tool_calls
             if calls:
                 await self._run_tools(calls)
@@ -297,6 +311,23 @@ class Turn:
                 self._refused |= exc.refuses_request
                 raise
         await proved(self.guard)  # so that the commit has all events
+
+    async def _answer(self) -> AssistantMessage:
+        """Return the model's next answer. If the provider refuses the newest results, they are told in words."""
+        details = iter(DETAILS)
+        while True:
+            try:
+                return await self._call_model(await self._make_room())
+            except ProviderError as exc:
+                detail = next(details, None) if exc.refuses_request else None
+                calls = 0 if detail is None else self._refusing.tell(detail, self._answered)
+                if not calls:
+                    raise
+                self._refused = False
+                what = f"the results of {calls} tool calls"
+                self.emit(
+                    RequestRepaired("replaced" if detail == "results" else "dropped", what, encodable(exc.message))
+                )
 
     def _take_inputs(self, entering: Entering) -> bool:
         """Add inputs that came meanwhile to the conversation; return whether there were any."""
@@ -373,6 +404,7 @@ class Turn:
         except ProviderError as exc:
             self._refused = exc.refuses_request
             raise
+        self._refused, sent = False, self.context.end
         self._step_usage = reply.usage
         plan.charge(self._step_usage)
         self.keeper.last_input_tokens = reply.usage.input_tokens
@@ -385,6 +417,8 @@ class Turn:
         self._call = None
         text = self._say(message)
         self._refused = self.stop_reason == "content_filter"
+        if not self._refused:
+            self._answered = sent
         if text:
             self.emit(TextComplete(text))
         return message
@@ -421,6 +455,7 @@ class Turn:
             counters=plan.counters,
             keep=plan.keep,
             cut=cut,
+            prompt_key=plan.key,
         )
         self._calls += len(calls)
         await run.run(calls, allowed, refusal or BUDGET_USED)

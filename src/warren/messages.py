@@ -114,6 +114,10 @@ class UserMessage:
     steered: bool = False
 
 
+REFUSED: Final = "refused exchange"
+"""The source of a sentence that stands for tool calls whose messages a provider has refused; no peer has such a name."""
+
+
 @frozen
 class ContextMessage:
     """Text of the host or of another session between the prompts. The model reads it as text that is not the user's.
@@ -122,7 +126,7 @@ class ContextMessage:
 
     Attributes:
         content: the text.
-        source: name of the sender; None is the host.
+        source: name of the sender, or `REFUSED`; None is the host.
     """
 
     content: str

@@ -33,6 +33,7 @@ class ToolCall:
         call_id: the model's id of the call, as events and messages have it.
         name: the name of the tool.
         args: the arguments, as the model has given them.
+        prompt_key: the idempotency key of the prompt that began the turn; None if it has none.
     """
 
     session_id: str
@@ -41,16 +42,20 @@ class ToolCall:
     call_id: str
     name: str
     args: Mapping[str, Any]
+    prompt_key: str | None = None
 
     @property
     def key(self) -> str:
         """The idempotency key of the call: the same if a turn that was lost is run again and makes the same call.
 
-        It is made of the session, the turn, the number of the call, the tool and the arguments. The model's own id has
-        no part in it, because a model gives another one when it is asked again.
+        It is made of the session, the turn, the number of the call, the tool and the arguments. If the prompt had a key
+        of its own, this key stands for the turn. The model's own id has no part in it, because a model gives another
+        one when it is asked again.
         """
-        called = json.dumps([self.name, self.args], sort_keys=True, default=str).encode()
-        return f"{self.session_id}:{self.turn}:{self.number}:{hashlib.sha256(called).hexdigest()[:16]}"
+        of_key = () if self.prompt_key is None else (self.prompt_key,)
+        called = json.dumps([self.name, self.args, *of_key], sort_keys=True, default=str).encode()
+        turn = "key" if of_key else self.turn
+        return f"{self.session_id}:{turn}:{self.number}:{hashlib.sha256(called).hexdigest()[:16]}"
 
 
 def _tuple(files: Sequence[File]) -> tuple[File, ...]:

@@ -1,20 +1,42 @@
 """An exchange that the provider refuses for good leaves the model's context, and stays in the history."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import attrs
 import pytest
 import trio
+import trio.testing
 
+from tests.support.asking import ask
 from tests.support.models import USAGE, Emit, FunctionModel, reply
-from tests.support.runtime import new_session, open_runtime
+from tests.support.runtime import Recorder, new_session, open_runtime
 from warren.compaction import CompactionConfig
 from warren.config import Config
 from warren.errors import ProviderCause, ProviderError
-from warren.messages import AssistantMessage, Message, StopReason, SystemMessage, TextBlock, ToolUseBlock, UserMessage
+from warren.events import RequestRepaired, ToolExecutionStarted
+from warren.messages import (
+    AssistantMessage,
+    ContextMessage,
+    Message,
+    StopReason,
+    SystemMessage,
+    TextBlock,
+    ToolResultsMessage,
+    ToolUseBlock,
+    UserMessage,
+)
 from warren.model import ModelReply, ModelRequest
 from warren.service import SessionService
 from warren.tools import tool
+from warren.transport.providers.scripted import (
+    Script,
+    ScriptedCall,
+    ScriptedError,
+    ScriptedProvider,
+    ScriptedStep,
+)
 
 pytestmark = pytest.mark.virtual_time
 POISON = "poison"
@@ -94,14 +116,159 @@ async def test_a_prompt_that_nobody_looked_at_stays(cause: ProviderCause) -> Non
         assert await marks(service, session_id) == [False, False]
 
 
-async def test_tool_results_that_are_refused_leave_with_their_turn(tmp_path: Path) -> None:
-    """A refusal in a later step takes the whole exchange along, and no call stays without its result."""
-    model = Strict(refusal())
+CAUSES: tuple[ProviderCause, ...] = ("bad_request", "too_large", "context_length", "content_filter", "forbidden")
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+async def test_a_result_that_is_refused_is_told_without(tmp_path: Path, cause: ProviderCause) -> None:
+    """A text in a result that no request may have leaves with the result; the turn goes on, and knows what ran."""
+    model, recorder = Strict(refusal(cause)), Recorder()
+    async with open_runtime(model, store=tmp_path, tools=[fetch]) as service:
+        session_id = await new_session(service)
+        assert (await service.start_turn(session_id, "fetch it", on_event=recorder)).text == "2 messages"
+        assert await marks(service, session_id) == [False, True, True, True, False, False]
+        assert [each.action for each in recorder.only(RequestRepaired)] == ["replaced", "dropped"]
+    async with open_runtime(model, store=tmp_path, tools=[fetch]) as service:
+        assert (await service.start_turn(session_id, "b")).text == "4 messages"
+        fork = (await service.fork(session_id)).state.session_id
+        assert (await service.start_turn(fork, "b")).text == "6 messages"
+    prompt, told, answer, *_ = model.seen[-1]
+    assert prompt == UserMessage("fetch it")
+    assert isinstance(told, ContextMessage)
+    assert "fetch({}): it succeeded" in told.content
+    assert isinstance(answer, AssistantMessage)
+
+
+@attrs.define(eq=False)
+class Moody:
+    """A model that calls a tool, and refuses requests whose newest message it does not like.
+
+    Attributes:
+        dislikes: tells which messages it refuses.
+        refusals: requests that it refuses at most.
+        seen: the messages of each request.
+    """
+
+    dislikes: Callable[[list[Message]], bool]
+    refusals: int = 99
+    seen: list[list[Message]] = attrs.field(factory=list)
+
+    async def complete(self, request: ModelRequest, _emit: Emit) -> ModelReply:
+        """Refuse, call the tool for a first prompt, or answer."""
+        await trio.lowlevel.checkpoint()
+        messages = list(request.messages)
+        self.seen.append(messages)
+        if self.refusals and self.dislikes(messages):
+            self.refusals -= 1
+            raise refusal()
+        last = messages[-1]
+        if isinstance(last, UserMessage) and last.content.startswith("fetch"):
+            return reply("", *(ToolUseBlock(f"call-{n}", "fetch") for n in range(last.content.count("it"))))
+        return reply("done")
+
+
+async def test_results_that_are_refused_as_results_are_told_in_words() -> None:
+    """A server whose template takes no results of tools gets them as words, and the turn has its answer."""
+    model = Moody(lambda messages: isinstance(messages[-1], ToolResultsMessage))
+    async with open_runtime(model, tools=[fetch]) as service:
+        session_id = await new_session(service)
+        assert (await service.start_turn(session_id, "fetch it, it")).text == "done"
+        told = model.seen[-1][-1]
+        assert isinstance(told, ContextMessage)
+        assert told.content.count(f"fetch({{}}): it succeeded: {POISON}") == 2
+        assert await marks(service, session_id) == [False, True, True, False, False]
+
+
+async def test_a_turn_that_stays_refused_keeps_what_ran(tmp_path: Path) -> None:
+    """If no form of the results helps, the turn fails; the prompt and what ran stay, and the next prompt goes on."""
+    model = Moody(lambda messages: len(messages) > 1, refusals=3)
     async with open_runtime(model, store=tmp_path, tools=[fetch]) as service:
         session_id = await new_session(service)
         await refused(service, session_id, "fetch it")
-        assert await marks(service, session_id) == [True, True, True]
-        assert (await service.start_turn(session_id, "b")).text == "1 messages"
+        assert await marks(service, session_id) == [False, True, True, False, True]
+    async with open_runtime(model, store=tmp_path, tools=[fetch]) as service:
+        assert (await service.start_turn(session_id, "b")).text == "done"
+    prompt, told, newest = model.seen[-1]
+    assert (prompt, newest) == (UserMessage("fetch it"), UserMessage("b"))
+    assert isinstance(told, ContextMessage)
+    assert POISON in told.content
+
+
+async def test_a_refused_prompt_after_tools_leaves_alone() -> None:
+    """A text that was steered into a turn whose tools have run, and that is refused, leaves; all before it stays."""
+    gate, steered = trio.Event(), trio.Event()
+
+    @tool
+    async def fetch() -> str:
+        """Wait for the text."""
+        gate.set()
+        await steered.wait()
+        return "a bone"
+
+    model = Moody(lambda messages: POISON in repr(messages))
+    async with open_runtime(model, tools=[fetch]) as service, trio.open_nursery() as nursery:
+        session_id = await new_session(service)
+        turn = ask(nursery, service.start_turn, session_id, "fetch it")
+        await gate.wait()
+        ask(nursery, partial(service.start_turn, session_id, POISON, mode="steer"))
+        await trio.testing.wait_all_tasks_blocked()
+        steered.set()
+        await turn.ended.wait()
+        assert isinstance(turn.error, ProviderError)
+        assert (await service.start_turn(session_id, "b")).text == "done"
+    prompt, told, _ = model.seen[-1]
+    assert prompt == UserMessage("fetch it")
+    assert isinstance(told, ContextMessage)
+    assert "a bone" in told.content
+
+
+async def test_calls_of_earlier_steps_stay_as_they_are() -> None:
+    """A refusal is about what came since the last answer: calls that were answered stay calls."""
+
+    async def answer(request: ModelRequest, _emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        seen.append(list(request.messages))
+        if len(seen) in (3, 4, 5):
+            raise refusal()
+        return reply("", ToolUseBlock(f"call-{len(seen)}", "fetch")) if len(seen) < 3 else reply("done")
+
+    seen = list[list[Message]]()
+    async with open_runtime(FunctionModel(answer), tools=[fetch]) as service:
+        session_id = await new_session(service)
+        await refused(service, session_id, "fetch")
+        assert await marks(service, session_id) == [False, False, False, True, True, False, True]
+        await service.start_turn(session_id, "b")
+    assert [type(each) for each in seen[-1]] == [
+        UserMessage,
+        AssistantMessage,
+        ToolResultsMessage,
+        ContextMessage,
+        UserMessage,
+    ]
+
+
+async def test_a_model_that_declines_after_tools_keeps_what_ran() -> None:
+    """The exchange leaves, as the model would decline again, and a sentence says which calls ran."""
+
+    async def answer(request: ModelRequest, _emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        seen.append(list(request.messages))
+        if len(seen) == 1:
+            return reply("", CALL)
+        stop: StopReason = "content_filter" if len(seen) == 2 else "end_turn"
+        return ModelReply(AssistantMessage((TextBlock("said"),), stop), USAGE)
+
+    seen = list[list[Message]]()
+    async with open_runtime(FunctionModel(answer), tools=[fetch]) as service:
+        result = await service.create_session("fetch it")
+        assert result.stop_reason == "content_filter"
+        assert await marks(service, result.session_id) == [True, True, True, True, False]
+        await service.start_turn(result.session_id, "b")
+    told, prompt = seen[-1]
+    assert prompt == UserMessage("b")
+    assert isinstance(told, ContextMessage)
+    assert "fetch({}): it succeeded" in told.content
+    assert POISON not in told.content
 
 
 async def test_it_survives_a_restart(tmp_path: Path) -> None:
@@ -199,3 +366,22 @@ async def test_compaction_passes_over_what_left(tmp_path: Path, *, stored: bool)
         assert (await service.start_turn(session_id, "c")).text == "4 messages"
         assert POISON not in repr(model.seen[-1])
         assert await marks(service, session_id) == [False, False, True, False, False, True, False, False]
+
+
+async def test_a_script_goes_on_behind_calls_that_were_refused() -> None:
+    """The step that follows calls of tools fails as refused: it is asked three times, and the calls ran once."""
+    model = ScriptedProvider(
+        Script(
+            (
+                ScriptedStep(tool_calls=(ScriptedCall("fetch"),)),
+                ScriptedStep("after", error=ScriptedError("no", cause="bad_request", retryable=False, times=3)),
+            )
+        )
+    )
+    recorder = Recorder()
+    async with open_runtime(model, tools=[fetch]) as service:
+        session_id = await new_session(service)
+        with pytest.raises(ProviderError):
+            await service.start_turn(session_id, "fetch it", on_event=recorder)
+        assert len(recorder.only(ToolExecutionStarted)) == 1
+        assert (await service.start_turn(session_id, "b")).text == "after"

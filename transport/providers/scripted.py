@@ -12,7 +12,17 @@ import trio
 from warren import codec
 from warren.errors import InvalidParamsError, ProviderCause, ProviderError
 from warren.fields import FieldValueError, not_negative, positive
-from warren.messages import AssistantMessage, Block, Message, ReasoningBlock, StopReason, TextBlock, ToolUseBlock
+from warren.messages import (
+    REFUSED,
+    AssistantMessage,
+    Block,
+    ContextMessage,
+    Message,
+    ReasoningBlock,
+    StopReason,
+    TextBlock,
+    ToolUseBlock,
+)
 from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece
 from warren.structured.output import asked_at
 from warren.transport.providers.echo import last_words, tokens, words
@@ -225,7 +235,10 @@ def _shown(part: object) -> str:
 
 
 def _answers(messages: Iterable[Message]) -> int:
-    return sum(isinstance(message, AssistantMessage) for message in messages)
+    return sum(
+        isinstance(message, AssistantMessage) or (isinstance(message, ContextMessage) and message.source == REFUSED)
+        for message in messages
+    )
 
 
 def load_script(path: Path) -> Script:

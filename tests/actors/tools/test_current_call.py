@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
+import attrs
 import pytest
 
 from tests.support.faulty_store import Faults
@@ -72,6 +73,21 @@ async def test_a_turn_that_is_run_again_gives_the_same_keys(tmp_path: Path) -> N
     keys = {call.call_id: call.key for _, call in SEEN}
     assert keys["a1"] == keys["b1"]
     assert keys["a2"] != keys["b2"]
+
+
+async def test_the_key_of_the_prompt_stands_for_the_turn() -> None:
+    """The same call has one key for each key of a prompt, whichever turn it is."""
+    model = says(*[step for _ in range(4) for step in (reply("", use("a", "x")), reply("done"))])
+    async with open_runtime(model, tools=[where]) as service:
+        session_id = await new_session(service)
+        for key in ("k", "l"):
+            await service.start_turn(session_id, "go", mode="queue", idempotency_key=key)
+        await service.start_turn(session_id, "go")
+    first, second, third = (call for _, call in SEEN)
+    assert [each.prompt_key for each in (first, second, third)] == ["k", "l", None]
+    assert len({each.key for each in (first, second, third)}) == 3
+    again = attrs.evolve(first, turn=9, call_id="b")
+    assert again.key == first.key
 
 
 async def test_there_is_no_call_outside_of_a_tool() -> None:
