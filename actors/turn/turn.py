@@ -19,6 +19,7 @@ from warren.actors.turn.extraction import Extraction
 from warren.actors.turn.model_call import ModelCall, ask_aside
 from warren.actors.turn.outcome import Outcome
 from warren.actors.turn.refusal import DETAILS, Refusals
+from warren.actors.turn.repeats import Repeats
 from warren.actors.turn.route import Route
 from warren.actors.turn.toolbox import BUDGET_USED, KeepFiles, ToolRun, keep_nothing
 from warren.attachments import Attachment
@@ -187,6 +188,7 @@ class Turn:
     _calls: int = 0
     _call_ids: dict[str, int] = attrs.field(factory=dict)
     _cuts: int = 0  # answers in a row that were cut within a tool call
+    _repeats: Repeats | None = None
     _asked: int = 0  # the tool calls of the newest answer if it has many, also those that are not kept
 
     def __attrs_post_init__(self) -> None:
@@ -460,11 +462,17 @@ class Turn:
         self._calls += len(calls)
         await run.run(calls, allowed, refusal or BUDGET_USED)
         self._tool_run = None
-        self.context.append(ToolResultsMessage(run.ordered()))
+        repeats = self._repeats
+        if repeats is None:
+            repeats = self._repeats = Repeats(plan.limits.repeated_calls_note, plan.limits.repeated_calls)
+        results, ended = repeats.told(calls, run.ordered(), plan.tools)
+        self.context.append(ToolResultsMessage(results))
         if allowed < len(calls) and refusal is None:
             raise self._exhausted(plan.meter.use("tool_calls"))
         if self._cuts > 1:
             raise cut_again(tokens)
+        if ended is not None:
+            raise ended
 
     def _accept(self, message: AssistantMessage) -> None:
         """Add the answer to the context.
@@ -497,6 +505,9 @@ class Turn:
         details = {"budget_type": kind, "used": use.used, "limit": use.limit}
         problem = f"the {kind} budget "
         problem += "cannot be kept: the cost of a call is unknown" if use.unknown else "is used up"
+        if kind == "steps" and use.limit == self.plan.limits.turn.max_steps:
+            problem += f": limits.turn.max_steps, the model calls of a turn, is {use.limit:g}; a turn or a session may "
+            problem += "have a budget of its own"
         return BudgetExhaustedError(problem, cause=kind, details=details)
 
     def _close(self, reason: str) -> None:

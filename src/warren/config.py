@@ -96,6 +96,9 @@ class Limits:
             of them, an answer in one piece a 64th.
         max_answer_calls: tool calls of one answer, at most 4,096. If a model asks for more, none of them is run, and
             it is told so.
+        repeated_calls_note: times that a turn may make a tool call with the same arguments and the same result, with
+            nothing new between, until the model is told so.
+        repeated_calls: times after which such a turn ends with an error. Calls of tools with `polls` do not count.
         max_attachment: bytes of a file that is attached to a message.
         max_unread: bytes of replies that may wait until the clients of this process have read them. Beyond it the
             client with most of them is disconnected.
@@ -127,6 +130,8 @@ class Limits:
     model_wait: float = attrs.field(default=60.0, validator=positive)
     max_answer: int = attrs.field(default=64 * 1024 * 1024, validator=positive)
     max_answer_calls: int = attrs.field(default=128, validator=Between(0, MAX_BLOCKS, without_low=True))
+    repeated_calls_note: int = attrs.field(default=5, validator=positive)
+    repeated_calls: int = attrs.field(default=20, validator=positive)
     max_attachment: int = attrs.field(default=20 * 1024 * 1024, validator=positive)
     max_unread: int = attrs.field(default=256 * 1024 * 1024, validator=positive)
     max_memory: int | None = attrs.field(default=None, validator=positive)

@@ -117,7 +117,7 @@ ProviderCause = Literal[
     "too_long",
     "unauthorized",
 ]
-BudgetCause = Literal["tokens", "time", "tool_calls", "steps", "cost"]
+BudgetCause = Literal["tokens", "time", "tool_calls", "steps", "cost", "repeated_calls"]
 AgentCause = Literal[
     "cancelled",
     "compaction_failed",

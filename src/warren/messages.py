@@ -115,7 +115,7 @@ class UserMessage:
 
 
 REFUSED: Final = "refused exchange"
-"""The source of a sentence that stands for tool calls whose messages a provider has refused; no peer has such a name."""
+"""The source of a sentence that stands for tool calls whose messages were refused; no peer has such a name."""
 
 
 @frozen

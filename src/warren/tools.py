@@ -143,6 +143,7 @@ class Tool:
         timeout: seconds that a call may take; None takes the runtime's limit.
         category: the kind of the tool, by which switches offer it and gates let its calls wait for approval.
         tenant: the tenant whose sessions may be offered it; None for those of all tenants.
+        polls: whether the model may call it again and again until its result is another one, as it waits for something.
     """
 
     spec: ToolSpec
@@ -152,6 +153,7 @@ class Tool:
     category: Category = "callback"
     _arguments: Any = attrs.field(default=None, repr=False, eq=False)
     tenant: str | None = None
+    polls: bool = False
 
     def bind(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """Return the model's arguments as checked keyword arguments for `call`.
@@ -179,6 +181,7 @@ def tool(
     description: str | None = None,
     timeout: float | None = None,
     category: Category = "callback",
+    polls: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -190,6 +193,7 @@ def tool(
     description: str | None = None,
     timeout: float | None = None,
     category: Category = "callback",
+    polls: bool = False,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a typed function, sync or async. Use it as a decorator, with or without arguments.
 
@@ -205,6 +209,8 @@ def tool(
         description: the description for the model; None takes the docstring.
         timeout: seconds that a call may take; None takes the runtime's limit.
         category: the kind of the tool, see `warren.categories`.
+        polls: whether the model may call it again and again until its result is another one. A turn that repeats a call
+            of another tool with the same result ends, by `limits.repeated_calls`.
 
     Raises:
         TypeError: if the signature cannot be described; the message names the parameter.
@@ -217,7 +223,7 @@ def tool(
         arguments = _arguments_type(target, function)
         text = description if description is not None else inspect.getdoc(function) or ""
         spec = ToolSpec(name or function.__name__, text, _input_schema(arguments))
-        return Tool(spec, target, inspect.iscoroutinefunction(target), timeout, category, arguments)
+        return Tool(spec, target, inspect.iscoroutinefunction(target), timeout, category, arguments, polls=polls)
 
     return build if function is None else build(function)
 

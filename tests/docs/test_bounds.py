@@ -22,6 +22,8 @@ NOT_OPENED: Final = {
         "limits.max_answer",
         "limits.max_memory",
         "limits.max_answer_calls",
+        "limits.repeated_calls_note",
+        "limits.repeated_calls",
     ),
 }
 """Numbers among the settings that bound nothing of what a client opens."""

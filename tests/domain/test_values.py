@@ -312,6 +312,8 @@ SETTINGS: Final[list[tuple[type, str, list[Any], list[Any]]]] = [
     (Limits, "model_wait", [0.1], [0]),
     (Limits, "max_answer", [1], [0]),
     (Limits, "max_answer_calls", [1, 4_096], [0, 4_097]),
+    (Limits, "repeated_calls_note", [1], [0]),
+    (Limits, "repeated_calls", [1], [0]),
     (Limits, "max_unread", [1], [0]),
     (Limits, "max_attachment", [1], [0]),
     (Limits, "mcp_sessions", [1], [0]),
