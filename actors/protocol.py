@@ -43,6 +43,7 @@ class StartTurn(ClaimsTurn[TurnResult]):
         blobs: those of them that are to be stored, once nothing speaks against the turn and before it begins.
         payer: the client whose limit of tokens it counts for; empty if it has none.
         key: the idempotency key of the prompt; None if it has none.
+        hops: messages of peers in a row, up to the one that begins the turn; 0 for a prompt of a user.
     """
 
     prompt: str
@@ -53,6 +54,7 @@ class StartTurn(ClaimsTurn[TurnResult]):
     blobs: tuple[Blob, ...] = attrs.field(default=(), repr=False)
     payer: str = ""
     key: str | None = None
+    hops: int = 0
 
 
 @frozen

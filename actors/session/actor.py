@@ -500,6 +500,7 @@ class SessionActor:
                 attachments=waiting.input.attachments,
                 payer=waiting.input.payer,
                 key=waiting.input.key,
+                hops=waiting.input.hops,
             )
         else:  # it was withdrawn, or is another process's
             self._perform(machine.step(Signal.NOT_BEGUN))

@@ -5,17 +5,20 @@ from functools import cache, partial
 from typing import Annotated, Any
 
 import attrs
+import trio
 
 from warren import codec
 from warren.actors.eventlog import utc_now
 from warren.actors.session.inboxes import Inboxes
 from warren.actors.storage import Storage
-from warren.actors.tenancy import Accounts
+from warren.actors.tenancy import MINUTE, ROUNDING, Accounts
+from warren.actors.turn.chain import Chain
+from warren.config import Limits
 from warren.errors import InvalidParamsError, WarrenError
 from warren.ids import new_session_id
 from warren.inputs import Input
 from warren.keywords import made
-from warren.peers import PeerInfo, PeerMessage
+from warren.peers import PeerInfo, PeerKind, PeerMessage
 from warren.records import SessionRecord
 from warren.storage.refusals import name_taken
 from warren.tools import Tool, ToolError, tool
@@ -28,6 +31,8 @@ class Comms:
 
     _inboxes: Inboxes
     _storage: Storage
+    _limits: Limits
+    _rested: dict[str, float] = attrs.field(factory=dict)  # the time from which a session may send the whole number
 
     async def find(self, tenant: str, name: str) -> SessionRecord | None:
         """Return the session with a name among the peers of a tenant; None if there is none, or it is archived."""
@@ -48,7 +53,7 @@ class Comms:
         return tuple(PeerInfo(name, reachable=me is not None and _trusts(other, me.name)) for name, other in found)
 
     async def send(
-        self, record: SessionRecord, message: PeerMessage, by: Accounts | None = None, payer: str = ""
+        self, record: SessionRecord, message: PeerMessage, by: Accounts | None = None, payer: str = "", hops: int = 1
     ) -> str:
         """Put a message into a peer's inbox, and return its id; the response to a request names it.
 
@@ -57,6 +62,7 @@ class Comms:
             message: the message.
             by: the accounts of the caller; None is the account of the session's tenant.
             payer: the client whose limit of tokens a turn counts for that the message begins; empty if it has none.
+            hops: the number of the message in its chain.
 
         Raises:
             InvalidParamsError: if there is no such peer or request, or one of the two does not trust the other.
@@ -79,7 +85,7 @@ class Comms:
         message_id = new_session_id()
         text = words(me.name, message_id, message)
         starts = other.options.wakes
-        input_ = Input(message_id, "peer", text, utc_now(), source=me.name, starts=starts, payer=payer)
+        input_ = Input(message_id, "peer", text, utc_now(), source=me.name, starts=starts, payer=payer, hops=hops)
         await self._inboxes.put(other.session_id, input_, by)
         return message_id
 
@@ -88,11 +94,38 @@ class Comms:
         store = await self._storage.reader()
         return await store.was_told(session_id, request_id, sender, _request_heading(request_id, sender))
 
-    def tools_of(self, record: SessionRecord) -> Mapping[str, Tool]:
-        """Return the tools by which a session's model sends to its peers; none if the session has no name."""
+    def check(self, record: SessionRecord, kind: PeerKind, hops: int) -> None:
+        """Check that the model of a session may send one more message. Raises ToolError if it may not.
+
+        Args:
+            record: the session.
+            kind: the kind of the message. A request that may still be sent may be answered.
+            hops: the number of the message in its chain.
+        """
+        most = self._limits.peer_hops
+        if hops > most + (kind == "response"):
+            problem = f"not sent: {hops - 1} messages have gone to and fro without a user's prompt between"
+            raise ToolError(f"{problem}, the bound of limits.peer_hops; end here, a prompt of a user begins anew")
+        now, pace = trio.current_time(), MINUTE / self._limits.peer_rate
+        rested = max(now, self._rested.pop(record.session_id, now))
+        allowed = rested - now <= MINUTE - pace + ROUNDING
+        self._rested[record.session_id] = rested + pace if allowed else rested
+        while next(iter(self._rested.values())) <= now:  # the one who has not sent for longest is the first
+            del self._rested[next(iter(self._rested))]
+        if not allowed:
+            problem = f"not sent: this session has sent {self._limits.peer_rate} messages within a minute"
+            raise ToolError(f"{problem}, the bound of limits.peer_rate; send fewer, or wait")
+
+    def tools_of(self, record: SessionRecord, chain: Chain | None) -> Mapping[str, Tool]:
+        """Return the tools by which a session's model sends to its peers; none if the session has no name.
+
+        Args:
+            record: the session.
+            chain: the chain of messages that the turn belongs to; None if the tools are only shown.
+        """
         if record.options.peer is None:
             return {}
-        own = {"comms": self, "record": record}
+        own = {"comms": self, "record": record, "chain": chain or Chain()}
         return {each.spec.name: attrs.evolve(each, call=partial(each.call, **own)) for each in _tools()}
 
 
@@ -119,50 +152,58 @@ def _trusts(other: SessionRecord | None, name: str) -> bool:
     return other is not None and other.options.peer is not None and name in other.options.peer.trusts
 
 
-async def _sent(comms: Comms, record: SessionRecord, to: str, body: str, **more: Any) -> str:
+async def _sent(comms: Comms, record: SessionRecord, chain: Chain, to: str, body: str, **more: Any) -> str:
+    hops = chain.hops + 1
     try:
-        return await comms.send(record, made(PeerMessage, record.session_id, to, body, **more))
+        message = made(PeerMessage, record.session_id, to, body, **more)
+        comms.check(record, message.kind, hops)
+        return await comms.send(record, message, hops=hops)
     except WarrenError as exc:
         raise ToolError(exc.message.removeprefix("$.")) from exc
 
 
-async def _list_peers(comms: Any, record: Any) -> str:
+async def _list_peers(comms: Any, record: Any, chain: Any) -> str:  # noqa: ARG001 - all are bound alike
     return codec.encode(await comms.peers(record)).decode()
 
 
 async def _send_message(
-    comms: Any, record: Any, to: Annotated[str, "the peer's name"], body: Annotated[str, "what to say"]
+    comms: Any, record: Any, chain: Any, to: Annotated[str, "the peer's name"], body: Annotated[str, "what to say"]
 ) -> str:
-    await _sent(comms, record, to, body)
+    await _sent(comms, record, chain, to, body)
     return "sent"
 
 
 async def _send_request(
     comms: Any,
     record: Any,
+    chain: Any,
+    *,
     to: Annotated[str, "the peer's name"],
     intent: Annotated[str, "what is wanted"],
     params: Annotated[dict[str, Any] | None, "data that it needs"] = None,
 ) -> str:
-    request_id = await _sent(comms, record, to, intent, kind="request", params=params)
+    request_id = await _sent(comms, record, chain, to, intent, kind="request", params=params)
     return f"sent as request {request_id}; the response comes as a message of its own"
 
 
 async def _send_response(
     comms: Any,
     record: Any,
+    chain: Any,
     *,
     to: Annotated[str, "the peer's name"],
     in_reply_to: Annotated[str, "the request's id"],
     status: Annotated[str, "such as ok, refused, failed"],
     result: Annotated[str, "the answer"],
 ) -> str:
-    await _sent(comms, record, to, result, kind="response", request_id=in_reply_to, status=status)
+    await _sent(comms, record, chain, to, result, kind="response", request_id=in_reply_to, status=status)
     return "sent"
 
 
 def _comms_tool(name: str, description: str, function: Any) -> Tool:
-    made = tool(name=name, description=description, category="comms")(partial(function, comms=None, record=None))
+    made = tool(name=name, description=description, category="comms")(
+        partial(function, comms=None, record=None, chain=None)
+    )
     return attrs.evolve(made, call=function)
 
 

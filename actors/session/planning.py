@@ -10,6 +10,7 @@ from warren.actors.attaching import check_kinds
 from warren.actors.protocol import Compact, StartTurn
 from warren.actors.session.comms import Comms
 from warren.actors.shared import HostObjects, Shared
+from warren.actors.turn.chain import Chain
 from warren.actors.turn.compaction import CompactionPlan, window_for
 from warren.actors.turn.route import Candidate, Route, candidates_of
 from warren.actors.turn.turn import TurnPlan
@@ -54,7 +55,10 @@ def plan_of(
     limits = shared.config.limits
     options = session.of_calls if asked is NO_OPTIONS else asked.over(session)
     candidates = candidates_for(asked, record, shared)
-    tools = tools_of(record, asked, shared, comms, given_tools)
+    chain = None
+    if session.peer is not None and isinstance(message, StartTurn):
+        chain = Chain(message.hops)
+    tools = tools_of(record, asked, shared, comms, given_tools, chain=chain)
     attachments = message.attachments if isinstance(message, StartTurn) else ()
     if attachments:
         check_kinds(attachments, candidates)
@@ -82,6 +86,7 @@ def plan_of(
         keep=partial(attaching.keep, *of_session, limits.max_attachment),
         payer=message.payer,
         key=message.key if isinstance(message, StartTurn) else None,
+        chain=chain,
         limiter=shared.limiter,
         spending=shared.limiter.tenancy.spends(record.session_id, record.tenant, message.payer),
     )
@@ -147,7 +152,13 @@ def instructions_of(
 
 
 def tools_of(
-    record: SessionRecord, asked: TurnOptions, shared: Shared, comms: Comms, given_tools: Mapping[str, Tool]
+    record: SessionRecord,
+    asked: TurnOptions,
+    shared: Shared,
+    comms: Comms,
+    given_tools: Mapping[str, Tool],
+    *,
+    chain: Chain | None = None,
 ) -> Mapping[str, Tool]:
     """Return the tools that the model is offered: of the categories that are on, those that the session may use.
 
@@ -157,10 +168,11 @@ def tools_of(
         shared: the resources of the runtime, with its tools.
         comms: has the tools for messages to peers.
         given_tools: tools that the host gave the session, or the caller the turn, by name. They replace others.
+        chain: the chain of messages of peers that the turn belongs to.
     """
     search = shared.memory.tools_of(record.session_id, record.tenant)
     own = {name: each for name, each in shared.tools.items() if each.tenant in (None, record.tenant)}
-    known = {**search, **comms.tools_of(record), **own, **given_tools}
+    known = {**search, **comms.tools_of(record, chain), **own, **given_tools}
     if shared.dynamic_tools is not None:
         known |= shared.dynamic_tools(record.session_id, known)
     if not known:

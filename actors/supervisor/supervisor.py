@@ -75,7 +75,7 @@ class Supervisor:
         limiter = self.shared.limiter
         self.scheduler = Scheduler(limits, storage.durable, limiter.tenancy)
         self.inboxes = Inboxes(self, storage, limits.inbox, limiter)
-        self.comms = Comms(self.inboxes, storage)
+        self.comms = Comms(self.inboxes, storage, limits)
 
     # -- for the service
 

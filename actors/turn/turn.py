@@ -14,6 +14,7 @@ from warren.actors.supervision import first_error
 from warren.actors.tenancy import Spending
 from warren.actors.turn.answer import NO_CUTS, bounded, cut_again, cut_calls, endless, too_many_calls
 from warren.actors.turn.approvals import Approvals, RunningTime
+from warren.actors.turn.chain import Chain
 from warren.actors.turn.compaction import CommitCompaction, CompactionPlan, ContextKeeper, SummaryCall
 from warren.actors.turn.extraction import Extraction
 from warren.actors.turn.model_call import ModelCall, ask_aside
@@ -90,6 +91,7 @@ class TurnPlan:
         payer: the client whose limit of tokens it counts for; empty if it has none.
         key: the idempotency key of the prompt; None if it has none.
         spending: the tokens that it uses; None if nobody has a limit of them.
+        chain: the chain of messages of peers that the turn belongs to; None if the session has no name.
         keep_alive: whether messages of peers begin turns after this one; None leaves that as it is.
     """
 
@@ -113,6 +115,7 @@ class TurnPlan:
     keep: KeepFiles = keep_nothing
     payer: str = ""
     key: str | None = None
+    chain: Chain | None = None
     spending: Spending | None = None
     keep_alive: bool | None = None
 
@@ -336,6 +339,8 @@ class Turn:
         taken = self.inputs(entering, self._has_room)
         for input_ in taken:
             text, source, files = input_.text, input_.source, input_.attachments
+            if self.plan.chain is not None and entering != "before":  # the prompt is newer than those before it
+                self.plan.chain.take(input_)
             steers = input_.kind == "steer"
             message = UserMessage(text, files, steered=True) if steers else ContextMessage(text, source)
             self.context.append(message)

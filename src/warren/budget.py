@@ -8,13 +8,11 @@ from typing import Any, Final, Self
 
 import attrs
 
-from warren.errors import BudgetCause
-from warren.events import BudgetWarning
+from warren.events import BudgetType, BudgetWarning
 from warren.fields import LARGEST, Between, fits, is_whole, optional, positive
 from warren.usage import NO_USAGE, Usage
 from warren.values import define, frozen, value
 
-BudgetType = BudgetCause
 WARN_AT = 0.8
 
 

@@ -104,6 +104,9 @@ class Limits:
             client with most of them is disconnected.
         max_memory: MiB of memory that the process may use; None is no limit. It works on Linux only. Above it stored
             sessions without work are evicted soon, turns run one at a time, and no session is added to the live ones.
+        peer_hops: messages of peers that may follow from one another without a prompt of a user between. The tool calls
+            that would send more are refused; one more may answer a request.
+        peer_rate: messages that the model of a session may send to its peers within a minute.
         idle_after: time that a stored session may be idle in memory before it is evicted.
         interrupt_grace: time that `interrupt` waits for the turn to end.
         drain: time for an orderly end: turns that run are interrupted and stored within it.
@@ -135,6 +138,8 @@ class Limits:
     max_attachment: int = attrs.field(default=20 * 1024 * 1024, validator=positive)
     max_unread: int = attrs.field(default=256 * 1024 * 1024, validator=positive)
     max_memory: int | None = attrs.field(default=None, validator=positive)
+    peer_hops: int = attrs.field(default=16, validator=positive)
+    peer_rate: int = attrs.field(default=120, validator=positive)
     idle_after: float = attrs.field(default=60.0, validator=not_negative)
     interrupt_grace: float = attrs.field(default=5.0, validator=not_negative)
     drain: float = attrs.field(default=10.0, validator=not_negative)

@@ -16,6 +16,7 @@ InputKind = Literal["queue", "steer", "context", "peer"]
 """The kinds of inputs: one that waits for a turn of its own, one for the running turn, the host's, and a peer's."""
 RepairAction = Literal["dropped", "replaced", "shortened", "left_out", "switched_off"]
 """What was done to the refused part of a request: `left_out` is a tool, `switched_off` a feature of the protocol."""
+BudgetType = Literal["tokens", "time", "tool_calls", "steps", "cost"]
 FailureCause = Literal["cancelled", "budget_exhausted", "provider_error", "store_error", "structured_output", "crash"]
 
 
@@ -198,7 +199,7 @@ class ModelSwitched:
 class BudgetWarning:
     """A budget is used up to `percent` (0 to 100 and above)."""
 
-    budget_type: Literal["tokens", "time", "tool_calls", "steps", "cost"]
+    budget_type: BudgetType
     used: float
     limit: float
     percent: float

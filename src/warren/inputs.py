@@ -32,6 +32,7 @@ class Input:
         options: the options of the turn that it begins.
         attachments: the files of a prompt.
         payer: the client whose limit of tokens the turn counts for that it begins; empty if it has none.
+        hops: messages of peers in a row, this one included, since a user's prompt; 0 for what is no message of a peer.
     """
 
     input_id: str
@@ -44,6 +45,7 @@ class Input:
     options: TurnOptions = NO_OPTIONS
     attachments: tuple[Attachment, ...] = ()
     payer: str = ""
+    hops: int = 0
 
 
 @frozen

@@ -24,6 +24,8 @@ NOT_OPENED: Final = {
         "limits.max_answer_calls",
         "limits.repeated_calls_note",
         "limits.repeated_calls",
+        "limits.peer_hops",
+        "limits.peer_rate",
     ),
 }
 """Numbers among the settings that bound nothing of what a client opens."""

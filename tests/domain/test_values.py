@@ -314,6 +314,8 @@ SETTINGS: Final[list[tuple[type, str, list[Any], list[Any]]]] = [
     (Limits, "max_answer_calls", [1, 4_096], [0, 4_097]),
     (Limits, "repeated_calls_note", [1], [0]),
     (Limits, "repeated_calls", [1], [0]),
+    (Limits, "peer_hops", [1], [0]),
+    (Limits, "peer_rate", [1], [0]),
     (Limits, "max_unread", [1], [0]),
     (Limits, "max_attachment", [1], [0]),
     (Limits, "mcp_sessions", [1], [0]),

@@ -10,16 +10,18 @@ import trio
 
 from tests.support.asking import ask
 from tests.support.models import Emit, reply
-from tests.support.runtime import new_session, open_runtime, replay, transcript
+from tests.support.runtime import new_session, open_runtime, replay, storage_of, supervisor_of, transcript
+from warren.actors.protocol import StartTurn
 from warren.budget import Budget
 from warren.categories import Switch, Switches
-from warren.config import Config
+from warren.config import Config, Limits
 from warren.errors import InvalidParamsError
 from warren.events import RunFailed, RunStarted
 from warren.messages import ContextMessage, ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest
 from warren.peers import Peer, PeerInfo
 from warren.service import SessionService
+from warren.tools import ToolError
 
 pytestmark = pytest.mark.virtual_time
 HELLO = "hello"
@@ -162,6 +164,96 @@ async def test_loops_end_by_budget(tmp_path: Path) -> None:
         steps = [len(await transcript(service, each)) for each in ids]
         await trio.sleep(600)
         assert [len(await transcript(service, each)) for each in ids] == steps
+
+
+async def pair(service: SessionService) -> tuple[str, str]:
+    """Create two sessions that answer each other's messages."""
+    ann, bob = (Peer(name, (other,), keep_alive=True) for name, other in (("ann", "bob"), ("bob", "ann")))
+    return await new_session(service, peer=ann), await new_session(service, peer=bob)
+
+
+async def sent(service: SessionService, *ids: str) -> list[str]:
+    """Return what the models of sessions were told about their messages, without an order."""
+    found = [message for each in ids for message in await transcript(service, each)]
+    return [result.content for each in found if isinstance(each, ToolResultsMessage) for result in each.results]
+
+
+@pytest.mark.parametrize("stored", [False, True])
+async def test_loops_end_by_themselves(tmp_path: Path, stored: bool) -> None:  # noqa: FBT001
+    """Without budgets a chain ends at its bound, with a word to the last sender; a user's prompt begins a new one."""
+    config = Config(limits=Limits(peer_hops=5))
+    async with open_runtime(Scripted(), store=tmp_path if stored else None, config=config) as service:
+        ann, bob = await pair(service)
+        for chains in (1, 2):
+            assert (await use(service, ann, "send_message", to="bob", body="ping"))[0] == "sent"
+            await trio.sleep(600)
+            told = await sent(service, ann, bob)
+            assert told.count("sent") == 5 * chains
+            refused = [each for each in told if "limits.peer_hops" in each]
+            assert len(refused) == chains == len(told) - 5 * chains
+            assert "5 messages" in refused[0]
+
+
+async def test_a_chain_goes_on_in_another_process(tmp_path: Path) -> None:
+    """The number of a message is stored with it: a restart while it waits begins no new chain."""
+    async with open_runtime(Scripted(), store=tmp_path) as service:
+        ann = await new_session(service, peer=Peer("ann", ("bob",)))
+        bob = await new_session(service, peer=Peer("bob", ("ann",)))
+        await use(service, ann, "send_message", to="bob", body="ping")
+        await trio.sleep(1)
+    async with open_runtime(Scripted(), store=tmp_path) as service:
+        (waiting,) = await (await storage_of(service).reader()).inbox(bob)
+        assert waiting.input.hops == 1
+        began = StartTurn(waiting.input.text, hops=15)
+        await supervisor_of(service).admit(bob, began).wait()
+        await trio.sleep(60)
+        (sent_on,) = await (await storage_of(service).reader()).inbox(ann)
+        assert sent_on.input.hops == 16
+
+
+async def test_a_user_in_the_middle_begins_a_new_chain() -> None:
+    """Words that are steered into a turn count as a prompt, and a prompt is newer than the messages that it finds."""
+    config = Config(limits=Limits(peer_hops=2))
+    async with open_runtime(Scripted(), config=config) as service:
+        ann = await new_session(service, peer=Peer("ann", ("bob",)))
+        bob = await new_session(service, peer=Peer("bob", ("ann",)))
+        for _ in range(4):
+            assert await use(service, ann, "send_message", to="bob", body="news") == ("sent", False)
+            assert await use(service, bob, "send_message", to="ann", body="news") == ("sent", False)
+
+
+async def test_a_request_at_the_bound_can_be_answered() -> None:
+    """Its response is one message more, and the peer that gets it can send nothing on."""
+    config = Config(limits=Limits(peer_hops=1))
+    async with open_runtime(Scripted(), config=config) as service:
+        ann = await new_session(service, peer=Peer("ann", ("bob",)))
+        bob = await new_session(service, peer=Peer("bob", ("ann",)))
+        told, _ = await use(service, ann, "send_request", to="bob", intent="count")
+        request_id, comms = told.split()[3].rstrip(";"), supervisor_of(service).comms
+        record = (await service.read(bob)).state
+        assert record.session_id == bob
+        found = await comms.find("default", "bob")
+        assert found is not None
+        comms.check(found, "response", 2)
+        with pytest.raises(ToolError, match=r"limits\.peer_hops"):
+            comms.check(found, "message", 2)
+        with pytest.raises(ToolError, match=r"limits\.peer_hops"):
+            comms.check(found, "response", 3)
+        answer = {"to": "ann", "in_reply_to": request_id, "status": "ok", "result": "1 2 3"}
+        assert await use(service, bob, "send_response", **answer) == ("sent", False)
+
+
+async def test_messages_have_a_rate() -> None:
+    """A model that sends more within a minute is refused until the minute has passed; programs are not."""
+    config = Config(limits=Limits(peer_rate=3))
+    async with open_runtime(Scripted(), config=config) as service:
+        ann = await new_session(service, peer=Peer("ann", ("bob",)))
+        await new_session(service, peer=Peer("bob", ("ann",)))
+        told = [(await use(service, ann, "send_message", to="bob", body="news"))[0] for _ in range(5)]
+        assert ["limits.peer_rate" in each for each in told] == [False, False, False, True, True]
+        await service.send_message(ann, "bob", "news")
+        await trio.sleep(60)
+        assert (await use(service, ann, "send_message", to="bob", body="news"))[0] == "sent"
 
 
 @pytest.mark.parametrize(("runtime", "session"), [("inherit", "enable"), ("disable", "enable"), ("enable", "disable")])
