@@ -11,11 +11,12 @@ from warren.service import SessionService
 from warren.transport.cli.asking import Asker
 from warren.transport.cli.chosen_store import check_place
 from warren.transport.cli.ending import SIGNALS
+from warren.transport.cli.exits import NOT_WHOLE
 from warren.transport.cli.ids import resolve
 from warren.transport.cli.lines import EditedLines, LineSource, open_lines
 from warren.transport.cli.options import Options
 from warren.transport.cli.runtime import execute, open_service
-from warren.transport.cli.screen import Screen
+from warren.transport.cli.screen import Screen, missing
 from warren.transport.cli.streams import decode_prompt
 from warren.transport.cli.turns import (
     Begin,
@@ -42,7 +43,7 @@ Ctrl-C during an answer interrupts it. All other lines are prompts."""
 
 
 def chat(options: Options, name: str | None) -> int:
-    """Chat until the lines end; return the exit code of the first turn or command that failed, or of a signal."""
+    """Chat until the lines end; return the first exit code of a turn or command that is not 0, or that of a signal."""
     if name is not None:
         check_place(options)
 
@@ -71,7 +72,7 @@ class Chat:
     Attributes:
         session_id: the session; None until the first turn.
         asker: decides on calls that wait for approval; None refuses them.
-        exit_code: that of the first turn or command that failed; of a signal at the prompt if none has.
+        exit_code: the first one of a turn or command that is not 0; that of a signal at the prompt if none is.
     """
 
     service: SessionService
@@ -116,6 +117,8 @@ class Chat:
     async def _say(self, prompt: str) -> None:
         result = await take_turn(self.service, self._begin(prompt), self.screen, self.asker)
         self.session_id = result.session_id
+        if missing(result) is not None:
+            self.exit_code = self.exit_code or NOT_WHOLE
 
     def _begin(self, prompt: str) -> Begin:
         if self.session_id is None:

@@ -2,5 +2,7 @@
 
 from typing import Final
 
+NOT_WHOLE: Final = 3
+"""The answer was cut at its cap, ended by a filter, or is empty."""
 INTERRUPTED: Final = 130
 """The user interrupted the command outside a turn, with Ctrl-C."""

@@ -88,7 +88,7 @@ class Screen:
                 self._note(item)
 
     def finish(self, result: TurnResult) -> None:
-        """Show the answer, or its end, and the line under it."""
+        """Show the answer, or its end, the line under it, and the reason if it is not whole."""
         if self.mode.json:
             self.streams.write(codec.encode(result).decode() + "\n")
             return
@@ -99,6 +99,8 @@ class Screen:
             self._say(result.text)
         self._end_line()
         self.streams.note(footer(result) + self.footnote, "dim")
+        if problem := missing(result):
+            self.streams.note(problem, "yellow")
         self._wrote = False
 
     def compacted(self, session_id: str, entry: CompactionEntry, *, aside: bool = False) -> None:
@@ -166,6 +168,18 @@ def _remark(event: Event) -> str | None:
         case InputTaken(kind=kind, content=content, source=source):
             return f"{source or kind} says {shorten(content)}"
     return text_of_event(event)
+
+
+def missing(result: TurnResult) -> str | None:
+    """Return the reason why an answer is not whole; None if it is, or is there as data."""
+    if result.structured_output is not None:
+        return None
+    match result.stop_reason:
+        case "max_tokens":
+            return "the answer was cut: it reached its cap of tokens (--max-tokens, or the model's own)"
+        case "content_filter":
+            return "the answer is not whole: a filter of the model's provider has ended it"
+    return None if result.text.strip() else "the answer is empty"
 
 
 def footer(result: TurnResult) -> str:

@@ -17,10 +17,11 @@ from warren.service import OnEvent, SessionService
 from warren.transport.cli.asking import ApprovalQueue, Asker
 from warren.transport.cli.chosen_store import check_place
 from warren.transport.cli.ending import SIGNALS, die_of
+from warren.transport.cli.exits import NOT_WHOLE
 from warren.transport.cli.ids import LAST, resolve
 from warren.transport.cli.options import Options
 from warren.transport.cli.runtime import execute, open_service
-from warren.transport.cli.screen import Screen
+from warren.transport.cli.screen import Screen, missing
 from warren.transport.cli.streams import Streams
 from warren.transport.event_text import shorten
 from warren.transport.providers import default_model
@@ -89,11 +90,11 @@ async def _answered(service: SessionService, session_id: str) -> bool:
 async def _only_turn(service: SessionService, begin: Begin, screen: Screen, options: Options) -> int:
     """Run one turn in front of the user; return the exit code."""
     try:
-        await take_turn(service, begin, screen, Asker.of(screen.streams, approve_all=options.approve_all))
+        result = await take_turn(service, begin, screen, Asker.of(screen.streams, approve_all=options.approve_all))
     except WarrenError as exc:
         screen.fail(exc)
         return exc.numbers.exit
-    return 0
+    return 0 if missing(result) is None else NOT_WHOLE
 
 
 def compact(options: Options, name: str, instructions: str | None) -> None:

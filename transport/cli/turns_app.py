@@ -90,7 +90,7 @@ def chat(session: str | None, **given: Any) -> int:
 
     /help lists the commands. Ctrl-C ends the turn; at the prompt it leaves, with exit code 130, Ctrl-D with 0.
 
-    With a pipe for stdin each line of it is a turn. The exit code is that of the first turn or command that failed.
+    With a pipe for stdin each line of it is a turn. The exit code is the first one of a turn or command that is not 0.
     """
     from warren.transport.cli import chat as chatting  # noqa: PLC0415 - help does without it
 

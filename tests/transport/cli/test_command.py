@@ -315,6 +315,32 @@ def test_a_pipe_that_is_the_prompt_is_told_of(cli: Cli, args: tuple[str, ...]) -
     assert running.end(b"late").out == "half late\n"
 
 
+@pytest.mark.parametrize(
+    ("step", "out", "told"),
+    [
+        ({"text": "half an", "stop_reason": "max_tokens"}, "half an\n", "the answer was cut"),
+        ({"text": "half an", "stop_reason": "content_filter"}, "half an\n", "a filter"),
+        ({"text": "", "stop_reason": "stop_sequence"}, "", "the answer is empty"),
+    ],
+)
+def test_an_answer_that_is_not_whole(cli: Cli, step: dict[str, Any], out: str, told: str) -> None:
+    """The command shows what there is, says what is missing, and ends with an exit code of its own."""
+    model = cli.script(step)
+    for ended in (cli.run("run", "-m", model, "hi"), cli.run("chat", "-m", model, stdin=b"hi\n")):
+        assert (ended.code, ended.out) == (3, out), ended
+        assert told in ended.err
+    shown = cli.run("run", "-m", model, "--output", "json", "hi")
+    assert (shown.code, shown.err) == (3, "")
+    assert shown.data["stop_reason"] == step["stop_reason"]
+
+
+def test_an_empty_answer_is_an_error(cli: Cli) -> None:
+    """It is asked for once more, and then the line on stderr says what is wrong."""
+    ended = cli.run("run", "-m", cli.script({"text": ""}), "hi")
+    assert (ended.code, ended.out) == (1, "")
+    assert "the model's answer is empty" in ended.err
+
+
 def test_a_byte_order_mark_is_skipped(cli: Cli) -> None:
     """A mark that an editor or a shell has put before a file or a pipe is no part of it."""
     mark = b"\xef\xbb\xbf"
