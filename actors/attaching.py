@@ -95,20 +95,21 @@ async def find_in(storage: Storage, tenant: str, session_id: str, sha256: str) -
 
 async def keep(
     storage: Storage, tenant: str, session_id: str, most: int, files: Sequence[File]
-) -> tuple[tuple[Attachment, ...], Sequence[str]]:
-    """Store the files of a tool's result; return the references, and a note for each file that cannot be kept."""
-    find, blobs, notes = partial(find_in, storage, tenant, session_id), list[Blob](), list[str]()
+) -> Sequence[Attachment | str]:
+    """Store the files of a result or of an answer; return the reference of each, or a note why it is not kept."""
+    find, found = partial(find_in, storage, tenant, session_id), list[Blob | str]()
     for file in files:
         try:
-            blobs.append(await _prepared(_OF_RESULT, file, most, find))
+            found.append(await _prepared(_OF_RESULT, file, most, find))
         except WarrenError as exc:
-            notes.append(_note(file, exc))
+            found.append(_note(file, exc))
+    blobs = [each for each in found if isinstance(each, Blob)]
     try:
         if new := new_of(blobs):
             await storage.write(Attach(session_id, new))
-        return references(blobs), notes
-    except WarrenError as exc:  # such as over a limit of the tenant: the text of the result is worth telling
-        return (), [*notes, *(_note(each.attachment, exc) for each in blobs)]
+    except WarrenError as exc:  # such as over a limit of the tenant: the text beside the files is worth telling
+        return [each if isinstance(each, str) else _note(each.attachment, exc) for each in found]
+    return [each if isinstance(each, str) else each.attachment for each in found]
 
 
 def _note(file: File | Attachment, problem: WarrenError) -> str:

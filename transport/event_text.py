@@ -10,6 +10,7 @@ from warren.events import (
     CompactionFailed,
     CompactionStarted,
     Event,
+    FilesComplete,
     ModelSwitched,
     RequestRepaired,
     Retrying,
@@ -42,13 +43,15 @@ def dollars(cost: Decimal) -> str:
     return f"${whole}.{rest[:2]}{rest[2:].rstrip('0')}"
 
 
-def text_of_event(event: Event) -> str | None:
+def text_of_event(event: Event) -> str | None:  # noqa: PLR0911 - one for each kind
     """Return the text of an event for a user; None if it needs none beside the answer."""
     match event:
         case ToolCallRequested(name=name, args=args):
             return f"tool {name} {shorten(args)}"
         case ToolExecutionCompleted(name=name, result=result, is_error=True):
             return f"tool {name} failed: {shorten(result)}"
+        case FilesComplete(attachments=files):
+            return "\n".join(f"{file.label}: {file.size} bytes, sha256 {file.sha256}" for file in files)
         case Retrying() | RequestRepaired() | ModelSwitched():
             return _text_of_trouble(event)
         case BudgetWarning(budget_type=kind, percent=percent):

@@ -6,11 +6,14 @@ from typing import Final
 
 import attrs
 
+from warren.actors.turn.toolbox import KeepFiles
 from warren.errors import ProviderError
 from warren.messages import (
     MAX_BLOCKS,
     AssistantMessage,
+    Block,
     ContextMessage,
+    FileBlock,
     ReasoningBlock,
     StopReason,
     TextBlock,
@@ -34,6 +37,19 @@ def too_long(problem: str) -> ProviderError:
 def endless(most: int) -> ProviderError:
     """Return the error of an answer with more than so many bytes."""
     return too_long(f"has more than {most} bytes, the bound of limits.max_answer")
+
+
+async def with_files(reply: ModelReply, keep: KeepFiles) -> AssistantMessage:
+    """Store the files of an answer; return it with their references, and with a note for each that is not kept."""
+    kept = iter(await keep(reply.files))
+
+    def stored(block: Block) -> Block:
+        if not isinstance(block, FileBlock):
+            return block
+        found = next(kept, f"[{block.file.label}: not kept]")
+        return TextBlock(found) if isinstance(found, str) else attrs.evolve(block, file=found)
+
+    return attrs.evolve(reply.message, blocks=tuple(map(stored, reply.message.blocks)))
 
 
 def bounded(message: AssistantMessage, most_calls: int) -> AssistantMessage:

@@ -5,6 +5,7 @@ from typing import Any, Final
 import attrs
 
 from warren import codec
+from warren.attachments import Attachment
 from warren.budget import Spent
 from warren.errors import (
     AgentError,
@@ -43,6 +44,7 @@ class Outcome:
         left_out: the ranges of messages outside the context, as the provider refused some of the turn; None if it
             refused none.
         keep_alive: whether messages of peers begin turns from now on; None leaves that as it is.
+        files: the files that the model has made.
     """
 
     text: str
@@ -56,6 +58,7 @@ class Outcome:
     structured_output: Any = None
     left_out: tuple[Span, ...] | None = None
     keep_alive: bool | None = None
+    files: tuple[Attachment, ...] = ()
 
     def failed(self, error: WarrenError) -> "Outcome":
         """Return the same outcome with an error, which carries the text so far."""
@@ -95,6 +98,7 @@ class Outcome:
             self.structured_output,
             first_seq,
             last_seq,
+            self.files,
         )
 
     def charged(self, base: SessionRecord, now: SessionRecord) -> SessionRecord:

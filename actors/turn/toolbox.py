@@ -35,13 +35,13 @@ logger: Final = logging.getLogger("warren.tools")
 
 
 BUDGET_USED: Final = "not run: the tool-call budget is used up"
-KeepFiles = Callable[[Sequence[File]], Awaitable[tuple[tuple[Attachment, ...], Sequence[str]]]]
-"""Stores the files of a result; returns the references, and for each file that is not kept a note for the model."""
+KeepFiles = Callable[[Sequence[File]], Awaitable[Sequence[Attachment | str]]]
+"""Stores the files of a result or an answer; returns the reference of each, or a note for one that is not kept."""
 
 
-async def keep_nothing(_files: Sequence[File]) -> tuple[tuple[Attachment, ...], Sequence[str]]:
+async def keep_nothing(_files: Sequence[File]) -> Sequence[Attachment | str]:
     """Store nothing: there is no store for files."""
-    return (), ()
+    return ()
 
 
 @define
@@ -172,7 +172,9 @@ class ToolRun:
             return codec.text_of(result), ()
         if not result.files:
             return result.text, ()
-        files, notes = await self.keep(result.files)
+        kept = await self.keep(result.files)
+        notes = [each for each in kept if isinstance(each, str)]
+        files = tuple(each for each in kept if not isinstance(each, str))
         return "\n".join((*([result.text] if result.text else ()), *notes)), files
 
     async def _question(

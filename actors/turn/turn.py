@@ -12,7 +12,7 @@ from warren.actors.fence import Guard, proved
 from warren.actors.limiter import Limiter
 from warren.actors.supervision import first_error
 from warren.actors.tenancy import Spending
-from warren.actors.turn.answer import NO_CUTS, bounded, cut_again, cut_calls, endless, too_many_calls
+from warren.actors.turn.answer import NO_CUTS, bounded, cut_again, cut_calls, endless, too_many_calls, with_files
 from warren.actors.turn.approvals import Approvals, RunningTime
 from warren.actors.turn.chain import Chain
 from warren.actors.turn.compaction import CommitCompaction, CompactionPlan, ContextKeeper, SummaryCall
@@ -32,6 +32,7 @@ from warren.errors import AgentError, BudgetExhaustedError, CompactionDisabledEr
 from warren.events import (
     CompactionFailed,
     Event,
+    FilesComplete,
     InputTaken,
     RequestRepaired,
     RunStarted,
@@ -50,6 +51,7 @@ from warren.messages import (
     ToolResultsMessage,
     ToolUseBlock,
     UserMessage,
+    files_of,
     with_unique_calls,
 )
 from warren.model import NO_FILES, Files, ModelChoice, ModelReply, ModelRequest
@@ -87,7 +89,7 @@ class TurnPlan:
         charges: gets the tokens of each call, until they are stored in the ledger.
         attachments: the files of the prompt.
         files: the access of the model to the files of the session.
-        keep: stores the files of a tool's result.
+        keep: stores the files of a tool's result, and those of an answer.
         payer: the client whose limit of tokens it counts for; empty if it has none.
         key: the idempotency key of the prompt; None if it has none.
         spending: the tokens that it uses; None if nobody has a limit of them.
@@ -158,6 +160,7 @@ class Turn:
         text: the text of the newest answer.
         stop_reason: the model's stop reason.
         structured_output: the answer as data, if a schema was given.
+        files: the files that the model has made.
         keeper: keeps the context within the model's window.
         compacted: the result of a turn that only compacts.
         first_seq: the number of the first event once that is published; the terminal one has to follow then.
@@ -175,6 +178,7 @@ class Turn:
     text: str = ""
     stop_reason: StopReason = "end_turn"
     structured_output: Any = None
+    files: tuple[Attachment, ...] = ()
     first_seq: int | None = None
     compacted: CompactionEntry | None = None
     began: float = attrs.field(factory=trio.current_time)
@@ -270,6 +274,7 @@ class Turn:
             structured_output=self.structured_output,
             left_out=None if self._refusals is None else self._refusals.left_out,
             keep_alive=self.plan.keep_alive,
+            files=self.files,
         )
 
     @property
@@ -415,7 +420,7 @@ class Turn:
         self._step_usage = reply.usage
         plan.charge(self._step_usage)
         self.keeper.last_input_tokens = reply.usage.input_tokens
-        message, self._asked = reply.message, 0
+        message, self._asked = (await with_files(reply, plan.keep)) if reply.files else reply.message, 0
         if len(message.blocks) > limits.max_answer_calls:
             self._asked = len(message.tool_calls)
             message = bounded(message, limits.max_answer_calls)
@@ -428,6 +433,9 @@ class Turn:
             self._answered = sent
         if text:
             self.emit(TextComplete(text))
+        if reply.files and (files := files_of(message)):
+            self.files += files
+            self.emit(FilesComplete(files))
         return message
 
     def _say(self, message: AssistantMessage) -> str:

@@ -49,6 +49,7 @@ BLOCK_TYPES: Final[Mapping[str, type]] = {
     "reasoning": messages.ReasoningBlock,
     "tool_use": messages.ToolUseBlock,
     "hosted_tool": messages.HostedToolBlock,
+    "file": messages.FileBlock,
 }
 ROLES: Final[Mapping[str, type]] = {
     "system": messages.SystemMessage,

@@ -69,6 +69,13 @@ class TextComplete:
 
 
 @frozen
+class FilesComplete:
+    """The files of the step's answer, such as pictures that the model has made. Their bytes are in the store."""
+
+    attachments: tuple[Attachment, ...]
+
+
+@frozen
 class ToolCallRequested:
     """The model asked for a tool."""
 
@@ -321,6 +328,7 @@ Event = (
     | TextDelta
     | ReasoningDelta
     | TextComplete
+    | FilesComplete
     | ToolCallRequested
     | ToolApprovalRequested
     | ToolApprovalResolved

@@ -72,6 +72,19 @@ class HostedToolBlock:
 
 
 @frozen
+class FileBlock:
+    """A file of the model's answer, such as a picture that it has made.
+
+    Attributes:
+        file: the reference.
+        metadata: opaque provider data, sent back with the bytes to the model that made the file.
+    """
+
+    file: Attachment
+    metadata: Mapping[str, Any] | None = None
+
+
+@frozen
 class UnknownBlock:
     """A block that a newer version wrote. It is kept unchanged, and left out of requests to a model."""
 
@@ -79,7 +92,7 @@ class UnknownBlock:
     data: Mapping[str, Any]
 
 
-Block = TextBlock | ReasoningBlock | ToolUseBlock | HostedToolBlock | UnknownBlock
+Block = TextBlock | ReasoningBlock | ToolUseBlock | HostedToolBlock | FileBlock | UnknownBlock
 
 
 @frozen
@@ -200,6 +213,8 @@ def files_of(message: "Message") -> tuple[Attachment, ...]:
     """Return the files of a message."""
     if isinstance(message, UserMessage):
         return message.attachments
+    if isinstance(message, AssistantMessage):
+        return tuple([block.file for block in message.blocks if isinstance(block, FileBlock)])
     if isinstance(message, ToolResultsMessage):
         return tuple(file for result in message.results for file in result.attachments)
     return ()

@@ -5,7 +5,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 import attrs
 
-from warren.attachments import Attachment, Kind, ReadFile
+from warren.attachments import Attachment, File, Kind, ReadFile
 from warren.errors import StoreError
 from warren.events import RepairAction
 from warren.messages import AssistantMessage, Message
@@ -160,10 +160,18 @@ class WholePieces:
 
 @value
 class ModelReply:
-    """The whole answer, after its last piece."""
+    """The whole answer, after its last piece.
+
+    Attributes:
+        message: the answer.
+        usage: its tokens.
+        files: the bytes of the file blocks of the message, in their order. The runtime stores them, and puts their
+            references into the blocks.
+    """
 
     message: AssistantMessage
     usage: Usage
+    files: tuple[File, ...] = ()
 
 
 class Provider(Protocol):

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import attrs
 
-from warren.attachments import Kind
+from warren.attachments import Attachment, Kind
 from warren.categories import Category, Gates, Switches
 from warren.fields import LEFT_OUT
 from warren.messages import Message, StopReason
@@ -31,6 +31,7 @@ class TurnResult:
         structured_output: the answer as data, if a schema was given.
         first_seq: the number of the turn's first event, `run_started`; None for a session created without a prompt.
         last_seq: the number of the turn's last event; None for a session created without a prompt.
+        attachments: the files that the model has made in this turn, such as pictures.
     """
 
     session_id: str
@@ -42,6 +43,7 @@ class TurnResult:
     structured_output: Any = attrs.field(default=None, metadata=LEFT_OUT)
     first_seq: int | None = attrs.field(default=None, metadata=LEFT_OUT)
     last_seq: int | None = attrs.field(default=None, metadata=LEFT_OUT)
+    attachments: tuple[Attachment, ...] = attrs.field(default=(), metadata=LEFT_OUT)
 
 
 @frozen

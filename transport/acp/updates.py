@@ -11,6 +11,7 @@ from warren.attachments import Attachment
 from warren.errors import AgentError, BudgetExhaustedError, WarrenError
 from warren.events import (
     Event,
+    FilesComplete,
     InputTaken,
     ModelSwitched,
     ReasoningDelta,
@@ -26,6 +27,7 @@ from warren.events import (
 from warren.messages import (
     AssistantMessage,
     ContextMessage,
+    FileBlock,
     Message,
     ReasoningBlock,
     StopReason,
@@ -100,6 +102,8 @@ class Narrator:
             case ModelSwitched(discarded=True) if self._shown:
                 self._shown.clear()
                 yield chunk("agent_message_chunk", f"\n\n{text_of_event(event)}\n\n")
+            case FilesComplete(attachments=files):
+                yield from _files("agent_message_chunk", files)
             case InputTaken(content=content, attachments=files):  # the same updates as `replayed` makes of it
                 yield from _said(content, files)
             case TurnCompleted(usage=usage) if self.window is not None:
@@ -146,8 +150,12 @@ def replayed(message: Message) -> Iterator[Update | UpdateWithFiles]:
 def _said(content: str, files: Sequence[Attachment]) -> Iterator[Update | UpdateWithFiles]:
     """Yield the updates for a prompt: one for its text, and one for each file, since a chunk has one content block."""
     yield chunk("user_message_chunk", content)
+    yield from _files("user_message_chunk", files)
+
+
+def _files(kind: str, files: Sequence[Attachment]) -> Iterator[UpdateWithFiles]:
     for file in files:
-        yield UpdateWithFiles((file,), lambda blocks: {"sessionUpdate": "user_message_chunk", "content": blocks[0]})
+        yield UpdateWithFiles((file,), lambda blocks: {"sessionUpdate": kind, "content": blocks[0]})
 
 
 def _result(call: str, result: str, files: tuple[Attachment, ...], *, is_error: bool) -> Update | UpdateWithFiles:
@@ -156,12 +164,14 @@ def _result(call: str, result: str, files: tuple[Attachment, ...], *, is_error: 
     return UpdateWithFiles(files, filled) if files else filled()
 
 
-def _block(block: object) -> Iterator[Update]:
+def _block(block: object) -> Iterator[Update | UpdateWithFiles]:
     match block:
         case ReasoningBlock(text) if text:
             yield chunk("agent_thought_chunk", text)
         case TextBlock(text) if text:
             yield chunk("agent_message_chunk", text)
+        case FileBlock(file):
+            yield from _files("agent_message_chunk", (file,))
         case ToolUseBlock(id=call, name=name, args=args):
             yield tool_call(call, name, args)
 

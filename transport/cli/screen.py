@@ -6,7 +6,17 @@ import attrs
 
 from warren import codec
 from warren.errors import WarrenError
-from warren.events import Envelope, Event, InputTaken, ModelSwitched, RunStarted, TextComplete, TextDelta, TurnStarted
+from warren.events import (
+    Envelope,
+    Event,
+    FilesComplete,
+    InputTaken,
+    ModelSwitched,
+    RunStarted,
+    TextComplete,
+    TextDelta,
+    TurnStarted,
+)
 from warren.records import CompactionEntry
 from warren.transport.cli.failures import show_error
 from warren.transport.cli.markdown import MarkdownStream
@@ -125,7 +135,7 @@ class Screen:
     def _show_event(self, envelope: Envelope) -> None:
         if self.mode.verbose:
             self._note(codec.encode(envelope).decode() if self.mode.json else trace(envelope))
-        elif not self.mode.json and (remark := _remark(envelope.event)) is not None:
+        elif not self.mode.json and (remark := _remark(envelope)) is not None:
             self._note(remark)
         if self.streaming:
             self._say(self._answer.text_of(envelope.event))
@@ -163,8 +173,11 @@ class Screen:
             self._line_open = False
 
 
-def _remark(event: Event) -> str | None:
-    match event:
+def _remark(envelope: Envelope) -> str | None:
+    match event := envelope.event:
+        case FilesComplete(attachments=files):
+            get = f"warren sessions file {envelope.session_id}"
+            return "\n".join(f"{file.label}, {file.size} bytes: {get} {file.sha256} -o FILE" for file in files)
         case InputTaken(kind=kind, content=content, source=source):
             return f"{source or kind} says {shorten(content)}"
     return text_of_event(event)

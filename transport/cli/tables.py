@@ -11,6 +11,7 @@ from warren.inputs import Input
 from warren.messages import (
     AssistantMessage,
     ContextMessage,
+    FileBlock,
     Message,
     ReasoningBlock,
     SystemMessage,
@@ -151,8 +152,12 @@ def entry_text(message: Message) -> tuple[str, str]:
 
 def _with_files(text: str, files: Iterable[Attachment]) -> str:
     """Return the text of a message with a line for each of its files."""
-    places = ((file, file.url or f"{file.size} bytes, sha256 {file.sha256}") for file in files)
-    return "\n".join((text, *(f"[{_field(file.label)}: {file.media_type}, {place}]" for file, place in places)))
+    return "\n".join((text, *map(_file, files)))
+
+
+def _file(file: Attachment) -> str:
+    place = file.url or f"{file.size} bytes, sha256 {file.sha256}"
+    return f"[{_field(file.label)}: {file.media_type}, {place}]"
 
 
 def moment(when: datetime) -> str:
@@ -241,6 +246,8 @@ def _block(block: object) -> str:
             return f"(thinks) {text}" if text else ""
         case ToolUseBlock(name=name, args=args, invalid_args=invalid):
             return f"(calls {name} {invalid if invalid is not None else dict(args)})"
+        case FileBlock(file=file):
+            return _file(file)
     return ""
 
 

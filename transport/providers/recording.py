@@ -72,8 +72,8 @@ class _Tape:
 class Recorder:
     """Writes the answers of each session into a script of its own: FILE, then FILE with `.2` before its ending.
 
-    A file has the answers: words, pieces, calls of tools, counts and errors; and beside each the new messages of its
-    request, and the names of its tools. It has no headers or keys.
+    A file has the answers: words, pieces, files, calls of tools, counts and errors; and beside each the new messages
+    of its request, and the names of its tools. It has no headers or keys.
     If one cannot be written, the recording ends, and the turns go on.
 
     Attributes:
@@ -109,6 +109,7 @@ class Recorder:
             stop_reason=message.stop_reason,
             usage=attrs.evolve(reply.usage, cost=None),
             request=ScriptedRequest.of(request),
+            files=reply.files,
         )
 
         def change(tape: _Tape) -> None:

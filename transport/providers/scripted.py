@@ -10,6 +10,7 @@ import attrs
 import trio
 
 from warren import codec
+from warren.attachments import Attachment, File
 from warren.errors import InvalidParamsError, ProviderCause, ProviderError
 from warren.fields import FieldValueError, not_negative, positive
 from warren.messages import (
@@ -17,6 +18,7 @@ from warren.messages import (
     AssistantMessage,
     Block,
     ContextMessage,
+    FileBlock,
     Message,
     ReasoningBlock,
     StopReason,
@@ -118,6 +120,7 @@ class ScriptedStep:
         usage: the token counts; None counts the last message and the answer, at four characters a token.
         request: what was new in the request that the answer was recorded for: its messages since the answer before, and
             the names of its tools. Only a strict script looks at it.
+        files: the files that the model makes, such as pictures; their order is that behind the text.
         structured: the answers to requests for this step's answer as data, one for each attempt; further attempts get
             the text of the step.
     """
@@ -133,6 +136,7 @@ class ScriptedStep:
     usage: Usage | None = None
     structured: tuple[str, ...] = ()
     request: "ScriptedRequest | None" = None
+    files: tuple[File, ...] = ()
 
     def __attrs_post_init__(self) -> None:
         """Raise FieldValueError if a step has both `text` and `chunks`."""
@@ -192,7 +196,7 @@ class ScriptedProvider:
         blocks = tuple(_blocks(step, _calls(step.tool_calls, number, round_)))
         stop_reason = step.stop_reason or ("tool_use" if step.tool_calls else "end_turn")
         usage = step.usage or _count(request.messages, blocks)
-        return ModelReply(AssistantMessage(blocks, stop_reason), usage)
+        return ModelReply(AssistantMessage(blocks, stop_reason), usage, step.files)
 
     async def _data(self, request: ModelRequest, asked: int, emit: Callable[[Piece], None]) -> ModelReply:
         """Answer the request for data after a step: with the delay of the step, and without its failure."""
@@ -274,6 +278,7 @@ def _blocks(step: ScriptedStep, calls: Iterable[ToolUseBlock]) -> Iterator[Block
         yield ReasoningBlock(step.reasoning)
     if text := "".join(step.pieces):
         yield TextBlock(text)
+    yield from (FileBlock(Attachment(file.media_type or "")) for file in step.files)
     yield from calls
 
 

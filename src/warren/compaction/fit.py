@@ -29,6 +29,7 @@ from warren.messages import (
     ToolUseBlock,
     UserMessage,
     begins_turn,
+    files_of,
 )
 from warren.values import frozen
 
@@ -231,7 +232,7 @@ def _as_text(message: Message, names: Mapping[str, str], cap: int | None) -> Mes
             return message
         case AssistantMessage():
             parts = filter(None, [message.text, *map(_call_as_text, message.tool_calls)])
-            text = _cut("\n\n".join(parts), cap)
+            text = _named(_cut("\n\n".join(parts), cap), files_of(message))
             return AssistantMessage((TextBlock(text),)) if text.strip() else None
         case ToolResultsMessage():
             return UserMessage(_cut("\n\n".join(_results_as_text(message, names, cap)), cap))
@@ -253,7 +254,7 @@ def _results_as_text(message: ToolResultsMessage, names: Mapping[str, str], cap:
 
 def _named(text: str, files: Sequence[Attachment]) -> str:
     """Return a text with the kinds and the names of files behind it."""
-    return "\n".join([text, *(f"[attached: {file.label}]" for file in files)])
+    return "\n".join([*([text] if text else []), *(f"[attached: {file.label}]" for file in files)])
 
 
 def _call_as_text(call: ToolUseBlock) -> str:

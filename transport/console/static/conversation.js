@@ -6,7 +6,7 @@ export const WINDOW = 20_000;
 /**
  * The turns of a session.
  *
- * A turn has the `prompt`, its `entries` (`text`, `reasoning`, `tool`, `input`, `compaction`, `note`), its `steps`, its
+ * A turn has the `prompt`, its `entries` (`text`, `files`, `reasoning`, `tool`, `input`, `compaction`, `note`), its `steps`, its
  * `state` (`running`, `done`, `failed`) and a `version` that rises with each change.
  */
 export class Conversation {
@@ -119,6 +119,9 @@ const TAKE = {
       entry.text = event.content;
     }
     entry.open = false;
+  },
+  files_complete: (turn, event, time) => {
+    add(turn, { kind: "files", time, step: turn.steps.length, files: event.attachments });
   },
   tool_call_requested: (turn, event, time) => {
     const last = turn.entries.at(-1);

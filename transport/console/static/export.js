@@ -28,6 +28,7 @@ function blockText(block) {
   if (block.type === "text") return block.text;
   if (block.type === "reasoning") return block.text && block.text.split("\n").map((line) => `> ${line}`).join("\n");
   if (block.type === "tool_use") return `**Call of ${block.name}** (${block.id})\n\n${fenced(JSON.stringify(block.args ?? {}, null, 2), "json")}`;
+  if (block.type === "file") return filesText([block.file]);
   return "";
 }
 

@@ -37,6 +37,8 @@ function Entry({ entry, now, decide, connection, id }) {
   switch (entry.kind) {
     case "text":
       return html`<div class="said model"><p class="who">Model</p><${Markdown} text=${entry.text} /></div>`;
+    case "files":
+      return html`<div class="said model"><${Attachments} files=${entry.files} connection=${connection} id=${id} /></div>`;
     case "reasoning":
       return html`<details class="reasoning"><summary>Reasoning <span class="quiet">· ${count(entry.text.length)} characters</span></summary><${Markdown} text=${entry.text} /></details>`;
     case "tool":
@@ -118,6 +120,7 @@ export function Message({ each, connection, id }) {
     return html`<div class="said model">${head}${(message.blocks ?? []).map((block) => {
       if (block.type === "text") return html`<${Markdown} text=${block.text} />`;
       if (block.type === "reasoning") return block.text && html`<details class="reasoning"><summary>Reasoning</summary><${Markdown} text=${block.text} /></details>`;
+      if (block.type === "file") return html`<${Attachments} files=${[block.file]} connection=${connection} id=${id} />`;
       return html`<div class="tool done"><details><summary><span class="mark" aria-hidden="true"></span><code>${block.name ?? block.type}</code> <span class="brief">${brief(block.args)}</span></summary><div class="inside"><pre class="plain" tabindex="0">${shorten(JSON.stringify(block.args ?? {}, null, 2))}</pre></div></details></div>`;
     })}</div>`;
   }

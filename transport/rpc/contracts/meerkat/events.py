@@ -13,6 +13,7 @@ from warren.events import (
     ExtractionCompleted,
     ExtractionFailed,
     FailureCause,
+    FilesComplete,
     InputTaken,
     RunFailed,
     RunStarted,
@@ -49,6 +50,7 @@ UNKNOWN_TO_MEERKAT: Final = (
     ToolApprovalResolved,
     ExtractionCompleted,
     ExtractionFailed,
+    FilesComplete,
     SessionMoved,
 )
 """Events that Meerkat's clients do not know; from 0.7 on an unknown event ends their stream.

@@ -7,6 +7,7 @@ from warren.messages import (
     AssistantMessage,
     Block,
     ContextMessage,
+    FileBlock,
     HostedToolBlock,
     Message,
     ReasoningBlock,
@@ -224,5 +225,7 @@ def _block(block: Block) -> dict[str, Any]:
             return {"block_type": "tool_use", "data": {"id": call, "name": name, "args": args}}
         case HostedToolBlock(kind=kind, metadata=data):
             return {"block_type": kind, "data": dict(data or {})}
+        case FileBlock(file=file):
+            return {"block_type": "text", "data": {"text": f"[{file.label}]"}}
         case UnknownBlock(type=kind, data=data):
             return {"block_type": kind, "data": data}
