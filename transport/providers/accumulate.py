@@ -7,6 +7,7 @@ from typing import Any, Final
 import attrs
 
 from warren import codec
+from warren.attachments import File
 from warren.messages import MAX_NAME, AssistantMessage, Block, ReasoningBlock, StopReason, TextBlock, ToolUseBlock
 from warren.model import ModelReply, joined
 from warren.transport.providers import wire
@@ -155,11 +156,13 @@ class Counts:
 NO_COUNTS: Final = Counts()
 
 
-def reply(blocks: tuple[Block, ...], stop_reason: StopReason, counts: Counts, sent: int) -> ModelReply:
+def reply(
+    blocks: tuple[Block, ...], stop_reason: StopReason, counts: Counts, sent: int, files: tuple[File, ...] = ()
+) -> ModelReply:
     """Return the whole answer. If it calls tools, its stop reason is `tool_use` even if the server says `end_turn`."""
     calls = any(isinstance(block, ToolUseBlock) for block in blocks)
     reason = "tool_use" if calls and stop_reason == "end_turn" else stop_reason
-    return ModelReply(AssistantMessage(blocks, reason), counts.usage(sent, blocks))
+    return ModelReply(AssistantMessage(blocks, reason), counts.usage(sent, blocks), files)
 
 
 def _size(block: Block) -> int:

@@ -8,12 +8,13 @@ import attrs
 import msgspec
 
 from warren import codec
-from warren.attachments import Attachment
+from warren.attachments import Attachment, File
 from warren.catalog import entry_of
 from warren.messages import (
     AssistantMessage,
     Block,
     ContextMessage,
+    FileBlock,
     HostedToolBlock,
     Message,
     ReasoningBlock,
@@ -29,7 +30,7 @@ from warren.messages import (
 from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, joined
 from warren.options import CacheTime, ModelOptions
 from warren.tools import ToolSpec
-from warren.transport.providers import claude, failures, wire
+from warren.transport.providers import claude, failures, pictures, wire
 from warren.transport.providers.accumulate import Call, Counts, Ids, reply
 from warren.transport.providers.dialect import DEFAULT_CACHE, OUTPUT, WEB_SEARCH, forced_schema, with_hosted
 from warren.transport.providers.encoded import (
@@ -65,8 +66,8 @@ PROTOCOL: Final = "anthropic"
 SEARCH: Final = "web_search_20250305"
 """The search that all models have that have any."""
 _DATE: Final = re.compile(r"_\d{8}$")
-_HOSTED: Final = re.compile(r"(server|mcp)_tool_use|\w+_tool_result")
-"""Blocks about tools that the server runs."""
+_PLAIN: Final = ("text", "thinking", "redacted_thinking", "tool_use")
+"""Blocks that are read; all others are about what the server runs, and go back as they came."""
 _CALLS: Final = ("server_tool_use", "mcp_tool_use")
 SHUT: Final = b"}]}"
 """Closes a block and its message."""
@@ -161,8 +162,9 @@ class _Part:
     signature: list[str] = attrs.field(factory=list)
     call: Call = attrs.field(factory=Call)
     citations: list[dict[str, Any]] = attrs.field(factory=list)
+    file: File | None = None
 
-    def block(self, ids: Ids) -> Block | None:
+    def block(self, ids: Ids) -> Block | None:  # noqa: PLR0911 - one for each kind
         """Return the block, or None if it is empty."""
         text = joined(self.text)
         match self.kind:
@@ -180,10 +182,12 @@ class _Part:
                 return ReasoningBlock("", keep(PROTOCOL, self.provider, self.model, self.start))
             case "tool_use":
                 return self._called().block(ids)
-            case kind if _HOSTED.fullmatch(kind):
+            case "image" if self.file is not None:
+                return FileBlock(pictures.reference_of(wire.as_text(self.start.get("media_type"))))
+            case kind if not text:
                 args = {"input": self._called().block(ids).args} if "input" in self.start else {}
                 return HostedToolBlock(kind, keep(PROTOCOL, self.provider, self.model, self.start | args))
-            case _:
+            case _:  # its text came in a form that nobody knows how to put together
                 return UnknownBlock(self.kind, _rest(self.start, "type"))
 
     def _called(self) -> Call:
@@ -199,6 +203,8 @@ class _Delta(msgspec.Struct):
     signature: str | None = None
     partial_json: str | None = None
     citation: dict[str, Any] | None = None
+    content: str | None = None
+    encrypted_content: str | None = None
 
 
 class _BlockDelta(msgspec.Struct, tag="content_block_delta", tag_field="type"):
@@ -222,7 +228,9 @@ class MessagesAnswer:
     closed: bool = False
     size: int = 0
     _begun: bool = False
-    _parts: dict[int, _Part] = attrs.field(factory=dict)
+    _parts: list[_Part] = attrs.field(factory=list)
+    _open: dict[int, _Part] = attrs.field(factory=dict)  # the newest part of each index
+    _early: list[dict[str, Any]] = attrs.field(factory=list)  # the content of the newest `message_start`
     _stop_reason: StopReason = "end_turn"
     _usage: dict[str, Any] = attrs.field(factory=dict)
 
@@ -235,8 +243,11 @@ class MessagesAnswer:
         """Add the next event of the stream, and return its pieces. Raises ProviderError for an error or a bad event."""
         if (found := _block_delta(data)) is not None:  # nearly every event; the others are read member by member
             delta = found.delta
-            if delta.citation is not None:
-                return self._cite(found.index, [delta.citation])
+            if delta.text is None:
+                if delta.citation is not None:
+                    return self._cite(found.index, [delta.citation])
+                if delta.content is not None or delta.encrypted_content is not None:
+                    return self._summarised(found.index, delta)
             return self._add(
                 found.index, delta.signature or "", delta.partial_json or "", delta.text or delta.thinking or ""
             )
@@ -254,12 +265,10 @@ class MessagesAnswer:
         message = wire.parse_object(data)
         if message.get("error"):
             self._error(message)
-        pieces = self._message_start({"message": message})
         if "content" not in message:
             raise wire.bad_response("JSON that is no message")
-        for index, block in enumerate(wire.objects_in(message, "content")):
-            pieces += self._block_start({"index": index, "content_block": block})
-        self._message_delta({"delta": message})
+        self._message_start({"message": message})
+        pieces = self._message_delta({"delta": message}) + self._take_early()
         self.complete = self.closed = True
         return pieces
 
@@ -271,29 +280,50 @@ class MessagesAnswer:
     def reply(self, sent: int) -> ModelReply:
         """Return the whole answer; `sent` is the size of the request in bytes, for estimates."""
         ids = Ids(self._known)
-        parts = (self._parts[index].block(ids) for index in sorted(self._parts))
+        parts = (part.block(ids) for part in self._parts)
         blocks = tuple(_spoken(block) if self._forced else block for block in parts if block is not None)
         stopped = "end_turn" if self._forced and self._stop_reason == "tool_use" else self._stop_reason
         if stopped == "pause_turn" and not any(isinstance(block, HostedToolBlock) for block in blocks):
             stopped = (
                 "end_turn"  # nothing runs that would go on, and an empty answer would be asked for again and again
             )
-        return reply(blocks, stopped, self.counts, sent)
+        files = tuple([part.file for part in self._parts if part.file is not None])
+        return reply(blocks, stopped, self.counts, sent, files)
 
     def _message_start(self, event: dict[str, Any]) -> list[Piece]:
+        """Begin the answer; if a proxy begins another one, its blocks come behind those that have been shown."""
+        pieces = self._take_early()
         self._begun = True
-        self._usage |= wire.as_object(wire.object_in(event, "message").get("usage"))
-        return []
+        message = wire.object_in(event, "message")
+        self._usage |= wire.as_object(message.get("usage"))
+        self._early = wire.objects_in(message, "content")
+        self._open.clear()
+        return pieces
+
+    def _take_early(self) -> list[Piece]:
+        """Take the blocks that a message had at its start; its later events may have begun them themselves."""
+        early, self._early = self._early, []
+        late = (each for index, each in enumerate(early) if index not in self._open)
+        return [piece for block in late for piece in self._begin(block)]
 
     def _block_start(self, event: dict[str, Any]) -> list[Piece]:
-        """Begin a block; in an answer that was not streamed it has its whole content already."""
         start = wire.object_in(event, "content_block")
+        pieces = self._begin(start)
+        self._open[_index(event)] = self._parts[-1]
+        return pieces
+
+    def _begin(self, start: dict[str, Any]) -> list[Piece]:
+        """Begin a block; in an answer that was not streamed it has its whole content already."""
         part = _Part(wire.as_text(start.get("type")), self._endpoint.vendor.name, self._model, start)
-        self._parts[_index(event)] = part
+        self._parts.append(part)
         part.call = Call(id=wire.as_text(start.get("id")))
         part.call.add(wire.as_text(start.get("name")), "")
         part.signature.append(wire.as_text(start.get("signature")))
         part.citations += wire.objects_in(start, "citations")
+        source = wire.as_object(start.get("source")) if part.kind == "image" else {}
+        if data := wire.as_text(source.get("data")):
+            part.start = {"media_type": wire.as_text(source.get("media_type"))}
+            part.file = pictures.file_of(data, part.start["media_type"])
         self._begun = True
         self.size += 1 + codec.weight(wire.as_object(start.get("input")))
         return _said(part, wire.text_in(start, "text") or wire.text_in(start, "thinking"))
@@ -308,14 +338,23 @@ class MessagesAnswer:
 
     def _cite(self, index: int, citations: list[dict[str, Any]]) -> list[Piece]:
         """Add sources of a text."""
-        if (part := self._parts.get(index)) is not None:
+        if (part := self._open.get(index)) is not None:
             part.citations += citations
             self.size += 1
         return []
 
+    def _summarised(self, index: int, delta: _Delta) -> list[Piece]:
+        """Add to the summary that the server has made of a context."""
+        if (part := self._open.get(index)) is not None:
+            for name in ("content", "encrypted_content"):
+                if text := getattr(delta, name):
+                    part.start[name] = wire.as_text(part.start.get(name)) + text
+                    self.size += len(text)
+        return []
+
     def _add(self, index: int, signature: str, arguments: str, text: str) -> list[Piece]:
         """Add the next parts of a block."""
-        part = self._parts.get(index)
+        part = self._open.get(index)
         if part is None:
             return []
         part.signature.append(signature)
@@ -329,13 +368,14 @@ class MessagesAnswer:
         if stop := wire.text_in(wire.object_in(event, "delta"), "stop_reason"):
             self._stop_reason = _STOP.get(stop, "end_turn")
             self.complete = True
+            return self._take_early()
         return []
 
     def _message_stop(self, _event: dict[str, Any]) -> list[Piece]:
         if not self._begun:
             raise wire.bad_response("the end of an answer, and no answer")
         self.complete = self.closed = True
-        return []
+        return self._take_early()
 
     def _error(self, event: dict[str, Any]) -> list[Piece]:
         raise failures.in_stream(self._endpoint, event.get("error"))
@@ -457,7 +497,7 @@ class MessagesContext(Encoded):
         if isinstance(message, AssistantMessage):
             content = held + content
             if message.stop_reason == "pause_turn":
-                self._paused = any(_HOSTED.fullmatch(part["type"]) for part in content)
+                self._paused = any(part["type"] not in _PLAIN for part in content)
                 content, self._held = _cut_at_open(content)
             self._put(role, _paired(content))
         else:
@@ -546,7 +586,7 @@ def _block(block: Block, provider: str, model: str) -> Sequence[dict[str, Any]]:
             return [{"type": "tool_use", **call}]
         case ReasoningBlock():
             return _thought(block, provider, model)
-        case UnknownBlock():
+        case FileBlock() | UnknownBlock():
             return []
 
 

@@ -11,8 +11,9 @@ import msgspec
 
 from warren import codec
 from warren.attachments import Attachment, Kind
-from warren.messages import AssistantMessage, Message
+from warren.messages import AssistantMessage, FileBlock, Message, ToolResultsMessage, UserMessage
 from warren.tools import ToolSpec
+from warren.transport.providers.kept import kept
 from warren.values import define
 
 if TYPE_CHECKING:
@@ -85,10 +86,12 @@ class Encoded(ABC):
     """
 
     __slots__ = (
-        *("_files", "_newest", "_newest_size", "_pieces", "_shut"),
+        *("_files", "_made", "_newest", "_newest_size", "_pieces", "_shut"),
         *("calls", "end", "kinds", "model", "omitted", "provider", "without"),
     )
     MEMBER: ClassVar = "messages"
+    MAKES_FILES: ClassVar[str | None] = None
+    """The name under which file blocks have their data, in a protocol whose answers have files; None for others."""
     calls: set[str]
     end: int
     kinds: frozenset[Kind]
@@ -104,6 +107,7 @@ class Encoded(ABC):
         self.calls = set()
         self.kinds = frozenset()
         self.without = frozenset()
+        self._made: tuple[Attachment, ...] = ()  # files of answers that wait for the next message of the user
         self._files: list[tuple[int, Attachment]] = []  # the files, and the places of their bytes
         self._pieces: list[bytes] = []
         self._newest: list[bytes] = []
@@ -117,8 +121,14 @@ class Encoded(ABC):
 
     def add(self, message: Message) -> None:
         """Add the next message of the context."""
-        if isinstance(message, AssistantMessage) and (calls := message.tool_calls):
-            self.calls.update(call.id for call in calls)
+        if isinstance(message, AssistantMessage):
+            if calls := message.tool_calls:
+                self.calls.update(call.id for call in calls)
+            for block in message.blocks:
+                if isinstance(block, FileBlock) and not self.own_file(block):
+                    self._made = (*self._made, block.file)
+        elif self._made:
+            message = self._with_made(message)
         self._write(message)
 
     def copy(self) -> Self:
@@ -173,6 +183,27 @@ class Encoded(ABC):
             begin = end
 
     # -- attachments
+
+    def own_file(self, block: FileBlock) -> dict[str, Any]:
+        """Return the data that goes back with a file of an answer to the model that made it; empty for another model.
+
+        Texts are words for each model.
+        """
+        if self.MAKES_FILES is None or block.file.kind == "text":
+            return {}
+        return kept(block, self.MAKES_FILES, self.provider, self.model)
+
+    def _with_made(self, message: Message) -> Message:
+        """Return a message with the files that wait for it. Those of prompts come before the prompt's own."""
+        made, self._made = self._made, ()
+        if isinstance(message, UserMessage):
+            return attrs.evolve(message, attachments=made + message.attachments)
+        if isinstance(message, ToolResultsMessage) and message.results:
+            last = message.results[-1]
+            last = attrs.evolve(last, attachments=last.attachments + made)
+            return attrs.evolve(message, results=(*message.results[:-1], last))
+        self._made = made
+        return message
 
     def _told(self, files: Iterable[Attachment]) -> tuple[list[dict[str, Any]], list[bytes]]:
         """Return the parts of a message that files make, and the letters of those that are told in words.

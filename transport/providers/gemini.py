@@ -9,13 +9,14 @@ import attrs
 import msgspec
 
 from warren import codec
-from warren.attachments import Attachment
+from warren.attachments import Attachment, File
 from warren.errors import ProviderError
 from warren.fields import FieldValueError
 from warren.messages import (
     AssistantMessage,
     Block,
     ContextMessage,
+    FileBlock,
     HostedToolBlock,
     Message,
     ReasoningBlock,
@@ -31,7 +32,7 @@ from warren.messages import (
 from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, joined
 from warren.options import Effort, ModelOptions
 from warren.tools import ToolSpec
-from warren.transport.providers import failures, wire
+from warren.transport.providers import failures, pictures, wire
 from warren.transport.providers.accumulate import Counts, Ids, reply
 from warren.transport.providers.dialect import SURE_TOKENS, WEB_SEARCH, forced_schema, with_hosted
 from warren.transport.providers.encoded import (
@@ -55,8 +56,10 @@ SIGNATURE: Final = "thoughtSignature"
 FOREIGN: Final = "skip_thought_signature_validator"
 """The signature, by Google's documentation, of a call that another model made."""
 SEARCH: Final = "google_search"
-HOSTED: Final = ("toolCall", "toolResponse", "executableCode", "codeExecutionResult")
-"""Parts about tools that the server runs."""
+DATA: Final = "inlineData"
+"""The member of a part that is a file."""
+PLAIN: Final = frozenset({"text", "thought", SIGNATURE, "functionCall", DATA})
+"""The members of parts that are read; a part with another one and without a text is about a tool of the server."""
 _STOP: Final[Mapping[str, StopReason]] = {
     "MAX_TOKENS": "max_tokens",
     "SAFETY": "content_filter",
@@ -194,6 +197,7 @@ class _Part:
     kind: str
     text: list[str] = attrs.field(factory=list)
     call: dict[str, Any] = attrs.field(factory=dict)
+    file: File | None = None
     signature: str = ""
     citations: list[dict[str, Any]] = attrs.field(factory=list)
 
@@ -207,7 +211,10 @@ class _Part:
             if args is None or isinstance(args, dict):
                 return ToolUseBlock(call_id, name, args or {}, metadata=own)
             return ToolUseBlock(call_id, name, {}, codec.encode(args).decode(), own)
-        if self.kind in HOSTED:
+        if self.kind == DATA:
+            media_type = wire.as_text(self.call[DATA].get("mimeType"))
+            return FileBlock(pictures.reference_of(media_type), keep(PROTOCOL, provider, model, self.call))
+        if self.call:
             return HostedToolBlock(self.kind, keep(PROTOCOL, provider, model, self.call))
         if self.kind == "text" and text:
             return TextBlock(text, keep(PROTOCOL, provider, model, signed, self.citations))
@@ -225,7 +232,8 @@ class GeminiAnswer:
     closed: bool = False
     size: int = 0
     _parts: list[_Part] = attrs.field(factory=list)
-    _newest: _Part | None = None  # of the texts
+    _newest: _Part | None = None  # of the parts that are shown, which the sources belong to
+    _sources: list[dict[str, Any]] = attrs.field(factory=list)  # that came before any of these
     _stop_reason: StopReason = "end_turn"
     counts: Counts = attrs.field(factory=Counts)
 
@@ -253,8 +261,10 @@ class GeminiAnswer:
         """Return the whole answer; `sent` is the size of the request in bytes, for estimates."""
         ids = Ids(self._known)
         provider = self._endpoint.vendor.name
-        blocks = (part.block(provider, self._model, ids) for part in self._parts)
-        return reply(tuple(block for block in blocks if block is not None), self._stop_reason, self.counts, sent)
+        found = (part.block(provider, self._model, ids) for part in self._parts)
+        blocks = tuple(block for block in found if block is not None)
+        files = tuple([part.file for part in self._parts if part.file is not None])
+        return reply(blocks, self._stop_reason, self.counts, sent, files)
 
     def _take(self, chunk: dict[str, Any]) -> list[Piece]:
         if chunk.get("error"):
@@ -269,8 +279,8 @@ class GeminiAnswer:
     def _candidate(self, candidate: dict[str, Any]) -> list[Piece]:
         parts = wire.objects_in(wire.object_in(candidate, "content"), "parts")
         pieces = [piece for part in parts for piece in self._part(part)]
-        if self._newest is not None and (sources := wire.object_in(candidate, "groundingMetadata")):
-            self._newest.citations.append(sources)
+        if sources := wire.object_in(candidate, "groundingMetadata"):
+            (self._sources if self._newest is None else self._newest.citations).append(sources)
         if finish := wire.text_in(candidate, "finishReason"):
             if finish in _BROKEN:
                 said = wire.as_text(candidate.get("finishMessage"))
@@ -286,16 +296,24 @@ class GeminiAnswer:
             self._parts.append(_Part("call", call=call, signature=signature))
             self.size += len(codec.encode(call))
             return []
-        if hosted := next((kind for kind in HOSTED if kind in data), None):
+        kind = "thought" if data.get("thought") else "text"
+        if (own := wire.object_in(data, DATA)) and not text:
+            self.size += 1
+            if kind == "text":  # the drafts of pictures that the model makes while it thinks are not shown
+                rest = {name: value for name, value in own.items() if name != "data"}
+                file = pictures.file_of(wire.text_in(own, "data"), wire.text_in(own, "mimeType"))
+                self._parts.append(_Part(DATA, call=data | {DATA: rest}, file=file))
+            return []
+        if not text and (hosted := next((name for name in data if name not in PLAIN), None)):
             self._parts.append(_Part(hosted, call=data))
             self.size += len(codec.encode(data))
             return []
-        kind = "thought" if data.get("thought") else "text"
         last = self._parts[-1] if self._parts else None
         if last is None or last.kind != kind or last.signature or (signature and not text):
             last = _Part(kind)
             self._parts.append(last)
-            self._newest = last if kind == "text" else self._newest
+        if text and kind == "text" and last is not self._newest:
+            last.citations, self._sources, self._newest = self._sources, [], last
         last.signature = signature
         last.text.append(text)
         self.size += len(text)
@@ -314,6 +332,7 @@ class GeminiContext(Encoded):
 
     __slots__ = ("_names", "_role", "_system")
     MEMBER = "contents"
+    MAKES_FILES = PROTOCOL
 
     def __init__(self, provider: str, model: str) -> None:
         super().__init__(provider, model)
@@ -370,6 +389,10 @@ class GeminiContext(Encoded):
         first = _BUDGETED.search(self.model) is None
         for block in message.blocks:
             if isinstance(block, UnknownBlock):
+                continue
+            if isinstance(block, FileBlock):
+                if own := self.own_file(block):
+                    yield own | {DATA: own[DATA] | {"data": base64(block.file)}}
                 continue
             own = kept(block, PROTOCOL, self.provider, self.model)
             if isinstance(block, HostedToolBlock):

@@ -7,9 +7,10 @@ model of the same provider gets it back over the same protocol: others refuse it
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from warren.messages import HostedToolBlock, ReasoningBlock, TextBlock, ToolUseBlock
+from warren.messages import FileBlock, HostedToolBlock, ReasoningBlock, TextBlock, ToolUseBlock
 from warren.transport.providers import wire
 
+Owned = TextBlock | ReasoningBlock | ToolUseBlock | HostedToolBlock | FileBlock
 PROVIDER: Final = "provider"
 MODEL: Final = "model"
 CITATIONS: Final = "citations"
@@ -26,7 +27,7 @@ def keep(
     return {**own, PROVIDER: provider, MODEL: model} | ({CITATIONS: citations} if citations else {})
 
 
-def kept_by(block: TextBlock | ReasoningBlock | ToolUseBlock | HostedToolBlock, provider: str, model: str) -> bool:
+def kept_by(block: Owned, provider: str, model: str) -> bool:
     """Return whether a model of a provider made the data of a block.
 
     Data without a provider or a model, as older versions stored it, counts as made by any.
@@ -35,8 +36,6 @@ def kept_by(block: TextBlock | ReasoningBlock | ToolUseBlock | HostedToolBlock, 
     return bool(metadata.get(PROVIDER, provider) == provider and metadata.get(MODEL, model) == model)
 
 
-def kept(
-    block: TextBlock | ReasoningBlock | ToolUseBlock | HostedToolBlock, protocol: str, provider: str, model: str
-) -> dict[str, Any]:
+def kept(block: Owned, protocol: str, provider: str, model: str) -> dict[str, Any]:
     """Return the data that a model gets back with a block; empty if another one made it, or there is none."""
     return wire.as_object((block.metadata or {}).get(protocol)) if kept_by(block, provider, model) else {}

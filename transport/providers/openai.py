@@ -8,12 +8,13 @@ import attrs
 import msgspec
 
 from warren import codec
-from warren.attachments import Attachment
+from warren.attachments import Attachment, File
 from warren.errors import ProviderError
 from warren.messages import (
     AssistantMessage,
     Block,
     ContextMessage,
+    FileBlock,
     Message,
     ReasoningBlock,
     StopReason,
@@ -27,7 +28,7 @@ from warren.messages import (
 from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, joined
 from warren.options import ModelOptions
 from warren.tools import ToolSpec
-from warren.transport.providers import failures, wire
+from warren.transport.providers import failures, pictures, wire
 from warren.transport.providers.accumulate import NO_COUNTS, Counts, Ids, ToolCalls, reply
 from warren.transport.providers.dialect import (
     OUTPUT,
@@ -136,6 +137,8 @@ class _Delta(msgspec.Struct, gc=False):
     reasoning_content: str | None = None
     reasoning: str | None = None
     tool_calls: _Nothing = None
+    images: _Nothing = None
+    audio: None = None
 
 
 class _Choice(msgspec.Struct, gc=False):
@@ -194,6 +197,7 @@ class ChatAnswer:
     _text: list[str] = attrs.field(factory=list)
     _reasoning: list[str] = attrs.field(factory=list)
     _calls: ToolCalls | None = None
+    _files: list[File] = attrs.field(factory=list)
     _stop_reason: StopReason = "end_turn"
     counts: Counts = NO_COUNTS
 
@@ -239,7 +243,7 @@ class ChatAnswer:
 
     def reply(self, sent: int) -> ModelReply:
         """Return the whole answer; `sent` is the size of the request in bytes, for estimates."""
-        return reply(tuple(self._blocks()), self._stop_reason, self.counts, sent)
+        return reply(tuple(self._blocks()), self._stop_reason, self.counts, sent, tuple(self._files))
 
     def _take(self, chunk: dict[str, Any]) -> list[Piece]:
         if chunk.get("error"):
@@ -255,10 +259,36 @@ class ChatAnswer:
         delta = wire.object_in(choice, "delta") or whole
         for position, fragment in enumerate(wire.objects_in(delta, "tool_calls")):
             self._call(fragment, position if delta is whole else fragment.get("index"))
-        pieces = self._delta(delta)
+        pieces = self._delta(self._without_files(delta, whole=delta is whole))
         if finish := wire.text_in(choice, "finish_reason"):
             self._finish(finish)
         return pieces
+
+    def _without_files(self, delta: dict[str, Any], *, whole: bool) -> dict[str, Any]:
+        """Take the files of a delta; return it with texts in the places of lists of parts, as Mistral has them."""
+        content, images = delta.get("content"), wire.objects_in(delta, "images")
+        audio = wire.object_in(delta, "audio")
+        if not (images or audio or isinstance(content, list)):
+            return delta
+        parts = [each for each in content if isinstance(each, dict)] if isinstance(content, list) else []
+        thoughts = "".join(wire.as_text(each.get("thinking")) for each in parts if each.get("type") == "thinking")
+        links = [self._picture(each) for each in (*parts, *images) if "image_url" in each]
+        text = "".join([wire.as_text(content), *links]) or wire.text_in(audio, "transcript")
+        if whole and (data := wire.text_in(audio, "data")):
+            self._files.append(pictures.file_of(data, "audio/wav"))
+        return delta | {"content": text} | ({"reasoning_content": thoughts} if thoughts else {})
+
+    def _picture(self, part: dict[str, Any]) -> str:
+        """Take a picture that has its data with it; return the text for one that is somewhere else."""
+        place = part["image_url"]
+        url = place if isinstance(place, str) else wire.text_in(wire.object_in(part, "image_url"), "url")
+        file = pictures.file_at(url)
+        self.size += 1
+        if file is None:
+            return f"\n![picture]({url})\n"
+        if file not in self._files:  # some servers repeat them at the end
+            self._files.append(file)
+        return ""
 
     def _finish(self, reason: str) -> None:
         if reason == "error":
@@ -298,6 +328,8 @@ class ChatAnswer:
             yield ReasoningBlock(reasoning)
         if text := joined(self._text):
             yield TextBlock(text)
+        for file in self._files:
+            yield FileBlock(pictures.reference_of(file.media_type or ""))
         if self._calls:
             yield from self._calls.blocks(Ids(self._known))
 

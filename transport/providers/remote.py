@@ -33,6 +33,7 @@ from warren.transport.providers.encoder import Encoder
 from warren.transport.providers.gemini import GeminiDialect
 from warren.transport.providers.openai import ChatDialect
 from warren.transport.providers.pace import RequestPace
+from warren.transport.providers.pictures import weight_without_files
 from warren.transport.providers.rate import Entry, RateLimit
 from warren.transport.providers.repair import (
     MOST_REPAIRS,
@@ -363,7 +364,9 @@ class HttpProvider:
         """Send the request and read the answer; failures after the complete answer are ignored."""
         stall, answered = self.bounds.stall, False
         scope = trio.CancelScope(deadline=trio.current_time() + stall)
-        reading = _Reading(answer, emit, stall, scope, self._check_size)
+        reading = _Reading(
+            answer, emit, stall, scope, self._check_size, min(OFF_THE_LOOP, self.bounds.piece), self._light
+        )
         try:
             with reading.scope:
                 request = await self._authorized(self._request(model, body))
@@ -404,14 +407,14 @@ class HttpProvider:
     async def _take(self, response: httpx.Response, headers: Mapping[str, str], reading: "_Reading") -> None:
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "text/event-stream":
-            await self._stream(response, reading, Splitter(self.bounds.piece))
+            await self._stream(response, reading, Splitter(self.bounds.size))
         elif kind == FRAMES:
             await self._stream(response, reading, FrameSplitter(self.bounds.piece))
         elif kind.endswith("json"):
-            body, whole = await self._read(response, self.bounds.piece)
+            body, whole = await self._read(response, self.bounds.size)
             if not whole:
-                raise self._too_long(self.bounds.piece)
-            pieces = await parsed(reading.answer.whole, body)
+                raise self._too_long(self.bounds.size)
+            pieces = await parsed(self._light(reading.answer.whole), body)
             self._check_size(reading.answer)
             for piece in pieces:
                 reading.emit(piece)
@@ -442,9 +445,19 @@ class HttpProvider:
             for part in body.decoded(raw):
                 await reading.take(splitter.feed(part))
                 if splitter.too_long:
-                    reading.fail(self._too_long(self.bounds.piece))
+                    reading.fail(self._too_long(splitter.most))
             if not body.ended:  # changing a deadline takes as long as reading an event
                 reading.wait(size)
+
+    def _light(self, parse: Callable[[bytes], T]) -> Callable[[bytes], T]:
+        """Return a function that parses JSON if it has few bytes beside those of files. It raises ProviderError."""
+
+        def checked(data: bytes) -> T:
+            if len(data) > self.bounds.piece and weight_without_files(data) > self.bounds.piece:
+                raise self._too_long(self.bounds.piece)
+            return parse(data)
+
+        return checked
 
     def _check_size(self, answer: Answer) -> None:
         """Raise ProviderError if an answer has too many texts and arguments."""
@@ -681,6 +694,8 @@ class _Reading:
         stall: seconds for which nothing of the answer may come.
         scope: the cancel scope around the request and its answer.
         check: raises ProviderError for an answer that has become too large.
+        most: bytes of an event that is parsed on the event loop.
+        light: returns a function that parses an event if it is not too large but for its files.
         failure: the reason why the reading was ended.
         body: the body of the answer if that is a stream.
     """
@@ -690,6 +705,8 @@ class _Reading:
     stall: float
     scope: trio.CancelScope
     check: Callable[[Answer], None]
+    most: int
+    light: Callable[[Callable[[bytes], list[Piece]]], Callable[[bytes], list[Piece]]]
     failure: Exception | None = None
     body: DecodedBody | None = None
 
@@ -706,7 +723,11 @@ class _Reading:
         try:
             try:
                 for data in events:
-                    pieces += answer.feed(data) if len(data) < OFF_THE_LOOP else await parsed(answer.feed, data)
+                    pieces += (
+                        answer.feed(data)
+                        if len(data) <= self.most
+                        else await beside(partial(self.light(answer.feed), data))
+                    )
             finally:
                 for piece in together(pieces):
                     self.emit(piece)

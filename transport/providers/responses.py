@@ -8,11 +8,12 @@ import attrs
 import msgspec
 
 from warren import codec
-from warren.attachments import Attachment
+from warren.attachments import Attachment, File
 from warren.messages import (
     AssistantMessage,
     Block,
     ContextMessage,
+    FileBlock,
     HostedToolBlock,
     Message,
     ReasoningBlock,
@@ -22,13 +23,12 @@ from warren.messages import (
     ToolResult,
     ToolResultsMessage,
     ToolUseBlock,
-    UnknownBlock,
     UserMessage,
 )
 from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, joined
 from warren.options import ModelOptions
 from warren.tools import ToolSpec
-from warren.transport.providers import failures, wire
+from warren.transport.providers import failures, pictures, unanswered, wire
 from warren.transport.providers.accumulate import Call, Counts, Ids, reply
 from warren.transport.providers.dialect import (
     OUTPUT,
@@ -44,6 +44,7 @@ from warren.transport.providers.encoded import (
     Encoded,
     EncodedTools,
     Part,
+    base64,
     data_url,
     letters,
     members,
@@ -57,8 +58,14 @@ PROTOCOL: Final = "openai"
 """The name under which blocks have the data that goes back verbatim."""
 LEAST_CAP: Final = 16
 """The smallest cap of an answer that the protocol takes."""
-HOSTED: Final = ("web_search_call", "file_search_call", "code_interpreter_call", "mcp_call", "mcp_list_tools")
-"""Items about tools that the server runs."""
+_PLAIN: Final = ("message", "reasoning", "function_call")
+"""Items that are read; all others are about what the server runs, and go back as they came."""
+PICTURE: Final = "image_generation_call"
+_OF_PICTURES: Final = ("type", "id", "status")
+"""The members of a picture that a request may have beside its data: servers refuse `action` and others."""
+# What items of answers have and those of requests have not, by the types in openai-python 3.57.0, November 2026.
+_OF_ANSWERS: Final[Mapping[str, frozenset[str]]] = {"custom_tool_call_output": frozenset({"created_by", "status"})}
+_OF_ALL_ANSWERS: Final = frozenset({"created_by"})
 _STOP: Final[Mapping[str, StopReason]] = {"max_output_tokens": "max_tokens", "content_filter": "content_filter"}
 # Others refuse to be asked for encrypted reasoning.
 _REASONS: Final = re.compile(r"(^|/)(o\d|gpt-([5-9]|\d\d|oss)(?!.*-chat)|codex)")
@@ -122,12 +129,25 @@ class ResponsesDialect:
 
 @define
 class _Item:
-    """An item of the answer that is still arriving."""
+    """An item of the answer that is still arriving.
+
+    Attributes:
+        kind: its type.
+        text: its text as it is shown.
+        ended: the text of those of its parts that have ended.
+        call: its call of a tool.
+        whole: the item as the server has sent it last.
+        file: the picture that it is.
+        done: whether the server has sent its end.
+    """
 
     kind: str
     text: list[str] = attrs.field(factory=list)
+    ended: str = ""
     call: Call = attrs.field(factory=Call)
     whole: dict[str, Any] = attrs.field(factory=dict)
+    file: File | None = None
+    done: bool = False
 
     def block(self, provider: str, model: str, ids: Ids) -> Block | None:
         """Return the block, or None if it is empty."""
@@ -144,11 +164,20 @@ class _Item:
                 own = keep(PROTOCOL, provider, model, {name: wire.as_text(self.whole.get(name)) for name in names})
                 return ReasoningBlock(text, own) if text or own else None
             case "function_call":
-                return self.call.block(ids)
-            case kind if kind in HOSTED:
-                return HostedToolBlock(kind, keep(PROTOCOL, provider, model, self.whole))
-            case _:
-                return UnknownBlock(self.kind, {name: value for name, value in self.whole.items() if name != "type"})
+                return self._called(ids)
+            case "image_generation_call" if self.file is not None:
+                media_type = f"image/{wire.as_text(self.whole.get('output_format')) or 'png'}"
+                own = keep(PROTOCOL, provider, model, {name: self.whole.get(name) for name in _OF_PICTURES})
+                return FileBlock(pictures.reference_of(media_type), own)
+            case kind:
+                return HostedToolBlock(kind, keep(PROTOCOL, provider, model, self.whole)) if self.whole else None
+
+    def _called(self, ids: Ids) -> Block:
+        """Return the call of a tool. One without arguments, and without an end, is no call without arguments."""
+        if not self.call.begun:
+            self.call.add("", wire.as_text(self.whole.get("arguments")))
+        call = self.call.block(ids)
+        return call if self.done or self.call.arguments.strip() else attrs.evolve(call, invalid_args="")
 
 
 class _TextDelta(msgspec.Struct, tag="response.output_text.delta", tag_field="type"):
@@ -200,8 +229,11 @@ class ResponsesAnswer:
         """Return the whole answer; `sent` is the size of the request in bytes, for estimates."""
         ids = Ids(self._known)
         provider = self._endpoint.vendor.name
-        blocks = (self._items[index].block(provider, self._model, ids) for index in sorted(self._items))
-        return reply(tuple(block for block in blocks if block is not None), self._stop_reason, self.counts, sent)
+        items = [self._items[index] for index in sorted(self._items)]
+        found = (item.block(provider, self._model, ids) for item in items)
+        blocks = tuple(block for block in found if block is not None)
+        files = tuple([item.file for item in items if item.file is not None])
+        return reply(blocks, self._stop_reason, self.counts, sent, files)
 
     def _item(self, index: int, kind: str) -> _Item:
         return self._items.setdefault(index, _Item(kind))
@@ -222,12 +254,46 @@ class ResponsesAnswer:
         """Take a whole item; those of its parts that did not come before are said now."""
         data = wire.object_in(event, "item")
         item = self._item(_index(event), wire.as_text(data.get("type")))
+        if item.kind == PICTURE and (result := wire.text_in(data, "result")):
+            data = {name: value for name, value in data.items() if name != "result"}
+            item.file = pictures.file_of(result, "")
         self._begin(item, data)
-        if item.kind == "function_call" and not item.call.begun:
-            arguments = wire.text_in(data, "arguments")
+        item.done = True
+        if item.kind == "function_call":
+            return self._call_arguments(item, wire.text_in(data, "arguments"))
+        return self._rest(item, _text_in(data))
+
+    def _call_arguments(self, item: _Item, arguments: str) -> list[Piece]:
+        """Take the whole arguments of a call, in place of fragments that have gaps."""
+        if arguments and item.call.arguments != arguments:
+            item.call = Call(item.call.id, item.call.name)
             item.call.add("", arguments)
             self.size += len(arguments)
-        return self._say(item, "" if item.text else _text_in(data))
+        return []
+
+    def _arguments_done(self, event: dict[str, Any]) -> list[Piece]:
+        item = self._item(_index(event), "function_call")
+        item.done = True
+        return self._call_arguments(item, wire.text_in(event, "arguments"))
+
+    def _text_done(self, event: dict[str, Any]) -> list[Piece]:
+        return self._part_done(self._item(_index(event), "message"), event)
+
+    def _reasoning_done(self, event: dict[str, Any]) -> list[Piece]:
+        return self._part_done(self._item(_index(event), "reasoning"), event)
+
+    def _part_done(self, item: _Item, event: dict[str, Any]) -> list[Piece]:
+        """Take the whole text of a part of an item."""
+        between = "\n\n" if item.kind == "reasoning" and item.ended else ""
+        item.ended += between + (wire.text_in(event, "text") or wire.text_in(event, "refusal"))
+        return self._rest(item, item.ended)
+
+    def _rest(self, item: _Item, whole: str) -> list[Piece]:
+        """Say the end of a text of which the beginning has been shown; nothing if another text has been."""
+        if len(whole) <= sum(map(len, item.text)):
+            return []
+        shown = joined(item.text)
+        return self._say(item, whole.removeprefix(shown)) if whole.startswith(shown) else []
 
     def _text(self, event: dict[str, Any]) -> list[Piece]:
         return self._say(self._item(_index(event), "message"), wire.text_in(event, "delta"))
@@ -258,14 +324,27 @@ class ResponsesAnswer:
         if response.get("error") or response.get("status") == "failed":
             self._error(response)
         pieces: list[Piece] = []
-        for index, item in enumerate(wire.objects_in(response, "output")):
-            if index not in self._items:
-                pieces += self._item_done({"output_index": index, "item": item})
+        for index, data in enumerate(wire.objects_in(response, "output")):
+            if (place := self._open_place(index, data)) is not None:
+                pieces += self._item_done({"output_index": place, "item": data})
+        hosted = [item.whole for item in self._items.values() if item.kind not in _PLAIN]
+        if hosted and (notes := unanswered.notes(hosted)):
+            said = any(item.text for item in self._items.values() if item.kind == "message")
+            pieces += self._say(self._item(max(self._items) + 1, "message"), ("\n\n" if said else "") + notes)
         reason = wire.as_text(wire.object_in(response, "incomplete_details").get("reason"))
         self._stop_reason = _STOP.get(reason, "end_turn")
         self.counts = _counts(wire.as_object(response.get("usage")))
         self.complete = self.closed = True
         return pieces
+
+    def _open_place(self, index: int, data: dict[str, Any]) -> int | None:
+        """Return the index of an item of the whole answer if its end has not come; None if it has."""
+        named = (place for place, item in self._items.items() if item.whole.get("id") == data.get("id") is not None)
+        place = next(named, index)
+        item = self._items.get(place)
+        if item is None:
+            return place
+        return None if (item.done and item.whole) or item.kind != data.get("type") else place
 
     def _error(self, event: dict[str, Any]) -> list[Piece]:
         raise failures.in_stream(self._endpoint, event.get("error") or event)
@@ -275,11 +354,16 @@ _EVENTS: Final[Mapping[str, Callable[[ResponsesAnswer, dict[str, Any]], list[Pie
     "response.output_item.added": ResponsesAnswer._item_added,  # noqa: SLF001 - the table belongs to the class
     "response.output_item.done": ResponsesAnswer._item_done,  # noqa: SLF001
     "response.output_text.delta": ResponsesAnswer._text,  # noqa: SLF001
+    "response.output_text.done": ResponsesAnswer._text_done,  # noqa: SLF001
     "response.refusal.delta": ResponsesAnswer._text,  # noqa: SLF001
+    "response.refusal.done": ResponsesAnswer._text_done,  # noqa: SLF001
     "response.reasoning_summary_part.added": ResponsesAnswer._next_summary,  # noqa: SLF001
     "response.reasoning_summary_text.delta": ResponsesAnswer._reasoning,  # noqa: SLF001
+    "response.reasoning_summary_text.done": ResponsesAnswer._reasoning_done,  # noqa: SLF001
     "response.reasoning_text.delta": ResponsesAnswer._reasoning,  # noqa: SLF001
+    "response.reasoning_text.done": ResponsesAnswer._reasoning_done,  # noqa: SLF001
     "response.function_call_arguments.delta": ResponsesAnswer._arguments,  # noqa: SLF001
+    "response.function_call_arguments.done": ResponsesAnswer._arguments_done,  # noqa: SLF001
     "response.completed": ResponsesAnswer._end,  # noqa: SLF001
     "response.incomplete": ResponsesAnswer._end,  # noqa: SLF001
     "response.failed": ResponsesAnswer._end,  # noqa: SLF001
@@ -312,6 +396,7 @@ class ResponsesContext(Encoded):
 
     __slots__ = ("_ends_with_answer", "_system")
     MEMBER = "input"
+    MAKES_FILES = PROTOCOL
 
     def __init__(self, provider: str, model: str) -> None:
         super().__init__(provider, model)
@@ -355,6 +440,8 @@ class ResponsesContext(Encoded):
 
     def _answer(self, message: AssistantMessage) -> Iterator[dict[str, Any]]:
         waiting: list[dict[str, Any]] = []  # reasoning that nothing follows yet
+        hosted = [block for block in message.blocks if isinstance(block, HostedToolBlock)]
+        items = [kept(block, PROTOCOL, self.provider, self.model) for block in hosted]
         for block in message.blocks:
             if isinstance(block, ReasoningBlock):
                 own = kept(block, PROTOCOL, self.provider, self.model)
@@ -364,7 +451,16 @@ class ResponsesContext(Encoded):
                 if item := kept(block, PROTOCOL, self.provider, self.model):
                     yield from waiting
                     waiting = []
-                    yield item
+                    kind = wire.as_text(item.get("type"))
+                    without = _OF_ANSWERS.get(kind, _OF_ALL_ANSWERS)
+                    yield {name: value for name, value in item.items() if name not in without}
+                    if (answer := unanswered.answer(item, items)) is not None:
+                        yield answer
+            elif isinstance(block, FileBlock):
+                if own := self.own_file(block):
+                    yield from waiting
+                    waiting = []
+                    yield own | {"result": base64(block.file)}
             elif isinstance(block, ToolUseBlock) or (isinstance(block, TextBlock) and block.text):
                 yield from waiting
                 waiting = []

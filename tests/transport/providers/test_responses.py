@@ -13,6 +13,7 @@ from warren import codec
 from warren.errors import ProviderError
 from warren.messages import (
     AssistantMessage,
+    HostedToolBlock,
     Message,
     ReasoningBlock,
     SystemMessage,
@@ -232,7 +233,7 @@ async def test_stopped_answers() -> None:
     assert (await streamed(request(RESPONSES), CREATED, ended())).reply.message == AssistantMessage(())
     new = {"type": "video_call", "id": "ws_1", "status": "completed"}
     blocks = (await streamed(request(RESPONSES), done(0, new), ended())).reply.message.blocks
-    assert blocks == (UnknownBlock("video_call", {"id": "ws_1", "status": "completed"}),)
+    assert blocks == (HostedToolBlock("video_call", {"openai": new, "provider": "responses", "model": "o9-test"}),)
 
 
 @pytest.mark.parametrize(

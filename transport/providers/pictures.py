@@ -1,0 +1,45 @@
+"""Files in the answers of models, such as pictures: base64 of servers becomes bytes, which no message has. No I/O."""
+
+import re
+from base64 import b64decode
+from binascii import Error as NoBase64
+from typing import Final
+
+from warren.attachments import Attachment, File
+from warren.transport.providers import wire
+
+_DATA_URL: Final = re.compile(r"data:([^;,]*)[^,]*;base64,", re.IGNORECASE)
+_FILE: Final = re.compile(rb'(?:"(?:data|result|partial_image_b64)"\s*:\s*"|;base64,)[A-Za-z0-9+/=_\\-]{1024,}')
+"""The base64 of a file in the places where servers have it."""
+
+
+def file_of(data: str, media_type: str) -> File:
+    """Return a file that a server sent in base64. Raises ProviderError if the data is none.
+
+    The type of texts alone counts: servers often name a wrong one for pictures, whose bytes tell it.
+    """
+    plain = data.translate(_STANDARD) if "-" in data or "_" in data else data
+    try:
+        found = b64decode(plain + "=" * (-len(plain) % 4))
+    except NoBase64:
+        raise wire.bad_response(f"a file ({media_type}) that is not in base64") from None
+    return File(found, media_type=media_type if media_type.startswith("text/") else None)
+
+
+_STANDARD: Final = str.maketrans("-_", "+/")
+
+
+def file_at(url: str) -> File | None:
+    """Return the file that a data URL has in it; None for another address. Raises ProviderError for a bad one."""
+    head = _DATA_URL.match(url)
+    return None if head is None else file_of(url[head.end() :], head[1])
+
+
+def reference_of(media_type: str) -> Attachment:
+    """Return what stands for a file in an answer until the runtime has stored its bytes."""
+    return Attachment(media_type or "image/png")
+
+
+def weight_without_files(data: bytes) -> int:
+    """Return the bytes of an event without those of its files, which are quickly parsed."""
+    return len(data) - sum(found.end() - found.start() for found in _FILE.finditer(data))
