@@ -18,15 +18,15 @@ def file_of(data: str, media_type: str) -> File:
 
     The type of texts alone counts: servers often name a wrong one for pictures, whose bytes tell it.
     """
-    plain = data.translate(_STANDARD) if "-" in data or "_" in data else data
+    plain = data.translate(_STANDARD) if "-" in data or "_" in data or "\n" in data else data
     try:
-        found = b64decode(plain + "=" * (-len(plain) % 4))
+        found = b64decode(plain + "=" * (-len(plain) % 4), validate=True)
     except NoBase64:
         raise wire.bad_response(f"a file ({media_type}) that is not in base64") from None
     return File(found, media_type=media_type if media_type.startswith("text/") else None)
 
 
-_STANDARD: Final = str.maketrans("-_", "+/")
+_STANDARD: Final = str.maketrans("-_", "+/", "\r\n")
 
 
 def file_at(url: str) -> File | None:

@@ -61,8 +61,6 @@ LEAST_CAP: Final = 16
 _PLAIN: Final = ("message", "reasoning", "function_call")
 """Items that are read; all others are about what the server runs, and go back as they came."""
 PICTURE: Final = "image_generation_call"
-_OF_PICTURES: Final = ("type", "id", "status")
-"""The members of a picture that a request may have beside its data: servers refuse `action` and others."""
 # What items of answers have and those of requests have not, by the types in openai-python 3.57.0, November 2026.
 _OF_ANSWERS: Final[Mapping[str, frozenset[str]]] = {"custom_tool_call_output": frozenset({"created_by", "status"})}
 _OF_ALL_ANSWERS: Final = frozenset({"created_by"})
@@ -167,7 +165,7 @@ class _Item:
                 return self._called(ids)
             case "image_generation_call" if self.file is not None:
                 media_type = f"image/{wire.as_text(self.whole.get('output_format')) or 'png'}"
-                own = keep(PROTOCOL, provider, model, {name: self.whole.get(name) for name in _OF_PICTURES})
+                own = keep(PROTOCOL, provider, model, _as_input(self.whole))
                 return FileBlock(pictures.reference_of(media_type), own)
             case kind:
                 return HostedToolBlock(kind, keep(PROTOCOL, provider, model, self.whole)) if self.whole else None
@@ -451,9 +449,7 @@ class ResponsesContext(Encoded):
                 if item := kept(block, PROTOCOL, self.provider, self.model):
                     yield from waiting
                     waiting = []
-                    kind = wire.as_text(item.get("type"))
-                    without = _OF_ANSWERS.get(kind, _OF_ALL_ANSWERS)
-                    yield {name: value for name, value in item.items() if name not in without}
+                    yield _as_input(item)
                     if (answer := unanswered.answer(item, items)) is not None:
                         yield answer
             elif isinstance(block, FileBlock):
@@ -490,6 +486,15 @@ class ResponsesContext(Encoded):
         call_id = wire.call_id(result.tool_use_id)
         output = self._content(wire.result_text(result), result.attachments)
         return {"type": "function_call_output", "call_id": call_id, "output": output}
+
+
+def _as_input(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an item of an answer as requests may have it."""
+    kind = wire.as_text(item.get("type"))
+    if kind == PICTURE:  # servers refuse `action` and others
+        return {"type": kind, "id": item.get("id"), "status": item.get("status"), "result": item.get("result")}
+    without = _OF_ANSWERS.get(kind, _OF_ALL_ANSWERS)
+    return {name: value for name, value in item.items() if name not in without}
 
 
 def _message(role: str, content: str | list[dict[str, Any]]) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class Acp(Surface):
     can: ClassVar[frozenset[str]] = frozenset({*METHODS, *COMMANDS, CANCEL})
     swallows: ClassVar[frozenset[ErrorCode]] = frozenset({ErrorCode.SESSION_NOT_RUNNING})
     unseen: ClassVar[Mapping[str, frozenset[str]]] = {
-        TURN: frozenset({"steps", "tool_calls", "first_seq", "last_seq"}),
+        TURN: frozenset({"steps", "tool_calls", "first_seq", "last_seq", "attachments"}),
         "session/list": frozenset({"sessions"}),
         "session/compact": frozenset({"messages_before", "messages_after", "summary_tokens"}),
         "memory/search": frozenset({"found"}),

@@ -7,11 +7,14 @@ from tests.parity.outcome import joined
 from tests.parity.surfaces.wire import Message
 from warren.events import Event, ReasoningDelta, TextDelta
 
-SHOWN: Final = frozenset({"text_delta", "reasoning_delta", "tool_call_requested", "tool_execution_started"})
+SHOWN: Final = frozenset(
+    {"text_delta", "reasoning_delta", "files_complete", "tool_call_requested", "tool_execution_started"}
+)
 ENDED: Final = ("tool_execution_completed", "tool_result_received")
 FIELDS: Final[Mapping[str, set[str]]] = {
     "text_delta": {"type", "delta"},
     "reasoning_delta": {"type", "delta"},
+    "files_complete": {"type"},
     "tool_call_requested": {"type", "id", "name", "args"},
     "tool_execution_started": {"type", "id"},
     "tool_execution_completed": {"type", "id", "result", "is_error"},
@@ -22,7 +25,8 @@ FIELDS: Final[Mapping[str, set[str]]] = {
 
 def data_of(operation: str, result: Mapping[str, Any], updates: Sequence[Message]) -> dict[str, Any]:
     """Return the fields of a result, as far as an answer and the updates before it show them."""
-    text = "".join(update["content"]["text"] for update in updates if update["sessionUpdate"] == "agent_message_chunk")
+    chunks = [update["content"] for update in updates if update["sessionUpdate"] == "agent_message_chunk"]
+    text = "".join(chunk.get("text", "") for chunk in chunks)
     match operation:
         case "session/new" | "session/create" | "session/fork":
             return {"session_id": result["sessionId"]}
@@ -52,10 +56,15 @@ def events_of(updates: Sequence[Message]) -> list[Mapping[str, Any]]:
     for update in updates:
         if (chunk := _chunk(update)) is not None:
             chunks.append(chunk)
-        elif (event := _tool(update, began)) is not None:
+        elif (event := _picture(update) or _tool(update, began)) is not None:
             found += [*joined(chunks), event]
             chunks.clear()
     return [*found, *joined(chunks)]
+
+
+def _picture(update: Message) -> Mapping[str, Any] | None:
+    shown = update["sessionUpdate"] == "agent_message_chunk" and update["content"]["type"] == "image"
+    return {"type": "files_complete"} if shown else None
 
 
 def _chunk(update: Message) -> Event | None:

@@ -35,7 +35,7 @@ OURS: Final = {
 }
 """Options that it has no words for."""
 READ: Final = {"session_id", "message_count", "is_active", "last_assistant_text", "labels", "model"}
-UNTOLD: Final = ("extraction_", "input_taken", "tool_approval_")
+UNTOLD: Final = ("extraction_", "files_complete", "input_taken", "tool_approval_")
 """How the kinds of events begin that its clients are not told of."""
 MORE: Final[Mapping[str, set[str]]] = {
     "run_started": {"input"},
