@@ -1,8 +1,9 @@
 """Answers as data: the caller's JSON schema, the messages that ask the model for data, and the check of the data."""
 
+import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
@@ -33,7 +34,13 @@ MAX_QUOTE: Final = 16 * 1024
 
 INSTRUCTION: Final = "Give your final answer again, as JSON alone: no words around it."
 CORRECTION: Final = "That does not fit the schema:"
+MAX_TRIES: Final = 64
+"""Places of an answer at which JSON is looked for among its words."""
 _FENCED: Final = re.compile(r"```[\w-]*[ \t]*\n(.*?)```", re.DOTALL)
+_THOUGHT_END: Final = "</think>"
+_BEGINS: Final = ("{", "[", '"')
+_IN_WORDS: Final = re.compile(r"[{[]")
+_DECODER: Final = json.JSONDecoder()
 
 
 class NotQuickError(Exception):
@@ -89,7 +96,10 @@ def checked_schema(schema: object, root: str = SCHEMA_PATH, *, quick: bool = Fal
 
 
 def fit(schema: Mapping[str, Any], answer: AssistantMessage, *, quick: bool = False) -> Fit:
-    """Check an answer's text against a schema. If it has a fenced block, only the block is checked.
+    """Find the data in an answer's text that fits a schema.
+
+    It is the text as a whole, or the first that fits: of its fenced blocks, and then of the objects and lists among its
+    words. If none fits, the problems are those of the first of them.
 
     Args:
         schema: a schema that `checked_schema` has returned.
@@ -105,20 +115,28 @@ def fit(schema: Mapping[str, Any], answer: AssistantMessage, *, quick: bool = Fa
         raise NotQuickError
     if len(text) > MAX_ANSWER:
         return Fit((f"it is too long: {len(text)} characters, of at most {MAX_ANSWER}",))
-    try:
-        data = codec.parse(_unfenced(text))
-    except ValueError as exc:
-        cut = ": it was cut at the cap of an answer" if answer.stop_reason == "max_tokens" else f": {_cut(str(exc))}"
-        return Fit((f"it is not JSON{cut}",))
     from warren.structured.check import TOO_MUCH, Allowance, TooMuchWorkError  # noqa: PLC0415 - see _checker
 
+    work, first, broken = Allowance.of(quick=quick), None, ""
     try:
-        problems = tuple(map(_cut, _checker(raw).problems(data, MAX_PROBLEMS, Allowance.of(quick=quick))))
+        for found in _values(text):
+            try:
+                data = codec.parse(found)
+            except ValueError as exc:
+                broken = broken or _cut(str(exc))
+                continue
+            problems = tuple(map(_cut, _checker(raw).problems(data, MAX_PROBLEMS, work)))
+            if not problems:
+                return Fit(data=data)
+            first = first or Fit(problems)
     except TooMuchWorkError:
         if quick:
             raise NotQuickError from None
         return Fit((TOO_MUCH,))
-    return Fit(problems) if problems else Fit(data=data)
+    if first is None:
+        cut = "it was cut at the cap of an answer" if answer.stop_reason == "max_tokens" else broken
+        first = Fit((f"it is not JSON: {cut}",))
+    return first
 
 
 def _is_quick(raw: bytes) -> bool:
@@ -148,9 +166,27 @@ def asked_at(messages: Sequence[Message]) -> int | None:
     return None
 
 
-def _unfenced(text: str) -> str:
-    fenced = _FENCED.search(text)
-    return (fenced[1] if fenced is not None and not text.lstrip().startswith(("{", "[", '"')) else text).strip()
+def _values(text: str) -> Iterator[str]:
+    """Yield the parts of a text that may be its data: the first one is most of the text, and may be no JSON."""
+    text = text.strip()
+    if not text.startswith(_BEGINS):
+        text = text.rpartition(_THOUGHT_END)[2].strip()  # reasoning may have drafts of the data
+    fenced = [] if text.startswith(_BEGINS) else [found[1].strip() for found in _FENCED.finditer(text)]
+    yield from fenced or (text,)
+    place = 0
+    for _ in range(MAX_TRIES):
+        if (begin := _IN_WORDS.search(text, place)) is None:
+            return
+        try:
+            _, place = _DECODER.raw_decode(text, begin.start())
+        except json.JSONDecodeError as exc:
+            # What lies before the fault is the inside of a value that is not whole.
+            place = max(exc.pos, begin.end())
+        except RecursionError:
+            return
+        else:
+            if (found := text[begin.start() : place]) != text:
+                yield found
 
 
 def _cut(text: str) -> str:

@@ -161,6 +161,43 @@ def test_what_fits(text: str) -> None:
     assert fit(PERSON, says(text)).data == {"name": "Ann"}
 
 
+ANN = '{"name": "Ann"}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"It is {ANN}.",
+        f"{ANN}\nHope it helps",
+        f'<think>\nmaybe {{"name": "Bob"}}\n</think>\n\n{ANN}',
+        f'It may be {{"name": "Bob"}}\n</think>\n{ANN}',
+        f"For {{x}} in [1, 2] and {{}} I found {ANN}, not {ANN.replace('Ann', 'Eve')}",
+        f"```python\nf(1)\n```\nand\n```json\n{ANN}\n```",
+        f'{{"nobody": 1}}\n\n{ANN}',
+    ],
+)
+def test_data_among_words(text: str) -> None:
+    """The first whole value that fits is the data, whatever stands around it."""
+    assert fit(PERSON, says(text)).data == {"name": "Ann"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"person": {"name": "Ann"}', '{"a": {"name": "Ann"},}', '{"person": {"name": "Ann"}}', "[" * 500 + "{" * 500],
+)
+def test_parts_of_a_value_are_no_data(text: str) -> None:
+    """What lies within a value that is cut, malformed or another one is not taken for the data."""
+    assert fit(PERSON, says(text)).problems
+
+
+def test_looking_for_data_is_bounded() -> None:
+    """Words with many brackets do not take for ever."""
+    began = time.monotonic()
+    for text in ('{"a":' * 100_000, "[1," * 100_000, "{ " * 400_000, '["' * 400_000):
+        assert fit(PERSON, says(text)).problems
+    assert time.monotonic() - began < QUICK
+
+
 def test_fences_inside_of_data() -> None:
     """A fence within a JSON text is a part of it."""
     assert fit({}, says('"```\\n1\\n```"')).data == "```\n1\n```"
