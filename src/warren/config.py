@@ -18,6 +18,7 @@ from warren.fields import (
     FieldValueError,
     OneOf,
     check_types,
+    is_flag,
     is_object,
     is_text,
     no_url,
@@ -292,6 +293,8 @@ class ModelServer:
         without: what it does not take of the protocol: members of request bodies, such as `stream_options`, or one of
             `images`, `files`, `audio`, `ids`, `user_after_tool`, `system_role`, `tool_role` and `null_content`. Without
             them it is asked once in vain, and the refusal is remembered for an hour; `warren doctor models` finds out.
+        think_tags: whether text between `<think>` and `</think>` at the head of an answer is reasoning, in OpenAI's
+            chat completions of other servers than OpenAI's.
     """
 
     name: str = attrs.field(validator=[is_text, not_blank])
@@ -299,6 +302,7 @@ class ModelServer:
     key_env: str | None = attrs.field(default=None, validator=not_empty)
     dialect: Dialect | None = attrs.field(default=None, validator=optional(OneOf(get_args(Dialect))))
     without: tuple[str, ...] = attrs.field(default=(), converter=in_row, validator=_are_switches)
+    think_tags: bool = attrs.field(default=True, validator=is_flag)
 
     @property
     def key_variable(self) -> str:

@@ -1,14 +1,25 @@
 """The assembly of an answer from its pieces: tool calls from fragments, token counts. No I/O."""
 
+import re
 import uuid
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import attrs
 
 from warren import codec
 from warren.attachments import File
-from warren.messages import MAX_NAME, AssistantMessage, Block, ReasoningBlock, StopReason, TextBlock, ToolUseBlock
+from warren.errors import ProviderError
+from warren.messages import (
+    MAX_NAME,
+    AssistantMessage,
+    Block,
+    ReasoningBlock,
+    StopReason,
+    TextBlock,
+    ToolUseBlock,
+    UnknownBlock,
+)
 from warren.model import ModelReply, joined
 from warren.transport.providers import wire
 from warren.usage import Usage
@@ -17,6 +28,10 @@ from warren.values import define, frozen
 BYTES_PER_TOKEN: Final = 4
 MOST_PARSED: Final = 4 * 1024 * 1024
 """Characters of a call's arguments that are parsed, again and again, to find out whether they are whole."""
+_REFUSES: Final = re.compile(
+    r"armor|block|filter|guardrail|polic|prohibit|recitation|refus|safety|sensitive", re.IGNORECASE
+)
+"""Reasons of tomorrow for which a server holds an answer back."""
 
 
 @define
@@ -39,10 +54,17 @@ class Ids:
 
 @define
 class Call:
-    """A tool call that is still arriving."""
+    """A tool call that is still arriving.
+
+    Attributes:
+        id: the id that the server gave it.
+        name: the name of the tool.
+        metadata: the opaque data of the provider that goes back with the call.
+    """
 
     id: str = ""
     name: str = ""
+    metadata: Mapping[str, Any] | None = None
     _fragments: list[str] = attrs.field(factory=list)
     _parsed: int = 0
 
@@ -77,27 +99,47 @@ class Call:
     def block(self, ids: Ids) -> ToolUseBlock:
         """Return the call under an id of its own."""
         args, invalid = parse_arguments(self.arguments)
-        return ToolUseBlock(ids.unique(self.id), self.name, args, invalid)
+        return ToolUseBlock(ids.unique(self.id), self.name, args, invalid, self.metadata)
 
 
 @define
 class ToolCalls:
-    """The tool calls of one answer. Each fragment names its call by an index."""
+    """The tool calls of one answer, whose fragments name their call by an index, by its id, or not at all."""
 
     _calls: list[Call] = attrs.field(factory=list)
-    _open: dict[int, Call] = attrs.field(factory=dict)
+    _open: dict[int, Call] = attrs.field(factory=dict)  # the call at an index that goes on
+    _named: dict[tuple[int, str], Call] = attrs.field(factory=dict)  # the calls at an index by their ids
     _last: int = 0
+    _ids_change: bool = False  # whether each fragment of a call has an id of its own, which then tells nothing
 
-    def add(self, index: object, call_id: str, name: str, arguments: str) -> None:
-        """Add a fragment. An index may be missing, or be the same for every call, as some servers send it."""
+    def add(self, index: object, call_id: str, name: str, arguments: str) -> Call:
+        """Add a fragment, and return its call. An index may be missing, or be the same for every call."""
         if type(index) is int:
             self._last = index
         call = self._open.get(self._last)
-        if call is None or _begins_another(call, call_id, name, arguments):
-            call = self._open[self._last] = Call()
+        if call is not None and call_id and call_id != call.id:  # fragments of several calls may take turns
+            call = self._named.get((self._last, call_id), call)
+        if call is None or self._begins_another(call, call_id, name, arguments):
+            if call is not None and call_id and (call_id, name, arguments) == (call.id, call.name, call.arguments):
+                return call  # the server repeats a whole call at its end
+            call = Call()
             self._calls.append(call)
-        call.id = call.id or call_id
+        self._open[self._last] = call
+        if call_id:
+            self._named[self._last, call_id] = call
+            self._ids_change = self._ids_change or bool(call.id and call.id != call_id)
+            call.id = call.id or call_id
         call.add(name, arguments)
+        return call
+
+    def _begins_another(self, call: Call, call_id: str, name: str, arguments: str) -> bool:
+        """Return whether a fragment begins another call at the index of this one."""
+        if not name:
+            return False
+        another_id = bool(call_id and call.id and call_id != call.id) and not self._ids_change
+        if another_id and not call.begun:
+            return name != call.name or not arguments.strip()
+        return (another_id or bool(arguments.strip())) and call.is_whole()
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -105,15 +147,6 @@ class ToolCalls:
     def blocks(self, ids: Ids) -> Iterator[ToolUseBlock]:
         """Yield the calls in the order of their first fragments, each under an id of its own."""
         return (call.block(ids) for call in self._calls)
-
-
-def _begins_another(call: Call, call_id: str, name: str, arguments: str) -> bool:
-    """Return whether a fragment with a known index begins another call."""
-    if not name or (call_id and call_id == call.id):
-        return False
-    if call_id and call.id and name != call.name and not call.begun:
-        return True
-    return bool(arguments.strip()) and call.is_whole()
 
 
 def parse_arguments(raw: str) -> tuple[dict[str, Any], str | None]:
@@ -156,13 +189,36 @@ class Counts:
 NO_COUNTS: Final = Counts()
 
 
+def stop_of(known: Mapping[str, StopReason], reason: str) -> tuple[StopReason, str]:
+    """Return the reason for which an answer ended, and the server's name for it if that is an unknown one.
+
+    Args:
+        known: the reasons of the protocol.
+        reason: the server's name for it; empty if the server gave none.
+    """
+    if reason in known or not reason:
+        return known.get(reason, "end_turn"), ""
+    return ("content_filter", "") if _REFUSES.search(reason) else ("end_turn", reason)
+
+
 def reply(
-    blocks: tuple[Block, ...], stop_reason: StopReason, counts: Counts, sent: int, files: tuple[File, ...] = ()
+    blocks: tuple[Block, ...],
+    stopped: tuple[StopReason, str],
+    counts: Counts,
+    sent: int,
+    files: tuple[File, ...] = (),
 ) -> ModelReply:
-    """Return the whole answer. If it calls tools, its stop reason is `tool_use` even if the server says `end_turn`."""
+    """Return the whole answer. If it calls tools, its stop reason is `tool_use` even if the server says `end_turn`.
+
+    Raises:
+        ProviderError: if the answer is empty, and ended for a reason that is unknown: it is none that worked.
+    """
+    (reason, unknown), usage = stopped, counts.usage(sent, blocks)
+    if unknown and all(isinstance(block, ReasoningBlock | UnknownBlock) for block in blocks):
+        problem = f"the model broke off with {unknown[:MAX_NAME]}"
+        raise ProviderError(problem, cause="bad_response", retryable=True, usage=usage)
     calls = any(isinstance(block, ToolUseBlock) for block in blocks)
-    reason = "tool_use" if calls and stop_reason == "end_turn" else stop_reason
-    return ModelReply(AssistantMessage(blocks, reason), counts.usage(sent, blocks), files)
+    return ModelReply(AssistantMessage(blocks, "tool_use" if calls and reason == "end_turn" else reason), usage, files)
 
 
 def _size(block: Block) -> int:

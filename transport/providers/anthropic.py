@@ -31,7 +31,7 @@ from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPi
 from warren.options import CacheTime, ModelOptions
 from warren.tools import ToolSpec
 from warren.transport.providers import claude, failures, pictures, wire
-from warren.transport.providers.accumulate import Call, Counts, Ids, reply
+from warren.transport.providers.accumulate import Call, Counts, Ids, reply, stop_of
 from warren.transport.providers.dialect import DEFAULT_CACHE, OUTPUT, WEB_SEARCH, forced_schema, with_hosted
 from warren.transport.providers.encoded import (
     BETWEEN,
@@ -73,6 +73,7 @@ SHUT: Final = b"}]}"
 """Closes a block and its message."""
 _THOUGHTS: Final = ("thinking", "redacted_thinking")
 _STOP: Final[Mapping[str, StopReason]] = {
+    "end_turn": "end_turn",
     "tool_use": "tool_use",
     "pause_turn": "pause_turn",
     "max_tokens": "max_tokens",
@@ -172,12 +173,10 @@ class _Part:
                 own = keep(PROTOCOL, self.provider, self.model, {}, self.citations)
                 return TextBlock(text, own) if text else None
             case "thinking":
-                own = {"type": "thinking", **_rest(self.start, "thinking"), "signature": "".join(self.signature)}
-                return (
-                    ReasoningBlock(text, keep(PROTOCOL, self.provider, self.model, own))
-                    if text or own["signature"]
-                    else None
-                )
+                # Servers of other makers sign nothing: their reasoning goes back without.
+                signed, own = "".join(self.signature), {"type": "thinking"}
+                own |= _rest(_rest(self.start, "thinking"), "signature") | ({"signature": signed} if signed else {})
+                return ReasoningBlock(text, keep(PROTOCOL, self.provider, self.model, own)) if text or signed else None
             case "redacted_thinking":
                 return ReasoningBlock("", keep(PROTOCOL, self.provider, self.model, self.start))
             case "tool_use":
@@ -226,12 +225,13 @@ class MessagesAnswer:
     _forced: bool = attrs.field(default=False, kw_only=True)
     complete: bool = False
     closed: bool = False
+    ended_at: int = 0
     size: int = 0
     _begun: bool = False
     _parts: list[_Part] = attrs.field(factory=list)
     _open: dict[int, _Part] = attrs.field(factory=dict)  # the newest part of each index
     _early: list[dict[str, Any]] = attrs.field(factory=list)  # the content of the newest `message_start`
-    _stop_reason: StopReason = "end_turn"
+    reason: str = ""
     _usage: dict[str, Any] = attrs.field(factory=dict)
 
     @property
@@ -257,20 +257,21 @@ class MessagesAnswer:
         kind = wire.as_text(event.get("type"))
         if kind == "content_block_delta":
             event = wire.with_halves(data, event)
-        take = _EVENTS.get(kind)
-        return take(self, event) if take is not None else []
+        if (take := _EVENTS.get(kind)) is not None:
+            return take(self, event)
+        failures.check(self._endpoint, event)
+        return []
 
     def whole(self, data: bytes) -> list[Piece]:
         """Add an answer that was not streamed, as plain JSON. Raises ProviderError if it is malformed or an error."""
         message = wire.parse_object(data)
-        if message.get("error"):
-            self._error(message)
+        if "content" not in message:
+            failures.check(self._endpoint, message)
         if "content" not in message:
             raise wire.bad_response("JSON that is no message")
         self._message_start({"message": message})
         pieces = self._message_delta({"delta": message}) + self._take_early()
-        self.complete = self.closed = True
-        return pieces
+        return pieces + self._message_stop({})
 
     @property
     def counts(self) -> Counts:
@@ -282,13 +283,14 @@ class MessagesAnswer:
         ids = Ids(self._known)
         parts = (part.block(ids) for part in self._parts)
         blocks = tuple(_spoken(block) if self._forced else block for block in parts if block is not None)
-        stopped = "end_turn" if self._forced and self._stop_reason == "tool_use" else self._stop_reason
+        stopped, unknown = stop_of(_STOP, self.reason)
+        stopped = "end_turn" if self._forced and stopped == "tool_use" else stopped
         if stopped == "pause_turn" and not any(isinstance(block, HostedToolBlock) for block in blocks):
             stopped = (
                 "end_turn"  # nothing runs that would go on, and an empty answer would be asked for again and again
             )
         files = tuple([part.file for part in self._parts if part.file is not None])
-        return reply(blocks, stopped, self.counts, sent, files)
+        return reply(blocks, (stopped, unknown), self.counts, sent, files)
 
     def _message_start(self, event: dict[str, Any]) -> list[Piece]:
         """Begin the answer; if a proxy begins another one, its blocks come behind those that have been shown."""
@@ -366,19 +368,23 @@ class MessagesAnswer:
         """Note the stop reason, and the token counts, which replace those of the start."""
         self._usage |= {name: count for name, count in wire.as_object(event.get("usage")).items() if count is not None}
         if stop := wire.text_in(wire.object_in(event, "delta"), "stop_reason"):
-            self._stop_reason = _STOP.get(stop, "end_turn")
-            self.complete = True
-            return self._take_early()
+            pieces = self._take_early()
+            self.reason = stop
+            self.complete, self.ended_at = True, self.size
+            return pieces
         return []
 
     def _message_stop(self, _event: dict[str, Any]) -> list[Piece]:
         if not self._begun:
             raise wire.bad_response("the end of an answer, and no answer")
+        self.reason = self.reason or "end_turn"
         self.complete = self.closed = True
-        return self._take_early()
+        pieces = self._take_early()
+        self.ended_at = self.size
+        return pieces
 
     def _error(self, event: dict[str, Any]) -> list[Piece]:
-        raise failures.in_stream(self._endpoint, event.get("error"))
+        raise failures.in_stream(self._endpoint, event.get("error") or event)
 
 
 _EVENTS: Final[Mapping[str, Callable[[MessagesAnswer, dict[str, Any]], list[Piece]]]] = {
@@ -419,9 +425,9 @@ def _index(event: dict[str, Any]) -> int:
 class MessagesContext(Encoded):
     """A transcript in the form of the protocol.
 
-    Consecutive messages of one role are merged. Blank text, unknown blocks and reasoning without this model's
-    signature are left out, because the server refuses them; so are messages that are empty without them. The protocol
-    wants the system messages beside the others.
+    Consecutive messages of one role are merged. Blank text, unknown blocks and reasoning of other models are left out,
+    because the server refuses them; so are messages that are empty without them. The protocol wants the system
+    messages beside the others.
 
     An answer that the server has paused stays the last message of the next request, with the calls of the server's
     tools that have no result yet: the results come in the answer that goes on. These calls are held back until then,
@@ -617,7 +623,8 @@ def _thought(block: ReasoningBlock, provider: str, model: str) -> list[dict[str,
     own = kept(block, PROTOCOL, provider, model)
     if own.get("type") == "redacted_thinking":
         return [own]
-    return [{**own, "thinking": block.text}] if own.get("signature") else []
+    # A signature that is there and empty is one that never came, as older versions stored it.
+    return [{"signature": "", **own, "thinking": block.text}] if own.get("signature", own) else []
 
 
 def _text(text: str) -> list[dict[str, Any]]:

@@ -67,10 +67,12 @@ class FrameSplitter:
     Attributes:
         most: bytes that one frame may have.
         too_long: whether there were more. The stream is not split any further then.
+        streams: True; see `Splitter`.
     """
 
     most: int
     too_long: bool = False
+    streams: bool = attrs.field(default=True, init=False)
     _buffer: Any = attrs.field(factory=_new_buffer, init=False)
     _size: int = attrs.field(default=0, init=False)  # bytes of the frame that has no end yet
     _damaged: bool = attrs.field(default=False, init=False)
@@ -91,6 +93,10 @@ class FrameSplitter:
             found.append(_error("api_error", "a frame of the stream is damaged"))
         self.too_long = self._size > self.most
         return found
+
+    def end(self) -> list[bytes]:
+        """Return nothing: a frame that is cut is none."""
+        return []
 
 
 def _event(headers: dict[str, Any], payload: bytes) -> bytes:

@@ -26,10 +26,15 @@ class Answer(Protocol):
     """An answer, assembled from its events. No I/O.
 
     Attributes:
-        complete: whether the stop reason has arrived: only token counts may follow.
+        complete: whether the stop reason has arrived, or the end of the stream: token counts may follow, or, from some
+            servers, more text.
+        ended_at: its size at that moment.
+        reason: the server's name of the stop reason; empty as long as it gave none.
     """
 
     complete: bool
+    ended_at: int
+    reason: str
 
     @property
     def closed(self) -> bool:

@@ -27,6 +27,15 @@ _MESSAGES: Final = ("message", "msg", "detail", "error", "errors", "error_messag
 _TOO_LONG: Final = re.compile(
     r"context.{0,12}(length|window|size)|prompt is too long|input token count.{0,40}exceeds", re.IGNORECASE
 )
+_HTTP: Final = re.compile(r"[45]\d\d", re.ASCII)
+_TAG: Final = re.compile(r"<(style|script)\b.*?</\1>|<[^>]*>", re.IGNORECASE | re.DOTALL)
+_RATE: Final = re.compile(r"rate.?limit|too many requests", re.IGNORECASE)
+# OpenAI says "Please try again in 1m20.5s", Google "Please retry in 34.07s".
+_TRY_AGAIN: Final = re.compile(
+    r"(?:try again|retry) (?:in|after) (?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?) ?(ms|s))?", re.IGNORECASE
+)
+_SAYS: Final = ("message", "msg", "detail", "errors", "error_message", "error_msg")
+"""Members that have the words of an error which an object is by itself."""
 
 
 @frozen
@@ -109,10 +118,13 @@ _KINDS: Final = {
     "bio_policy": Refusal("content_filter", retryable=False),
     "misalignment_policy_violation": Refusal("content_filter", retryable=False),
     "image_content_policy_violation": Refusal("content_filter", retryable=False),
+    "vector_store_timeout": _STATUS[504],
     "RESOURCE_EXHAUSTED": _STATUS[429],
     "UNAVAILABLE": _STATUS[503],
     "DEADLINE_EXCEEDED": _STATUS[504],
 }
+# The codes of the responses protocol for files that the model cannot read, and those that are named alike.
+_INPUT: Final = re.compile(r"(invalid|unsupported)_\w+|(\w+_)?image(_\w+)?")
 
 
 def refused(endpoint: ModelEndpoint, status: int, headers: Mapping[str, str], body: str, path: str) -> ProviderError:
@@ -133,16 +145,41 @@ def refused(endpoint: ModelEndpoint, status: int, headers: Mapping[str, str], bo
     return refusal
 
 
+def check(endpoint: ModelEndpoint, data: Mapping[str, Any]) -> None:
+    """Raise the error that an event or a body with status 200 reports; call it for those that are nothing else."""
+    alone = data.get("object") == "error" or data.get("type") == "error" or any(map(data.get, _SAYS))
+    if error := data.get("error") or (data if alone else None):
+        raise in_stream(endpoint, error)
+
+
 def in_stream(endpoint: ModelEndpoint, error: object) -> ProviderError:
     """Return the error that a server reports inside a stream, or in the body of an answer with status 200."""
+    while isinstance(error, dict) and error.get("error"):  # an event named `error` may have the form of one, too
+        error = error["error"]
     data: dict[str, Any] = error if isinstance(error, dict) else {"message": wire.as_text(error)}
     verdict = _judge(None, data)
     text = f"{endpoint.vendor.name} broke off: {_quote(endpoint, _message_of(data)) or verdict.cause}"
     details = {"provider": endpoint.vendor.name}
     wait = _retry_delay(data)
+    if wait is None:
+        wait = _told_delay(data)
     error = RefusalError(text, cause=verdict.cause, retryable=verdict.retryable, retry_after=wait, details=details)
     error.said = _said(None, data)
     return error
+
+
+def no_answer(endpoint: ModelEndpoint, kind: str, body: bytes) -> ProviderError:
+    """Return the error for a body with status 200 that is neither a stream nor JSON, such as the words of a proxy."""
+    text = body[: 4 * LONGEST_QUOTE].decode(errors="replace")
+    words = _quote(endpoint, _TAG.sub(" ", text))
+    problem = f"answered with {kind or 'an unknown type'}, not with JSON{hint(endpoint)}" + (
+        f": {words}" if words else ""
+    )
+    cause: ProviderCause = "rate_limited" if _RATE.search(text) else "bad_response"
+    details = {"provider": endpoint.vendor.name}
+    return ProviderError(
+        f"{endpoint.vendor.name} at {endpoint.host} {problem}", cause=cause, retryable=True, details=details
+    )
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
@@ -164,6 +201,16 @@ def _retry_delay(error: Mapping[str, Any]) -> float | None:
     """Return the wait in seconds that Google's errors ask for within their details."""
     texts = (wire.as_text(wire.as_object(each).get("retryDelay")) for each in wire.as_list(error.get("details")))
     return next((number(text.removesuffix("s")) for text in texts if text), None)
+
+
+def _told_delay(error: Mapping[str, Any]) -> float | None:
+    """Return the wait in seconds that an error without headers has as a number, or in its words."""
+    if (seconds := number(str(error.get("retry_after")))) is not None:
+        return seconds
+    found = _TRY_AGAIN.search(_message_of(error))
+    if found is None or not (found[1] or found[2]):
+        return None
+    return int(found[1] or 0) * 60 + float(found[2] or 0) / (1000 if found[3] == "ms" else 1)
 
 
 def number(text: str) -> float | None:
@@ -257,8 +304,11 @@ def _judge(status: int | None, error: Mapping[str, Any]) -> Refusal:
         return _PRECISE["context_length_exceeded"]
     if status is not None:
         return _by_status(status)
-    numbers = [kind for kind in kinds if type(kind) is int]
-    return _first(_KINDS, known) or (_by_status(numbers[0]) if numbers else _KINDS["server_error"])
+    if verdict := _first(_KINDS, known) or (_STATUS[400] if any(map(_INPUT.fullmatch, known)) else None):
+        return verdict
+    if code := next((int(str(kind)) for kind in kinds if _HTTP.fullmatch(str(kind))), None):
+        return _by_status(code)
+    return _STATUS[429] if _RATE.search(_message_of(error)) else _KINDS["server_error"]
 
 
 def _first(table: Mapping[str, Refusal], kinds: Sequence[str]) -> Refusal | None:

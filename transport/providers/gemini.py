@@ -33,7 +33,7 @@ from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPi
 from warren.options import Effort, ModelOptions
 from warren.tools import ToolSpec
 from warren.transport.providers import failures, pictures, wire
-from warren.transport.providers.accumulate import Counts, Ids, reply
+from warren.transport.providers.accumulate import Counts, Ids, reply, stop_of
 from warren.transport.providers.dialect import SURE_TOKENS, WEB_SEARCH, forced_schema, with_hosted
 from warren.transport.providers.encoded import (
     BETWEEN,
@@ -61,6 +61,7 @@ DATA: Final = "inlineData"
 PLAIN: Final = frozenset({"text", "thought", SIGNATURE, "functionCall", DATA})
 """The members of parts that are read; a part with another one and without a text is about a tool of the server."""
 _STOP: Final[Mapping[str, StopReason]] = {
+    "STOP": "end_turn",
     "MAX_TOKENS": "max_tokens",
     "SAFETY": "content_filter",
     "RECITATION": "content_filter",
@@ -70,13 +71,19 @@ _STOP: Final[Mapping[str, StopReason]] = {
     "SPII": "content_filter",
     "IMAGE_SAFETY": "content_filter",
     "IMAGE_PROHIBITED_CONTENT": "content_filter",
+    "IMAGE_RECITATION": "content_filter",
+    "MODEL_ARMOR": "content_filter",
 }
+_MEMBERS: Final = frozenset({"candidates", "promptFeedback", "usageMetadata"})
+"""Members of a chunk, one of which each has that is no error."""
 # The model made a mistake that it may not make again.
 _BROKEN: Final = frozenset(
     {
+        "IMAGE_OTHER",
         "MALFORMED_FUNCTION_CALL",
         "MALFORMED_RESPONSE",
         "MISSING_THOUGHT_SIGNATURE",
+        "NO_IMAGE",
         "OTHER",
         "TOO_MANY_TOOL_CALLS",
         "UNEXPECTED_TOOL_CALL",
@@ -230,11 +237,12 @@ class GeminiAnswer:
     _known: Collection[str]
     complete: bool = False
     closed: bool = False
+    ended_at: int = 0
     size: int = 0
     _parts: list[_Part] = attrs.field(factory=list)
     _newest: _Part | None = None  # of the parts that are shown, which the sources belong to
     _sources: list[dict[str, Any]] = attrs.field(factory=list)  # that came before any of these
-    _stop_reason: StopReason = "end_turn"
+    reason: str = ""
     counts: Counts = attrs.field(factory=Counts)
 
     @property
@@ -251,10 +259,11 @@ class GeminiAnswer:
     def whole(self, data: bytes) -> list[Piece]:
         """Add an answer that was not streamed, as plain JSON. Raises ProviderError if it is malformed or an error."""
         response = wire.parse_object(data)
-        if not {"candidates", "promptFeedback", "error"} & response.keys():
-            raise wire.bad_response("JSON that is no answer")
         pieces = self._take(response)
-        self.complete = self.closed = True
+        if not {"candidates", "promptFeedback"} & response.keys():
+            raise wire.bad_response("JSON that is no answer")
+        self.closed = True
+        self._end(self.reason or "STOP")
         return pieces
 
     def reply(self, sent: int) -> ModelReply:
@@ -264,15 +273,15 @@ class GeminiAnswer:
         found = (part.block(provider, self._model, ids) for part in self._parts)
         blocks = tuple(block for block in found if block is not None)
         files = tuple([part.file for part in self._parts if part.file is not None])
-        return reply(blocks, self._stop_reason, self.counts, sent, files)
+        return reply(blocks, stop_of(_STOP, self.reason), self.counts, sent, files)
 
     def _take(self, chunk: dict[str, Any]) -> list[Piece]:
-        if chunk.get("error"):
-            raise failures.in_stream(self._endpoint, chunk["error"])
+        if chunk.get("error") or not _MEMBERS & chunk.keys():
+            failures.check(self._endpoint, chunk)
         if usage := wire.object_in(chunk, "usageMetadata"):
             self.counts = _counts(usage)
         if wire.object_in(chunk, "promptFeedback").get("blockReason"):
-            self._stop_reason, self.complete = "content_filter", True
+            self._end("PROHIBITED_CONTENT")
         candidates = [each for each in wire.objects_in(chunk, "candidates") if not each.get("index")]
         return [piece for candidate in candidates for piece in self._candidate(candidate)]
 
@@ -286,9 +295,12 @@ class GeminiAnswer:
                 said = wire.as_text(candidate.get("finishMessage"))
                 problem = f"the model broke off with {finish}" + (f": {said[: failures.LONGEST_QUOTE]}" if said else "")
                 raise ProviderError(problem, cause="bad_response", retryable=True)
-            self._stop_reason = _STOP.get(finish, "end_turn")
-            self.complete = True
+            self._end(finish)
         return pieces
+
+    def _end(self, reason: str) -> None:
+        self.reason = reason
+        self.complete, self.ended_at = True, self.size
 
     def _part(self, data: dict[str, Any]) -> list[Piece]:
         signature, text = wire.text_in(data, SIGNATURE), wire.text_in(data, "text")

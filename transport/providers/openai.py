@@ -29,7 +29,7 @@ from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPi
 from warren.options import ModelOptions
 from warren.tools import ToolSpec
 from warren.transport.providers import failures, pictures, wire
-from warren.transport.providers.accumulate import NO_COUNTS, Counts, Ids, ToolCalls, reply
+from warren.transport.providers.accumulate import NO_COUNTS, Counts, Ids, ToolCalls, reply, stop_of
 from warren.transport.providers.dialect import (
     OUTPUT,
     SURE_TOKENS,
@@ -49,13 +49,33 @@ from warren.transport.providers.encoded import (
     members,
     quoted,
 )
+from warren.transport.providers.kept import keep, kept
 from warren.transport.providers.settings import ModelEndpoint
+from warren.transport.providers.tags import THINK, Head, parted
 from warren.values import define, frozen
 
+PROTOCOL: Final = "chat"
+"""The name under which blocks have the data that goes back verbatim."""
+REASONING: Final = ("reasoning_content", "reasoning")
+"""The members of a message that have its reasoning, by server."""
+FIELD: Final = "field"
+"""Names, in the data of reasoning, the member of the message that it came in, and goes back in."""
+TAG: Final = "tag"
+"""Names, in the data of reasoning, the tag that it stood in, and goes back in, before the text."""
+LISTS: Final = ("reasoning_details", "thinking_blocks")
+"""Members with reasoning in parts, of OpenRouter and of LiteLLM."""
+_SHOWN: Final = ("text", "summary", "thinking")
+EXTRA: Final = "extra_content"
+"""The member of texts and calls in which Gemini has its signatures."""
 PARTS: Final = "parts"
 """The role, among those of the messages so far, of a user's message whose content is a list."""
 _SHUT: Final[Mapping[str, bytes]] = {"user": b'"}', PARTS: b"]}"}
 _STOP: Final[Mapping[str, StopReason]] = {
+    "stop": "end_turn",
+    "end_turn": "end_turn",
+    "eos": "end_turn",
+    "stop_sequence": "stop_sequence",
+    "max_tokens": "max_tokens",
     "length": "max_tokens",
     "tool_calls": "tool_use",
     "function_call": "tool_use",
@@ -123,9 +143,9 @@ class ChatDialect:
         behind = b"," + members(tail) if tail else b""
         return context.between(b"{" + members(head) + tools, behind + b"}")
 
-    def answer(self, request: ModelRequest, endpoint: ModelEndpoint, known: Collection[str]) -> "ChatAnswer":  # noqa: ARG002 - of the protocol
+    def answer(self, request: ModelRequest, endpoint: ModelEndpoint, known: Collection[str]) -> "ChatAnswer":
         """Return the empty answer to a request, to be fed with the events of the stream."""
-        return ChatAnswer(endpoint, known)
+        return ChatAnswer(endpoint, request.model, known)
 
 
 _Nothing = Annotated[list[Any], msgspec.Meta(max_length=0)] | None
@@ -139,6 +159,9 @@ class _Delta(msgspec.Struct, gc=False):
     tool_calls: _Nothing = None
     images: _Nothing = None
     audio: None = None
+    reasoning_details: _Nothing = None
+    thinking_blocks: _Nothing = None
+    extra_content: None = None
 
 
 class _Choice(msgspec.Struct, gc=False):
@@ -146,6 +169,7 @@ class _Choice(msgspec.Struct, gc=False):
     index: Literal[0] | None = None
     message: None = None
     finish_reason: str | None = None
+    error: None = None
 
 
 class _Chunk(msgspec.Struct, gc=False):
@@ -189,17 +213,26 @@ class ChatAnswer:
     """An answer, assembled from its chunks; see `dialect.Answer`."""
 
     _endpoint: ModelEndpoint
+    _model: str
     _known: Collection[str]
     complete: bool = False
     closed: bool = False
+    ended_at: int = 0
     size: int = 0
     _begun: bool = False
     _text: list[str] = attrs.field(factory=list)
     _reasoning: list[str] = attrs.field(factory=list)
+    _kept: dict[str, Any] = attrs.field(factory=dict)  # what goes back with the reasoning
+    _extra: dict[str, Any] = attrs.field(factory=dict)  # what goes back with the text
     _calls: ToolCalls | None = None
     _files: list[File] = attrs.field(factory=list)
-    _stop_reason: StopReason = "end_turn"
+    reason: str = ""
     counts: Counts = NO_COUNTS
+    _head: Head | None = attrs.field(init=False)  # None behind the head of the text
+
+    @_head.default
+    def _new_head(self) -> Head | None:
+        return Head() if self._endpoint.has_think_tags else None
 
     @property
     def blocks(self) -> int:
@@ -213,10 +246,15 @@ class ChatAnswer:
         if (chunk := _text_chunk(data)) is not None:  # nearly every event; the others are read member by member
             self._begun, choice = True, chunk.choices[0]
             delta = choice.delta
-            reasoning = delta.reasoning_content or delta.reasoning or ""
-            pieces = self._say(reasoning, (delta.content or "") + (delta.refusal or ""))
+            text = (delta.content or "") + (delta.refusal or "")
+            if text and self._head is None and not (delta.reasoning_content or delta.reasoning):  # nearly every one
+                self.size += len(text)
+                self._text.append(text)
+                pieces: list[Piece] = [TextPiece(text)]
+            else:
+                pieces = self._say(*_reasoning_of(delta.reasoning_content, delta.reasoning), text)
             if choice.finish_reason:
-                self._finish(choice.finish_reason)
+                pieces += self._finish(choice.finish_reason)
             return pieces
         if (last := _usage_chunk(data)) is not None:
             usage, details = last.usage, last.usage.prompt_tokens_details or _Details()
@@ -224,30 +262,38 @@ class ChatAnswer:
             self.counts = Counts(usage.prompt_tokens, usage.completion_tokens, created, read)
             return []
         if data.strip() == b"[DONE]":
-            self._end()
-            return []
+            return self._end()
         if not data.strip():
             return []
         return self._take(wire.with_halves(data, wire.parse_object(data)))
 
     def whole(self, data: bytes) -> list[Piece]:
         """Add an answer that was not streamed, as plain JSON. Raises ProviderError if it is malformed or an error."""
-        pieces = self._take(wire.parse_object(data))
-        self._end()
+        pieces = self._take(wire.parse_object(data)) + self._end()
+        self.reason = self.reason or "stop"
         return pieces
 
-    def _end(self) -> None:
+    def _end(self) -> list[Piece]:
         if not self._begun:
             raise wire.bad_response("the end of an answer, and no answer")
-        self.complete = self.closed = True
+        self.closed = True
+        return self._whole_head()
+
+    def _whole_head(self) -> list[Piece]:
+        """Return the pieces that have waited for more of the head of the text: the answer has ended."""
+        self.complete, self.ended_at = True, self.size
+        if self._head is None:
+            return []
+        (reasoning, text), self._head = self._head.end(), None
+        return self._say("", reasoning, text)
 
     def reply(self, sent: int) -> ModelReply:
         """Return the whole answer; `sent` is the size of the request in bytes, for estimates."""
-        return reply(tuple(self._blocks()), self._stop_reason, self.counts, sent, tuple(self._files))
+        return reply(tuple(self._blocks()), stop_of(_STOP, self.reason), self.counts, sent, tuple(self._files))
 
     def _take(self, chunk: dict[str, Any]) -> list[Piece]:
-        if chunk.get("error"):
-            raise failures.in_stream(self._endpoint, chunk["error"])
+        if chunk.get("error") or not ("choices" in chunk or "usage" in chunk):
+            failures.check(self._endpoint, chunk)
         if isinstance(chunk.get("usage"), dict):
             self.counts = _counts(chunk["usage"])
         choices = [choice for choice in wire.objects_in(chunk, "choices") if not choice.get("index")]
@@ -255,13 +301,17 @@ class ChatAnswer:
         return [piece for choice in choices for piece in self._choice(choice)]
 
     def _choice(self, choice: dict[str, Any]) -> list[Piece]:
+        if choice.get("error"):
+            raise failures.in_stream(self._endpoint, choice["error"])
         whole = wire.object_in(choice, "message")
         delta = wire.object_in(choice, "delta") or whole
-        for position, fragment in enumerate(wire.objects_in(delta, "tool_calls")):
-            self._call(fragment, position if delta is whole else fragment.get("index"))
-        pieces = self._delta(self._without_files(delta, whole=delta is whole))
+        fragments = wire.objects_in(delta, "tool_calls")
+        for position, fragment in enumerate(fragments):
+            index = fragment.get("index")
+            self._call(fragment, position if delta is whole or (index is None and len(fragments) > 1) else index)
+        pieces = self._delta(self._without_files(delta, whole=delta is whole), whole=delta is whole)
         if finish := wire.text_in(choice, "finish_reason"):
-            self._finish(finish)
+            pieces += self._finish(finish)
         return pieces
 
     def _without_files(self, delta: dict[str, Any], *, whole: bool) -> dict[str, Any]:
@@ -276,7 +326,7 @@ class ChatAnswer:
         text = "".join([wire.as_text(content), *links]) or wire.text_in(audio, "transcript")
         if whole and (data := wire.text_in(audio, "data")):
             self._files.append(pictures.file_of(data, "audio/wav"))
-        return delta | {"content": text} | ({"reasoning_content": thoughts} if thoughts else {})
+        return delta | {"content": text} | ({"thinking": thoughts} if thoughts else {})
 
     def _picture(self, part: dict[str, Any]) -> str:
         """Take a picture that has its data with it; return the text for one that is somewhere else."""
@@ -290,21 +340,36 @@ class ChatAnswer:
             self._files.append(file)
         return ""
 
-    def _finish(self, reason: str) -> None:
+    def _finish(self, reason: str) -> list[Piece]:
         if reason == "error":
             raise ProviderError("the model broke off with an error", cause="server_error", retryable=True)
-        self._stop_reason = _STOP.get(reason, "end_turn")
-        self.complete = True
+        self.reason = reason
+        return self._whole_head()
 
-    def _delta(self, delta: dict[str, Any]) -> list[Piece]:
-        reasoning = wire.text_in(delta, "reasoning_content") or wire.text_in(delta, "reasoning")
-        return self._say(reasoning, wire.text_in(delta, "content") + wire.text_in(delta, "refusal"))
+    def _delta(self, delta: dict[str, Any], *, whole: bool) -> list[Piece]:
+        shown = wire.text_in(delta, "thinking")
+        for name in LISTS:
+            if parts := wire.objects_in(delta, name):
+                self._kept.setdefault(name, []).extend([part] if whole else part for part in parts)
+                self.size += codec.weight(parts)
+                shown = "".join(wire.as_text(part.get(own)) for part in parts for own in _SHOWN)
+        if extra := wire.object_in(delta, EXTRA):
+            self._extra[EXTRA] = extra
+        given = (wire.text_in(delta, name) if delta.get(name) is not None else None for name in REASONING)
+        field, reasoning = _reasoning_of(*given)
+        return self._say(field, reasoning or shown, wire.text_in(delta, "content") + wire.text_in(delta, "refusal"))
 
-    def _say(self, reasoning: str, text: str) -> list[Piece]:
+    def _say(self, field: str, reasoning: str, text: str) -> list[Piece]:
         self.size += len(reasoning) + len(text)
-        if text and not reasoning:  # nearly every event
-            self._text.append(text)
-            return [TextPiece(text)]
+        if field:
+            self._kept.setdefault(FIELD, field)
+        if text and self._head is not None:
+            thought, text = self._head.feed(text)
+            reasoning += thought
+            if self._head.tag:
+                self._kept[TAG] = self._head.tag
+            if self._head.done:
+                self._head = None
         pieces: list[Piece] = []
         if reasoning:
             self._reasoning.append(reasoning)
@@ -321,31 +386,85 @@ class ChatAnswer:
         self.size += len(name) + len(text)
         if self._calls is None:
             self._calls = ToolCalls()
-        self._calls.add(index, joined([wire.as_text(fragment.get("id"))]), name, text)
+        call = self._calls.add(index, joined([wire.as_text(fragment.get("id"))]), name, text)
+        if extra := wire.object_in(fragment, EXTRA):
+            self.size += codec.weight(extra)
+            call.metadata = self._keep({EXTRA: extra})
+
+    def _keep(self, data: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        return keep(PROTOCOL, self._endpoint.vendor.name, self._model, wire.mended(data))
 
     def _blocks(self) -> Iterator[Block]:
-        if reasoning := joined(self._reasoning):
-            yield ReasoningBlock(reasoning)
-        if text := joined(self._text):
-            yield TextBlock(text)
+        reasoning, text = joined(self._reasoning), joined(self._text)
+        own = {name: _merged(value) if name in LISTS else value for name, value in self._kept.items()}
+        if not reasoning and self._endpoint.has_think_tags:
+            reasoning, text = parted(text)
+            own |= {TAG: THINK} if reasoning else {}
+        # Without reasoning a server may still want its member back, with calls.
+        if reasoning or (own and (self._calls or not own.keys() <= {FIELD, TAG})):
+            yield ReasoningBlock(reasoning, self._keep(own))
+        if text:
+            yield TextBlock(text, self._keep(self._extra))
         for file in self._files:
             yield FileBlock(pictures.reference_of(file.media_type or ""))
         if self._calls:
             yield from self._calls.blocks(Ids(self._known))
 
 
+def _reasoning_of(reasoning_content: str | None, reasoning: str | None) -> tuple[str, str]:
+    """Return the name of the member that has reasoning, and the reasoning; an empty name for none."""
+    if reasoning and not reasoning_content:
+        return REASONING[1], reasoning
+    return REASONING[0] if reasoning_content is not None else "", reasoning_content or ""
+
+
+def _merged(parts: list[Any]) -> list[dict[str, Any]]:
+    """Return reasoning in parts as it was before it came in fragments; a part that came whole is a list of one."""
+    found: list[list[dict[str, Any]]] = []
+    for part in parts:
+        if isinstance(part, dict) and found and _goes_on(found[-1], part):
+            found[-1].append(part)
+        else:
+            found.append([part] if isinstance(part, dict) else part)
+    return [_one(fragments) for fragments in found]
+
+
+def _goes_on(fragments: list[dict[str, Any]], part: dict[str, Any]) -> bool:
+    """Return whether a fragment belongs to the same part as those before it."""
+    first, says = fragments[0], any(part.get(name) for name in _SHOWN)
+    if any(first.get(name) != part.get(name) for name in ("type", "index")):
+        return False
+    if first.get("id") and part.get("id") and first["id"] != part["id"]:
+        return False
+    if says and any(each.get("signature") for each in fragments):  # the signature is the end of a part
+        return False
+    return "index" in part or says or bool(part.get("signature"))
+
+
+def _one(fragments: list[dict[str, Any]]) -> dict[str, Any]:
+    whole = fragments[0].copy()
+    for part in fragments[1:]:
+        whole |= {name: value for name, value in part.items() if value is not None}
+    for name in (*_SHOWN, "data"):
+        if isinstance(whole.get(name), str):
+            whole[name] = joined(wire.as_text(part.get(name)) for part in fragments)
+    return whole
+
+
 class ChatContext(Encoded):
     """A transcript in the form of the protocol.
 
-    It has no place for reasoning and unknown blocks: these are left out, and so are answers that hold nothing else.
+    The protocol has no place for reasoning: what a server adds to it for that goes back to the model that made it, as
+    several want it. Other reasoning and unknown blocks are left out, and so are answers that hold nothing else.
     Consecutive user messages are merged, because many chat templates want the roles to alternate.
     """
 
-    __slots__ = ("_role",)
+    __slots__ = ("_field", "_role")
 
     def __init__(self, provider: str, model: str) -> None:
         super().__init__(provider, model)
         self._role = ""  # of the newest message
+        self._field = ""  # the member in which the model has its reasoning, as far as it is known
 
     def _write(self, message: Message) -> None:
         turns = self._turns(message)
@@ -382,7 +501,7 @@ class ChatContext(Encoded):
             case ToolResultsMessage():
                 return [_result(result) for result in message.results] + self._files_of(message)
             case AssistantMessage():
-                return _said(message)
+                return self._said(message)
 
     def _content(self, text: str, files: Sequence[Attachment]) -> str | msgspec.Raw | list[dict[str, Any]]:
         """Return a text; with files it is a list of parts, or a text alone if all of them are told in words."""
@@ -409,6 +528,31 @@ class ChatContext(Encoded):
                 return {"type": "input_audio", "input_audio": {"data": base64(file), "format": form}}
             case _:
                 return None
+
+    def _said(self, message: AssistantMessage) -> list[dict[str, Any]]:
+        calls, text = [self._called(call) for call in message.tool_calls], message.text
+        if not calls and not text:
+            return []
+        turn: dict[str, Any] = {"role": "assistant", "content": text or None}
+        for block in message.blocks:
+            if isinstance(block, TextBlock | ReasoningBlock) and block.metadata:
+                own = kept(block, PROTOCOL, self.provider, self.model)
+                turn |= {name: value for name, value in own.items() if name not in (FIELD, TAG)}
+                if TAG in own:
+                    turn["content"] = f"<{own[TAG]}>\n{block.text}\n</{own[TAG]}>\n\n{text}"
+                elif FIELD in own:
+                    self._field = own[FIELD]
+                    turn[self._field] = block.text
+        if calls:
+            turn["tool_calls"] = calls
+            if self._field == REASONING[0]:  # DeepSeek wants it with each answer that calls tools, also of others
+                turn.setdefault(self._field, "")
+        return [turn]
+
+    def _called(self, call: ToolUseBlock) -> dict[str, Any]:
+        function = {"name": wire.call_name(call.name), "arguments": codec.encode_whole(call.args).decode()}
+        own = kept(call, PROTOCOL, self.provider, self.model)
+        return {"id": wire.call_id(call.id), "type": "function", "function": function, **own}
 
 
 def _adapted(turns: list[dict[str, Any]], before: str, without: Collection[str]) -> Iterator[dict[str, Any]]:
@@ -454,19 +598,6 @@ def _with_short_ids(turn: dict[str, Any]) -> dict[str, Any]:
 def _inside(content: str | msgspec.Raw) -> bytes:
     """Return the letters of a text."""
     return letters(content) if isinstance(content, str) else bytes(content)[1:-1]
-
-
-def _said(message: AssistantMessage) -> list[dict[str, Any]]:
-    calls, text = [_called(call) for call in message.tool_calls], message.text
-    if not calls and not text:
-        return []
-    turn: dict[str, Any] = {"role": "assistant", "content": text or None}
-    return [turn | {"tool_calls": calls} if calls else turn]
-
-
-def _called(call: ToolUseBlock) -> dict[str, Any]:
-    function = {"name": wire.call_name(call.name), "arguments": codec.encode_whole(call.args).decode()}
-    return {"id": wire.call_id(call.id), "type": "function", "function": function}
 
 
 def _result(result: ToolResult) -> dict[str, Any]:

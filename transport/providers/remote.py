@@ -5,6 +5,7 @@ import zlib
 from binascii import b2a_base64
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
 from typing import Any, Final, TypeVar
@@ -73,6 +74,8 @@ USAGE_SECONDS: Final = 5.0
 """Seconds to wait for the token counts of a finished answer."""
 CLOSE_SECONDS: Final = 0.1
 """Seconds to wait for the end of a stream after its last event; after that the connection is not reused."""
+EVENTS: Final = "text/event-stream"
+"""The content type of streams; servers and proxies send others, too."""
 ENCODINGS: Final = "gzip"
 """The encoding that is asked for; `DecodedBody` decodes `deflate` as well, which not all servers send alike."""
 LONGEST_REFUSAL: Final = 64 * 1024
@@ -110,6 +113,27 @@ def provider(
     return HttpProvider(endpoint, dialect, connect, bounds, limit, authorizer(endpoint))
 
 
+@define
+class _Ends:
+    """What is known of the way in which the answers of a server end.
+
+    Attributes:
+        told: whether any answer had a stop reason.
+        untold: number of the answers that ended without one.
+    """
+
+    told: bool = False
+    untold: int = 0
+
+    def cut(self) -> bool:
+        """Return whether an answer was cut that ended, by the words of the server, and has no stop reason.
+
+        Servers that never give a reason are known by their second answer: the first one is asked for again.
+        """
+        self.untold += 1
+        return self.told or self.untold == 1
+
+
 @frozen
 class HttpProvider:
     """A provider behind HTTP.
@@ -134,6 +158,7 @@ class HttpProvider:
     _learned: Memory = attrs.field(init=False, repr=False)
     _addresses: dict[str, tuple[httpx.URL, httpx.Headers]] = attrs.field(factory=dict, init=False, repr=False, eq=False)
     _extensions: Mapping[str, Any] = attrs.field(init=False, repr=False)
+    _ends: _Ends = attrs.field(factory=_Ends, init=False, eq=False, repr=False)
 
     @limit.default
     def _own_limit(self) -> RateLimit:
@@ -238,7 +263,9 @@ class HttpProvider:
         pieces = WholePieces(emit)
         try:
             await self._exchange(request.model, body, answer, pieces, entry)
-            if not answer.complete:
+            if answer.complete and answer.reason:
+                self._ends.told = True
+            elif not answer.complete or (answer.blocks <= MAX_BLOCKS and self._ends.cut()):
                 raise self._failure("ended its answer half way", "stream_broken")
         except ProviderError as exc:
             if answer.counts.input:
@@ -328,7 +355,7 @@ class HttpProvider:
             {
                 "host": url.netloc.decode("ascii"),
                 "content-type": "application/json",
-                "accept": "text/event-stream",
+                "accept": EVENTS,
                 "accept-encoding": ENCODINGS,
                 **self.dialect.headers(self._key, model),
             }
@@ -381,7 +408,7 @@ class HttpProvider:
                 finally:
                     await response.aclose()
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
-            if not answer.complete:
+            if not _is_whole(answer):
                 raise self._broken(exc, answered=answered) from exc
         if reading.failure is not None:
             raise reading.failure
@@ -389,7 +416,7 @@ class HttpProvider:
             self._check_body(reading.body)
             if reading.body.too_long and not answer.complete:
                 raise self._too_long(self.bounds.size)
-        if reading.scope.cancelled_caught and not answer.complete:
+        if reading.scope.cancelled_caught and not _is_whole(answer):
             raise self._failure(f"has sent nothing of its answer for {stall:g} s", "timeout")
 
     async def _refusal(self, response: httpx.Response, entry: Entry) -> ProviderError:
@@ -406,21 +433,21 @@ class HttpProvider:
 
     async def _take(self, response: httpx.Response, headers: Mapping[str, str], reading: "_Reading") -> None:
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind == "text/event-stream":
-            await self._stream(response, reading, Splitter(self.bounds.size))
-        elif kind == FRAMES:
-            await self._stream(response, reading, FrameSplitter(self.bounds.piece))
-        elif kind.endswith("json"):
-            body, whole = await self._read(response, self.bounds.size)
-            if not whole:
-                raise self._too_long(self.bounds.size)
-            pieces = await parsed(self._light(reading.answer.whole), body)
-            self._check_size(reading.answer)
-            for piece in pieces:
-                reading.emit(piece)
-        else:
-            hint = failures.hint(self.endpoint)
-            raise self._failure(f"answered with {kind or 'an unknown type'}, not with JSON{hint}", "bad_response")
+        splitter = FrameSplitter(self.bounds.piece) if kind == FRAMES else Splitter(self.bounds.size)
+        await self._stream(response, reading, splitter)
+        rest = splitter.end()
+        if splitter.streams:
+            if rest:
+                await reading.take([event for event in rest if wire.is_whole(event)])
+            return
+        body = b"".join(rest)  # whatever its type says, it is no stream
+        if body.startswith((b"{", b"[")):
+            await reading.take([body], reading.answer.whole)
+        elif body or kind != EVENTS:
+            reading.fail(failures.no_answer(self.endpoint, kind, body))
+        error, wait = reading.failure, failures.retry_after(headers, datetime.now(UTC))
+        if isinstance(error, ProviderError) and error.retry_after is None and wait is not None:
+            error.details["retry_after"] = wait
 
     async def _read(self, response: httpx.Response, most: int) -> tuple[bytes, bool]:
         """Return at most `most` bytes of a body, and whether they are the whole body."""
@@ -681,6 +708,11 @@ def together(pieces: list[Piece]) -> Iterator[Piece]:
         yield kind("".join([piece.text for piece in group]))
 
 
+def _is_whole(answer: Answer) -> bool:
+    """Return whether an answer is whole as it is; text behind a stop reason says that there is more."""
+    return answer.complete and answer.size <= answer.ended_at
+
+
 @define
 class _Reading:
     """Feeds events to an answer and emits its pieces; on the first failure it keeps the error and ends the reading.
@@ -715,25 +747,22 @@ class _Reading:
         self.failure = self.failure or error
         self.scope.cancel()
 
-    async def take(self, events: list[bytes]) -> None:
-        """Feed the events that have arrived together."""
+    async def take(self, events: list[bytes], feed: Callable[[bytes], list[Piece]] | None = None) -> None:
+        """Feed the events that have arrived together; `feed` is the answer's way to take them, if not the usual one."""
         if self.failure is not None or not events:
             return
         answer, pieces = self.answer, list[Piece]()
+        feed = feed or answer.feed
         try:
             try:
                 for data in events:
-                    pieces += (
-                        answer.feed(data)
-                        if len(data) <= self.most
-                        else await beside(partial(self.light(answer.feed), data))
-                    )
+                    pieces += feed(data) if len(data) <= self.most else await beside(partial(self.light(feed), data))
             finally:
                 for piece in together(pieces):
                     self.emit(piece)
             self.check(answer)
             if answer.blocks > MAX_BLOCKS:  # no more are kept: the turn tells the model, or fails
-                answer.complete = True
+                answer.complete, answer.ended_at = True, answer.size
                 self.scope.cancel()
         except Exception as exc:  # noqa: BLE001 - raised when the reading has ended
             self.fail(exc)
@@ -741,7 +770,7 @@ class _Reading:
     def wait(self, size: int) -> None:
         """Set the time for more of the answer, which had this size before its newest part."""
         answer = self.answer
-        if answer.complete:  # the token counts and the end of the stream are not waited for as long
+        if _is_whole(answer):  # the token counts and the end of the stream are not waited for as long
             left = CLOSE_SECONDS if answer.closed else USAGE_SECONDS
             self.scope.deadline = min(self.scope.deadline, trio.current_time() + left)
         elif answer.size > size:

@@ -29,7 +29,7 @@ from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPi
 from warren.options import ModelOptions
 from warren.tools import ToolSpec
 from warren.transport.providers import failures, pictures, unanswered, wire
-from warren.transport.providers.accumulate import Call, Counts, Ids, reply
+from warren.transport.providers.accumulate import Call, Counts, Ids, reply, stop_of
 from warren.transport.providers.dialect import (
     OUTPUT,
     SURE_TOKENS,
@@ -64,7 +64,12 @@ PICTURE: Final = "image_generation_call"
 # What items of answers have and those of requests have not, by the types in openai-python 3.57.0, November 2026.
 _OF_ANSWERS: Final[Mapping[str, frozenset[str]]] = {"custom_tool_call_output": frozenset({"created_by", "status"})}
 _OF_ALL_ANSWERS: Final = frozenset({"created_by"})
-_STOP: Final[Mapping[str, StopReason]] = {"max_output_tokens": "max_tokens", "content_filter": "content_filter"}
+COMPLETED: Final = "completed"
+_STOP: Final[Mapping[str, StopReason]] = {
+    COMPLETED: "end_turn",
+    "max_output_tokens": "max_tokens",
+    "content_filter": "content_filter",
+}
 # Others refuse to be asked for encrypted reasoning.
 _REASONS: Final = re.compile(r"(^|/)(o\d|gpt-([5-9]|\d\d|oss)(?!.*-chat)|codex)")
 
@@ -196,9 +201,10 @@ class ResponsesAnswer:
     _known: Collection[str]
     complete: bool = False
     closed: bool = False
+    ended_at: int = 0
     size: int = 0
     _items: dict[int, _Item] = attrs.field(factory=dict)
-    _stop_reason: StopReason = "end_turn"
+    reason: str = ""
     counts: Counts = attrs.field(factory=Counts)
 
     @property
@@ -213,13 +219,16 @@ class ResponsesAnswer:
         if self.closed or not data.strip() or data.strip() == b"[DONE]":
             return []
         event = wire.with_halves(data, wire.parse_object(data))
-        take = _EVENTS.get(wire.as_text(event.get("type")))
-        return take(self, event) if take is not None else []
+        if (take := _EVENTS.get(wire.as_text(event.get("type")))) is not None:
+            return take(self, event)
+        failures.check(self._endpoint, event)
+        return []
 
     def whole(self, data: bytes) -> list[Piece]:
         """Add an answer that was not streamed, as plain JSON. Raises ProviderError if it is malformed or an error."""
         response = wire.parse_object(data)
-        if "output" not in response and not response.get("error"):
+        if "output" not in response:
+            failures.check(self._endpoint, response)
             raise wire.bad_response("JSON that is no response")
         return self._end({"response": response})
 
@@ -231,7 +240,7 @@ class ResponsesAnswer:
         found = (item.block(provider, self._model, ids) for item in items)
         blocks = tuple(block for block in found if block is not None)
         files = tuple([item.file for item in items if item.file is not None])
-        return reply(blocks, self._stop_reason, self.counts, sent, files)
+        return reply(blocks, stop_of(_STOP, self.reason), self.counts, sent, files)
 
     def _item(self, index: int, kind: str) -> _Item:
         return self._items.setdefault(index, _Item(kind))
@@ -330,9 +339,10 @@ class ResponsesAnswer:
             said = any(item.text for item in self._items.values() if item.kind == "message")
             pieces += self._say(self._item(max(self._items) + 1, "message"), ("\n\n" if said else "") + notes)
         reason = wire.as_text(wire.object_in(response, "incomplete_details").get("reason"))
-        self._stop_reason = _STOP.get(reason, "end_turn")
+        self.reason = reason or COMPLETED
         self.counts = _counts(wire.as_object(response.get("usage")))
         self.complete = self.closed = True
+        self.ended_at = self.size
         return pieces
 
     def _open_place(self, index: int, data: dict[str, Any]) -> int | None:
@@ -474,7 +484,7 @@ class ResponsesContext(Encoded):
     def _part(self, file: Attachment) -> dict[str, Any] | None:
         match file.kind:
             case "image":
-                return {"type": "input_image", "image_url": data_url(file)}
+                return {"type": "input_image", "detail": "auto", "image_url": data_url(file)}
             case "pdf" if file.url is not None:
                 return {"type": "input_file", "file_url": file.url}
             case "pdf":

@@ -152,6 +152,7 @@ class ModelEndpoint:
         lacking: the variable without which a cloud has no address; None if it is set.
         region: the region of AWS.
         without: what the server does not take of its protocol; see `warren.config.ModelServer`.
+        think_tags: whether reasoning between tags is parted from the text of answers.
     """
 
     vendor: Vendor
@@ -160,6 +161,12 @@ class ModelEndpoint:
     lacking: str | None = None
     region: str = ""
     without: frozenset[str] = frozenset()
+    think_tags: bool = True
+
+    @cached_property
+    def has_think_tags(self) -> bool:
+        """Whether answers may have reasoning between tags: the makers of protocols send it apart."""
+        return self.think_tags and not self.official
 
     @cached_property
     def official(self) -> bool:
@@ -273,7 +280,8 @@ def _endpoint_of(server: ModelServer, environ: Mapping[str, str]) -> ModelEndpoi
         known.cloud if known is not None else None,
         known.where if known is not None else "",
     )
-    return attrs.evolve(_at(vendor, server.base_url, environ), without=frozenset(server.without))
+    at = _at(vendor, server.base_url, environ)
+    return attrs.evolve(at, without=frozenset(server.without), think_tags=server.think_tags)
 
 
 def _key(vendor: Vendor, environ: Mapping[str, str]) -> str | None:

@@ -1,34 +1,45 @@
 """Server-sent events, split over bytes: nothing is decoded, and lines without data are passed over. No I/O."""
 
-from typing import Final
+from typing import Final, Literal
 
 import attrs
 
+from warren import codec
 from warren.values import define
 
 BOM: Final = b"\xef\xbb\xbf"
 DATA: Final = b"data:"
+FIELDS: Final = (DATA, b"event:", b":", b"id:", b"retry:")
+"""How the lines of a stream begin; a body whose first line begins otherwise is no stream."""
+_FAILS: Final = (b"event: error", b"event:error")
+_JSON: Final = (b"{", b"[")
+Kind = Literal["data", "error", "bare"]
+"""What the event that has no end yet is: one with data, one named `error`, or lines outside the events."""
 
 
 @define
 class Splitter:
     """Splits a stream of server-sent events, which arrives cut anywhere, into the data of its events.
 
-    Comments and all fields but `data` are passed over, and so is an event without a blank line behind it.
+    Comments and all fields but `data` are passed over. The data of an event named `error` becomes the member `error`
+    of an object whose `type` is `error`. JSON between the events, in lines without a field, is an event, too: proxies
+    and Google report errors so. A body that begins otherwise than a stream is not split: `end` returns it.
 
     Attributes:
         most: bytes that the data of one event may have, and any line behind its name.
         too_long: whether there were more. The stream is not split any further then.
+        streams: whether the body has begun as a stream of events does.
     """
 
     most: int
     too_long: bool = False
+    streams: bool = False
     _line: list[bytes] = attrs.field(factory=list)  # the parts of the line that has no end yet
     _line_size: int = 0
     _data: list[bytes] = attrs.field(factory=list)  # the data of the event that has no end yet
     _data_size: int = 0
+    _kind: Kind = "data"
     _after_return: bool = False
-    _begun: bool = False
 
     def feed(self, part: bytes) -> list[bytes]:
         """Return the data of the events that end in the next part of the stream."""
@@ -44,8 +55,8 @@ class Splitter:
             lines[0] = b"".join(self._line)
             self._line = [lines.pop()]
             self._line_size = len(self._line[0])
-            if not self._begun:
-                self._begun, lines[0] = True, lines[0].removeprefix(BOM)
+            if not self.streams:
+                lines[0] = lines[0].removeprefix(BOM)
             found = self._events(lines)
         if self._line_size > self._longest:
             self.too_long = True
@@ -61,7 +72,7 @@ class Splitter:
             return None
         if b"".join(found).find(b"\n") >= 0:
             return None
-        self._begun = True
+        self.streams = True
         return found
 
     @property
@@ -78,24 +89,80 @@ class Splitter:
         self._after_return = part.endswith(b"\r")
         return part.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
+    def end(self) -> list[bytes]:
+        """Return what the stream ends with: an event without a blank line behind it, which may be cut, or no stream."""
+        if self.too_long:
+            return []
+        last = b"".join(self._line)
+        self._line, self._line_size = [], 0
+        found = self._events([last if self.streams else last.removeprefix(BOM)])
+        return [*found, self._event()] if self._data else found
+
     def _events(self, lines: list[bytes]) -> list[bytes]:
         """Return the data of the events that end with these lines."""
         found: list[bytes] = []
-        data, size, most, longest = self._data, self._data_size, self.most, self._longest
+        data, most, longest = self._data, self.most, self._longest
         for line in lines:
             if not line:
-                if data:
-                    found.append(data[0] if len(data) == 1 else b"\n".join(data))
-                    data, size = [], 0
+                if data and (self.streams or self._kind != "bare"):
+                    found.append(self._event())
                 continue
             if line.startswith(DATA):
+                if self._kind == "bare":
+                    self._end_bare(found)
+                self.streams = True
                 value = line[6:] if line.startswith(b"data: ") else line[5:]
                 data.append(value)
-                size += len(value)
-            elif line == b"data":
-                data.append(b"")
-            if size > most or len(line) > longest:
+                self._data_size += len(value)
+            elif line.startswith(b"event:"):
+                if self._kind == "bare":
+                    self._end_bare(found)
+                self.streams = True
+                if line in _FAILS:
+                    self._kind = "error"
+                    data.append(b"")  # it is an error also without data
+            else:
+                self._other(line, found)
+            if self._data_size > most or len(line) > longest:
                 self.too_long = True
                 break
-        self._data, self._data_size = data, size
         return found
+
+    def _other(self, line: bytes, found: list[bytes]) -> None:
+        """Take a line that has neither data nor the name of an event."""
+        if self._kind != "bare":
+            if line == b"data":
+                self._data.append(b"")
+                return
+            if line.startswith(FIELDS):
+                self.streams = True
+            if self.streams and not line.startswith(_JSON):
+                return
+            if self._data:
+                found.append(self._event())
+            self._kind = "bare"
+        self._data.append(line)
+        self._data_size += len(line) + 1
+
+    def _end_bare(self, found: list[bytes]) -> None:
+        """Return to the events: JSON before them is one, other words are nothing."""
+        event = self._event()
+        if event.startswith(_JSON):
+            found.append(event)
+
+    def _event(self) -> bytes:
+        """Return the event that ends here."""
+        data, kind = self._data, self._kind
+        event = data[0] if len(data) == 1 else b"\n".join(data)
+        data.clear()
+        self._data_size, self._kind = 0, "data"
+        return _error(event) if kind == "error" else event
+
+
+def _error(data: bytes) -> bytes:
+    """Return the data of an event named `error` as an event of the protocols, which all read this form."""
+    try:
+        error = codec.parse(data)
+    except ValueError:
+        error = data.decode(errors="replace").strip()
+    return codec.encode_whole({"type": "error", "error": error})

@@ -48,9 +48,20 @@ def parse_object(raw: bytes) -> dict[str, Any]:
         data = parse(raw)
     except ValueError as exc:
         raise bad_response(f"invalid JSON: {exc}") from None
+    if isinstance(data, list) and len(data) == 1:  # Google's errors in place of a stream
+        data = data[0]
     if not isinstance(data, dict):
         raise bad_response("JSON that is not an object")
     return data
+
+
+def is_whole(event: bytes) -> bool:
+    """Return whether the last event of a stream, which may be cut, is whole."""
+    try:
+        parse(event)
+    except ValueError:
+        return event.strip() == b"[DONE]"
+    return True
 
 
 def with_halves(raw: bytes, parsed: dict[str, Any]) -> dict[str, Any]:
@@ -63,6 +74,11 @@ def with_halves(raw: bytes, parsed: dict[str, Any]) -> dict[str, Any]:
         if any(found["lone"] for found in _ESCAPE.finditer(text)):
             return json.loads(text)  # type: ignore[no-any-return]
     return parsed
+
+
+def mended(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return JSON data from `with_halves` with U+FFFD in place of lone surrogates, which a store cannot hold."""
+    return parse(json.dumps(data))  # type: ignore[no-any-return]
 
 
 def _as_str(raw: bytes | str) -> str:

@@ -251,7 +251,10 @@ async def test_a_signed_text() -> None:
         ("SAFETY", "content_filter"),
         ("RECITATION", "content_filter"),
         ("PROHIBITED_CONTENT", "content_filter"),
-        ("FROM_THE_FUTURE", "end_turn"),
+        ("MODEL_ARMOR", "content_filter"),
+        ("IMAGE_RECITATION", "content_filter"),
+        ("IMAGE_PROHIBITED_CONTENT", "content_filter"),
+        ("SAFETY_OF_TOMORROW", "content_filter"),
     ],
 )
 async def test_stop_reasons(finish: str, stop_reason: str) -> None:
@@ -261,6 +264,17 @@ async def test_stop_reasons(finish: str, stop_reason: str) -> None:
     ).reply.message.stop_reason == stop_reason
     empty = {"candidates": [{"finishReason": finish}]}
     assert (await answered(request(GEMINI), empty)).reply.message == AssistantMessage((), stop_reason)
+
+
+@pytest.mark.parametrize("finish", ["FROM_THE_FUTURE", "NO_IMAGE", "IMAGE_OTHER", "FINISH_REASON_UNSPECIFIED"])
+async def test_no_answer(finish: str) -> None:
+    """An empty answer that ended for a reason of tomorrow, or for one that is a failure, is no answer."""
+    with pytest.raises(ProviderError, match=finish) as caught:
+        await streamed(request(GEMINI), last(finish=finish))
+    assert (caught.value.cause, caught.value.retryable) == ("bad_response", True)
+    if finish == "FROM_THE_FUTURE":
+        said = (await streamed(request(GEMINI), last({"text": "a"}, finish=finish))).reply.message
+        assert (said.text, said.stop_reason) == ("a", "end_turn")
 
 
 async def test_a_blocked_prompt() -> None:

@@ -8,7 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.transport.providers.calls import GPT, KEY, WEATHER, answered, in_parts, over, request, streamed
+from tests.transport.providers.calls import (
+    GPT,
+    KEY,
+    SSE,
+    WEATHER,
+    answered,
+    environ,
+    in_parts,
+    over,
+    request,
+    servers,
+    streamed,
+)
 from tests.transport.providers.dialects import DONE, call, delta, told, used
 from tests.transport.providers.server import events
 from warren import codec
@@ -26,7 +38,8 @@ from warren.messages import (
     UserMessage,
 )
 from warren.model import Emitted, ReasoningPiece, TextPiece
-from warren.transport.providers import wire
+from warren.transport.providers import open_providers, wire
+from warren.transport.providers.kept import keep
 from warren.transport.providers.openai import ChatContext
 from warren.usage import Usage
 
@@ -104,6 +117,7 @@ async def test_tools_without_reasoning(model: str, base_url: str, off: bool) -> 
     assert "reasoning_effort" not in await sent(model, base_url=base_url)
 
 
+OWN = keep("chat", "chat", GPT, {"field": "reasoning_content"})
 CALL = ToolUseBlock("c1", "weather", {"city": "Rome"})
 WIRE_CALL = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Rome"}'}}
 ODD_ID = wire.call_id("c.1")
@@ -232,9 +246,23 @@ async def test_stream_without_done() -> None:
 
 
 async def test_stream_with_done_alone() -> None:
-    """The last event makes an answer whole also where the server gave no stop reason."""
-    outcome = await streamed(request(GPT), delta("hi"), DONE, delta("late"))
-    assert outcome.reply.message == AssistantMessage((TextBlock("hi"),))
+    """The last event without a stop reason is the end of a cut answer, unless the server never gives a reason."""
+    ends = [[delta("hi"), DONE, delta("late")]] * 3 + [[delta("hi", "stop"), DONE]] + [[delta("hi"), DONE]]
+    bodies = iter(ends)
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, headers=SSE, content=events(*next(bodies))))
+    async with (
+        httpx.AsyncClient(transport=transport) as client,
+        open_providers(environ(), client=client, servers=servers()) as providers,
+    ):
+        provider = providers.resolve(GPT, "chat").provider
+        for whole_ in (False, True, True, True, False):
+            if whole_:
+                reply = await provider.complete(request(GPT), lambda _: None)
+                assert reply.message == AssistantMessage((TextBlock("hi"),))
+                continue
+            with pytest.raises(ProviderError) as caught:
+                await provider.complete(request(GPT), lambda _: None)
+            assert (caught.value.cause, caught.value.retryable) == ("stream_broken", True)
 
 
 async def test_content_and_reasoning_in_one_chunk() -> None:
@@ -253,7 +281,7 @@ async def test_content_and_reasoning_in_one_chunk() -> None:
         ReasoningPiece("..."),
         TextPiece("b"),
     ]
-    assert outcome.reply.message.blocks == (ReasoningBlock("hmm..."), TextBlock("ab"))
+    assert outcome.reply.message.blocks == (ReasoningBlock("hmm...", OWN), TextBlock("ab"))
 
 
 async def test_pieces_that_arrive_together() -> None:
@@ -261,7 +289,7 @@ async def test_pieces_that_arrive_together() -> None:
     said = [delta("", reasoning_content="h"), delta("", reasoning_content="m"), delta("so "), delta("it"), delta(" is")]
     outcome = await in_parts(request(GPT), [events(*said), events(delta("!", "stop"), DONE)])
     assert outcome.pieces == [ReasoningPiece("hm"), TextPiece("so it is"), TextPiece("!")]
-    assert outcome.reply.message.blocks == (ReasoningBlock("hm"), TextBlock("so it is!"))
+    assert outcome.reply.message.blocks == (ReasoningBlock("hm", OWN), TextBlock("so it is!"))
     pieces: list[Emitted] = []
     with pytest.raises(ProviderError):
         await in_parts(request(GPT), [events(*said, {"error": {"message": "no more"}})], pieces)
@@ -315,7 +343,8 @@ async def test_call_id_of_an_earlier_answer() -> None:
         ToolResultsMessage((ToolResult("c1", "sun"),)),
     ]
     asked = request(GPT, *before)
-    outcome = await streamed(asked, call(0, "{}", id="c1", name="weather"), call(1, "{}", name="weather"), DONE)
+    calls = call(0, "{}", id="c1", name="weather"), call(1, "{}", name="weather")
+    outcome = await streamed(asked, *calls, delta(None, "tool_calls"), DONE)
     first, second = outcome.reply.message.tool_calls
     assert len({"c1", "", first.id, second.id}) == 4
 
@@ -391,7 +420,7 @@ async def test_a_character_that_is_split_over_two_chunks() -> None:
     ]
     outcome = await streamed(request(GPT), *chunks, delta(None, "tool_calls"), DONE)
     assert outcome.reply.message.blocks == (
-        ReasoningBlock("\U0001f600"),
+        ReasoningBlock("\U0001f600", keep("chat", "chat", GPT, {"field": "reasoning"})),
         TextBlock("\U0001f600"),
         ToolUseBlock("c", "say", {"a": "\U0001f600"}),
     )
@@ -419,7 +448,7 @@ async def test_plain_json() -> None:
     outcome = await answered(request(GPT), body)
     assert outcome.pieces == [ReasoningPiece("hm"), TextPiece("see")]
     assert outcome.reply.message == AssistantMessage(
-        (ReasoningBlock("hm"), TextBlock("see"), CALL, ToolUseBlock("c2", "now", {"zone": "UTC"})), "tool_use"
+        (ReasoningBlock("hm", OWN), TextBlock("see"), CALL, ToolUseBlock("c2", "now", {"zone": "UTC"})), "tool_use"
     )
     assert outcome.reply.usage == Usage(9, 2)
 

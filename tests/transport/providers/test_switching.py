@@ -118,14 +118,14 @@ SHOWN: Final[dict[str, tuple[Any, ...]]] = {
         {"type": "image_url", "image_url": {"url": "data:image/jpeg;base64,<chart.jpg>"}},
     ),
     RESPONSES: (
-        {"type": "input_image", "image_url": "data:image/png;base64,<photo.png>"},
+        {"type": "input_image", "detail": "auto", "image_url": "data:image/png;base64,<photo.png>"},
         {
             "type": "input_file",
             "filename": "paper.pdf",
             "file_data": "data:application/pdf;base64,<paper.pdf>",
         },
         {"type": "input_text", "text": "[text note.txt]\n<note.txt>\n\nhi"},
-        {"type": "input_image", "image_url": "data:image/jpeg;base64,<chart.jpg>"},
+        {"type": "input_image", "detail": "auto", "image_url": "data:image/jpeg;base64,<chart.jpg>"},
     ),
     GEMINI: (
         {"inlineData": {"mimeType": "image/png", "data": "<photo.png>"}},
@@ -218,7 +218,7 @@ def check_chat(body: dict[str, Any]) -> None:
         assert not waiting
         calls = message.get("tool_calls", [])
         assert message["content"] or calls
-        assert message.keys() <= {"role", "content", "tool_calls"}
+        assert message.keys() <= {"role", "content", "tool_calls", "reasoning_content"}
         waiting = [each["id"] for each in calls]
         for each in calls:
             assert CALL_ID.fullmatch(each["id"])
@@ -283,7 +283,7 @@ CHECKS: Final[Mapping[str, Callable[[dict[str, Any]], None]]] = {
 OWN: Final = {
     CLAUDE: (b"sig==", b"xyz"),
     BUDGETED: (b"sig==", b"xyz"),
-    GPT: (),
+    GPT: (b'"reasoning_content":"hm"',),
     RESPONSES: (b"gAAA", b"gBBB", b"commentary"),
     GEMINI: (b"sig==",),
 }

@@ -86,6 +86,7 @@ class ProviderTable:
     key_env: str | None = None
     dialect: Dialect | None = None
     without: tuple[str, ...] = ()
+    think_tags: bool = True
 
 
 FILE: Final = attrs.make_class(
