@@ -136,7 +136,8 @@ class Splitter:
                 return
             if line.startswith(FIELDS):
                 self.streams = True
-            if self.streams and not line.startswith(_JSON):
+            line = line.lstrip()
+            if not line or (self.streams and not line.startswith(_JSON)):
                 return
             if self._data:
                 found.append(self._event())

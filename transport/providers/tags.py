@@ -24,7 +24,7 @@ class Head:
 
     tag: str = ""
     done: bool = False
-    _place: Literal["before", "inside", "behind"] = "before"
+    _place: Literal["before", "opened", "inside", "behind"] = "before"
     _held: str = ""
 
     def feed(self, text: str) -> tuple[str, str]:
@@ -39,12 +39,15 @@ class Head:
                     return "", held
                 self._held = held
                 return "", ""
-            self.tag, self._place, held = _OPEN[opened], "inside", begin.removeprefix(opened).lstrip()
+            self.tag, self._place, held = _OPEN[opened], "opened", begin.removeprefix(opened)
+        if self._place == "opened":
+            held = held.lstrip()
+            self._place = "inside" if held else "opened"
         reasoning = ""
         if self._place == "inside":
             reasoning, held = self._inside(held)
         if self._place == "behind":
-            held = held.lstrip()
+            self._held, held = "", held.lstrip()
             self.done = bool(held)
             return reasoning, held
         self._held = held

@@ -17,7 +17,9 @@ from warren.transport.providers import default_model, known_models, open_provide
 
 LOCAL = ModelServer(name="local", base_url="http://127.0.0.1:8080/v1")
 ROUTER = ModelServer(name="my-router", base_url="https://router.test/v1/")
-PROXY = ModelServer(name="proxy", base_url="https://proxy.test", key_env="THE_KEY", dialect="anthropic")
+PROXY = ModelServer(
+    name="proxy", base_url="https://proxy.test", key_env="THE_KEY", dialect="anthropic", think_tags=False
+)
 KEYS = {"LOCAL_API_KEY": "a", "MY_ROUTER_API_KEY": "b", "THE_KEY": "c", "OPENAI_API_KEY": "d"}
 FILE = """
 [providers.local]
@@ -27,6 +29,7 @@ base_url = "http://127.0.0.1:8080/v1"
 base_url = "https://proxy.test"
 key_env = "THE_KEY"
 dialect = "anthropic"
+think_tags = false
 """
 
 

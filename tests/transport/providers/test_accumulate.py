@@ -20,7 +20,9 @@ def built(*fragments: Fragment) -> list[tuple[str, str, dict[str, Any], str | No
     calls = ToolCalls()
     for fragment in fragments:
         calls.add(*fragment)
-    return [(block.id, block.name, dict(block.args), block.invalid_args) for block in calls.blocks(Ids(()))]
+    blocks = list(calls.blocks(Ids(())))
+    ids = ["" if block.id.startswith("call_") else block.id for block in blocks]
+    return [(own, each.name, dict(each.args), each.invalid_args) for own, each in zip(ids, blocks, strict=True)]
 
 
 CASES: dict[str, tuple[list[Fragment], list[tuple[str, str, dict[str, Any], str | None]]]] = {
@@ -55,6 +57,40 @@ CASES: dict[str, tuple[list[Fragment], list[tuple[str, str, dict[str, Any], str 
     "two without arguments at one index": (
         [(0, "i", "f", ""), (0, "j", "g", "")],
         [("i", "f", {}, None), ("j", "g", {}, None)],
+    ),
+    "two without index, told apart by their ids": (
+        [
+            (None, "i", "f", ""),
+            (None, "", "", '{"a"'),
+            (None, "", "", ": 1}"),
+            (None, "j", "f", ""),
+            (None, "", "", "{}"),
+        ],
+        [("i", "f", {"a": 1}, None), ("j", "f", {}, None)],
+    ),
+    "two that take turns, by their ids": (
+        [(0, "i", "f", ""), (0, "j", "g", ""), (0, "i", "", '{"a": '), (0, "j", "", AB[1]), (0, "i", "", "1}")],
+        [("i", "f", {"a": 1}, None), ("j", "g", {"b": 2}, None)],
+    ),
+    "id and name in every fragment, without index": (
+        [(None, "i", "f", '{"a"'), (None, "i", "f", ": 1}"), (None, "j", "f", '{"b"'), (None, "j", "f", ": 2}")],
+        [("i", "f", {"a": 1}, None), ("j", "f", {"b": 2}, None)],
+    ),
+    "whole, without index and ids": (
+        [(None, "", "f", AB[0]), (None, "", "f", AB[0]), (None, "", "g", "{}")],
+        [("", "f", {"a": 1}, None), ("", "f", {"a": 1}, None), ("", "g", {}, None)],
+    ),
+    "two with the same id": (
+        [(None, "i", "f", AB[0]), (None, "i", "g", AB[1])],
+        [("i", "f", {"a": 1}, None), ("", "g", {"b": 2}, None)],
+    ),
+    "a whole call again at the end": (
+        [(0, "i", "f", '{"a"'), (0, "", "", ": 1}"), (0, "i", "f", '{"a": 1}')],
+        [("i", "f", {"a": 1}, None)],
+    ),
+    "id new in every fragment, the last one empty": (
+        [(0, "i", "f", ""), (0, "j", "f", '{"a": '), (0, "k", "f", "1}"), (0, "l", "f", "")],
+        [("i", "f", {"a": 1}, None)],
     ),
     "first index is not 0": ([(1, "i", "f", AB[0])], [("i", "f", {"a": 1}, None)]),
     "malformed": ([(0, "i", "f", '{"a": ')], [("i", "f", {}, '{"a": ')]),

@@ -243,6 +243,13 @@ async def test_stopped_answers() -> None:
         ({"type": "error", "error": {"type": "server_error", "message": "slow down"}}, "server_error", True),
         (ended("failed", error={"code": "server_error", "message": "slow down"}), "server_error", True),
         (ended("failed", error={"code": "invalid_prompt", "message": "slow down"}), "content_filter", False),
+        (ended("failed", error={"code": "invalid_base64_image", "message": "slow down"}), "bad_request", False),
+        (ended("failed", error={"code": "image_parse_error", "message": "slow down"}), "bad_request", False),
+        (ended("failed", error={"code": "empty_image_file", "message": "slow down"}), "bad_request", False),
+        (ended("failed", error={"code": "failed_to_download_image", "message": "slow down"}), "bad_request", False),
+        (ended("failed", error={"code": "unsupported_image_media_type", "message": "slow down"}), "bad_request", False),
+        (ended("failed", error={"code": "vector_store_timeout", "message": "slow down"}), "timeout", True),
+        ({"message": "slow down", "code": 429}, "rate_limited", True),
         (ended("failed", error={"code": "insufficient_quota", "message": "slow down"}), "quota", False),
     ],
 )
@@ -251,6 +258,20 @@ async def test_errors_within_a_stream(event: dict[str, Any], cause: str, *, retr
     with pytest.raises(ProviderError, match="slow down") as caught:
         await streamed(request(RESPONSES), CREATED, added(0, "message"), part("output_text", 0, "half"), event)
     assert (caught.value.cause, caught.value.retryable) == (cause, retryable)
+
+
+async def test_an_empty_answer_for_a_reason_of_tomorrow() -> None:
+    """It is an error that names the reason, or a refusal; with a text it is an answer."""
+    for reason, stopped in (("too_new", "end_turn"), ("safety_of_tomorrow", "content_filter")):
+        end = ended("incomplete", incomplete_details={"reason": reason})
+        text = [added(0, "message"), part("output_text", 0, "half")]
+        assert (await streamed(request(RESPONSES), *text, end)).reply.message.stop_reason == stopped
+        if stopped == "content_filter":
+            assert (await streamed(request(RESPONSES), end)).reply.message == AssistantMessage((), stopped)
+            continue
+        with pytest.raises(ProviderError, match=reason) as caught:
+            await streamed(request(RESPONSES), end)
+        assert (caught.value.cause, caught.value.retryable) == ("bad_response", True)
 
 
 async def test_a_stream_that_ends_half_way() -> None:

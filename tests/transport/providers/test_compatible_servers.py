@@ -1,0 +1,350 @@
+"""Servers with a protocol that is nearly that of chat completions: what they send is read, what they want goes back."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import trio
+
+from tests.transport.providers.calls import CLAUDE, GPT, WEATHER, environ, request, servers
+from tests.transport.providers.dialects import DONE, STOP, delta, more, opened, start, stopped, used
+from tests.transport.providers.server import END, HEAD, Request, chunk, event, events, serve, status
+from warren import codec
+from warren.config import ModelServer
+from warren.errors import ProviderError
+from warren.messages import (
+    AssistantMessage,
+    Message,
+    ReasoningBlock,
+    TextBlock,
+    ToolResult,
+    ToolResultsMessage,
+    ToolUseBlock,
+    UserMessage,
+)
+from warren.model import ModelReply, Piece, Provider, ReasoningPiece, TextPiece
+from warren.transport.providers import open_providers
+
+HELLO = events(delta("hel"), delta("lo"), delta(None, "stop"), used(9, 2), DONE)
+WHOLE = codec.encode({"choices": [{"message": {"content": "hello"}, "finish_reason": "stop"}]})
+sizes = pytest.mark.parametrize("size", [1, 7, 100_000])
+
+
+def response(body: bytes, kind: str | None = "text/event-stream", more: str = "") -> bytes:
+    """Return a whole response with status 200."""
+    named = f"content-type: {kind}\r\n" if kind is not None else ""
+    return f"HTTP/1.1 200 OK\r\n{named}{more}content-length: {len(body)}\r\n\r\n".encode() + body
+
+
+async def said(
+    answer: bytes, size: int = 100_000, model: str = GPT, pieces: list[Piece] | None = None, **settings: bool
+) -> ModelReply:
+    """Return what a model says whose server answers with these bytes, in parts of some size."""
+
+    async def handle(_: Request, stream: trio.SocketStream) -> None:
+        for at in range(0, len(answer), size):
+            await stream.send_all(answer[at : at + size])
+            if size < len(answer):
+                await trio.lowlevel.checkpoint()
+
+    got = [] if pieces is None else pieces
+    dialect = "openai-chat" if model == GPT else "anthropic"
+    async with serve(handle) as url:
+        server = ModelServer(name="srv", base_url=f"{url}/v1", dialect=dialect, **settings)  # type: ignore[arg-type]
+        async with open_providers({}, servers=[server]) as providers:
+            return await providers.resolve(model, "srv").provider.complete(request(model), got.append)
+
+
+@sizes
+@pytest.mark.parametrize(
+    "kind", [None, "", "text/event-stream", "text/plain", "application/octet-stream", "application/json"]
+)
+@pytest.mark.parametrize(
+    "body",
+    [
+        HELLO,
+        b"\xef\xbb\xbf" + HELLO,
+        HELLO.replace(b"\n", b"\r\n"),
+        HELLO.replace(b"\n", b"\r"),
+        b"\n\n: PROCESSING\n\n" + HELLO,
+        b"event: chunk\n" + HELLO.removesuffix(b"\n\n"),
+        events(delta("hello", "stop")).removesuffix(b"\n\n"),
+        WHOLE,
+        b" \r\n" + WHOLE,
+    ],
+)
+async def test_what_is_sent_is_known_by_its_first_bytes(body: bytes, kind: str | None, size: int) -> None:
+    """A stream and plain JSON are read under any content type, however they are cut; the last event counts."""
+    if size == 1 and kind not in (None, "text/event-stream"):
+        return
+    assert (await said(response(body, kind), size)).message == AssistantMessage((TextBlock("hello"),))
+
+
+BUSY = {"message": "slow down, try again in 1.5s", "type": "rate_limit_error", "code": "rate_limit_exceeded"}
+
+
+@sizes
+@pytest.mark.parametrize(
+    ("tail", "cause", "wait"),
+    [
+        (b"event: error\n" + event(BUSY), "rate_limited", 1.5),
+        (b"event: error\n" + event({"error": BUSY}), "rate_limited", 1.5),
+        (b"event: error\ndata: upstream gone\n\n", "server_error", None),
+        (event({"error": BUSY}), "rate_limited", 1.5),
+        (event({"object": "error", "message": "no", "type": "BadRequestError", "code": 400}), "bad_request", None),
+        (event({"type": "error", "message": "no", "code": "503"}), "overloaded", None),
+        (event({"type": "error", "error": {"type": "overloaded_error", "message": "no"}}), "overloaded", None),
+        (event({"message": "no", "code": 429, "retry_after": 3}), "rate_limited", 3.0),
+        (event({"detail": "Too many requests"}), "rate_limited", None),
+        (
+            event({"choices": [{"error": {"code": 502, "message": "no"}, "delta": {}, "finish_reason": "error"}]}),
+            "server_error",
+            None,
+        ),
+        (b'{"error": {"code": 503, "message": "no", "status": "UNAVAILABLE"}}', "overloaded", None),
+        (b'{\n  "error": {\n    "code": 429, "details": [{"retryDelay": "34s"}]\n  }\n}\n', "rate_limited", 34.0),
+        (b"data: [DONE]\n\n", "stream_broken", None),
+        (b'data: {"choices":[{"delta":{"content":"', "stream_broken", None),
+    ],
+)
+async def test_errors_in_a_stream(tail: bytes, cause: str, wait: float | None, size: int) -> None:
+    """An error behind some text is one in each of its forms, with its cause and its wait."""
+    for model, head in (
+        (GPT, events(delta("hel"))),
+        (CLAUDE, events(start(), opened(0, "text", text=""), more(0, text="hel"))),
+    ):
+        if model == CLAUDE and (b"choices" in tail or DONE.encode() in tail):
+            continue
+        with pytest.raises(ProviderError) as caught:
+            await said(response(head + tail), size, model)
+        assert (caught.value.cause, caught.value.retry_after) == (cause, wait)
+        assert caught.value.retryable == (cause != "bad_request")
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "cause", "word"),
+    [
+        (codec.encode({"error": BUSY}), "application/json", "rate_limited", "slow down"),
+        (codec.encode([{"error": BUSY}]), "application/json", "rate_limited", "slow down"),
+        (codec.encode({"error": BUSY}), "text/event-stream", "rate_limited", "slow down"),
+        (codec.encode({"object": "error", "message": "no", "code": 400}), None, "bad_request", "no"),
+        (codec.encode({"message": "no", "code": 503}), "application/json", "overloaded", "no"),
+        (b"upstream connect error", "text/plain", "bad_response", "upstream connect error"),
+        (b"upstream connect error", "text/event-stream", "bad_response", "upstream connect error"),
+        (b"Rate limit exceeded", None, "rate_limited", "Rate limit exceeded"),
+        (b"<html><style>p {}</style><h1>Bad   Gateway</h1></html>", "text/html", "bad_response", "JSON: Bad Gateway"),
+    ],
+)
+async def test_errors_in_place_of_an_answer(body: bytes, kind: str | None, cause: str, word: str) -> None:
+    """An error under status 200 has its cause and its words, and the wait of the header if it names none."""
+    with pytest.raises(ProviderError, match=word) as caught:
+        await said(response(body, kind, "retry-after: 7\r\n"))
+    wait = 1.5 if b"1.5" in body else 7.0
+    assert (caught.value.cause, caught.value.retry_after) == (cause, wait)
+
+
+@sizes
+@pytest.mark.parametrize(
+    ("text", "reasoning", "answer"),
+    [
+        ("<think>\nplan\n</think>\n\nHello", "plan", "Hello"),
+        ("\n<think>a < b</think>Hello <think>x</think>", "a < b", "Hello <think>x</think>"),
+        ("<thinking>plan</thinking>Hello", "plan", "Hello"),
+        ("<think>\n\n</think>\n\nHello", "", "Hello"),
+        ("<think>cut at the ca</thi", "cut at the ca</thi", ""),
+        ("<thin", "", "<thin"),
+        ("<b>bold</b>", "", "<b>bold</b>"),
+        ("  Hello", "", "  Hello"),
+        ("The tag <think>x</think> is text", "", "The tag <think>x</think> is text"),
+        ("plan\n</think>\n\nHello", "plan", "Hello"),
+        ("Put `</think>` there", "", "Put `</think>` there"),
+    ],
+)
+async def test_reasoning_between_tags(text: str, reasoning: str, answer: str, size: int) -> None:
+    """Tags at the head of a text hold reasoning, wherever it is cut; a switch of the provider leaves it as it is."""
+    chunks = [delta(text[at : at + size]) for at in range(0, len(text), size)]
+    pieces: list[Piece] = []
+    reply = await said(response(events(*chunks, delta(None, "stop"), DONE)), pieces=pieces)
+    thoughts = "".join(block.text for block in reply.message.blocks if isinstance(block, ReasoningBlock))
+    assert (thoughts, reply.message.text) == (reasoning, answer)
+    if not text.startswith("plan"):  # the end of reasoning whose beginning is not marked comes too late for the pieces
+        assert "".join(piece.text for piece in pieces if isinstance(piece, TextPiece)) == answer
+        assert "".join(piece.text for piece in pieces if isinstance(piece, ReasoningPiece)) == reasoning
+    plain = await said(response(events(*chunks, delta(None, "stop"), DONE)), think_tags=False)
+    assert plain.message == AssistantMessage((TextBlock(text),))
+
+
+LOOK = {"id": "c1", "function": {"name": "weather", "arguments": "{}"}}
+SIGNED = {"google": {"thought_signature": "S=="}}
+
+
+def fragment(**own: object) -> dict[str, Any]:
+    """Return a chunk with a part of OpenRouter's reasoning."""
+    return delta(reasoning=own.get("text"), reasoning_details=[{"type": "reasoning.text", "index": 0, **own}])
+
+
+GO_BACK: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
+    "DeepSeek": ([delta(reasoning_content="I "), delta(reasoning_content="look.")], {"reasoning_content": "I look."}),
+    "DeepSeek without a thought": ([delta("", reasoning_content="")], {"reasoning_content": ""}),
+    "vLLM and Groq": ([delta(reasoning="I look.")], {"reasoning": "I look."}),
+    "OpenRouter": (
+        [
+            fragment(text="I ", format="f", id=None),
+            fragment(text="look."),
+            fragment(signature="S=="),
+            delta(reasoning_details=[{"type": "reasoning.encrypted", "data": "A", "index": 1, "id": "r1"}]),
+            delta(reasoning_details=[{"type": "reasoning.encrypted", "data": "B", "index": 1, "id": "r2"}]),
+        ],
+        {
+            "reasoning": "I look.",
+            "reasoning_details": [
+                {
+                    "type": "reasoning.text",
+                    "index": 0,
+                    "text": "I look.",
+                    "format": "f",
+                    "id": None,
+                    "signature": "S==",
+                },
+                {"type": "reasoning.encrypted", "data": "A", "index": 1, "id": "r1"},
+                {"type": "reasoning.encrypted", "data": "B", "index": 1, "id": "r2"},
+            ],
+        },
+    ),
+    "LiteLLM": (
+        [
+            delta(thinking_blocks=[{"type": "thinking", "thinking": "I "}]),
+            delta(thinking_blocks=[{"type": "thinking", "thinking": "look."}]),
+            delta(thinking_blocks=[{"type": "thinking", "thinking": "", "signature": "S=="}]),
+        ],
+        {"thinking_blocks": [{"type": "thinking", "thinking": "I look.", "signature": "S=="}]},
+    ),
+    "tags": ([delta("<think>I look.</th"), delta("ink>see")], {"content": "<think>\nI look.\n</think>\n\nsee"}),
+    "Gemini's text": ([delta("see", extra_content=SIGNED)], {"content": "see", "extra_content": SIGNED}),
+}
+
+
+@pytest.mark.parametrize("name", GO_BACK)
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_what_goes_back(name: str, streamed: bool) -> None:  # noqa: FBT001 - a column
+    """A strict server gets back what it sent with its calls, and another model gets none of it."""
+    chunks, wanted = GO_BACK[name]
+    if not streamed and len(chunks) > 1:
+        return
+    asks: list[list[dict[str, Any]]] = []
+
+    async def handle(asked: Request, stream: trio.SocketStream) -> None:
+        asks.append(asked.body["messages"])
+        answers = [each for each in asked.body["messages"] if each["role"] == "assistant"]
+        if asked.body["model"] == GPT and any(each.items() < wanted.items() for each in answers):
+            await stream.send_all(status(400, {"error": {"message": "it must be passed back"}}))
+            return
+        calls = delta(tool_calls=[{"index": 0, **LOOK, "extra_content": SIGNED}])
+        if not streamed:
+            message = chunks[0]["choices"][0]["delta"] | calls["choices"][0]["delta"]
+            body = codec.encode({"choices": [{"message": message, "finish_reason": "tool_calls"}]})
+            await stream.send_all(response(body, "application/json"))
+            return
+        await stream.send_all(response(events(*chunks, calls, delta(None, "tool_calls"), DONE)))
+
+    async with serve(handle) as url, open_providers(environ(url), servers=servers(f"{url}/v1")) as providers:
+        provider = providers.resolve(GPT, "chat").provider
+        context: list[Message] = [UserMessage("hi")]
+        for _ in range(2):
+            message = (await provider.complete(request(GPT, *context, tools=(WEATHER,)), lambda _: None)).message
+            message = codec.decode_message(codec.encode(message))  # as a store has it
+            assert isinstance(message, AssistantMessage)
+            results = [ToolResult(each.id, "sun") for each in message.tool_calls]
+            context += [message, ToolResultsMessage(tuple(results))]
+        await provider.complete(request(GPT, *context), lambda _: None)
+        for sent in (each for each in asks[-1] if each["role"] == "assistant"):
+            assert {key: sent[key] for key in sent if key in wanted} == wanted
+            assert [each["extra_content"] for each in sent["tool_calls"]] == [SIGNED]
+        await provider.complete(request("another", *context), lambda _: None)
+        for sent in (each for each in asks[-1] if each["role"] == "assistant"):
+            assert sent.keys() == {"role", "content", "tool_calls"}
+            assert all(each.keys() == {"id", "type", "function"} for each in sent["tool_calls"])
+
+
+async def test_calls_of_others_beside_reasoning_that_goes_back() -> None:
+    """A model that wants its reasoning back with calls gets an empty one with those that another model made."""
+    asks: list[list[dict[str, Any]]] = []
+
+    async def handle(asked: Request, stream: trio.SocketStream) -> None:
+        asks.append(asked.body["messages"])
+        await stream.send_all(response(events(delta("a", reasoning_content="hm"), delta(None, "stop"), DONE)))
+
+    async with serve(handle) as url, open_providers(environ(url), servers=servers(f"{url}/v1")) as providers:
+        provider = providers.resolve(GPT, "chat").provider
+        own = (await provider.complete(request(GPT), lambda _: None)).message
+        other = AssistantMessage((ReasoningBlock("x"), ToolUseBlock("c1", "weather")))
+        results = ToolResultsMessage((ToolResult("c1", "sun"),))
+        await provider.complete(request(GPT, UserMessage("hi"), own, UserMessage("go"), other, results), lambda _: None)
+    assert [each.get("reasoning_content") for each in asks[-1]] == [None, "hm", None, "", None]
+
+
+async def test_reasoning_that_its_server_does_not_sign() -> None:
+    """Over Anthropic's protocol it goes back to the model that made it, and to no other."""
+    asks: list[list[dict[str, Any]]] = []
+
+    async def handle(asked: Request, stream: trio.SocketStream) -> None:
+        asks.append(asked.body["messages"])
+        thought = [opened(0, "thinking", thinking="", signature=""), more(0, thinking="hm")]
+        body = events(start(input_tokens=3), *thought, opened(1, "text", text=""), more(1, text="a"), stopped(), STOP)
+        await stream.send_all(response(body))
+
+    async with serve(handle) as url, open_providers(environ(url)) as providers:
+        provider = providers.resolve(CLAUDE, None).provider
+        message = (await provider.complete(request(CLAUDE), lambda _: None)).message
+        context = UserMessage("hi"), codec.decode_message(codec.encode(message)), UserMessage("go")
+        for model in (CLAUDE, "claude-another"):
+            await provider.complete(request(model, *context), lambda _: None)
+    text = {"type": "text", "text": "a"}
+    assert asks[1][1]["content"] == [{"type": "thinking", "thinking": "hm", "signature": ""}, text]
+    assert asks[2][1]["content"] == [text]
+
+
+async def paced(provider: Provider, model: str, pieces: list[Piece]) -> tuple[str, float]:
+    """Return what a provider says, or the cause of its failure, and the seconds that it took."""
+    began = trio.current_time()
+    try:
+        reply = await provider.complete(request(model), pieces.append)
+    except ProviderError as exc:
+        return f"{exc.cause}", trio.current_time() - began
+    return reply.message.text, trio.current_time() - began
+
+
+LATE: dict[str, tuple[Sequence[object], Sequence[object], Sequence[object]]] = {
+    GPT: ([delta("a", "stop")], [delta("b")], [DONE]),
+    CLAUDE: ([start(), opened(0, "text", text=""), more(0, text="a"), stopped()], [more(0, text="b")], [STOP]),
+    "gemini-3-test": (
+        [{"candidates": [{"content": {"parts": [{"text": "a"}]}, "finishReason": "STOP"}]}],
+        [{"candidates": [{"content": {"parts": [{"text": "b"}]}}]}],
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("model", LATE)
+@pytest.mark.parametrize("breaks", [False, True])
+@pytest.mark.virtual_time
+async def test_text_behind_the_stop_reason(model: str, breaks: bool) -> None:  # noqa: FBT001 - a column
+    """It is waited for as long as any text, and a break behind it is one; nothing is cut in silence."""
+    first, late, last = LATE[model]
+
+    async def handle(_: Request, stream: trio.SocketStream) -> None:
+        await stream.send_all(HEAD + b"".join(chunk(event(each)) for each in first))
+        for _time in range(5):
+            await trio.sleep(4)
+            await stream.send_all(b"".join(chunk(event(each)) for each in late))
+        await trio.sleep(4)
+        if breaks:
+            await stream.aclose()
+        else:
+            await stream.send_all(b"".join(chunk(event(each)) for each in last) + END)
+
+    async with serve(handle) as url, open_providers(environ(url)) as providers:
+        pieces: list[Piece] = []
+        found, seconds = await paced(providers.resolve(model, None).provider, model, pieces)
+    assert found == ("stream_broken" if breaks else "abbbbb")
+    assert 24 <= seconds < 25
