@@ -153,7 +153,15 @@ def _forces(request: ModelRequest) -> bool:
 
 @define
 class _Part:
-    """A content block that is still arriving."""
+    """A content block that is still arriving.
+
+    Attributes:
+        kind: its type.
+        provider: the provider.
+        model: the model.
+        start: the block as it began.
+        signs: whether the server signs all reasoning; that of other makers' servers goes back unsigned.
+    """
 
     kind: str
     provider: str
@@ -164,6 +172,7 @@ class _Part:
     call: Call = attrs.field(factory=Call)
     citations: list[dict[str, Any]] = attrs.field(factory=list)
     file: File | None = None
+    signs: bool = True
 
     def block(self, ids: Ids) -> Block | None:  # noqa: PLR0911 - one for each kind
         """Return the block, or None if it is empty."""
@@ -173,9 +182,8 @@ class _Part:
                 own = keep(PROTOCOL, self.provider, self.model, {}, self.citations)
                 return TextBlock(text, own) if text else None
             case "thinking":
-                # Servers of other makers sign nothing: their reasoning goes back without.
-                signed, own = "".join(self.signature), {"type": "thinking"}
-                own |= _rest(_rest(self.start, "thinking"), "signature") | ({"signature": signed} if signed else {})
+                signed, own = "".join(self.signature), {"type": "thinking"} | _rest(self.start, "thinking")
+                own = _rest(own, "signature") | ({"signature": signed} if signed or self.signs else {})
                 return ReasoningBlock(text, keep(PROTOCOL, self.provider, self.model, own)) if text or signed else None
             case "redacted_thinking":
                 return ReasoningBlock("", keep(PROTOCOL, self.provider, self.model, self.start))
@@ -316,7 +324,8 @@ class MessagesAnswer:
 
     def _begin(self, start: dict[str, Any]) -> list[Piece]:
         """Begin a block; in an answer that was not streamed it has its whole content already."""
-        part = _Part(wire.as_text(start.get("type")), self._endpoint.vendor.name, self._model, start)
+        vendor, signs = self._endpoint.vendor.name, self._endpoint.official
+        part = _Part(wire.as_text(start.get("type")), vendor, self._model, start, signs=signs)
         self._parts.append(part)
         part.call = Call(id=wire.as_text(start.get("id")))
         part.call.add(wire.as_text(start.get("name")), "")
@@ -384,7 +393,7 @@ class MessagesAnswer:
         return pieces
 
     def _error(self, event: dict[str, Any]) -> list[Piece]:
-        raise failures.in_stream(self._endpoint, event.get("error") or event)
+        raise failures.in_stream(self._endpoint, event)
 
 
 _EVENTS: Final[Mapping[str, Callable[[MessagesAnswer, dict[str, Any]], list[Piece]]]] = {

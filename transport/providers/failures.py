@@ -148,15 +148,16 @@ def refused(endpoint: ModelEndpoint, status: int, headers: Mapping[str, str], bo
 def check(endpoint: ModelEndpoint, data: Mapping[str, Any]) -> None:
     """Raise the error that an event or a body with status 200 reports; call it for those that are nothing else."""
     alone = data.get("object") == "error" or data.get("type") == "error" or any(map(data.get, _SAYS))
-    if error := data.get("error") or (data if alone else None):
-        raise in_stream(endpoint, error)
+    if alone or data.get("error"):
+        raise in_stream(endpoint, data)
 
 
 def in_stream(endpoint: ModelEndpoint, error: object) -> ProviderError:
     """Return the error that a server reports inside a stream, or in the body of an answer with status 200."""
-    while isinstance(error, dict) and error.get("error"):  # an event named `error` may have the form of one, too
-        error = error["error"]
-    data: dict[str, Any] = error if isinstance(error, dict) else {"message": wire.as_text(error)}
+    data: dict[str, Any] = error if isinstance(error, dict) else {"error": wire.as_text(error)}
+    while inner := wire.as_object(data.get("error")):  # an event named `error` may have the form of one, too
+        data = inner
+    data = {"message": wire.as_text(data.get("error"))} | data
     verdict = _judge(None, data)
     text = f"{endpoint.vendor.name} broke off: {_quote(endpoint, _message_of(data)) or verdict.cause}"
     details = {"provider": endpoint.vendor.name}

@@ -181,6 +181,11 @@ class GeminiDialect:
         return GeminiAnswer(endpoint, request.model, known)
 
 
+def wants_signature(model: str) -> bool:
+    """Return whether a model wants the first call of each answer signed."""
+    return _BUDGETED.search(model) is None
+
+
 def _hosted(options: ModelOptions) -> list[dict[str, Any]]:
     """Return the definitions of the tools that the server runs."""
     named = (options.hosted_tools or {}).items()
@@ -398,7 +403,7 @@ class GeminiContext(Encoded):
                 return "model", list(self._said(message))
 
     def _said(self, message: AssistantMessage) -> Iterator[dict[str, Any]]:
-        first = _BUDGETED.search(self.model) is None
+        first = wants_signature(self.model)
         for block in message.blocks:
             if isinstance(block, UnknownBlock):
                 continue

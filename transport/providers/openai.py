@@ -49,6 +49,7 @@ from warren.transport.providers.encoded import (
     members,
     quoted,
 )
+from warren.transport.providers.gemini import FOREIGN, wants_signature
 from warren.transport.providers.kept import keep, kept
 from warren.transport.providers.settings import ModelEndpoint
 from warren.transport.providers.tags import THINK, Head, parted
@@ -77,6 +78,7 @@ _STOP: Final[Mapping[str, StopReason]] = {
     "stop_sequence": "stop_sequence",
     "max_tokens": "max_tokens",
     "length": "max_tokens",
+    "model_length": "max_tokens",
     "tool_calls": "tool_use",
     "function_call": "tool_use",
     "content_filter": "content_filter",
@@ -110,7 +112,8 @@ class ChatDialect:
 
     def context(self, endpoint: ModelEndpoint, model: str) -> "ChatContext":
         """Return an empty context for a model of a provider, to which messages are added."""
-        return ChatContext(endpoint.vendor.name, model)
+        wants_signatures = endpoint.host.endswith(".googleapis.com") and wants_signature(model)
+        return ChatContext(endpoint.vendor.name, model, wants_signatures=wants_signatures)
 
     def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[Part]:
         """Return the body of a request, in pieces; see `dialect.ModelDialect`."""
@@ -281,18 +284,20 @@ class ChatAnswer:
 
     def _whole_head(self) -> list[Piece]:
         """Return the pieces that have waited for more of the head of the text: the answer has ended."""
+        pieces: list[Piece] = []
+        if self._head is not None:
+            (reasoning, text), self._head = self._head.end(), None
+            pieces = self._say("", reasoning, text)
         self.complete, self.ended_at = True, self.size
-        if self._head is None:
-            return []
-        (reasoning, text), self._head = self._head.end(), None
-        return self._say("", reasoning, text)
+        return pieces
 
     def reply(self, sent: int) -> ModelReply:
         """Return the whole answer; `sent` is the size of the request in bytes, for estimates."""
-        return reply(tuple(self._blocks()), stop_of(_STOP, self.reason), self.counts, sent, tuple(self._files))
+        stopped = stop_of(_STOP, self.reason.lower())
+        return reply(tuple(self._blocks()), stopped, self.counts, sent, tuple(self._files))
 
     def _take(self, chunk: dict[str, Any]) -> list[Piece]:
-        if chunk.get("error") or not ("choices" in chunk or "usage" in chunk):
+        if chunk.get("error") or not chunk.get("choices"):
             failures.check(self._endpoint, chunk)
         if isinstance(chunk.get("usage"), dict):
             self.counts = _counts(chunk["usage"])
@@ -349,11 +354,11 @@ class ChatAnswer:
     def _delta(self, delta: dict[str, Any], *, whole: bool) -> list[Piece]:
         shown = wire.text_in(delta, "thinking")
         for name in LISTS:
-            if parts := wire.objects_in(delta, name):
+            if parts := [part for part in wire.as_list(delta.get(name)) if isinstance(part, dict)]:
                 self._kept.setdefault(name, []).extend([part] if whole else part for part in parts)
                 self.size += codec.weight(parts)
                 shown = "".join(wire.as_text(part.get(own)) for part in parts for own in _SHOWN)
-        if extra := wire.object_in(delta, EXTRA):
+        if extra := wire.as_object(delta.get(EXTRA)):
             self._extra[EXTRA] = extra
         given = (wire.text_in(delta, name) if delta.get(name) is not None else None for name in REASONING)
         field, reasoning = _reasoning_of(*given)
@@ -387,12 +392,12 @@ class ChatAnswer:
         if self._calls is None:
             self._calls = ToolCalls()
         call = self._calls.add(index, joined([wire.as_text(fragment.get("id"))]), name, text)
-        if extra := wire.object_in(fragment, EXTRA):
+        if extra := wire.as_object(fragment.get(EXTRA)):
             self.size += codec.weight(extra)
             call.metadata = self._keep({EXTRA: extra})
 
     def _keep(self, data: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        return keep(PROTOCOL, self._endpoint.vendor.name, self._model, wire.mended(data))
+        return keep(PROTOCOL, self._endpoint.vendor.name, self._model, wire.mended(data)) if data else None
 
     def _blocks(self) -> Iterator[Block]:
         reasoning, text = joined(self._reasoning), joined(self._text)
@@ -459,10 +464,11 @@ class ChatContext(Encoded):
     Consecutive user messages are merged, because many chat templates want the roles to alternate.
     """
 
-    __slots__ = ("_field", "_role")
+    __slots__ = ("_field", "_role", "_wants_signatures")
 
-    def __init__(self, provider: str, model: str) -> None:
+    def __init__(self, provider: str, model: str, *, wants_signatures: bool = False) -> None:
         super().__init__(provider, model)
+        self._wants_signatures = wants_signatures
         self._role = ""  # of the newest message
         self._field = ""  # the member in which the model has its reasoning, as far as it is known
 
@@ -545,6 +551,8 @@ class ChatContext(Encoded):
                     turn[self._field] = block.text
         if calls:
             turn["tool_calls"] = calls
+            if self._wants_signatures:  # of the first call of an answer, also if another model made it
+                calls[0].setdefault(EXTRA, {"google": {"thought_signature": FOREIGN}})
             if self._field == REASONING[0]:  # DeepSeek wants it with each answer that calls tools, also of others
                 turn.setdefault(self._field, "")
         return [turn]

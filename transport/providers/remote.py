@@ -475,6 +475,7 @@ class HttpProvider:
                     reading.fail(self._too_long(splitter.most))
             if not body.ended:  # changing a deadline takes as long as reading an event
                 reading.wait(size)
+        self._check_body(body)
 
     def _light(self, parse: Callable[[bytes], T]) -> Callable[[bytes], T]:
         """Return a function that parses JSON if it has few bytes beside those of files. It raises ProviderError."""
@@ -770,7 +771,8 @@ class _Reading:
     def wait(self, size: int) -> None:
         """Set the time for more of the answer, which had this size before its newest part."""
         answer = self.answer
-        if _is_whole(answer):  # the token counts and the end of the stream are not waited for as long
+        # Text behind a stop reason says that there is more; else token counts and the end are not waited for as long.
+        if answer.complete and answer.size <= answer.ended_at:
             left = CLOSE_SECONDS if answer.closed else USAGE_SECONDS
             self.scope.deadline = min(self.scope.deadline, trio.current_time() + left)
         elif answer.size > size:

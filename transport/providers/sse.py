@@ -91,7 +91,7 @@ class Splitter:
 
     def end(self) -> list[bytes]:
         """Return what the stream ends with: an event without a blank line behind it, which may be cut, or no stream."""
-        if self.too_long:
+        if self.too_long or not (self._data or self._line_size):
             return []
         last = b"".join(self._line)
         self._line, self._line_size = [], 0

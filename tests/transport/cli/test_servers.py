@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+import attrs
 import httpx
 import pytest
 from click.testing import CliRunner
@@ -104,7 +105,7 @@ def test_the_option(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text(FILE)
     run = ("--base-url", "http://127.0.0.1:9/v1", "--config", str(path))
-    moved = ModelServer(name="proxy", base_url="http://127.0.0.1:9/v1", key_env="THE_KEY", dialect="anthropic")
+    moved = attrs.evolve(PROXY, base_url="http://127.0.0.1:9/v1")
     assert parse(*run, "--provider", "proxy").model_servers == (LOCAL, moved)
     added = ModelServer(name="other", base_url="http://127.0.0.1:9/v1")
     assert parse(*run, "--provider", "other").model_servers == (LOCAL, PROXY, added)
