@@ -22,7 +22,7 @@ from warren.messages import (
     ToolUseBlock,
     UserMessage,
 )
-from warren.model import ModelReply, Piece, Provider, ReasoningPiece, TextPiece
+from warren.model import Emitted, ModelReply, Provider, ReasoningPiece, TextPiece
 from warren.transport.providers import open_providers
 from warren.transport.providers.openai import EXTRA, ChatDialect
 from warren.transport.providers.settings import OPENAI, ModelEndpoint
@@ -39,7 +39,7 @@ def response(body: bytes, kind: str | None = "text/event-stream", more: str = ""
 
 
 async def said(
-    answer: bytes, size: int = 100_000, model: str = GPT, pieces: list[Piece] | None = None, **settings: bool
+    answer: bytes, size: int = 100_000, model: str = GPT, pieces: list[Emitted] | None = None, **settings: bool
 ) -> ModelReply:
     """Return what a model says whose server answers with these bytes, in parts of some size."""
 
@@ -172,7 +172,7 @@ async def test_errors_in_place_of_an_answer(body: bytes, kind: str | None, cause
 async def test_reasoning_between_tags(text: str, reasoning: str, answer: str, size: int) -> None:
     """Tags at the head of a text hold reasoning, wherever it is cut; a switch of the provider leaves it as it is."""
     chunks = [delta(text[at : at + size]) for at in range(0, len(text), size)]
-    pieces: list[Piece] = []
+    pieces: list[Emitted] = []
     reply = await said(response(events(*chunks, delta(None, "stop"), DONE)), pieces=pieces)
     thoughts = "".join(block.text for block in reply.message.blocks if isinstance(block, ReasoningBlock))
     assert (thoughts, reply.message.text) == (reasoning, answer)
@@ -261,10 +261,10 @@ async def test_what_goes_back(name: str, streamed: bool) -> None:  # noqa: FBT00
         context: list[Message] = [UserMessage("hi")]
         for _ in range(2):
             message = (await provider.complete(request(GPT, *context, tools=(WEATHER,)), lambda _: None)).message
-            message = codec.decode_message(codec.encode(message))  # as a store has it
-            assert isinstance(message, AssistantMessage)
-            results = [ToolResult(each.id, "sun") for each in message.tool_calls]
-            context += [message, ToolResultsMessage(tuple(results))]
+            stored = codec.decode_message(codec.encode(message))  # as a store has it
+            assert isinstance(stored, AssistantMessage)
+            results = [ToolResult(each.id, "sun") for each in stored.tool_calls]
+            context += [stored, ToolResultsMessage(tuple(results))]
         await provider.complete(request(GPT, *context), lambda _: None)
         for sent in (each for each in asks[-1] if each["role"] == "assistant"):
             assert {key: sent[key] for key in sent if key in wanted} == wanted
@@ -330,7 +330,7 @@ async def test_reasoning_that_its_server_does_not_sign() -> None:
     assert asks[2][1]["content"] == [text]
 
 
-async def paced(provider: Provider, model: str, pieces: list[Piece]) -> tuple[str, float]:
+async def paced(provider: Provider, model: str, pieces: list[Emitted]) -> tuple[str, float]:
     """Return what a provider says, or the cause of its failure, and the seconds that it took."""
     began = trio.current_time()
     try:
@@ -370,7 +370,7 @@ async def test_text_behind_the_stop_reason(model: str, breaks: bool) -> None:  #
             await stream.send_all(b"".join(chunk(event(each)) for each in last) + END)
 
     async with serve(handle) as url, open_providers(environ(url)) as providers:
-        pieces: list[Piece] = []
+        pieces: list[Emitted] = []
         found, seconds = await paced(providers.resolve(model, None).provider, model, pieces)
     assert found == ("stream_broken" if breaks else "abbbbb")
     assert 24 <= seconds < 25
