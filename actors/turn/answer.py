@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import count
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from warren.actors.turn.toolbox import KeepFiles
 from warren.errors import ProviderError
 from warren.messages import (
     MAX_BLOCKS,
@@ -21,6 +20,9 @@ from warren.messages import (
 )
 from warren.model import ModelReply
 from warren.tools import Tool
+
+if TYPE_CHECKING:
+    from warren.actors.turn.toolbox import KeepFiles
 
 WITHOUT_TEXT: Final[frozenset[StopReason]] = frozenset({"content_filter", "pause_turn", "stop_sequence", "cancelled"})
 """The reasons for which an answer may end before its first word."""
@@ -39,7 +41,7 @@ def endless(most: int) -> ProviderError:
     return too_long(f"has more than {most} bytes, the bound of limits.max_answer")
 
 
-async def with_files(reply: ModelReply, keep: KeepFiles) -> AssistantMessage:
+async def with_files(reply: ModelReply, keep: "KeepFiles") -> AssistantMessage:
     """Store the files of an answer; return it with their references, and with a note for each that is not kept."""
     kept = iter(await keep(reply.files))
 
