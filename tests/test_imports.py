@@ -77,6 +77,7 @@ SANS_IO: Final[tuple[str, ...]] = (
     "transport/rest/forms.py",
     "transport/rpc/traces.py",
     "transport/rpc/uploads.py",
+    "transport/tracing/messages.py",
     "transport/tracing/spans.py",
     "transport/rpc/contracts/__init__.py",
     "transport/rpc/contracts/meerkat/dialect.py",
