@@ -1,6 +1,7 @@
 """The tools, as the official client finds and calls them."""
 
 import json
+import re
 from typing import Any
 
 import attrs
@@ -21,6 +22,7 @@ from warren.messages import AssistantMessage, ReasoningBlock, TextBlock, ToolUse
 from warren.model import ModelReply
 from warren.service import Capabilities, RuntimeService
 from warren.tools import tool
+from warren.transport.mcp.schemas import input_schema, result_schema
 from warren.transport.mcp.tools import TOOLS
 from warren.usage import Usage
 
@@ -271,3 +273,9 @@ async def test_a_fault_of_ours_is_told_without_its_innards(caplog: pytest.LogCap
         "details": {"cause": "internal"},
     }
     assert "secret" in caplog.text
+
+
+def test_clients_know_every_format_in_the_schemas() -> None:
+    """A strict client refuses a tool whose schema has a format that is none of JSON Schema."""
+    shown = str([(input_schema(tool), result_schema(tool.method.result)) for tool in TOOLS.values()])
+    assert set(re.findall(r"'format': '([^']*)'", shown)) == {"date-time"}
