@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable
-from http import HTTPStatus
+from http.client import responses
 from typing import Any, Final, Self
 
 import mcp_types as types
@@ -19,6 +19,8 @@ OUTSIDE: Final = (401, 403, 405, 410)
 """Statuses that nothing but HTTP gives, whatever the body says."""
 GONE: Final = (404, 410)
 """Statuses by which a service says that a session has ended."""
+REFUSALS: Final = 400
+"""The lowest status of a refusal."""
 FAILURES: Final = 500
 """The lowest status of a failure that is not the request's."""
 NO_CALL: Final = (-32_000, -32_001, types.INVALID_REQUEST)
@@ -76,7 +78,7 @@ class Refusal:
         """
         reply = _reply_of(body)
         error = None if reply is None else reply.error
-        refused = status >= HTTPStatus.BAD_REQUEST
+        refused = status >= REFUSALS
         if reply is None or error is None:
             if not refused:
                 return None
@@ -86,8 +88,11 @@ class Refusal:
         else:
             code = error.code
         said = body.decode(errors="replace") if error is None else error.message
-        reason = HTTPStatus(status).phrase if status in [*HTTPStatus] else ""
-        parts = (f"HTTP {status} {reason}".rstrip(), " ".join(said.split())[:SHOWN], challenge[:SHOWN])
+        parts = (
+            f"HTTP {status} {responses.get(status, '')}".rstrip(),
+            " ".join(said.split())[:SHOWN],
+            challenge[:SHOWN],
+        )
         begun = status >= FAILURES or (error is not None and _is_lost(error))
         gone = in_session and (status in GONE or (status < FAILURES and _SESSION.search(said) is not None))
         return cls(": ".join(filter(None, parts)), status, code, begun, gone)
@@ -112,6 +117,12 @@ class Refusal:
         named = {field: getattr(self, field) for field in ("text", "status", "code", "begun", "gone")}
         error = {"code": self.code, "message": self.text, "data": {KEY: named}}
         return json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
+
+
+def id_of(request: bytes) -> int | str | None:
+    """Return the number of a request of the protocol; None for a notification."""
+    head = _reply_of(request)
+    return None if head is None else head.id
 
 
 def _is_lost(error: _Error) -> bool:

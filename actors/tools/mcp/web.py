@@ -1,9 +1,7 @@
 """A server that is a web service: the official client for streamable HTTP, with bounds."""
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -15,7 +13,7 @@ from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 
 from warren.actors.proxies import EnvironmentProxies
-from warren.actors.tools.mcp.refusal import Refusal
+from warren.actors.tools.mcp.refusal import FAILURES, REFUSALS, Refusal, id_of
 from warren.actors.tools.mcp.server import McpServer
 from warren.actors.tools.mcp.values import are_too_many, refusal_of
 from warren.values import define
@@ -83,17 +81,17 @@ class _Speaking(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request; see httpx."""
-        asked = json.loads(request.content).get("id") if request.method == "POST" else None
+        asked = id_of(request.content) if request.method == "POST" else None
         if asked is None:
             return await self.inner.handle_async_request(request)
         try:
             response = await self.inner.handle_async_request(request)
-            if response.status_code < HTTPStatus.BAD_REQUEST and not _is(response, "json"):
+            if response.status_code < REFUSALS and not _is(response, "json"):
                 return response  # a stream, which goes on, or a redirect
             body = await _read(response)
-        except httpx2.TransportError as exc:
+        except httpx2.RequestError as exc:
             text = f"{type(exc).__name__}: {exc}".rstrip(": ")
-            return _refused(HTTPStatus.BAD_GATEWAY, Refusal(text, begun=not isinstance(exc, UNSENT)))
+            return _refused(FAILURES, Refusal(text, begun=not isinstance(exc, UNSENT)))
         status, headers = response.status_code, response.headers
         page, challenge = _is(response, "html"), headers.get("www-authenticate", "")
         refusal = Refusal.of_answer(
@@ -111,7 +109,7 @@ class _Speaking(httpx2.AsyncBaseTransport):
 
 def _refused(status: int, refusal: Refusal) -> httpx2.Response:
     kind = {"content-type": "application/json"}
-    return httpx2.Response(max(status, HTTPStatus.BAD_REQUEST), headers=kind, content=refusal.encode())
+    return httpx2.Response(max(status, REFUSALS), headers=kind, content=refusal.encode())
 
 
 async def _read(response: httpx2.Response) -> bytes:

@@ -85,7 +85,7 @@ async def test_a_service_that_never_knows_a_session() -> None:
         (FORBIDDEN, 'HTTP 403 Forbidden: {"error":"insufficient_scope"}: Bearer error="insufficient_scope"'),
         (empty(401, WWW_Authenticate=CHALLENGE), f"HTTP 401 Unauthorized: {CHALLENGE}"),
         (status(405, failed(-32000, "Method not allowed.")), "HTTP 405 Method Not Allowed: Method not allowed."),
-        (status(413, {"detail": "too large"}), 'HTTP 413 Request Entity Too Large: {"detail":"too large"}'),
+        (status(409, {"detail": "taken"}), 'HTTP 409 Conflict: {"detail":"taken"}'),
         (status(429, failed(-32000, "slow down")), "HTTP 429 Too Many Requests: slow down"),
     ],
 )
