@@ -1,6 +1,6 @@
 """The methods of `SessionService` that read: sessions, histories, events, the memory, health."""
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -39,7 +39,7 @@ from warren.metrics import History, Metrics
 from warren.nodes import Node, not_drained
 from warren.peers import PeerInfo
 from warren.principals import LOCAL, Principal, Scope
-from warren.records import MessageRow, SessionRecord, within
+from warren.records import PARTS, MessageRow, SessionRecord, Span, has_part, within
 from warren.reports import StoreReport
 from warren.requests import (
     AttachmentRequest,
@@ -77,10 +77,14 @@ OFF_THE_LOOP: Final = 256 * 1024
 """Bytes of messages from which on a thread reads them."""
 
 
-def _entries(rows: Sequence[MessageRow], gone: Collection[int]) -> tuple[HistoryEntry, ...]:
-    entries = (
-        HistoryEntry(row.position, row.created_at, codec.decode_message(row.body), row.position in gone) for row in rows
-    )
+def _entries(rows: Sequence[MessageRow], left_out: Sequence[Span], end: int) -> tuple[HistoryEntry, ...]:
+    gone = within(left_out, 0, end)
+    parts = [(part, within(left_out, 0, end, part)) for part in PARTS] if left_out else []
+    entries = list[HistoryEntry]()
+    for row in rows:
+        message = codec.decode_message(row.body)
+        part = next((part for part, places in parts if row.position in places and has_part(message, part)), None)
+        entries.append(HistoryEntry(row.position, row.created_at, message, row.position in gone, part))
     return tuple(entries)
 
 
@@ -203,9 +207,8 @@ class Reads:
         page = await store.history(session_id, offset=offset, limit=wanted.limit)
         if not page.total and view.state.message_count:
             raise not_found(session_id)  # deleted between the two reads
-        gone = within(page.left_out, offset, page.total)
         large = sum(len(row.body) for row in page.rows) > OFF_THE_LOOP
-        made = partial(_entries, page.rows, gone)
+        made = partial(_entries, page.rows, page.left_out, offset + len(page.rows))
         entries = await trio.to_thread.run_sync(made) if large else made()
         damaged = (*page.rows.damaged, *page.compactions.damaged)
         return HistoryPage(session_id, entries, offset, page.total, tuple(page.compactions), page.kept_from, damaged)

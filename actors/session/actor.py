@@ -609,7 +609,7 @@ class SessionActor:
             ending = outcome.ending(self.session_id, turn.first_seq, terminal)
             if turn.compacted is None:
                 record = outcome.record_after(
-                    turn.record, conversation.known, terminal, self.log.last_seq, conversation.context.end
+                    turn.record, conversation.known, terminal, self.log.last_seq, conversation.context
                 )
                 refusal = None if turn.guard is None else turn.guard.refusal
                 if refusal is None:

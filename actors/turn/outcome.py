@@ -17,7 +17,8 @@ from warren.errors import (
 )
 from warren.events import Envelope, Event, FailureCause, RunCompleted, RunFailed
 from warren.messages import StopReason
-from warren.records import CompactionEntry, SessionRecord, Span
+from warren.records import CompactionEntry, SessionRecord, Span, with_parts
+from warren.transcript import Transcript
 from warren.usage import Usage
 from warren.values import value
 from warren.views import TurnResult
@@ -111,9 +112,10 @@ class Outcome:
         return now.changed(**self._costs(base))
 
     def record_after(
-        self, base: SessionRecord, now: SessionRecord, terminal: Envelope | None, last_seq: int, message_count: int
+        self, base: SessionRecord, now: SessionRecord, terminal: Envelope | None, last_seq: int, context: Transcript
     ) -> SessionRecord:
         """Return the record after the turn; `terminal` is None if the turn only compacted."""
+        message_count = context.end
         return now.changed(
             turns=base.turns + (terminal is not None),
             # Not the maximum of both times: after a clock that was once far ahead it would never change again.
@@ -123,7 +125,7 @@ class Outcome:
             last_assistant_text=self.text or base.last_assistant_text,
             title=self._title(now),
             turn_open=False,
-            left_out=base.left_out if self.left_out is None else self.left_out,
+            left_out=with_parts(base.left_out if self.left_out is None else self.left_out, context.parts),
             **self._options(now),
             **self._costs(base),
         )

@@ -52,12 +52,12 @@ class Refusals:
 
     @property
     def left_out(self) -> tuple[Span, ...]:
-        """The ranges of messages outside the context, in order: those of earlier turns, and those of this one."""
-        spans = list(self.record.left_out)
+        """The ranges of messages outside the context, of earlier turns and of this one; behind them those of parts."""
+        spans = [span for span in self.record.left_out if span.part is None]
         for at in sorted(self._gone):
             first = spans.pop().first if spans and spans[-1].end == at else at
             spans.append(Span(first, at + 1))
-        return tuple(spans)
+        return (*spans, *(span for span in self.record.left_out if span.part is not None))
 
     def tell(self, detail: Detail, answered: int) -> int:
         """Let a sentence stand for the tool calls that ran since a request was answered.

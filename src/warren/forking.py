@@ -10,7 +10,7 @@ from warren.budget import Spent
 from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError, labels_problem
 from warren.messages import AssistantMessage, Message, UserMessage
-from warren.records import CompactionEntry, Parent, SessionRecord, Span
+from warren.records import CompactionEntry, Parent, SessionRecord
 from warren.requests import ForkRequest
 from warren.usage import Usage
 
@@ -93,7 +93,7 @@ def forked(original: Original, wanted: ForkRequest, session_id: str, now: dateti
         options=attrs.evolve(source.options, peer=None),  # names of peers are unique, and the original keeps its name
         parent=Parent(source.session_id, at),
         owner=owner,
-        left_out=tuple(Span(span.first, min(span.end, at)) for span in source.left_out if span.first < at),
+        left_out=tuple(attrs.evolve(span, end=min(span.end, at)) for span in source.left_out if span.first < at),
     )
 
 

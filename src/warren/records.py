@@ -1,19 +1,33 @@
 """The stored form of a session: its record, and the rows of its messages, events and compactions."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import attrs
 
 from warren.budget import Spent
+from warren.fields import LEFT_OUT
+from warren.messages import (
+    AssistantMessage,
+    HostedToolBlock,
+    Message,
+    ReasoningBlock,
+    ToolResultsMessage,
+    UserMessage,
+)
 from warren.options import SessionOptions
 from warren.principals import DEFAULT_TENANT, LOCAL
 from warren.usage import Usage
 from warren.values import frozen, value
 
 Lifecycle = Literal["live", "stored", "archived"]
+MessagePart = Literal["files", "reasoning"]
+"""The part of a message that a provider may refuse alone."""
+OPAQUE: Final = (ReasoningBlock, HostedToolBlock)
+"""The blocks that are the reasoning of an answer, or belong to it."""
+PARTS: Final[tuple[MessagePart, ...]] = get_args(MessagePart)
 
 
 @frozen
@@ -26,15 +40,44 @@ class Parent:
 
 @frozen
 class Span:
-    """The messages of a session from position `first` to position `end`, without the message at `end`."""
+    """The messages of a session from position `first` to position `end`, without the message at `end`.
+
+    Attributes:
+        first: the position of the first message.
+        end: the position behind the last one.
+        part: the part of the messages that is meant, their files or their reasoning; None for all of each.
+    """
 
     first: int
     end: int
+    part: MessagePart | None = attrs.field(default=None, metadata=LEFT_OUT)
 
 
-def within(spans: Iterable[Span], first: int, end: int) -> set[int]:
-    """Return the positions in the spans that are at least `first` and less than `end`."""
-    return {at for span in spans for at in range(max(span.first, first), min(span.end, end))}
+def within(spans: Iterable[Span], first: int, end: int, part: str | None = None) -> set[int]:
+    """Return the positions in the spans of a part that are at least `first` and less than `end`."""
+    return {at for span in spans if span.part == part for at in range(max(span.first, first), min(span.end, end))}
+
+
+def has_part(message: Message, part: MessagePart) -> bool:
+    """Return whether a message has such a part."""
+    match message:
+        case AssistantMessage():
+            return part == "reasoning" and any(isinstance(each, OPAQUE) for each in message.blocks)
+        case UserMessage():
+            return part == "files" and bool(message.attachments)
+        case ToolResultsMessage():
+            return part == "files" and any(result.attachments for result in message.results)
+    return False
+
+
+def with_parts(spans: tuple[Span, ...], parts: Sequence[Span]) -> tuple[Span, ...]:
+    """Return spans with more of them that mean parts of messages; those of reasoning become one."""
+    if not parts:
+        return spans
+    added = [span for span in dict.fromkeys(parts) if span.part != "reasoning"]
+    ends = [span.end for span in (*spans, *parts) if span.part == "reasoning"]
+    kept = [span for span in spans if span.part != "reasoning" and span not in added]
+    return (*kept, *added, *([Span(0, max(ends), "reasoning")] if ends else []))
 
 
 @value
@@ -64,7 +107,8 @@ class SessionRecord:
             dies during that turn.
         archived: whether the session is archived: it can be read, `list` hides it, and no turn can start.
         parent: the original of a fork; None if the session is no fork.
-        left_out: messages that are not in the context because the provider refused their exchange; in order.
+        left_out: messages that are not in the context because the provider refused their exchange; in order. Behind
+            them those of which a part is not sent, as it was refused.
         tenant: the tenant that the session belongs to; it never changes.
         owner: the name of the principal that created it; it never changes.
     """

@@ -50,9 +50,10 @@ class Transcript(Sequence[Message]):
             provider understands. Appending a message leaves it here, and every other change of the context drops it.
         omitted: the parts of messages that providers have refused, by their names; each understands its own alone. It
             is not stored: a provider that refuses them once more is told by the refusal.
+        parts: the messages of which providers have refused a part since the conversation was loaded.
     """
 
-    __slots__ = ("form", "head", "left_out", "omitted", "prefix", "refused", "rows", "size", "turn")
+    __slots__ = ("form", "head", "left_out", "omitted", "parts", "prefix", "refused", "rows", "size", "turn")
     prefix: list[bytes]
     head: int
     rows: list[bytes]
@@ -62,6 +63,7 @@ class Transcript(Sequence[Message]):
     refused: int | None
     form: object
     omitted: dict[str, Any]
+    parts: list[Span]
 
     def __init__(
         self,
@@ -80,6 +82,7 @@ class Transcript(Sequence[Message]):
         self.refused = None
         self.form = None
         self.omitted = {}
+        self.parts = []
         self.leave_out(left_out)
 
     @property

@@ -12,7 +12,7 @@ from warren.fields import LEFT_OUT
 from warren.messages import Message, StopReason
 from warren.peers import Peer
 from warren.principals import DEFAULT_TENANT, LOCAL
-from warren.records import CompactionEntry, Lifecycle, Parent, SessionRecord
+from warren.records import CompactionEntry, Lifecycle, MessagePart, Parent, SessionRecord
 from warren.usage import Usage
 from warren.values import frozen
 
@@ -196,12 +196,14 @@ class HistoryEntry:
         created_at: time at which it was added (UTC).
         message: the message.
         left_out: whether it is no longer in the context, as the provider refused its exchange.
+        part_left_out: the part of it that no longer goes to the model, as the provider refused it.
     """
 
     position: int
     created_at: datetime
     message: Message
     left_out: bool = False
+    part_left_out: MessagePart | None = attrs.field(default=None, metadata=LEFT_OUT)
 
 
 @frozen

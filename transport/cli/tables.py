@@ -227,6 +227,7 @@ def _show_compaction(streams: Streams, entry: CompactionEntry) -> None:
 def _show_entry(streams: Streams, entry: HistoryEntry) -> None:
     who, text = entry_text(entry.message)
     who += " (left out of the model's context)" if entry.left_out else ""
+    who += f" (without its {entry.part_left_out}, which the server refused)" if entry.part_left_out else ""
     if not streams.out_is_terminal:
         streams.write(f"\n{who}:\n{text}\n")
         return

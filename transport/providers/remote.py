@@ -48,6 +48,7 @@ from warren.transport.providers.repair import (
     Refusals,
     Refused,
     change,
+    parts_of,
 )
 from warren.transport.providers.responses import ResponsesDialect
 from warren.transport.providers.settings import Bounds, ModelEndpoint
@@ -211,6 +212,7 @@ class HttpProvider:
             else:
                 self._learned.keep(request.model, learned)
                 if (transcript := _transcript_of(request.messages)) is not None:
+                    transcript.parts += parts_of(transcript, omitted, self._omitted(transcript))
                     transcript.omitted[self.endpoint.vendor.name] = omitted
                 return reply
         raise refusal

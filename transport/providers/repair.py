@@ -14,16 +14,16 @@ from warren.config import MEMBERS
 from warren.events import RepairAction
 from warren.messages import (
     AssistantMessage,
-    HostedToolBlock,
     Message,
-    ReasoningBlock,
     TextBlock,
     ToolResultsMessage,
     ToolUseBlock,
     UserMessage,
 )
 from warren.model import ModelRequest, Repaired
+from warren.records import OPAQUE, Span
 from warren.tools import ToolSpec
+from warren.transcript import Transcript
 from warren.transport.providers import wire
 from warren.transport.providers.encoded import INSTEAD, WITHIN, Part
 from warren.transport.providers.failures import Said
@@ -167,7 +167,7 @@ def _bare(message: AssistantMessage) -> Iterator[Any]:
     for block in message.blocks:
         if isinstance(block, TextBlock | ToolUseBlock):
             yield attrs.evolve(block, metadata=None) if block.metadata else block
-        elif not isinstance(block, ReasoningBlock | HostedToolBlock):
+        elif not isinstance(block, OPAQUE):
             yield block
 
 
@@ -256,6 +256,16 @@ def files_of(message: Message) -> Iterable[Attachment]:
     return ()
 
 
+def parts_of(transcript: Transcript, omitted: Omitted, before: Omitted) -> Iterator[Span]:
+    """Yield the messages of a conversation of which a part has been omitted."""
+    if omitted.reasoning > before.reasoning:
+        yield Span(0, omitted.reasoning, "reasoning")
+    if gone := omitted.files - before.files:
+        for at, body in enumerate(transcript.rows, transcript.head):
+            if b'"media_type":' in body and gone.intersection(files_of(codec.decode_message(body))):
+                yield Span(at, at + 1, "files")
+
+
 # -- the repairs
 
 Repair = Callable[[Refused, re.Match[str]], Change | None]
@@ -336,7 +346,7 @@ def _is_signed(message: Message) -> bool:
     if not isinstance(message, AssistantMessage):
         return False
     return any(
-        isinstance(each, ReasoningBlock | HostedToolBlock) or getattr(each, "metadata", None) for each in message.blocks
+        isinstance(each, OPAQUE) or getattr(each, "metadata", None) for each in message.blocks
     )
 
 

@@ -1,9 +1,11 @@
 """Sessions whose server begins to refuse old parts of them: none is stuck, no call is forgotten, none runs twice."""
 
 import json
-from collections.abc import Iterator
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, nullcontext
+from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final
 
 import attrs
@@ -13,12 +15,17 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.faulty_store import Faults, FaultyStore
 from tests.support.runtime import Recorder
 from tests.transport.providers.calls import environ, servers
 from warren.actors import runtime
 from warren.attachments import File
-from warren.config import Config, RetryPolicy
+from warren.config import Config, RetryPolicy, StoreConfig
 from warren.errors import ProviderError
+from warren.events import RequestRepaired
+from warren.service import SessionService
+from warren.storage import inline_runner
+from warren.storage.sqlite import Holder
 from warren.tools import tool
 from warren.transport.providers import open_providers
 
@@ -159,18 +166,28 @@ def _tools(server: Server) -> Iterator[Any]:
     yield tool(odd)
 
 
+@asynccontextmanager
+async def _serving(server: Server, store: Path | None = None) -> AsyncIterator[SessionService]:
+    """Run sessions of a server, in memory or in a folder."""
+    config = Config(model=MODELS[server.protocol], provider=server.protocol, retry=RetryPolicy(max_attempts=1))
+    opener = None
+    if store is not None:
+        where = StoreConfig(store, synchronous="NORMAL")
+        opener = partial(FaultyStore.prepared, where, Faults(), inline_runner, Holder.of(where))
+    async with (
+        httpx.AsyncClient(transport=httpx.MockTransport(server)) as client,
+        open_providers(environ(), client=client, servers=servers()) as providers,
+        runtime.open_runtime(config, providers, list(_tools(server)), open_store=opener) as opened,
+    ):
+        yield opened.service
+
+
 Turn = tuple[tuple[str, ...], str]
 
 
 async def _run(provider: str, turns: list[Turn]) -> None:
     server = Server(provider)
-    config = Config(model=MODELS[provider], provider=provider, retry=RetryPolicy(max_attempts=1))
-    async with (
-        httpx.AsyncClient(transport=httpx.MockTransport(server)) as client,
-        open_providers(environ(), client=client, servers=servers()) as providers,
-        runtime.open_runtime(config, providers, list(_tools(server))) as opened,
-    ):
-        service = opened.service
+    async with _serving(server) as service:
         session = (await service.create_session(None)).session_id
         for ways, prompt in turns:
             for way in ways:
@@ -199,3 +216,27 @@ async def _run(provider: str, turns: list[Turn]) -> None:
 def test_no_session_is_ever_stuck(provider: str, turns: list[Turn]) -> None:
     """The next plain prompt gets an answer, every request has the results of all calls, and none runs twice."""
     trio.run(_run, provider, turns)
+
+
+async def test_the_history_marks_messages_without_a_part(tmp_path: Path) -> None:
+    """Each message of which a part is not sent any more has a mark, also after a restart, and in a fork."""
+    server = Server("anthropic")
+    async with _serving(server, tmp_path) as service:
+        image = File(url="https://example.test/0.png", media_type="image/png")
+        session = (await service.create_session("please image", attachments=[image])).session_id
+        await service.start_turn(session, "please use")
+        server.begin("signatures")
+        server.begin("images")
+        seen = Recorder()
+        await service.start_turn(session, "and now?", on_event=seen)
+        assert sorted(event.what for event in seen.only(RequestRepaired)) == [
+            "image https://example.test/0.png, by a note",
+            "the reasoning of earlier answers",
+        ]
+    async with _serving(server, tmp_path) as service:
+        fork = (await service.fork(session)).state.session_id
+        for each in (session, fork):
+            marks = [entry.part_left_out for entry in (await service.history(each)).messages]
+            answer, nothing = "reasoning", None
+            assert marks == ["files", answer, nothing, answer, nothing, answer, nothing, nothing]
+        assert (await service.start_turn(session, "after the restart")).text == "fine"
