@@ -64,6 +64,8 @@ SANS_IO: Final[tuple[str, ...]] = (
     "transport/providers/http/writer.py",
     "transport/providers/gemini.py",
     "transport/providers/kept.py",
+    "transport/providers/omitted.py",
+    "transport/providers/repair.py",
     "transport/providers/openai.py",
     "transport/providers/pictures.py",
     "transport/providers/responses.py",

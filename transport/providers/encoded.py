@@ -4,7 +4,7 @@ import copy
 from abc import ABC, abstractmethod
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, cast
+from typing import Any, ClassVar, Final, Self, cast
 
 import attrs
 import msgspec
@@ -14,10 +14,8 @@ from warren.attachments import Attachment, Kind
 from warren.messages import AssistantMessage, FileBlock, Message, ToolResultsMessage, UserMessage
 from warren.tools import ToolSpec
 from warren.transport.providers.kept import kept
+from warren.transport.providers.omitted import Omitted
 from warren.values import define
-
-if TYPE_CHECKING:
-    from warren.transport.providers.repair import Omitted
 
 PIECE: Final = 256 * 1024
 """Bytes of a piece of a request: the newest one is copied for each request, and TLS encrypts it in one step."""
@@ -96,7 +94,7 @@ class Encoded(ABC):
     end: int
     kinds: frozenset[Kind]
     model: str
-    omitted: "Omitted"
+    omitted: Omitted
     provider: str
     without: frozenset[str]
 

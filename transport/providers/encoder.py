@@ -11,8 +11,9 @@ from warren.attachments import Kind
 from warren.messages import Message
 from warren.transcript import Continued, Transcript
 from warren.transport.providers.encoded import PIECE, Encoded
+from warren.transport.providers.omitted import WHOLE, Omitted
 from warren.transport.providers.pace import RequestPace
-from warren.transport.providers.repair import NONE, WHOLE, Omitted, Refusals
+from warren.transport.providers.repair import NONE, Refusals
 from warren.values import frozen
 
 FEW: Final = 16

@@ -15,6 +15,8 @@ from warren.transport.providers.settings import ModelEndpoint
 from warren.values import frozen
 
 LONGEST_QUOTE: Final = 300
+LONGEST_PAGE: Final = 100
+"""Characters of a page for people that an error quotes."""
 NOTHING_THERE: Final = (404, 405)
 SHORTEST_KEY: Final = 8
 """Shorter texts are no secrets, and replacing each of their occurrences in a message would reveal them."""
@@ -290,7 +292,7 @@ def _is_page(headers: Mapping[str, str], body: str) -> bool:
 
 def _of_proxy(endpoint: ModelEndpoint, status: int, body: str) -> str:
     title = re.search(r"<title[^>]*>(.*?)</title>", body, re.IGNORECASE | re.DOTALL)
-    words = _quote(endpoint, re.sub(r"<[^>]*>", " ", title[1] if title else body))
+    words = _quote(endpoint, re.sub(r"<[^>]*>", " ", title[1] if title else body))[:LONGEST_PAGE]
     problem = f"{endpoint.vendor.name} at {endpoint.host} answered {status} without an error of its protocol"
     return f"{problem}, so a proxy or a firewall before it may have refused the request{f': {words}' if words else ''}"
 

@@ -32,6 +32,8 @@ from warren.transport.providers.dialect import Answer, ModelDialect
 from warren.transport.providers.encoded import PIECE, Encoded, Part, letters
 from warren.transport.providers.encoder import Encoder
 from warren.transport.providers.gemini import GeminiDialect
+from warren.transport.providers.learned import Memory
+from warren.transport.providers.omitted import WHOLE, Omitted
 from warren.transport.providers.openai import ChatDialect
 from warren.transport.providers.pace import RequestPace
 from warren.transport.providers.pictures import weight_without_files
@@ -40,11 +42,8 @@ from warren.transport.providers.repair import (
     MOST_REPAIRS,
     NOT_REPAIRED,
     NOTHING,
-    WHOLE,
     Change,
     Learned,
-    Memory,
-    Omitted,
     Refusals,
     Refused,
     change,

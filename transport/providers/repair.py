@@ -1,12 +1,11 @@
 """The repair of refused requests: one table says what a refusal is about, and the least change that helps. No I/O."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import attrs
-import trio
 
 from warren import codec
 from warren.attachments import Attachment, Kind
@@ -15,10 +14,6 @@ from warren.events import RepairAction
 from warren.messages import (
     AssistantMessage,
     Message,
-    TextBlock,
-    ToolResultsMessage,
-    ToolUseBlock,
-    UserMessage,
 )
 from warren.model import ModelRequest, Repaired
 from warren.records import OPAQUE, Span
@@ -27,7 +22,8 @@ from warren.transcript import Transcript
 from warren.transport.providers import wire
 from warren.transport.providers.encoded import INSTEAD, WITHIN, Part
 from warren.transport.providers.failures import Said
-from warren.values import define, frozen
+from warren.transport.providers.omitted import WHOLE, Omitted, files_of
+from warren.values import frozen
 
 MOST_REPAIRS: Final = 16
 """Repairs of one call: each costs a request."""
@@ -35,14 +31,9 @@ NOT_REPAIRED: Final[frozenset[str]] = frozenset(
     {"context_length", "content_filter", "quota", "unauthorized", "rate_limited", "overloaded"}
 )
 """Causes of refusals that are about the whole request, its words, or the account."""
-LEARNED_SECONDS: Final = 3600.0
-"""Seconds for which a server is taken at its word: a newer version may take what this one refuses."""
-MOST_MODELS: Final = 256
-"""Models of which each provider remembers what was refused."""
 LONGEST_WHY: Final = 300
 KINDS: Final[Mapping[str, Kind]] = {"images": "image", "files": "pdf", "audio": "audio"}
 """The switches of the kinds of files."""
-NO_FILES: Final[frozenset[Attachment]] = frozenset()
 
 
 @frozen
@@ -80,79 +71,6 @@ class Learned:
 NOTHING: Final = Learned()
 
 
-@define
-class Memory:
-    """What a server has refused, by models, for `LEARNED_SECONDS`; in the memory of the process alone.
-
-    Attributes:
-        configured: what the configuration says of it.
-    """
-
-    configured: Learned
-    _models: dict[str, tuple[float, Learned]] = attrs.field(factory=dict)
-
-    def of(self, model: str) -> Learned:
-        """Return what is known of a model."""
-        if model not in self._models:
-            return self.configured
-        until, learned = self._models[model]
-        if trio.current_time() < until:
-            return learned
-        del self._models[model]
-        return self.configured
-
-    def keep(self, model: str, learned: Learned) -> None:
-        """Remember what the server does not take for a model."""
-        if learned == self.of(model):
-            return
-        if len(self._models) >= MOST_MODELS:
-            del self._models[next(iter(self._models))]
-        self._models[model] = (trio.current_time() + LEARNED_SECONDS, learned)
-
-
-@frozen
-class Omitted:
-    """The parts of a conversation that its server has refused, and does not get again.
-
-    Attributes:
-        reasoning: the messages before this position go without encrypted reasoning, signatures, and items of the
-            server's own tools, which belong to them.
-        files: the files that are told in words.
-        why: the words of the server about the files.
-    """
-
-    reasoning: int = 0
-    files: frozenset[Attachment] = NO_FILES
-    why: str = ""
-
-    def applied(self, message: Message, *, old: bool) -> Message:
-        """Return a message without these parts; `old` says whether it is before the position."""
-        match message:
-            case AssistantMessage() if old:
-                return attrs.evolve(message, blocks=tuple(_bare(message)))
-            case UserMessage() if self.files.intersection(message.attachments):
-                return attrs.evolve(message, **self._told(message.content, message.attachments))
-            case ToolResultsMessage():
-                told = (
-                    attrs.evolve(each, **self._told(each.content, each.attachments))
-                    if self.files.intersection(each.attachments)
-                    else each
-                    for each in message.results
-                )
-                return attrs.evolve(message, results=tuple(told))
-        return message
-
-    def _told(self, text: str, files: Sequence[Attachment]) -> dict[str, Any]:
-        gone = [
-            f"[{file.label}: left out, as the server refused it: {self.why}]" for file in files if file in self.files
-        ]
-        kept = tuple(file for file in files if file not in self.files)
-        return {"content": "\n\n".join([*gone, *filter(None, [text])]), "attachments": kept}
-
-
-WHOLE: Final = Omitted()
-
-
 class Refusals(NamedTuple):
     """What a server has refused, as far as it concerns the messages of a request."""
 
@@ -161,14 +79,6 @@ class Refusals(NamedTuple):
 
 
 NONE: Final = Refusals(frozenset(), WHOLE)
-
-
-def _bare(message: AssistantMessage) -> Iterator[Any]:
-    for block in message.blocks:
-        if isinstance(block, TextBlock | ToolUseBlock):
-            yield attrs.evolve(block, metadata=None) if block.metadata else block
-        elif not isinstance(block, OPAQUE):
-            yield block
 
 
 def _json_of(spec: ToolSpec) -> bytes:
@@ -244,16 +154,6 @@ class Refused:
 
     def _told(self, action: RepairAction, what: str) -> Repaired:
         return Repaired(action, what, self._why)
-
-
-def files_of(message: Message) -> Iterable[Attachment]:
-    """Return the files of a message."""
-    match message:
-        case UserMessage():
-            return message.attachments
-        case ToolResultsMessage():
-            return [file for result in message.results for file in result.attachments]
-    return ()
 
 
 def parts_of(transcript: Transcript, omitted: Omitted, before: Omitted) -> Iterator[Span]:
@@ -345,9 +245,7 @@ def _reasoning(refused: Refused, _found: re.Match[str]) -> Change | None:
 def _is_signed(message: Message) -> bool:
     if not isinstance(message, AssistantMessage):
         return False
-    return any(
-        isinstance(each, OPAQUE) or getattr(each, "metadata", None) for each in message.blocks
-    )
+    return any(isinstance(each, OPAQUE) or getattr(each, "metadata", None) for each in message.blocks)
 
 
 def _files(refused: Refused, _found: re.Match[str]) -> Change | None:

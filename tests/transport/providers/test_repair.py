@@ -39,7 +39,8 @@ from warren.model import Emitted, Files, ModelRequest, Repaired
 from warren.tools import ToolSpec
 from warren.transcript import Continued, Transcript
 from warren.transport.providers import open_providers
-from warren.transport.providers.repair import LEARNED_SECONDS, MOST_REPAIRS, RULES
+from warren.transport.providers.learned import LEARNED_SECONDS
+from warren.transport.providers.repair import MOST_REPAIRS, RULES
 
 GEMINI: Final = "gemini-3.8-flash"
 MODELS: Final = {"chat": GPT, "anthropic": CLAUDE, "responses": RESPONSES, "gemini": GEMINI}
