@@ -357,7 +357,7 @@ class Rule:
         servers: the servers that say so.
         says: their words.
         repair: makes the change.
-        source: the public place in which the words are found.
+        source: the public place in which the words are found; empty if none was.
         date: the month in which they were read there.
     """
 
@@ -383,7 +383,7 @@ RULES: Final = (
         "OpenAI, Azure",
         r"was provided without its required|Item with id \S+ not found|Item '\S+' of type '\S+'",
         _reasoning,
-        "github.com/openai/openai-agents-python/issues/1660",
+        "github.com/0xPlaygrounds/rig/issues/751",
     ),
     Rule(
         "a signature of reasoning that is not this account's: reasoning of the answers so far is dropped",
@@ -411,7 +411,7 @@ RULES: Final = (
             if any(_is_signed(message) for message in refused.request.messages)
             else None
         ),
-        "github.com/BerriAI/litellm/issues/13439",
+        "github.com/BerriAI/litellm/issues/30835",
     ),
     Rule(
         "a model or a server without images: images are told in words",
@@ -420,7 +420,7 @@ RULES: Final = (
         r"|not a multimodal model|support image input|unknown variant .?image_url|image_url is only supported"
         r"|content.{0,80}(must be|should be|expected)( a)?( valid)? string",
         lambda refused, found: _switch("images")(refused, found) if refused.files else None,
-        "github.com/ggml-org/llama.cpp/blob/master/tools/server/utils.hpp",
+        "github.com/nexu-io/nexu/issues/875",
     ),
     Rule(
         "an image or a file that is gone, too large, broken, or one too many: a note replaces it",
@@ -457,7 +457,7 @@ RULES: Final = (
         r"|supports at most ([\d,]+) (?:completion|output)? ?tokens"
         r"|valid range of max_tokens is \[\d+, ([\d,]+)\]|max\w*_tokens.{0,20}must be less than or equal to .?([\d,]+)",
         _cap,
-        "github.com/BerriAI/litellm/issues/10113",
+        "",
     ),
     Rule(
         "cache marks that the server does not take: requests go without them",
@@ -487,7 +487,7 @@ RULES: Final = (
         r"|(not|n't) support.{0,40}(['\"`]system['\"`]|system (role|message|prompt))"
         r"|developer instruction is not enabled",
         _in_chat("system_role", _of_system),
-        "github.com/vllm-project/vllm/issues/4071",
+        "github.com/huggingface/chat-ui/issues/1386",
     ),
     Rule(
         "roles that have to alternate: calls and results of tools go out as words, the system prompt as the user's",
@@ -503,9 +503,9 @@ RULES: Final = (
     Rule(
         "an answer without a text beside its calls: it gets an empty one",
         "servers with OpenAI's chat completions",
-        r"content.{0,100}(got null|null|None\b|NoneType|expected (a )?string|is required|missing)",
+        r"content.{0,100}(got null|null|<nil>|to be a string|must be a string|None\b|NoneType|expected (a )?string|is required|missing)",
         _in_chat("null_content", lambda turn: turn.get("content", "") is None),
-        "github.com/ggml-org/llama.cpp/issues/14702",
+        "github.com/ggml-org/llama.cpp/issues/13471",
     ),
     Rule(
         "a member of the body that the server does not know or take: it is left out, or goes under its other name",

@@ -24,7 +24,8 @@ def renewed(page: str) -> str:
 def _rows() -> Iterator[str]:
     yield "| refused, and repaired | servers | source |\n|---|---|---|\n"
     for rule in RULES:
-        sources = ", ".join(f"[{_short(each)}](https://{each})" for each in rule.source.split(", "))
+        links = [f"[{_short(each)}](https://{each})" for each in rule.source.split(", ") if each]
+        sources = ", ".join(links) or "none found"
         yield f"| {rule.about} | {rule.servers} | {sources}, {rule.date} |\n"
 
 
