@@ -503,7 +503,8 @@ RULES: Final = (
     Rule(
         "an answer without a text beside its calls: it gets an empty one",
         "servers with OpenAI's chat completions",
-        r"content.{0,100}(got null|null|<nil>|to be a string|must be a string|None\b|NoneType|expected (a )?string|is required|missing)",
+        r"content.{0,100}(got null|null|<nil>|to be a string|must be a string"
+        r"|None\b|NoneType|expected (a )?string|is required|missing)",
         _in_chat("null_content", lambda turn: turn.get("content", "") is None),
         "github.com/ggml-org/llama.cpp/issues/13471",
     ),

@@ -302,6 +302,16 @@ async def test_roles_and_ids_of_mistral() -> None:
     assert (answer, len(repaired)) == ("fine", 2)
 
 
+@pytest.mark.parametrize(
+    "words", ["invalid message content type: <nil>", "Expected 'content' to be a string or an array"]
+)
+async def test_an_answer_without_a_text(words: str) -> None:
+    """It gets an empty text beside its calls."""
+    server = Strict("chat", lambda body: error(words) if '"content": null' in json.dumps(body) else None)
+    repaired, answer = await asked_of(server, "go", CALLED, RESULT)
+    assert (answer, [each.what for each in repaired]) == ("fine", ["`null_content`"])
+
+
 def of_template(body: dict[str, Any]) -> Any:
     """Refuse what the template of a model without tools and without a system prompt refuses."""
     roles = [each["role"] for each in body["messages"]]
