@@ -1,15 +1,17 @@
-"""The messages that leave the context when a provider refuses them, and the sentence that stands for what ran."""
+"""The messages that leave the context when a provider refuses them, and the sentences that stand for what ran."""
 
-from collections.abc import Collection, Sequence
-from typing import Final, Literal
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
 
 import attrs
 
 from warren import codec
+from warren.events import RepairAction
 from warren.messages import (
     REFUSED,
     AssistantMessage,
     ContextMessage,
+    Message,
     ToolResult,
     ToolResultsMessage,
     ToolUseBlock,
@@ -18,23 +20,18 @@ from warren.records import SessionRecord, Span
 from warren.transcript import Transcript
 from warren.values import define
 
-Detail = Literal["results", "calls"]
-"""How much a sentence tells of the tool calls that ran: their results too, or the calls alone."""
-DETAILS: Final[Sequence[Detail]] = ("results", "calls")
-"""In this order, until the provider takes one."""
 MOST_TOLD: Final = 20_000
 """Characters of results that a sentence quotes."""
 MOST_QUOTED: Final = 2_000
 """Characters of one result, or of the arguments of one call, that a sentence quotes."""
-_HEADS: Final = {
-    "results": "These tool calls ran. The provider has refused the messages with them, so they are told in words:",
-    "calls": "These tool calls ran. The provider has refused the messages with their results, which are not shown:",
-}
+_CALLS: Final = "These tool calls ran. Their messages were refused by the model's provider, so they are told in words:"
+_RESULTS: Final = "\n\nTheir results:\n"
+Ran = list[tuple[ToolUseBlock, ToolResult]]
 
 
 @define(eq=False)
 class Refusals:
-    """Takes what a provider refuses out of the context of a turn, and leaves what ran in the turn in it.
+    """Takes what a provider refuses out of the context, and leaves what ran in it.
 
     A request that is refused differs from the last one that was answered by the messages since then: the model's
     answer with its tool calls, their results, and inputs. If calls ran, a sentence stands for them, first with their
@@ -48,34 +45,39 @@ class Refusals:
     context: Transcript
     record: SessionRecord
     _gone: set[int] = attrs.field(factory=set)
-    _sentences: dict[Detail, int] = attrs.field(factory=dict)  # their positions
+    _told: set[int] = attrs.field(factory=set)  # the positions of the sentences of this turn that tell results
+    _shortened: tuple[Collection[int], int] | None = None  # sentences without whose results one was said, and its place
 
     @property
     def left_out(self) -> tuple[Span, ...]:
         """The ranges of messages outside the context, of earlier turns and of this one; behind them those of parts."""
-        spans = [span for span in self.record.left_out if span.part is None]
-        for at in sorted(self._gone):
-            first = spans.pop().first if spans and spans[-1].end == at else at
-            spans.append(Span(first, at + 1))
-        return (*spans, *(span for span in self.record.left_out if span.part is not None))
+        earlier = self.record.left_out
+        whole = (span for span in earlier if span.part is None)
+        spans = list[Span]()
+        for span in sorted([*whole, *(Span(at, at + 1) for at in self._gone)], key=lambda each: each.first):
+            if spans and span.first <= spans[-1].end:
+                spans[-1] = Span(spans[-1].first, max(spans[-1].end, span.end))
+            else:
+                spans.append(span)
+        return (*spans, *(span for span in earlier if span.part is not None))
 
-    def tell(self, detail: Detail, answered: int) -> int:
-        """Let a sentence stand for the tool calls that ran since a request was answered.
+    def tell(self, answered: int) -> tuple[RepairAction, str] | None:
+        """Let a sentence stand for the tool calls that ran since a request was answered; if one does, take its results.
 
         Args:
-            detail: how much it tells.
             answered: the position up to which the messages were answered.
 
-        Return the number of calls; if it is 0, nothing was changed.
+        Return what was done, in the terms of `RequestRepaired`; None if nothing is left to be told.
         """
-        first = max(answered, self.context.head)
-        places, ran = self._ran(first)
+        places, ran = self._ran(self._unanswered(answered))
         if ran:
-            earlier = {at for at in self._sentences.values() if at >= first}
-            self._sentences[detail] = self.context.end
-            self.context.append(_sentence(detail, ran))
-            self._leave(places | earlier)
-        return len(ran)
+            self._told.add(self._say(_sentence(ran, results=True), places))
+            return "replaced", f"the results of {len(ran)} tool calls"
+        standing = {at: text for at, text in self._sentences().items() if _RESULTS in text}
+        if standing:
+            self._shortened = standing, self._say("\n".join(map(_without_results, standing.values())), standing)
+            return "dropped", "the results of tool calls that were told in words"
+        return None
 
     def give_up(self, answered: int, *, declined: bool) -> None:
         """Leave out of the context all that may have been refused, as the turn ends with it.
@@ -84,45 +86,83 @@ class Refusals:
             answered: the position up to which the messages were answered.
             declined: whether the model itself has declined to go on, which may be for any message of the turn.
         """
-        begin = max(self.record.message_count, self.context.head)
-        _, ran = self._ran(begin)
-        first, kept = begin, set[int]()
-        if ran and declined:
-            kept.add(self.context.end)
-            self.context.append(_sentence("calls", ran))
-        elif ran:
-            first = max(answered, begin)
-            kept |= {at for detail, at in self._sentences.items() if detail == "results" and at >= first}
-        self._gone -= kept
-        self._leave(set(range(first, self.context.end)) - kept)
+        begin, end = max(self.record.message_count, self.context.head), self.context.end
+        if declined:
+            places, ran = self._ran(self._unanswered(begin))
+            said = {at: text for at, text in self._sentences().items() if at >= begin or _RESULTS in text}
+            told = [*map(_without_results, said.values()), *([_sentence(ran, results=False)] if ran else [])]
+            self._leave({*range(begin, end), *places, *said})
+            if told:
+                self._say("\n".join(told), ())
+            return
+        if self._shortened is not None and self._shortened[1] >= answered:  # that has not helped
+            longer, short = self._shortened
+            self._gone -= set(longer)
+            self._gone.add(short)
+        ran_here = any(isinstance(self._at(at), ToolResultsMessage) for at in range(begin, end))
+        first = max(answered, begin) if ran_here else begin
+        self._leave(set(range(first, end)) - (self._told - self._gone))
 
-    def _ran(self, first: int) -> tuple[set[int], list[tuple[ToolUseBlock, ToolResult]]]:
-        """Return the positions of tool calls and of their results from a position on, and both as pairs."""
-        places, ran, calls = set[int](), list[tuple[ToolUseBlock, ToolResult]](), tuple[ToolUseBlock, ...]()
-        for at, body in enumerate(self.context.since(first), first):
-            message = codec.decode_message(body)
-            if isinstance(message, AssistantMessage):
-                calls = message.tool_calls
-            elif isinstance(message, ToolResultsMessage):
-                places |= {at - 1, at}
-                ran += zip(calls, message.results, strict=True)
-        return places, ran
+    def _say(self, text: str, instead_of: Iterable[int]) -> int:
+        at = self.context.end
+        self.context.append(ContextMessage(text, REFUSED))
+        self._leave(instead_of)
+        return at
 
-    def _leave(self, places: Collection[int]) -> None:
+    def _leave(self, places: Iterable[int]) -> None:
         self._gone |= set(places)
         self.context.leave_out(self.left_out)
 
+    def _at(self, position: int) -> Message:
+        return codec.decode_message(self.context.rows[position - self.context.head])
 
-def _sentence(detail: Detail, ran: Sequence[tuple[ToolUseBlock, ToolResult]]) -> ContextMessage:
-    most = min(MOST_QUOTED, MOST_TOLD // len(ran))
-    lines = [_HEADS[detail]]
-    for call, result in ran:
-        told = "it failed" if result.is_error else "it succeeded"
-        if detail == "results":
+    def _unanswered(self, answered: int) -> int:
+        """Return the position from which on calls were in no answered request; the turn before may have left some."""
+        if answered <= self.record.message_count:
+            for at in reversed(self.context.positions):
+                if at < answered and isinstance(message := self._at(at), AssistantMessage):
+                    return at if message.tool_calls else answered
+        return max(answered, self.context.head)
+
+    def _ran(self, first: int) -> tuple[set[int], Ran]:
+        """Return the positions of the tool calls in the context and of their results from a position on, and both."""
+        places, ran, calls = set[int](), Ran(), tuple[ToolUseBlock, ...]()
+        for at in self.context.positions:
+            if at >= first:
+                message = self._at(at)
+                if isinstance(message, AssistantMessage):
+                    calls = message.tool_calls
+                elif isinstance(message, ToolResultsMessage):
+                    places |= {at - 1, at}
+                    ran += zip(calls, message.results, strict=True)
+        return places, ran
+
+    def _sentences(self) -> dict[int, str]:
+        """Return the sentences in the context that stand for calls, by their positions."""
+        rows, head, mark = self.context.rows, self.context.head, REFUSED.encode()
+        found = {at: self._at(at) for at in self.context.positions if mark in rows[at - head]}
+        return {
+            at: each.content
+            for at, each in found.items()
+            if isinstance(each, ContextMessage) and each.source == REFUSED
+        }
+
+
+def _sentence(ran: Sequence[tuple[ToolUseBlock, ToolResult]], *, results: bool) -> str:
+    most, text = min(MOST_QUOTED, MOST_TOLD // len(ran)), _CALLS
+    for number, (call, result) in enumerate(ran, 1):
+        args = _quoted(codec.encode(call.args).decode(), most)
+        text += f"\n{number}. {call.name}({args}): it {'failed' if result.is_error else 'succeeded'}"
+    if results:
+        text += _RESULTS
+        for number, (_, result) in enumerate(ran, 1):
             files = "".join(f" [{file.label}]" for file in result.attachments)
-            told += f": {_quoted(result.content, most)}{files}"
-        lines.append(f"- {call.name}({_quoted(codec.encode(call.args).decode(), most)}): {told}")
-    return ContextMessage("\n".join(lines), REFUSED)
+            text += f"{number}. {_quoted(result.content, most)}{files}\n"
+    return text
+
+
+def _without_results(sentence: str) -> str:
+    return sentence.partition(_RESULTS)[0]
 
 
 def _quoted(text: str, most: int) -> str:

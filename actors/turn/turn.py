@@ -19,7 +19,7 @@ from warren.actors.turn.compaction import CommitCompaction, CompactionPlan, Cont
 from warren.actors.turn.extraction import Extraction
 from warren.actors.turn.model_call import ModelCall, ask_aside
 from warren.actors.turn.outcome import Outcome
-from warren.actors.turn.refusal import DETAILS, Refusals
+from warren.actors.turn.refusal import Refusals
 from warren.actors.turn.repeats import Repeats
 from warren.actors.turn.route import Route
 from warren.actors.turn.toolbox import BUDGET_USED, KeepFiles, ToolRun, keep_nothing
@@ -324,20 +324,15 @@ class Turn:
 
     async def _answer(self) -> AssistantMessage:
         """Return the model's next answer. If the provider refuses the newest results, they are told in words."""
-        details = iter(DETAILS)
         while True:
             try:
                 return await self._call_model(await self._make_room())
             except ProviderError as exc:
-                detail = next(details, None) if exc.refuses_request else None
-                calls = 0 if detail is None else self._refusing.tell(detail, self._answered)
-                if not calls:
+                told = self._refusing.tell(self._answered) if exc.refuses_request else None
+                if told is None:
                     raise
                 self._refused = False
-                what = f"the results of {calls} tool calls"
-                self.emit(
-                    RequestRepaired("replaced" if detail == "results" else "dropped", what, encodable(exc.message))
-                )
+                self.emit(RequestRepaired(*told, encodable(exc.message)))
 
     def _take_inputs(self, entering: Entering) -> bool:
         """Add inputs that came meanwhile to the conversation; return whether there were any."""

@@ -175,7 +175,7 @@ async def test_results_that_are_refused_as_results_are_told_in_words() -> None:
         assert (await service.start_turn(session_id, "fetch it, it")).text == "done"
         told = model.seen[-1][-1]
         assert isinstance(told, ContextMessage)
-        assert told.content.count(f"fetch({{}}): it succeeded: {POISON}") == 2
+        assert told.content.count("fetch({}): it succeeded") == told.content.count(POISON) == 2
         assert await marks(service, session_id) == [False, True, True, False, False]
 
 
