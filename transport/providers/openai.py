@@ -58,7 +58,8 @@ from warren.values import define, frozen
 PROTOCOL: Final = "chat"
 """The name under which blocks have the data that goes back verbatim."""
 REASONING: Final = ("reasoning_content", "reasoning")
-"""The members of a message that have its reasoning, by server."""
+"""The members of a message that have its reasoning, by server. DeepSeek refuses calls without theirs (its guide to the
+thinking mode, April 2026), and takes an empty one."""
 FIELD: Final = "field"
 """Names, in the data of reasoning, the member of the message that it came in, and goes back in."""
 TAG: Final = "tag"

@@ -260,11 +260,11 @@ async def test_what_goes_back(name: str, streamed: bool) -> None:  # noqa: FBT00
         provider = providers.resolve(GPT, "chat").provider
         context: list[Message] = [UserMessage("hi")]
         for _ in range(2):
-            message = (await provider.complete(request(GPT, *context, tools=(WEATHER,)), lambda _: None)).message
-            stored = codec.decode_message(codec.encode(message))  # as a store has it
-            assert isinstance(stored, AssistantMessage)
-            results = [ToolResult(each.id, "sun") for each in stored.tool_calls]
-            context += [stored, ToolResultsMessage(tuple(results))]
+            reply = await provider.complete(request(GPT, *context, tools=(WEATHER,)), lambda _: None)
+            message = codec.decode_message(codec.encode(reply.message))  # as a store has it
+            assert isinstance(message, AssistantMessage)
+            results = [ToolResult(each.id, "sun") for each in message.tool_calls]
+            context += [message, ToolResultsMessage(tuple(results))]
         await provider.complete(request(GPT, *context), lambda _: None)
         for sent in (each for each in asks[-1] if each["role"] == "assistant"):
             assert {key: sent[key] for key in sent if key in wanted} == wanted
