@@ -72,6 +72,7 @@ SANS_IO: Final[tuple[str, ...]] = (
     "transport/providers/settings.py",
     "transport/providers/unanswered.py",
     "transport/providers/sse.py",
+    "transport/providers/tags.py",
     "transport/providers/vertex.py",
     "transport/providers/wire.py",
     "transport/event_text.py",
