@@ -94,13 +94,13 @@ class Limits:
         model_stall: time that a model's server may send nothing of its answer; comments and pings do not count.
         model_wait: time that a model call waits for the rate limit of its key.
         max_answer: bytes of a streamed answer, decompressed. Its texts and the arguments of its calls may have a 16th
-            of them, an answer in one piece a 64th.
+            of them, an answer in one piece a 64th; its files count apart.
         max_answer_calls: tool calls of one answer, at most 4,096. If a model asks for more, none of them is run, and
             it is told so.
         repeated_calls_note: times that a turn may make a tool call with the same arguments and the same result, with
             nothing new between, until the model is told so.
         repeated_calls: times after which such a turn ends with an error. Calls of tools with `polls` do not count.
-        max_attachment: bytes of a file that is attached to a message.
+        max_attachment: bytes of a file that is attached to a message, or that a model makes.
         max_unread: bytes of replies that may wait until the clients of this process have read them. Beyond it the
             client with most of them is disconnected.
         max_memory: MiB of memory that the process may use; None is no limit. It works on Linux only. Above it stored

@@ -9,8 +9,14 @@ from warren.attachments import Attachment, File
 from warren.transport.providers import wire
 
 _DATA_URL: Final = re.compile(r"data:([^;,]*)[^,]*;base64,", re.IGNORECASE)
-_FILE: Final = re.compile(rb'(?:"(?:data|result|partial_image_b64)"\s*:\s*"|;base64,)[A-Za-z0-9+/=_\\-]{1024,}')
-"""The base64 of a file in the places where servers have it."""
+_NAMES: Final = re.compile(rb'"(data|result|partial_image_b64)":\s*"\Z')
+"""The bytes before the base64 of a file in JSON; a data URL is one anywhere."""
+_NEAR: Final = 64
+"""Bytes that the name of a member and the head of a data URL have at most."""
+LEAST: Final = 1024
+"""Bytes from which on a text may be that of a file."""
+STEP: Final = 256 * 1024
+"""Characters that are decoded in one step, for which no other thread can run."""
 
 
 def file_of(data: str, media_type: str) -> File:
@@ -20,7 +26,9 @@ def file_of(data: str, media_type: str) -> File:
     """
     plain = data.translate(_STANDARD) if "-" in data or "_" in data or "\n" in data else data
     try:
-        found = b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+        plain += "=" * (-len(plain) % 4)
+        steps = range(0, len(plain), STEP)
+        found = b"".join([b64decode(plain[at : at + STEP], validate=True) for at in steps])
     except NoBase64:
         raise wire.bad_response(f"a file ({media_type}) that is not in base64") from None
     return File(found, media_type=media_type if media_type.startswith("text/") else None)
@@ -40,6 +48,13 @@ def reference_of(media_type: str) -> Attachment:
     return Attachment(media_type or "image/png")
 
 
-def weight_without_files(data: bytes) -> int:
-    """Return the bytes of an event without those of its files, which are quickly parsed."""
-    return len(data) - sum(found.end() - found.start() for found in _FILE.finditer(data))
+def weight_without_files(data: bytes, most: int) -> int:
+    """Return the bytes of JSON without the texts of its files, which are quickly parsed; it stops above `most`."""
+    at, rest = 0, 0
+    while (end := data.find(b'"', at)) >= 0 and rest <= most:
+        if end - at < LEAST or not (
+            _NAMES.search(data[max(0, at - _NEAR) : at]) or b";base64," in data[at : at + _NEAR]
+        ):
+            rest += end - at
+        at, rest = end + 1, rest + 1
+    return rest + len(data) - at

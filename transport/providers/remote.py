@@ -392,9 +392,8 @@ class HttpProvider:
         """Send the request and read the answer; failures after the complete answer are ignored."""
         stall, answered = self.bounds.stall, False
         scope = trio.CancelScope(deadline=trio.current_time() + stall)
-        reading = _Reading(
-            answer, emit, stall, scope, self._check_size, min(OFF_THE_LOOP, self.bounds.piece), self._light
-        )
+        most = min(OFF_THE_LOOP, self.bounds.piece)
+        reading = _Reading(answer, emit, stall, scope, self._check_size, most, self._files_in, self.bounds.files)
         try:
             with reading.scope:
                 request = await self._authorized(self._request(model, body))
@@ -478,15 +477,14 @@ class HttpProvider:
                 reading.wait(size)
         self._check_body(body)
 
-    def _light(self, parse: Callable[[bytes], T]) -> Callable[[bytes], T]:
-        """Return a function that parses JSON if it has few bytes beside those of files. It raises ProviderError."""
-
-        def checked(data: bytes) -> T:
-            if len(data) > self.bounds.piece and weight_without_files(data) > self.bounds.piece:
-                raise self._too_long(self.bounds.piece)
-            return parse(data)
-
-        return checked
+    def _files_in(self, data: bytes) -> int:
+        """Return the bytes of the files in an event, or a body. Raises ProviderError if the rest is too large."""
+        if len(data) <= self.bounds.piece:
+            return 0
+        rest = weight_without_files(data, self.bounds.piece)
+        if rest > self.bounds.piece:
+            raise self._too_long(self.bounds.piece)
+        return len(data) - rest
 
     def _check_size(self, answer: Answer) -> None:
         """Raise ProviderError if an answer has too many texts and arguments."""
@@ -729,7 +727,8 @@ class _Reading:
         scope: the cancel scope around the request and its answer.
         check: raises ProviderError for an answer that has become too large.
         most: bytes of an event that is parsed on the event loop.
-        light: returns a function that parses an event if it is not too large but for its files.
+        files_in: returns the bytes of the files in an event. It raises ProviderError if the rest is too large.
+        files: bytes of files that may still come, which do not count for the bound of the body.
         failure: the reason why the reading was ended.
         body: the body of the answer if that is a stream.
     """
@@ -740,7 +739,8 @@ class _Reading:
     scope: trio.CancelScope
     check: Callable[[Answer], None]
     most: int
-    light: Callable[[Callable[[bytes], list[Piece]]], Callable[[bytes], list[Piece]]]
+    files_in: Callable[[bytes], int]
+    files: int
     failure: Exception | None = None
     body: DecodedBody | None = None
 
@@ -758,7 +758,7 @@ class _Reading:
         try:
             try:
                 for data in events:
-                    pieces += feed(data) if len(data) <= self.most else await beside(partial(self.light(feed), data))
+                    pieces += feed(data) if len(data) <= self.most else await self._large(data, feed)
             finally:
                 for piece in together(pieces):
                     self.emit(piece)
@@ -768,6 +768,14 @@ class _Reading:
                 self.scope.cancel()
         except Exception as exc:  # noqa: BLE001 - raised when the reading has ended
             self.fail(exc)
+
+    async def _large(self, data: bytes, feed: Callable[[bytes], list[Piece]]) -> list[Piece]:
+        """Feed a large event, on a thread. The files in it make room for as many bytes of the body."""
+        files = min(await beside(partial(self.files_in, data)), self.files)
+        if self.body is not None:
+            self.files -= files
+            self.body.left += files
+        return await parsed(feed, data)
 
     def wait(self, size: int) -> None:
         """Set the time for more of the answer, which had this size before its newest part."""

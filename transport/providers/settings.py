@@ -23,7 +23,7 @@ class Bounds:
         silence: seconds for which the server may send nothing.
         stall: seconds for which the server may send nothing of the answer; keep-alive events do not count.
         size: bytes of a streamed answer, decompressed. An answer in one piece, or one event or line of a stream,
-            may have a 64th of it, because it is parsed in one step, which blocks other tasks.
+            may have a 64th of it beside its files, because it is parsed in one step, which blocks other tasks.
         wait: seconds that a call may wait for the rate limit of its key.
     """
 
@@ -36,6 +36,11 @@ class Bounds:
     def content(self) -> int:
         """The most characters of texts and arguments that an answer may have."""
         return content_of(self.size)
+
+    @property
+    def files(self) -> int:
+        """The most bytes of files, in base64, that an answer may have beyond its size; servers repeat them."""
+        return 3 * self.size
 
     @property
     def piece(self) -> int:

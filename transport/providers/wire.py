@@ -69,7 +69,7 @@ def with_halves(raw: bytes, parsed: dict[str, Any]) -> dict[str, Any]:
 
     A server may cut a character in two: the second half comes with the next chunk, see `warren.model.joined`.
     """
-    if raw.find(b"\\u") >= 0:
+    if raw.find(b"\\") >= 0 and raw.find(b"\\u") >= 0:  # the first is quick in an event with a picture
         text = _as_str(raw)
         if any(found["lone"] for found in _ESCAPE.finditer(text)):
             return json.loads(text)  # type: ignore[no-any-return]

@@ -5,8 +5,8 @@ from base64 import b64encode
 from typing import Final
 
 from tests.support.waiting import wait_until
+from tests.transport.cli.blobs import stored
 from tests.transport.cli.process import SLOW, Cli
-from tests.transport.cli.test_attachments import stored
 from warren.config import StoreConfig
 from warren.storage.maintenance.doctor import examine
 

@@ -2,25 +2,15 @@
 
 import hashlib
 from base64 import b64decode
-from contextlib import closing
-from typing import Any, Final
-
-import apsw
+from typing import Final
 
 from tests.support.waiting import wait_until
+from tests.transport.cli.blobs import stored
 from tests.transport.cli.process import SLOW, Cli, one_line
 from warren.config import StoreConfig
 from warren.storage.maintenance.doctor import examine
-from warren.storage.sqlite.file import FILE_NAME
 
 PHOTO: Final = b"\x89PNG\r\n\x1a\n\x00\xff"
-
-
-def stored(cli: Cli) -> list[str]:
-    """Return the files in the store of the folder."""
-    with closing(apsw.Connection(str(cli.folder / ".rkat" / FILE_NAME))) as db:
-        rows: list[Any] = db.execute("SELECT body FROM blobs ORDER BY key").fetchall()
-        return [body.decode() for (body,) in rows]
 
 
 def test_a_file_of_a_turn_that_was_killed_goes_with_the_next_start(cli: Cli) -> None:

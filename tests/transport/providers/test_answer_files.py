@@ -14,12 +14,14 @@ from tests.transport.providers.calls import (
     RESPONSES,
     Outcome,
     answered,
+    environ,
     on_socket,
     request,
+    servers,
     streamed,
 )
 from tests.transport.providers.dialects import DONE, STOP, delta, opened, start, stopped, told
-from tests.transport.providers.server import END, HEAD, Handler, Request, chunk, event
+from tests.transport.providers.server import END, HEAD, Handler, Request, chunk, event, serve
 from tests.transport.providers.targets import provider
 from warren import codec
 from warren.attachments import Attachment
@@ -33,7 +35,7 @@ from warren.messages import (
     ToolResultsMessage,
     UserMessage,
 )
-from warren.transport.providers import Bounds
+from warren.transport.providers import Bounds, open_providers
 
 PNG: Final = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 12_000
 """Three megabytes: three times what an event without a file may have."""
@@ -240,3 +242,21 @@ async def test_a_spoken_answer_has_its_transcript() -> None:
     body = {"choices": [{"message": {"content": None, "audio": audio}, "finish_reason": "stop"}]}
     outcome = await answered(request(GPT), body)
     assert (outcome.text, [file.data for file in outcome.reply.files]) == ("Yes.", [wav])
+
+
+async def test_repeated_pictures_do_not_use_up_the_bound() -> None:
+    """Drafts, the picture and its repetition may be larger together than an answer may be; there is an end to it."""
+    small = Bounds(size=8 * 1024 * 1024)
+    draft = {"type": "response.image_generation_call.partial_image", "output_index": 1, "partial_image_b64": BASE64}
+    for drafts, code in ((2, None), (9, "too_long")):
+        events = [draft] * drafts + PICTURES[RESPONSES]
+        async with serve(streams(events)) as url:
+            variables = environ(url)
+            async with open_providers(variables, servers=servers(f"{url}/v1"), bounds=small) as providers:
+                choice = providers.resolve(RESPONSES, "responses")
+                try:
+                    reply = await choice.provider.complete(request(RESPONSES), lambda _: None)
+                except ProviderError as exc:
+                    assert exc.cause == code  # noqa: PT017 - of one of the two
+                else:
+                    assert (code, [file.data for file in reply.files]) == (None, [PNG])
