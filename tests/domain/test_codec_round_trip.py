@@ -74,6 +74,7 @@ def test_the_names_on_the_wire() -> None:
         *("run_started", "turn_started", "text_delta", "reasoning_delta", "text_complete", "tool_call_requested"),
         *("tool_execution_started", "tool_execution_completed", "tool_execution_timed_out", "tool_result_received"),
         *(
+            "files_complete",
             "turn_completed",
             "retrying",
             "request_repaired",
