@@ -14,6 +14,7 @@ from warren.actors.counters import COMPLETED, FAILED, Counters
 from warren.actors.fence import Guard, proved
 from warren.actors.turn.answer import NO_CUTS
 from warren.actors.turn.approvals import Approvals
+from warren.arguments import problem_of
 from warren.attachments import Attachment, File
 from warren.categories import Decision
 from warren.errors import StoreError
@@ -28,7 +29,7 @@ from warren.events import (
 from warren.fields import encodable
 from warren.messages import ToolResult, ToolUseBlock
 from warren.metrics import OTHER
-from warren.tools import Tool, ToolArgumentsError, ToolCall, ToolOutput, asking, calling, failure_text
+from warren.tools import Tool, ToolArgumentsError, ToolCall, ToolOutput, asking, bounded, calling, failure_text
 from warren.values import define
 
 logger: Final = logging.getLogger("warren.tools")
@@ -112,7 +113,8 @@ class ToolRun:
             known = ", ".join(sorted(self.tools)) or "none"
             return self._refuse(call, f"there is no tool {call.name!r}; there are: {known}")
         if call.invalid_args is not None:
-            return self._refuse(call, f"the arguments are not a JSON object: {call.invalid_args[:2000]}")
+            given = call.invalid_args
+            return self._refuse(call, f"the arguments are not a JSON object: {problem_of(given)}: {given[:2000]}")
         if (reason := self.approvals.denied(tool)) is not None:
             return self._refuse(call, reason)
         try:
@@ -213,7 +215,7 @@ class ToolRun:
         started = self._started.get(call.id)
         if started is None:
             return self._refuse(call, content)
-        content = encodable(content)
+        content = encodable(bounded(content))
         seconds = trio.current_time() - started
         duration = round(seconds * 1000)
         self.counters.tool(call.name, "timed_out" if timed_out else FAILED if is_error else COMPLETED)

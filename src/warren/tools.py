@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints, 
 import attrs
 import msgspec
 
+from warren.arguments import unwrapped
 from warren.attachments import File, are_files
 from warren.categories import Category, Decision
 from warren.fields import positive
@@ -87,6 +88,25 @@ def current_call() -> ToolCall:
     return call
 
 
+MARK: Final = 8
+"""Hexadecimal digits that tell names apart which would be alike."""
+MAX_RESULT: Final = 100_000
+"""Characters of a tool's result that the model gets; the rest is left out."""
+
+
+def marked_name(name: str, own: str, longest: int) -> str:
+    """Return a name of at most `longest` characters that is different for each `own`, and always the same for it."""
+    digest = hashlib.sha256(own.encode(errors="surrogatepass")).hexdigest()[:MARK]
+    return f"{name[: longest - MARK - 1]}_{digest}"
+
+
+def bounded(text: str, limit: int = MAX_RESULT) -> str:
+    """Cut a text that is too long, and add a note of it."""
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}\n[{len(text) - limit} more characters are left out]"
+
+
 @frozen
 class ToolSpec:
     """The definition of a tool, as a model gets it.
@@ -158,14 +178,18 @@ class Tool:
     def bind(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """Return the model's arguments as checked keyword arguments for `call`.
 
+        A value that was given as a text with its JSON counts as the value, if a text would not fit.
+
         Raises:
             ToolArgumentsError: if they do not fit; the message names the bad field.
         """
         if self._arguments is None:
-            return dict(args)
+            return dict(unwrapped(args, self.spec.input_schema))
         try:
             bound = msgspec.convert(dict(args), self._arguments)
         except msgspec.ValidationError as exc:
+            if (found := unwrapped(args, self.spec.input_schema)) is not args:
+                return self.bind(found)
             raise ToolArgumentsError(str(exc)) from exc
         return {name: getattr(bound, name) for name in bound.__struct_fields__}
 

@@ -150,13 +150,21 @@ class ToolCalls:
 
 
 def parse_arguments(raw: str) -> tuple[dict[str, Any], str | None]:
-    """Return the arguments of a call, and the raw text if it is no JSON object. Blank and `null` are no arguments."""
+    """Return the arguments of a call, and the raw text if it is no JSON object. Blank and `null` are no arguments.
+
+    Some models write the object as a text within the JSON.
+    """
     if raw.strip() in ("", "null"):
         return {}, None
     try:
         args = wire.parse(raw)
     except ValueError:
         return {}, raw
+    if isinstance(args, str):  # an object within a text
+        try:
+            args = wire.parse(args)
+        except ValueError:
+            return {}, raw
     return (args, None) if isinstance(args, dict) else ({}, raw)
 
 

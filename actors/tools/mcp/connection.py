@@ -18,11 +18,11 @@ from mcp.shared.exceptions import MCPError
 from warren.actors.supervision import first_error
 from warren.actors.tools.mcp.process import ServerGoneError, open_process
 from warren.actors.tools.mcp.refusal import Refusal
-from warren.actors.tools.mcp.results import LARGE, bounded, output_of, size_of
+from warren.actors.tools.mcp.results import LARGE, output_of, size_of
 from warren.actors.tools.mcp.server import ConnectBackoff, McpServer, McpStatus, State
 from warren.actors.tools.mcp.web import open_web
 from warren.categories import Decision
-from warren.tools import Asking, ToolError, ToolOutput, ToolSpec, asking, calling
+from warren.tools import Asking, ToolError, ToolOutput, ToolSpec, asking, bounded, calling
 from warren.tracing import HEADER, here
 from warren.values import define
 from warren.version import VERSION

@@ -3,11 +3,11 @@
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
-from hashlib import sha256
 from typing import Final
 
+from warren.tools import marked_name
+
 LONGEST: Final = 64
-MARK: Final = 8
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -29,7 +29,7 @@ def names(offers: Sequence[tuple[str, str]], taken: Collection[str] = ()) -> lis
 
 def _fit(name: str) -> str:
     fitting = _UNFIT.sub("_", name)
-    return fitting if 0 < len(fitting) <= LONGEST else _marked(fitting, name)
+    return fitting if 0 < len(fitting) <= LONGEST else marked_name(fitting, name, LONGEST)
 
 
 def _unused(name: str, offer: tuple[str, str], used: Collection[str]) -> str:
@@ -37,11 +37,6 @@ def _unused(name: str, offer: tuple[str, str], used: Collection[str]) -> str:
     salt = 0
     candidate = name
     while candidate in used:
-        candidate = _marked(name, f"{salt}\n{offer[0]}\n{offer[1]}")
+        candidate = marked_name(name, f"{salt}\n{offer[0]}\n{offer[1]}", LONGEST)
         salt += 1
     return candidate
-
-
-def _marked(name: str, of: str) -> str:
-    digest = sha256(of.encode(errors="surrogatepass")).hexdigest()[:MARK]
-    return f"{name[: LONGEST - MARK - 1]}_{digest}"

@@ -11,8 +11,6 @@ from warren.tools import ToolError, ToolOutput
 
 LARGE: Final = 256 * 1024
 """Characters of files from which on a thread makes the output of a result."""
-MAX_TEXT: Final = 100_000
-"""Characters of a result that the model gets; the rest is left out."""
 
 
 def output_of(result: types.CallToolResult) -> str | ToolOutput:
@@ -31,7 +29,7 @@ def output_of(result: types.CallToolResult) -> str | ToolOutput:
             parts.append(f"{_shown(block)[:-1]}: left out, as a result has at most {MAX_ATTACHMENTS} files]")
     if result.structured_content is not None and not any(map(_is_text, result.content)):
         parts.insert(0, json.dumps(result.structured_content, ensure_ascii=False))
-    text = bounded("\n".join(parts))
+    text = "\n".join(parts)
     if result.is_error:
         raise ToolError(text or "the tool failed, and does not say why")
     return ToolOutput(text, files) if files else text
@@ -65,13 +63,6 @@ def size_of(result: types.CallToolResult) -> int:
             case types.EmbeddedResource(resource=types.BlobResourceContents(blob=data)):
                 size += len(data)
     return size
-
-
-def bounded(text: str, limit: int = MAX_TEXT) -> str:
-    """Cut a text that is too long, and add a note of it."""
-    if len(text) <= limit:
-        return text
-    return f"{text[:limit]}\n[{len(text) - limit} more characters are left out]"
 
 
 def _is_text(block: types.ContentBlock) -> bool:

@@ -4,6 +4,7 @@ import asyncio
 import math
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import attrs
 import pytest
@@ -333,8 +334,36 @@ async def test_failures_that_say_too_little(broken: Callable[[], Awaitable[None]
     assert told in done.results[0].content
 
 
-async def test_a_sync_tool_that_asks_for_a_loop() -> None:
+def test_a_sync_tool_that_asks_for_a_loop() -> None:
     """So is a plain function that asks asyncio for the loop of its thread."""
     with pytest.raises(RuntimeError) as caught:
-        await trio.to_thread.run_sync(asyncio.get_running_loop)
+        ThreadPoolExecutor().submit(asyncio.get_running_loop).result()
     assert "plain function" in failure_text(caught.value)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_long_result_is_cut(*, fails: bool) -> None:
+    """The model gets the first 100,000 characters of what a tool says, and how many are left out."""
+
+    @tool
+    async def flood() -> str:
+        await trio.lowlevel.checkpoint()
+        if fails:
+            raise ToolError("x" * 250_000)
+        return "x" * 250_000
+
+    done = await use(call("a", "flood"), tools=(flood,))
+    (result,) = done.results
+    assert result.content == "x" * 100_000 + "\n[150000 more characters are left out]"
+    assert result.is_error is fails
+    (event,) = [event for _, event in done.events if isinstance(event, ToolExecutionCompleted)]
+    assert event.result == result.content
+
+
+async def test_broken_arguments_are_told_with_their_place() -> None:
+    """The model is told where its JSON is broken, so that it can mend it."""
+    broken = '{"seconds": 1,, "unit": "s"}'
+    done = await use(ToolUseBlock("a", "nap", {}, broken))
+    (result,) = done.results
+    assert "line 1, column 15 (character 15 of 28)" in result.content
+    assert result.content.endswith(broken)
