@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import attrs
 import msgspec
@@ -45,6 +45,8 @@ from warren.transport.providers.encoded import (
 )
 from warren.transport.providers.kept import CITATIONS, keep, kept, kept_by
 from warren.transport.providers.settings import ModelEndpoint
+from warren.transport.providers.tool_rules import ANTHROPIC
+from warren.transport.providers.tool_schemas import FittedTool, UnfitToolError, fitted, restored
 from warren.values import define, frozen
 
 VERSION: Final = "2023-06-01"
@@ -83,9 +85,15 @@ _STOP: Final[Mapping[str, StopReason]] = {
 }
 
 
+def _tool(tool: FittedTool) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
+
+
 @frozen
 class MessagesDialect:
     """Anthropic's messages protocol, streamed."""
+
+    tools: ClassVar = EncodedTools(ANTHROPIC, _tool)
 
     def url(self, endpoint: ModelEndpoint, model: str) -> str:  # noqa: ARG002 - of the protocol
         """Return the address for requests; the base URL may or may not end with the version."""
@@ -123,9 +131,9 @@ class MessagesDialect:
             tail["temperature"] = request.options.temperature
         if request.options.top_p is not None:
             tail["top_p"] = request.options.top_p
-        tools = _TOOLS.encoded(request.tools) if request.tools else b""
+        tools = self.tools.encoded(request) if request.tools else b""
         if schema is not None:  # without the tool, the server would refuse calls of tools in the context
-            tools = codec.encode_whole([_tool(ToolSpec(OUTPUT, "Takes the final answer.", schema))])
+            tools = codec.encode_whole([_tool(_output(schema))])
             tail["tool_choice"] = {"type": "tool", "name": OUTPUT} if forced else {"type": "none"}
             if not forced and (form := claude.output_format(schema)):
                 tail["output_config"] = tail.get("output_config", {}) | form
@@ -136,13 +144,24 @@ class MessagesDialect:
 
     def answer(self, request: ModelRequest, endpoint: ModelEndpoint, known: Collection[str]) -> "MessagesAnswer":
         """Return the empty answer to a request, to be fed with the events of the stream."""
-        return MessagesAnswer(endpoint, request.model, known, forced=_forces(request))
+        schema = forced_schema(request) if _forces(request) else None
+        return MessagesAnswer(
+            endpoint, request.model, known, forced=None if schema is None else _output(schema).members
+        )
 
 
 def _hosted(options: ModelOptions) -> list[dict[str, Any]]:
     """Return the definitions of the tools that the server runs: the name is the type without its date."""
     named = ((SEARCH if name == WEB_SEARCH else name, own) for name, own in (options.hosted_tools or {}).items())
     return [{"type": kind, "name": _DATE.sub("", kind), **own} for kind, own in named]
+
+
+def _output(schema: Mapping[str, Any]) -> FittedTool:
+    """Return the tool whose arguments are the answer as data."""
+    try:
+        return fitted(ToolSpec(OUTPUT, "Takes the final answer.", schema), ANTHROPIC)
+    except UnfitToolError:  # it is nested too deeply: the server decides
+        return FittedTool(OUTPUT, "Takes the final answer.", schema, {})
 
 
 def _forces(request: ModelRequest) -> bool:
@@ -230,7 +249,7 @@ class MessagesAnswer:
     _endpoint: ModelEndpoint
     _model: str
     _known: Collection[str]
-    _forced: bool = attrs.field(default=False, kw_only=True)
+    _forced: Mapping[str, str] | None = attrs.field(default=None, kw_only=True)  # the members of a forced answer
     complete: bool = False
     closed: bool = False
     ended_at: int = 0
@@ -289,10 +308,11 @@ class MessagesAnswer:
     def reply(self, sent: int) -> ModelReply:
         """Return the whole answer; `sent` is the size of the request in bytes, for estimates."""
         ids = Ids(self._known)
+        forced = self._forced
         parts = (part.block(ids) for part in self._parts)
-        blocks = tuple(_spoken(block) if self._forced else block for block in parts if block is not None)
+        blocks = tuple(block if forced is None else _spoken(block, forced) for block in parts if block is not None)
         stopped, unknown = stop_of(_STOP, self.reason)
-        stopped = "end_turn" if self._forced and stopped == "tool_use" else stopped
+        stopped = "end_turn" if forced is not None and stopped == "tool_use" else stopped
         if stopped == "pause_turn" and not any(isinstance(block, HostedToolBlock) for block in blocks):
             stopped = (
                 "end_turn"  # nothing runs that would go on, and an empty answer would be asked for again and again
@@ -406,11 +426,12 @@ _EVENTS: Final[Mapping[str, Callable[[MessagesAnswer, dict[str, Any]], list[Piec
 }
 
 
-def _spoken(block: Block) -> Block:
-    """Return the text of an answer that was forced into a tool call."""
+def _spoken(block: Block, members: Mapping[str, str]) -> Block:
+    """Return the text of an answer that was forced into a tool call, with the members' own names."""
     if not isinstance(block, ToolUseBlock):
         return block
-    return TextBlock(codec.encode(block.args).decode() if block.invalid_args is None else block.invalid_args)
+    args = restored(block.args, members) if members else block.args
+    return TextBlock(codec.encode(args).decode() if block.invalid_args is None else block.invalid_args)
 
 
 def _said(part: _Part, text: str) -> list[Piece]:
@@ -597,7 +618,8 @@ def _block(block: Block, provider: str, model: str) -> Sequence[dict[str, Any]]:
             own = kept(block, PROTOCOL, provider, model)
             return [own] if own else []
         case ToolUseBlock():
-            call = {"id": wire.call_id(block.id), "name": wire.call_name(block.name), "input": dict(block.args)}
+            args = {ANTHROPIC.member(name): each for name, each in block.args.items()}
+            call = {"id": wire.call_id(block.id), "name": ANTHROPIC.name(block.name), "input": args}
             return [{"type": "tool_use", **call}]
         case ReasoningBlock():
             return _thought(block, provider, model)
@@ -638,13 +660,6 @@ def _thought(block: ReasoningBlock, provider: str, model: str) -> list[dict[str,
 
 def _text(text: str) -> list[dict[str, Any]]:
     return [{"type": "text", "text": text}] if text.strip() else []
-
-
-def _tool(spec: ToolSpec) -> dict[str, Any]:
-    return {"name": spec.name, "description": spec.description, "input_schema": spec.input_schema}
-
-
-_TOOLS: Final = EncodedTools(_tool)
 
 
 def _rest(data: dict[str, Any], without: str) -> dict[str, Any]:

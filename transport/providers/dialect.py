@@ -1,7 +1,7 @@
 """The interface of a provider's protocol; the HTTP around it is shared (`remote.py`)."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from warren import codec
 from warren.fields import FieldValueError
@@ -11,7 +11,7 @@ from warren.transport.providers.settings import ModelEndpoint
 
 if TYPE_CHECKING:
     from warren.transport.providers.accumulate import Counts
-    from warren.transport.providers.encoded import Encoded, Part
+    from warren.transport.providers.encoded import Encoded, EncodedTools, Part
 
 OUTPUT: Final = "structured_output"
 """The name, in each protocol that has one, of the form that an answer is forced into."""
@@ -71,6 +71,8 @@ class Answer(Protocol):
 
 class ModelDialect(Protocol):
     """A protocol: it encodes requests and decodes answers."""
+
+    tools: "ClassVar[EncodedTools]"
 
     def url(self, endpoint: ModelEndpoint, model: str) -> str:
         """Return the address for requests to a model."""

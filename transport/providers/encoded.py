@@ -4,6 +4,7 @@ import copy
 from abc import ABC, abstractmethod
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, ClassVar, Final, Self, cast
 
 import attrs
@@ -11,11 +12,14 @@ import msgspec
 
 from warren import codec
 from warren.attachments import Attachment, Kind
-from warren.messages import AssistantMessage, FileBlock, Message, ToolResultsMessage, UserMessage
+from warren.messages import AssistantMessage, FileBlock, Message, ToolResultsMessage, ToolUseBlock, UserMessage
+from warren.model import ModelReply, ModelRequest, Repaired
 from warren.tools import ToolSpec
 from warren.transport.providers.kept import kept
 from warren.transport.providers.omitted import Omitted
-from warren.values import define
+from warren.transport.providers.tool_rules import ToolRules
+from warren.transport.providers.tool_schemas import FittedTool, UnfitToolError, fitted, restored
+from warren.values import define, frozen
 
 PIECE: Final = 256 * 1024
 """Bytes of a piece of a request: the newest one is copied for each request, and TLS encrypts it in one step."""
@@ -25,6 +29,8 @@ SMALL: Final = 64 * 1024
 """Bytes of messages that are copied into one piece for each request: as fast as sending three pieces."""
 MOST_TOOLS: Final = 1024
 """Definitions of tools that are kept encoded for each protocol."""
+SHOWN: Final = 8
+"""Names of tools that are left out for one reason, of those that are told of."""
 NO_INSERTS: Final[Mapping[int, bytes]] = {}
 
 
@@ -81,11 +87,12 @@ class Encoded(ABC):
         kinds: the kinds of attachments that the model takes, which the reader sets before the first message.
         without: the switches of what the server does not take, which the reader sets before the first message.
         omitted: the parts of the conversation that the server has refused, which the reader sets likewise.
+        left_out: the tools that were left out of the newest request with these messages, see `Changes`.
     """
 
     __slots__ = (
         *("_files", "_made", "_newest", "_newest_size", "_pieces", "_shut"),
-        *("calls", "end", "kinds", "model", "omitted", "provider", "without"),
+        *("calls", "end", "kinds", "left_out", "model", "omitted", "provider", "without"),
     )
     MEMBER: ClassVar = "messages"
     MAKES_FILES: ClassVar[str | None] = None
@@ -93,6 +100,7 @@ class Encoded(ABC):
     calls: set[str]
     end: int
     kinds: frozenset[Kind]
+    left_out: Mapping[str, str]
     model: str
     omitted: Omitted
     provider: str
@@ -106,6 +114,7 @@ class Encoded(ABC):
         self.kinds = frozenset()
         self.without = frozenset()
         self._made: tuple[Attachment, ...] = ()  # files of answers that wait for the next message of the user
+        self.left_out = {}
         self._files: list[tuple[int, Attachment]] = []  # the files, and the places of their bytes
         self._pieces: list[bytes] = []
         self._newest: list[bytes] = []
@@ -294,25 +303,126 @@ def members(fields: Mapping[str, Any]) -> bytes:
     return codec.encode_whole(fields)[1:-1]
 
 
+@frozen
+class Changes:
+    """The differences between the tools of a request and those that the server gets.
+
+    Attributes:
+        names: the own names of the tools that have another one there.
+        members: by the tool's own name, the own names of the members of its arguments that have another one there.
+        left_out: the reasons of the tools that the server does not get, by their names.
+    """
+
+    names: Mapping[str, str]
+    members: Mapping[str, Mapping[str, str]]
+    left_out: Mapping[str, str]
+
+    def told(self, context: Encoded) -> Iterator[Repaired]:
+        """Yield what is to be said of the tools that are left out: once, unless it changes, for each context."""
+        if self.left_out != context.left_out:
+            for reason, names in groupby(sorted(self.left_out, key=self.left_out.__getitem__), self.left_out.get):
+                yield Repaired("left_out", _listed([*names]), reason or "")
+        context.left_out = self.left_out
+
+    def undone(self, reply: ModelReply) -> ModelReply:
+        """Return an answer whose calls have the own names of the tools and their members."""
+        if not self.names:
+            return reply
+        blocks = reply.message.blocks
+        own = tuple([self._undone(each) if isinstance(each, ToolUseBlock) else each for each in blocks])
+        return attrs.evolve(reply, message=attrs.evolve(reply.message, blocks=own))
+
+    def _undone(self, call: ToolUseBlock) -> ToolUseBlock:
+        name = self.names.get(call.name, call.name)
+        members = self.members.get(name)
+        args = restored(call.args, members) if members else call.args
+        return attrs.evolve(call, name=name, args=args)
+
+
+NO_CHANGES: Final = Changes({}, {}, {})
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(f"`{name}`" for name in names[:SHOWN])
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"the tool {shown}" if len(names) == 1 else f"{len(names)} tools: {shown}{more}"
+
+
+@frozen
+class _Made:
+    """A tool in the form of a protocol.
+
+    Attributes:
+        spec: the tool. It is kept here, and so its id.
+        data: the definition as JSON; empty if the tool is left out.
+        fitted: the tool as it is sent; None if that is under its own names, and if it is left out.
+        problem: the reason if it is left out.
+    """
+
+    spec: ToolSpec
+    data: bytes
+    fitted: FittedTool | None = None
+    problem: str = ""
+
+
 @define
 class EncodedTools:
     """The definitions of tools in the form of a protocol. Sessions share most of them, so they are encoded once.
 
     Attributes:
+        rules: the rules of the protocol.
         form: returns the definition of a tool as plain data.
+        changed: whether a tool of any request so far is left out, or sent under other names.
     """
 
-    form: Callable[[ToolSpec], Mapping[str, Any]]
-    _made: dict[int, tuple[ToolSpec, bytes]] = attrs.field(factory=dict, repr=False)
+    rules: ToolRules
+    form: Callable[[FittedTool], Mapping[str, Any]]
+    changed: bool = False
+    _made: dict[int, _Made] = attrs.field(factory=dict, repr=False)
 
-    def encoded(self, specs: Iterable[ToolSpec]) -> bytes:
-        """Return the JSON list of the definitions. A definition must not change after its first use."""
-        return b"[" + b",".join(map(self._one, specs)) + b"]"
+    def encoded(self, request: ModelRequest) -> bytes:
+        """Return the JSON list of the tools of a request; nothing for none. A tool must not change after its use."""
+        if len(self._made) >= MOST_TOOLS:
+            self._made.clear()
+        data = [self._one(spec).data for spec in request.tools]
+        if self.changed or len(data) > self._room(request):
+            self.changed = True
+            data = [each for each in data if each][: self._room(request)]
+        return b"[" + b",".join(data) + b"]" if data else b""
 
-    def _one(self, spec: ToolSpec) -> bytes:
+    def changes(self, request: ModelRequest) -> Changes:
+        """Return the differences between the tools of a request and those that `encoded` has returned."""
+        names, members, left_out = dict[str, str](), dict[str, Mapping[str, str]](), dict[str, str]()
+        sent, room = 0, self._room(request)
+        for made in map(self._one, request.tools):
+            name = made.spec.name
+            if made.problem:
+                left_out[name] = made.problem
+            elif sent == room:
+                left_out[name] = f"the server takes {self.rules.most} tools at most, and there are {len(request.tools)}"
+            else:
+                sent += 1
+                if made.fitted is not None:
+                    names[made.fitted.name], members[name] = name, made.fitted.members
+        return Changes(names, members, left_out)
+
+    def _room(self, request: ModelRequest) -> int:
+        """Return the number of tools that a request may have beside those that the server runs."""
+        return self.rules.most - len(request.options.hosted_tools or ())
+
+    def _one(self, spec: ToolSpec) -> _Made:
         made = self._made.get(id(spec))
         if made is None:
-            if len(self._made) >= MOST_TOOLS:
-                self._made.clear()
-            made = self._made[id(spec)] = (spec, codec.encode_whole(self.form(spec)))  # keeps it, and so its id
-        return made[1]
+            made = self._made[id(spec)] = self._new(spec)
+            self.changed = self.changed or not made.data or made.fitted is not None
+        return made
+
+    def _new(self, spec: ToolSpec) -> _Made:
+        try:
+            tool = fitted(spec, self.rules)
+            data = codec.encode_whole(self.form(tool))
+        except UnfitToolError as exc:
+            return _Made(spec, b"", problem=str(exc))
+        except (TypeError, ValueError, RecursionError) as exc:
+            return _Made(spec, b"", problem=f"it cannot be sent as JSON: {exc}")
+        return _Made(spec, data, tool if tool.name != spec.name or tool.members else None)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from urllib.parse import quote
 
 import attrs
@@ -31,9 +31,8 @@ from warren.messages import (
 )
 from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, joined
 from warren.options import Effort, ModelOptions
-from warren.tools import ToolSpec
 from warren.transport.providers import failures, pictures, wire
-from warren.transport.providers.accumulate import Counts, Ids, reply, stop_of
+from warren.transport.providers.accumulate import Counts, Ids, parse_arguments, reply, stop_of
 from warren.transport.providers.dialect import SURE_TOKENS, WEB_SEARCH, forced_schema, with_hosted
 from warren.transport.providers.encoded import (
     BETWEEN,
@@ -48,6 +47,8 @@ from warren.transport.providers.encoded import (
 )
 from warren.transport.providers.kept import keep, kept
 from warren.transport.providers.settings import ModelEndpoint
+from warren.transport.providers.tool_rules import GEMINI
+from warren.transport.providers.tool_schemas import FittedTool
 from warren.values import define, frozen
 
 PROTOCOL: Final = "gemini"
@@ -118,9 +119,16 @@ _LEVELS: Final[Mapping[Effort, str]] = {
 }
 
 
+def _tool(tool: FittedTool) -> dict[str, Any]:
+    schema = {} if tool.schema is None else {"parametersJsonSchema": tool.schema}
+    return {"name": tool.name, "description": tool.description, **schema}
+
+
 @frozen
 class GeminiDialect:
     """Google's `streamGenerateContent`."""
+
+    tools: ClassVar = EncodedTools(GEMINI, _tool)
 
     def url(self, endpoint: ModelEndpoint, model: str) -> str:
         """Return the address for requests to a model."""
@@ -156,7 +164,8 @@ class GeminiDialect:
 
     def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[Part]:  # noqa: ARG002 - of the protocol
         """Return the body of a request, in pieces; see `dialect.ModelDialect`."""
-        tools = b'[{"functionDeclarations":' + _TOOLS.encoded(request.tools) + b"}]" if request.tools else b""
+        tools = self.tools.encoded(request) if request.tools else b""
+        tools = b'[{"functionDeclarations":' + tools + b"}]" if tools else b""
         both = b""
         if request.answer_schema is None and (hosted := _hosted(request.options)):
             both = b',"toolConfig":{"includeServerSideToolInvocations":true}' if tools else b""
@@ -220,9 +229,8 @@ class _Part:
         if self.kind == "call":
             args, name = self.call.get("args"), joined([wire.as_text(self.call.get("name"))])
             call_id = ids.unique(joined([wire.as_text(self.call.get("id"))]))
-            if args is None or isinstance(args, dict):
-                return ToolUseBlock(call_id, name, args or {}, metadata=own)
-            return ToolUseBlock(call_id, name, {}, codec.encode(args).decode(), own)
+            whole, invalid = (args, None) if isinstance(args, dict) else parse_arguments(codec.encode(args).decode())
+            return ToolUseBlock(call_id, name, whole, invalid, own)
         if self.kind == DATA:
             media_type = wire.as_text(self.call[DATA].get("mimeType"))
             return FileBlock(pictures.reference_of(media_type), keep(PROTOCOL, provider, model, self.call))
@@ -399,7 +407,7 @@ class GeminiContext(Encoded):
                 files = tuple(file for result in beside for file in result.attachments)
                 return "tool", [*map(self._result, message.results), *self._shown(files)]
             case AssistantMessage():
-                self._names = {call.id: wire.call_name(call.name) for call in message.tool_calls}
+                self._names = {call.id: GEMINI.name(call.name) for call in message.tool_calls}
                 return "model", list(self._said(message))
 
     def _said(self, message: AssistantMessage) -> Iterator[dict[str, Any]]:
@@ -420,7 +428,7 @@ class GeminiContext(Encoded):
                 # The first call of an answer has to be signed, also if another model made it.
                 signed = own or ({SIGNATURE: FOREIGN} if first else {})
                 first = False
-                call = {"id": wire.call_id(block.id), "name": wire.call_name(block.name), "args": block.args}
+                call = {"id": wire.call_id(block.id), "name": GEMINI.name(block.name), "args": block.args}
                 yield {"functionCall": call} | signed
             elif isinstance(block, TextBlock) and block.text:
                 yield {"text": block.text} | own
@@ -451,13 +459,6 @@ class GeminiContext(Encoded):
             within = {"parts": parts} if parts else {}
         said = {"error" if result.is_error else "output": text}
         return {"functionResponse": {"id": wire.call_id(result.tool_use_id), "name": name, "response": said, **within}}
-
-
-def _tool(spec: ToolSpec) -> dict[str, Any]:
-    return {"name": spec.name, "description": spec.description, "parametersJsonSchema": spec.input_schema}
-
-
-_TOOLS: Final = EncodedTools(_tool)
 
 
 def _counts(usage: dict[str, Any]) -> Counts:

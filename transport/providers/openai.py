@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import attrs
 import msgspec
@@ -27,7 +27,6 @@ from warren.messages import (
 )
 from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, joined
 from warren.options import ModelOptions
-from warren.tools import ToolSpec
 from warren.transport.providers import failures, pictures, wire
 from warren.transport.providers.accumulate import NO_COUNTS, Counts, Ids, ToolCalls, reply, stop_of
 from warren.transport.providers.dialect import (
@@ -53,6 +52,8 @@ from warren.transport.providers.gemini import FOREIGN, wants_signature
 from warren.transport.providers.kept import keep, kept
 from warren.transport.providers.settings import ModelEndpoint
 from warren.transport.providers.tags import THINK, Head, parted
+from warren.transport.providers.tool_rules import OPENAI
+from warren.transport.providers.tool_schemas import FittedTool
 from warren.values import define, frozen
 
 PROTOCOL: Final = "chat"
@@ -90,9 +91,16 @@ _COMPLETION_TOKENS: Final = re.compile(r"o\d|gpt-[5-9]")
 _TOOLS_WITHOUT_REASONING: Final = re.compile(r"gpt-(5\.([4-9]|\d\d)|[6-9])")
 
 
+def _tool(tool: FittedTool) -> dict[str, Any]:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.schema}
+    return {"type": "function", "function": function}
+
+
 @frozen
 class ChatDialect:
     """OpenAI's chat completions protocol, streamed."""
+
+    tools: ClassVar = EncodedTools(OPENAI, _tool)
 
     def url(self, endpoint: ModelEndpoint, model: str) -> str:  # noqa: ARG002 - of the protocol
         """Return the address for requests."""
@@ -128,7 +136,8 @@ class ChatDialect:
         tail: dict[str, Any] = {}
         tools = b""
         if request.tools:
-            tools = b',"tools":' + _TOOLS.encoded(request.tools)
+            tools = self.tools.encoded(request)
+            tools = b',"tools":' + tools if tools else b""
             if endpoint.official and _TOOLS_WITHOUT_REASONING.match(request.model):
                 head["reasoning_effort"] = "none"
         if request.options.effort is not None and "reasoning_effort" not in head:
@@ -559,7 +568,7 @@ class ChatContext(Encoded):
         return [turn]
 
     def _called(self, call: ToolUseBlock) -> dict[str, Any]:
-        function = {"name": wire.call_name(call.name), "arguments": codec.encode_whole(call.args).decode()}
+        function = {"name": OPENAI.name(call.name), "arguments": codec.encode_whole(call.args).decode()}
         own = kept(call, PROTOCOL, self.provider, self.model)
         return {"id": wire.call_id(call.id), "type": "function", "function": function, **own}
 
@@ -612,14 +621,6 @@ def _inside(content: str | msgspec.Raw) -> bytes:
 def _result(result: ToolResult) -> dict[str, Any]:
     call_id = wire.call_id(result.tool_use_id)
     return {"role": "tool", "tool_call_id": call_id, "content": wire.result_text(result)}
-
-
-def _tool(spec: ToolSpec) -> dict[str, Any]:
-    function = {"name": spec.name, "description": spec.description, "parameters": spec.input_schema}
-    return {"type": "function", "function": function}
-
-
-_TOOLS: Final = EncodedTools(_tool)
 
 
 def _counts(usage: dict[str, Any]) -> Counts:

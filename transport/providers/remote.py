@@ -29,7 +29,7 @@ from warren.transport.providers.anthropic import MessagesDialect
 from warren.transport.providers.authorizers import Authorizer, authorizer
 from warren.transport.providers.bedrock import FRAMES, BedrockDialect, FrameSplitter
 from warren.transport.providers.dialect import Answer, ModelDialect
-from warren.transport.providers.encoded import PIECE, Encoded, Part, letters
+from warren.transport.providers.encoded import NO_CHANGES, PIECE, Encoded, Part, letters
 from warren.transport.providers.encoder import Encoder
 from warren.transport.providers.gemini import GeminiDialect
 from warren.transport.providers.learned import Memory
@@ -261,6 +261,11 @@ class HttpProvider:
         parts, read = self.dialect.body(request, self.endpoint, context), request.files.read
         body = Pieces(await with_texts(parts, read), self._pace, read)
         answer = self.dialect.answer(request, self.endpoint, context.calls)
+        tools, changes = self.dialect.tools, NO_CHANGES
+        if tools.changed and request.tools:
+            changes = tools.changes(request)
+            for repaired in changes.told(context):
+                emit(repaired)
         pieces = WholePieces(emit)
         try:
             await self._exchange(request.model, body, answer, pieces, entry)
@@ -278,8 +283,8 @@ class HttpProvider:
             self._pace.end(body)
             pieces.end()
         if answer.blocks < FEW_BLOCKS and answer.size < OFF_THE_LOOP:
-            return answer.reply(body.weight)
-        reply = await beside(partial(answer.reply, body.weight))
+            return changes.undone(answer.reply(body.weight))
+        reply = changes.undone(await beside(partial(answer.reply, body.weight)))
         if answer.blocks <= MAX_BLOCKS:
             return reply
         # The reading has ended before the server's count of what it has said, which is charged all the same.

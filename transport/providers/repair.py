@@ -23,6 +23,7 @@ from warren.transport.providers import wire
 from warren.transport.providers.encoded import INSTEAD, WITHIN, Part
 from warren.transport.providers.failures import Said
 from warren.transport.providers.omitted import WHOLE, Omitted, files_of
+from warren.transport.providers.tool_rules import ANTHROPIC, GEMINI, OPENAI, RESPONSES
 from warren.values import frozen
 
 MOST_REPAIRS: Final = 16
@@ -322,7 +323,8 @@ def _tool(refused: Refused, found: re.Match[str]) -> Change | None:
         tool = wire.as_object(tools[number]) if number < len(tools) else {}
         name = wire.as_text(wire.as_object(tool.get("function")).get("name") or tool.get("name"))
     for spec in refused.request.tools:
-        if name and name in (spec.name, wire.call_name(spec.name)) and _json_of(spec) not in refused.learned.tools:
+        sent = {rules.name(spec.name) for rules in (OPENAI, RESPONSES, ANTHROPIC, GEMINI)}
+        if name in {spec.name, *sent} and _json_of(spec) not in refused.learned.tools:
             return refused.changed("left_out", f"the tool {spec.name}", tools=refused.learned.tools | {_json_of(spec)})
     return None
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import attrs
 import msgspec
@@ -27,7 +27,6 @@ from warren.messages import (
 )
 from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, joined
 from warren.options import ModelOptions
-from warren.tools import ToolSpec
 from warren.transport.providers import failures, pictures, unanswered, wire
 from warren.transport.providers.accumulate import Call, Counts, Ids, reply, stop_of
 from warren.transport.providers.dialect import (
@@ -52,6 +51,8 @@ from warren.transport.providers.encoded import (
 )
 from warren.transport.providers.kept import keep, kept
 from warren.transport.providers.settings import ModelEndpoint
+from warren.transport.providers.tool_rules import RESPONSES
+from warren.transport.providers.tool_schemas import FittedTool
 from warren.values import define, frozen
 
 PROTOCOL: Final = "openai"
@@ -74,9 +75,17 @@ _STOP: Final[Mapping[str, StopReason]] = {
 _REASONS: Final = re.compile(r"(^|/)(o\d|gpt-([5-9]|\d\d|oss)(?!.*-chat)|codex)")
 
 
+def _tool(tool: FittedTool) -> dict[str, Any]:
+    # Strict is the default of the protocol, and refuses most schemas.
+    own = {"name": tool.name, "description": tool.description, "parameters": tool.schema, "strict": False}
+    return {"type": "function", **own}
+
+
 @frozen
 class ResponsesDialect:
     """OpenAI's responses protocol, streamed."""
+
+    tools: ClassVar = EncodedTools(RESPONSES, _tool)
 
     def url(self, endpoint: ModelEndpoint, model: str) -> str:  # noqa: ARG002 - of the protocol
         """Return the address for requests."""
@@ -117,7 +126,7 @@ class ResponsesDialect:
         if (schema := forced_schema(request)) is not None:
             # Strict mode refuses most schemas.
             tail["text"] = {"format": {"type": "json_schema", "name": OUTPUT, "schema": schema, "strict": False}}
-        tools = _TOOLS.encoded(request.tools) if request.tools else b""
+        tools = self.tools.encoded(request) if request.tools else b""
         if request.answer_schema is None:
             hosted = (request.options.hosted_tools or {}).items()
             tools = with_hosted(tools, [{"type": name, **own} for name, own in hosted])
@@ -513,17 +522,8 @@ def _message(role: str, content: str | list[dict[str, Any]]) -> dict[str, Any]:
 
 def _called(call: ToolUseBlock) -> dict[str, Any]:
     arguments = codec.encode_whole(call.args).decode()
-    own = {"call_id": wire.call_id(call.id), "name": wire.call_name(call.name), "arguments": arguments}
+    own = {"call_id": wire.call_id(call.id), "name": RESPONSES.name(call.name), "arguments": arguments}
     return {"type": "function_call", **own}
-
-
-def _tool(spec: ToolSpec) -> dict[str, Any]:
-    # Strict is the default of the protocol, and refuses most schemas.
-    own = {"name": spec.name, "description": spec.description, "parameters": spec.input_schema, "strict": False}
-    return {"type": "function", **own}
-
-
-_TOOLS: Final = EncodedTools(_tool)
 
 
 def _counts(usage: dict[str, Any]) -> Counts:

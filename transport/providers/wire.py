@@ -21,8 +21,6 @@ FILES: Final = "[The files above are of the results of the tools.]"
 _ESCAPE: Final = re.compile(
     r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)"
 )
-_NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_-]")
-_LONGEST_NAME: Final = 64
 _SHORT_ID: Final = re.compile(r"[a-zA-Z0-9]{9}")
 _GOOD_ID: Final = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 
@@ -160,8 +158,3 @@ def result_text(result: ToolResult) -> str:
     content = content_of(result)
     told = not result.is_error or content.lower().startswith("error")
     return content if told else f"Error: {content}"
-
-
-def call_name(own: str) -> str:
-    """Return the name of a called tool in a form that every provider takes: models make up others."""
-    return _NOT_IN_NAMES.sub("_", own)[:_LONGEST_NAME] or "unknown"

@@ -146,7 +146,7 @@ TRANSCRIPTS: dict[str, tuple[list[Message], list[dict[str, Any]]]] = {
         [AssistantMessage((ToolUseBlock("f:0", "a b", {}, '{"x'),)), ToolResultsMessage((ToolResult("f:0", "bad"),))],
         [
             said(
-                {"type": "tool_use", "id": ODD_ID, "name": "a_b", "input": {}},
+                {"type": "tool_use", "id": ODD_ID, "name": "a_b_c8687a08", "input": {}},
             ),
             asked({"type": "tool_result", "tool_use_id": ODD_ID, "content": "bad"}),
         ],

@@ -184,7 +184,7 @@ def test_transcript() -> None:
             "role": "model",
             "parts": [
                 {
-                    "functionCall": {"id": odd, "name": "a_b", "args": {}},
+                    "functionCall": {"id": odd, "name": "a_b_c8687a08", "args": {}},
                     "thoughtSignature": "skip_thought_signature_validator",
                 },
                 {"functionCall": {"id": "c3", "name": "now", "args": {}}},
@@ -193,7 +193,7 @@ def test_transcript() -> None:
         {
             "role": "user",
             "parts": [
-                {"functionResponse": {"id": odd, "name": "a_b", "response": {"error": "no"}}},
+                {"functionResponse": {"id": odd, "name": "a_b_c8687a08", "response": {"error": "no"}}},
                 {"functionResponse": {"id": "c3", "name": "now", "response": {"output": "12"}}},
             ],
         },

@@ -160,7 +160,7 @@ TRANSCRIPTS: dict[str, tuple[list[Message], list[dict[str, Any]]]] = {
                     {
                         "id": ODD_ID,
                         "type": "function",
-                        "function": {"name": "a_b", "arguments": "{}"},
+                        "function": {"name": "a_b_c8687a08", "arguments": "{}"},
                     }
                 ],
             },

@@ -91,9 +91,3 @@ def test_call_ids_stay_apart() -> None:
     """Ids that fit are kept; others do not collide."""
     assert wire.call_id("toolu_01-x") == "toolu_01-x"
     assert wire.call_id("functions.f:0") != wire.call_id("functions.f:1")
-
-
-@pytest.mark.parametrize(("own", "fitting"), [("f", "f"), ("a.b c", "a_b_c"), ("", "unknown"), ("n" * 99, "n" * 64)])
-def test_call_names_fit(own: str, fitting: str) -> None:
-    """The name that a model called is written in letters that providers take back."""
-    assert wire.call_name(own) == fitting

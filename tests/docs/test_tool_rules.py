@@ -1,0 +1,10 @@
+"""The table of `docs/tools.md` about the rules of servers is that of the rules."""
+
+from tests.docs.snippets import DOCS
+from warren.transport.cli import tool_rules_page
+
+
+def test_the_page_has_the_rules() -> None:
+    """The table is as `make docs` writes it now."""
+    page = (DOCS / "tools.md").read_text(encoding="utf-8")
+    assert tool_rules_page.renewed(page) == page
