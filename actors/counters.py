@@ -8,9 +8,11 @@ from collections import Counter
 from typing import Final, get_args
 
 import attrs
+import trio
 
 from warren.errors import WarrenError
 from warren.events import Envelope, FailureCause, RunFailed
+from warren.health import ToolsHealth
 from warren.metrics import OTHER, Series
 from warren.model import ModelChoice
 from warren.usage import Usage
@@ -20,6 +22,10 @@ MODELS: Final = 50
 """Models with series of their own. Clients name models, so there may be any number of them."""
 TOOLS: Final = 100
 """Tools with series of their own: clients and servers bring tools."""
+LEFT_OUT_SECONDS: Final = 3600.0
+"""Seconds for which the health tells of tools that were left out."""
+MOST_LEFT_OUT: Final = 100
+"""Reasons and tools of which the health tells."""
 LONGEST: Final = 100
 """Characters of a label's value."""
 OF_TURNS: Final = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
@@ -103,6 +109,27 @@ class ModelCounters:
 
 
 @define(eq=False)
+class LeftOut:
+    """The tools that providers have left out of requests in the last hour."""
+
+    _seen: dict[tuple[str, str], float] = attrs.field(factory=dict)
+
+    def note(self, what: str, why: str) -> None:
+        """Note that tools were left out; of too many the oldest are forgotten."""
+        self._seen.pop((what, why), None)
+        self._seen[what, why] = trio.current_time()
+        if len(self._seen) > MOST_LEFT_OUT:
+            del self._seen[next(iter(self._seen))]
+
+    def health(self) -> tuple[ToolsHealth, ...]:
+        """Return the tools as a part of the runtime's health."""
+        if not self._seen:
+            return ()
+        since = trio.current_time() - LEFT_OUT_SECONDS
+        return tuple(ToolsHealth(what, why) for (what, why), seen in self._seen.items() if seen >= since)
+
+
+@define(eq=False)
 class Counters:
     """The counts of the turns of one runtime.
 
@@ -115,6 +142,7 @@ class Counters:
         tool_seconds: the durations of tool calls that were begun.
         compactions: the attempts to compact, by outcome.
         forwarded: the calls that were passed on to other nodes.
+        left_out: the tools that were left out of requests.
     """
 
     models: dict[tuple[str, str], ModelCounters] = attrs.field(factory=dict)
@@ -125,6 +153,7 @@ class Counters:
     tool_seconds: Histogram = attrs.field(factory=lambda: Histogram(OF_CALLS))
     compactions: Counter[str] = attrs.field(factory=Counter)
     forwarded: int = 0
+    left_out: LeftOut = attrs.field(factory=LeftOut)
     _tool_names: set[str] = attrs.field(factory=set)
 
     def model(self, choice: ModelChoice) -> ModelCounters:

@@ -465,7 +465,8 @@ class Reads:
         memory = shared.memory.health()
         loop = self._loop.health()
         mcp = tuple(shared.mcp_health()) if shared.mcp_health is not None else ()
-        of_parts = [part.status for part in (store, projector, memory, loop, *mcp) if part is not None]
+        tools = shared.counters.left_out.health()
+        of_parts = [part.status for part in (store, projector, memory, loop, *mcp, *tools) if part is not None]
         turns: Status = "degraded" if scheduler.restricted else "ok"
         return Health(
             status=worst(turns, *of_parts),
@@ -476,6 +477,7 @@ class Reads:
             projector=projector,
             memory=memory,
             mcp=mcp or None,
+            tools=tools or None,
             loop=loop,
         )
 

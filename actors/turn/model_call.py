@@ -194,7 +194,10 @@ class ModelCall:
 
     def _piece(self, piece: Emitted) -> None:
         if isinstance(piece, Repaired):
-            self.emit(RequestRepaired(piece.action, encodable(piece.what), encodable(piece.why)))
+            what, why = encodable(piece.what), encodable(piece.why)
+            if piece.action == "left_out":
+                self.counters.left_out.note(what, why)
+            self.emit(RequestRepaired(piece.action, what, why))
             return
         if self._counts is not None:
             self._counts.first_piece.add(trio.current_time() - self._began)

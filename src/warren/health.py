@@ -123,6 +123,21 @@ class McpHealth:
     last_error: str | None = None
 
 
+@frozen
+class ToolsHealth:
+    """Tools that models were not offered in the last hour, as their server does not take them. The others were.
+
+    Attributes:
+        what: the tools.
+        why: the reason.
+        status: degraded, as something is missing.
+    """
+
+    what: str
+    why: str
+    status: Status = "degraded"
+
+
 def clock_fault(ahead: float, of: str = "this machine's") -> str | None:
     """Return a sentence about a clock that differs too much from that of the database's server; None if it does not."""
     if abs(ahead) <= OTHER_CLOCK:

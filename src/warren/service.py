@@ -12,7 +12,16 @@ from warren.compaction.policy import Compactor, NewCompactor
 from warren.end_budget import EndBudget
 from warren.events import Envelope, Event
 from warren.fields import FieldValueError
-from warren.health import AccessHealth, LoopHealth, McpHealth, MemoryHealth, ProjectorHealth, Status, StoreHealth
+from warren.health import (
+    AccessHealth,
+    LoopHealth,
+    McpHealth,
+    MemoryHealth,
+    ProjectorHealth,
+    Status,
+    StoreHealth,
+    ToolsHealth,
+)
 from warren.inputs import Input
 from warren.keywords import keywords_of
 from warren.ledger import UsageReport
@@ -226,6 +235,7 @@ class Health:
         projector: None if no projections are configured.
         memory: None without a memory.
         mcp: the MCP servers of all sessions; None without any.
+        tools: tools that were left out of the requests to models; None for none.
         access: the tokens of clients; None if the server has no file of them, and takes no JWTs.
         loop: the event loop.
         processes: processes that it tells of: the workers of one command answer for each other.
@@ -239,6 +249,7 @@ class Health:
     projector: ProjectorHealth | None = None
     memory: MemoryHealth | None = None
     mcp: tuple[McpHealth, ...] | None = None
+    tools: tuple[ToolsHealth, ...] | None = None
     access: AccessHealth | None = None
     loop: LoopHealth = attrs.field(factory=LoopHealth)
     processes: int = 1

@@ -31,6 +31,7 @@ def together(own: Health, others: Sequence[Health | None]) -> Health:
         store=_worst([each.store for each in found]),
         projector=_worst(projectors),
         memory=_worst([each.memory for each in found]),
+        tools=tuple(dict.fromkeys(tools for each in found for tools in each.tools or ())) or None,
         loop=max((each.loop for each in found), key=lambda each: each.lag_p99_ms),
         processes=len(found),
     )

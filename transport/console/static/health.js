@@ -31,6 +31,7 @@ export function Health({ connection }) {
       ${value.projector && html`<${Card} title="Projections" status=${value.projector.status} error=${value.projector.last_error} facts=${[["Behind", value.projector.behind === null ? "another process writes" : count(value.projector.behind ?? 0)]]} />`}
       ${value.access && html`<${Card} title="Tokens" status=${value.access.status} error=${value.access.last_error} facts=${[["The newest list", value.access.status === "ok" ? "in use" : "cannot be used"]]} />`}
       ${(value.mcp ?? []).map((each) => html`<${Card} key=${each.name} title=${`MCP: ${each.name}`} status=${each.status} error=${each.last_error} facts=${[["State", each.state], ["Restarts", count(each.restarts ?? 0)]]} />`)}
+      ${(value.tools ?? []).map((each) => html`<${Card} key=${each.what} title="Tools that are left out" status=${each.status} error=${each.why} facts=${[["Tools", each.what]]} />`)}
     </div>`}
     ${sees && html`<${Nodes} connection=${connection} />`}
     ${sees && capabilities.value?.session_store && html`<${Check} connection=${connection} />`}
