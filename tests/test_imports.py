@@ -73,6 +73,8 @@ SANS_IO: Final[tuple[str, ...]] = (
     "transport/providers/unanswered.py",
     "transport/providers/sse.py",
     "transport/providers/tags.py",
+    "transport/providers/tool_rules.py",
+    "transport/providers/tool_schemas.py",
     "transport/providers/vertex.py",
     "transport/providers/wire.py",
     "transport/event_text.py",

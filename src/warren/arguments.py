@@ -10,14 +10,7 @@ NEAR: Final = 30
 """Characters on each side of a place in broken JSON that the model is shown."""
 DEEPEST: Final = 32
 """Levels of values and of references that are looked through."""
-_KINDS: Final[Mapping[type, tuple[str, ...]]] = {
-    bool: ("boolean",),
-    dict: ("object",),
-    float: ("number",),
-    int: ("integer", "number"),
-    list: ("array",),
-    type(None): ("null",),
-}
+_KINDS: Final[Mapping[type, str]] = {dict: "object", list: "array"}
 
 
 def problem_of(raw: str) -> str:
@@ -39,10 +32,10 @@ def _refuse(name: str) -> None:
 
 
 def unwrapped(args: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return arguments with values in place of the texts that hold their JSON.
+    """Return arguments with lists and objects in place of the texts that hold their JSON.
 
-    A text stays unless its schema takes no text, but what it holds. Arguments without such texts are returned as they
-    are, and so are those that a schema says nothing about.
+    A text stays unless its schema takes no text, but what it holds. Numbers stay texts: a tool refuses them, and the
+    model mends its call. Arguments without such texts are returned as they are.
     """
     found = _unwrapped(args, schema, schema, 0)
     return found if isinstance(found, Mapping) else args
@@ -78,7 +71,7 @@ def _inside(text: str, choices: list[Mapping[str, Any]]) -> Any:
         value = codec.parse(text)
     except ValueError:
         return text
-    return value if wanted.intersection(_KINDS.get(type(value), ())) else text
+    return value if _KINDS.get(type(value)) in wanted else text
 
 
 def _kinds(schema: Mapping[str, Any]) -> Iterator[str]:
@@ -89,9 +82,7 @@ def _kinds(schema: Mapping[str, Any]) -> Iterator[str]:
     elif isinstance(kind, list):
         yield from kind
     else:
-        values = schema.get("enum", [schema["const"]] if "const" in schema else None)
-        for value in values if isinstance(values, list) else [""]:
-            yield from _KINDS.get(type(value), ("string",))
+        yield "string"
 
 
 def _choices(schema: Any, root: Any, depth: int) -> Iterator[Mapping[str, Any]]:
@@ -103,7 +94,7 @@ def _choices(schema: Any, root: Any, depth: int) -> Iterator[Mapping[str, Any]]:
         inner.append(_target(ref, root))
     for each in inner:
         yield from _choices(each, root, depth + 1)
-    if not inner or schema.keys() & {"type", "enum", "const", "properties", "items"}:
+    if not inner or schema.keys() & {"type", "properties", "items"}:
         yield schema
 
 

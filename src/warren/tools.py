@@ -178,7 +178,7 @@ class Tool:
     def bind(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """Return the model's arguments as checked keyword arguments for `call`.
 
-        A value that was given as a text with its JSON counts as the value, if a text would not fit.
+        A list or an object that was given as a text with its JSON counts as such, if a text would not fit.
 
         Raises:
             ToolArgumentsError: if they do not fit; the message names the bad field.

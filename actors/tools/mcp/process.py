@@ -20,6 +20,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 
 from warren.actors.streams import GONE, LineReader, LineTooLongError
+from warren.actors.tools.mcp.offers import mended
 from warren.actors.tools.mcp.server import McpServer
 from warren.actors.tools.mcp.values import LARGE, has_too_many, refusal
 from warren.values import define
@@ -112,7 +113,7 @@ class _Pipes:
         with _bounded(), suppress(*GONE, anyio.ClosedResourceError, anyio.BrokenResourceError):
             while (line := await lines.next()) is not None:
                 for message in await _bounded_messages(line):
-                    await to_session.send(SessionMessage(message))
+                    await to_session.send(SessionMessage(mended(message)))
         self._read.set()
 
     async def write(self, to_server: MemoryObjectReceiveStream[SessionMessage]) -> None:

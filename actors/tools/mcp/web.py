@@ -13,6 +13,7 @@ from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 
 from warren.actors.proxies import EnvironmentProxies
+from warren.actors.tools.mcp.offers import mended
 from warren.actors.tools.mcp.refusal import FAILURES, REFUSALS, Refusal, id_of
 from warren.actors.tools.mcp.server import McpServer
 from warren.actors.tools.mcp.values import are_too_many, refusal_of
@@ -29,7 +30,10 @@ UNSENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout,
 
 
 class _Bounded:
-    """A stream of a service's messages, with an error in place of each answer that has too many values."""
+    """A stream of a service's messages, with an error in place of each answer that has too many values.
+
+    Lists of tools are mended.
+    """
 
     def __init__(self, inner: ReadStream[SessionMessage | Exception]) -> None:
         self._inner = inner
@@ -45,6 +49,8 @@ class _Bounded:
         answer = item.message if isinstance(item, SessionMessage) else None
         if isinstance(answer, types.JSONRPCResponse) and are_too_many(answer.result):
             return SessionMessage(refusal_of(answer.id))
+        if isinstance(item, SessionMessage) and (made := mended(item.message)) is not item.message:
+            return SessionMessage(made, item.metadata)
         return item
 
     async def aclose(self) -> None:

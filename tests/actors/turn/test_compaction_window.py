@@ -33,7 +33,7 @@ from warren.errors import MemoryDisabledError, ProviderError, StoreError
 from warren.events import CompactionCompleted, CompactionFailed, TurnStarted
 from warren.messages import AssistantMessage, ToolUseBlock
 from warren.model import ModelReply, ModelRequest
-from warren.tools import Tool, tool
+from warren.tools import MAX_RESULT, Tool, tool
 from warren.usage import Usage
 from warren.windows import Window
 
@@ -130,8 +130,8 @@ def fetching(size: int, steps: int) -> Model:
 
 
 async def test_one_result_larger_than_the_window(store: Path | None) -> None:
-    """A page of a megabyte is shortened in what is sent, with a note; the history has all of it."""
-    model, recorder = fetching(1_000_000, 1), Recorder()
+    """A page as long as a result may be is shortened in what is sent, with a note; the history has all of it."""
+    model, recorder = fetching(MAX_RESULT, 1), Recorder()
     async with compacting(model, store, config=small(), tools=[fetch]) as service:
         session_id = await new_session(service)
         result = await service.start_turn(session_id, "question", on_event=recorder)
@@ -139,7 +139,7 @@ async def test_one_result_larger_than_the_window(store: Path | None) -> None:
     assert result.text == "read"
     assert_fits(model.asked, WINDOW)
     assert "characters left out" in repr(model.contexts[-1])
-    assert max(map(size_of, history)) > 1_000_000
+    assert max(map(size_of, history)) > MAX_RESULT
     assert_valid_transcript(history)
     assert_whole(recorder.envelopes)
 

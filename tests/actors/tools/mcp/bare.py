@@ -3,7 +3,8 @@
 `bare.py FOLDER NAME FLAGS...` notes in FOLDER, as `NAME.pids`, every process it is. Flags: `mute` never answers,
 `noisy` prints what is no message, `stubborn` outlives the end of its input and SIGTERM, `parent` starts a process that
 is as stubborn, `dies` ends at once and says why, `deaf` answers no ping, `modern` knows no handshake, `huge` answers
-calls with a line that is too long, and those of `ODD` with an odd one. Each call of `hang` is noted as `NAME.hung`.
+calls with a line that is too long, and those of `ODD` with an odd one, `unsound` has tools without a sound schema. Each
+call of `hang` is noted as `NAME.hung`.
 """
 
 import json
@@ -30,6 +31,20 @@ TOOLS = [
     {"name": "hang", "inputSchema": {"type": "object"}},
     {"name": "die", "inputSchema": {"type": "object"}},
 ]
+UNSOUND = [
+    {"name": "text", "inputSchema": {"type": "string"}},
+    {"name": "nothing", "inputSchema": None, "outputSchema": {"type": "string"}},
+    {"name": "open", "inputSchema": {"properties": {"n": "number", "m": {"$ref": "#/$defs/M"}}, "$defs": {"M": {}}}},
+    {
+        "name": "any",
+        "description": 3,
+        "annotations": "x",
+        "inputSchema": {"type": ["object", "null"], "required": True},
+    },
+    {"inputSchema": {"type": "object"}},
+    "no tool",
+]
+"""Tools as the protocol does not have them."""
 
 
 def main(folder: str, name: str, *flags: str) -> None:
@@ -77,7 +92,7 @@ def answer(message: Mapping[str, Any], flags: Sequence[str]) -> None:
             result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}}
             result["serverInfo"] = {"name": "bare", "version": "1"}
         case "tools/list":
-            result = {"tools": TOOLS}
+            result = {"tools": TOOLS + (UNSOUND if "unsound" in flags else [])}
         case "tools/call":
             result = called(message, flags)
         case _:
