@@ -267,12 +267,12 @@ class MemoryActor(Owner["MemoryStore"]):
     async def _catch_up(self) -> bool:
         try:
             store = await self.reader()
-            if store.behind:
-                lacking = (
-                    "%s texts of the memory have no vector of its embedder: until it has made them, words find them"
-                )
-                logger.warning(lacking, store.behind)
             if store.is_behind:
+                if store.behind:
+                    lacking = (
+                        "%s texts of the memory have no vector of its embedder: until it has made them, words find them"
+                    )
+                    logger.warning(lacking, store.behind)
                 await store.catch_up()
         except (WarrenError, OSError) as exc:
             self._index_error = str(exc)

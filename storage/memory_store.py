@@ -10,9 +10,9 @@ from warren.principals import DEFAULT_TENANT
 class MemoryStore(Protocol):
     """Remembered texts as the actors and the commands use them; safe to call from any task.
 
-    When `index` returns, its entries are stored, and searches find them by their words and by their vectors. Only
-    entries from a time with another embedder have no vector yet: `catch_up` makes those vectors. All methods work
-    meanwhile.
+    When `index` returns, its entries are stored, and searches find them by their words, and by their vectors unless the
+    embedder failed. `catch_up` makes the vectors that are missing then, and those of entries from a time with another
+    embedder. All methods work meanwhile.
 
     Every method raises StoreError if the home fails; its `cause` says why: "locked", "disk_full", "unreachable",
     "closed" and so on.
@@ -25,7 +25,7 @@ class MemoryStore(Protocol):
 
     @property
     def behind(self) -> int:
-        """How many entries have no vector of this embedder yet, as far as this process knows."""
+        """How many entries have no vector of this embedder, as far as this process knows; also those it has refused."""
         ...
 
     @property
@@ -55,7 +55,8 @@ class MemoryStore(Protocol):
 
         Raises:
             SessionNotFoundError: if a session of an entry was forgotten.
-            StoreError: if the home fails. Nothing was stored; nor if the embedder raises, whose error passes through.
+            StoreError: if the home fails. Nothing was stored. If the embedder fails, or takes more than ten seconds, the
+                entries are stored without vectors.
         """
         ...
 
@@ -117,7 +118,8 @@ class MemoryStore(Protocol):
         """Bring the index up to date: make the missing vectors, and the graph of many.
 
         Searches and other calls go on meanwhile. `progress` is called after each step. Safe to cancel at any time: the
-        vectors that were made stay. Raises StoreError; errors of the embedder pass through.
+        vectors that were made stay. A text that the embedder refuses is left without a vector, and it is not asked for
+        that text again until the memory is opened anew. Raises StoreError; other errors of the embedder pass through.
         """
         ...
 

@@ -59,6 +59,7 @@ SANS_IO: Final[tuple[str, ...]] = (
     "transport/providers/claude.py",
     "transport/providers/dialect.py",
     "transport/providers/encoded.py",
+    "transport/providers/excess.py",
     "transport/providers/failures.py",
     "transport/providers/http/reader.py",
     "transport/providers/http/writer.py",

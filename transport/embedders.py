@@ -42,7 +42,7 @@ async def open_embedder(
 
     `openai:MODEL` is a model of the server at OPENAI_BASE_URL, with the key in OPENAI_API_KEY. It is called once for
     the length of its vectors. If the server does not answer and the memory has vectors of the model, their length is
-    used: until the server answers, new texts are refused and searches match words only.
+    used: until the server answers, texts get no vector and searches match words only.
 
     Args:
         name: the name; None is the default embedder.

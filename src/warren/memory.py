@@ -200,7 +200,7 @@ class Embedder(Protocol):
         """Return a vector for each text, in order. The vectors need not be normalised.
 
         Raises:
-            WarrenError: if it fails; the memory then refuses the texts and stores none of them.
+            WarrenError: if it fails; the memory then stores the texts without vectors, and asks again later.
         """
         ...
 

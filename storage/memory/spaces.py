@@ -1,6 +1,7 @@
 """Vectors of texts: the kinds of spaces that they lie in, and how much of a score they make."""
 
 import contextlib
+import logging
 import re
 import zlib
 from collections.abc import Sequence
@@ -8,9 +9,10 @@ from functools import partial
 from typing import Final, Protocol
 
 import numpy as np
+import trio
 from numpy.typing import NDArray
 
-from warren.errors import ProviderError
+from warren.errors import ProviderError, WarrenError
 from warren.memory import Embedder
 from warren.storage.memory.weights import Scores
 from warren.storage.memory.words import pieces
@@ -18,6 +20,11 @@ from warren.storage.runner import Runner
 from warren.values import frozen
 
 Vectors = NDArray[np.float32]
+logger: Final = logging.getLogger("warren.memory")
+PATIENCE: Final = 10.0
+"""Seconds that a text or a query waits for its vector: it is stored or searched by its words then."""
+OF_TEXTS: Final = ProviderError.refusals | {"bad_embedding", "bad_response"}
+"""Causes of errors that may be about one of several texts."""
 _ROWS_AT_ONCE: Final = 256
 """Vectors unpacked at a time: 4 MB of the widest."""
 
@@ -142,6 +149,42 @@ class MeaningSpace:
 
     def _bad(self, problem: str) -> ProviderError:
         return ProviderError(f"the embedder {self.embedder.name} {problem}", cause="bad_embedding", retryable=False)
+
+
+async def packed_soon(space: Space, texts: Sequence[str], runner: Runner) -> Sequence[bytes | None]:
+    """Return a packed vector for each text; None for all of them if the embedder fails, or takes longer than a moment.
+
+    Texts are stored all the same then: their words find them, and the vectors are made later.
+    """
+    try:
+        with trio.fail_after(PATIENCE):
+            return await space.pack(texts, runner)
+    except trio.TooSlowError:
+        logger.warning("the embedder is slow: the vectors of %s texts are made later", len(texts))
+    except WarrenError as exc:
+        logger.warning("the vectors of %s texts are made later: %s", len(texts), exc)
+    except Exception:  # an embedder may be the host's code
+        logger.exception("the embedder crashed: the vectors of %s texts are made later", len(texts))
+    return [None] * len(texts)
+
+
+async def packed_singly(space: Space, texts: Sequence[str], runner: Runner) -> Sequence[bytes | None]:
+    """Return a packed vector for each text; None for one that the embedder refuses for good.
+
+    Raises whatever an embedder raises if it is away, or if it refuses all of several texts.
+    """
+    try:
+        return await space.pack(texts, runner)
+    except WarrenError as exc:
+        if exc.retryable or exc.cause not in OF_TEXTS:
+            raise
+        if len(texts) == 1:
+            logger.warning("a text of the memory gets no vector, only its words find it: %s", exc)
+            return [None]
+        found = [each for text in texts for each in await packed_singly(space, [text], runner)]
+        if not any(each is not None for each in found):
+            raise
+        return found
 
 
 @frozen

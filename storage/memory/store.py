@@ -33,7 +33,7 @@ from warren.storage.memory import graph as graphs
 from warren.storage.memory.file import FILE_NAME, MEMORY_STORE, locate, open_reader, open_writer
 from warren.storage.memory.graph import Graph, Note, UnusableGraphError
 from warren.storage.memory.search import MemoryReader, Query
-from warren.storage.memory.spaces import Space, Vectors
+from warren.storage.memory.spaces import PATIENCE, Space, Vectors, packed_singly, packed_soon
 from warren.storage.memory.vectors import EXACT_BYTES, VectorIndex
 from warren.storage.memory.weighing import QUERY_LENGTH, space_of, weighs
 from warren.storage.memory.writer import Writer
@@ -84,6 +84,7 @@ class FileMemory:
         self._reading = ReaderPool(opened.readers, runner)
         # Two that catch up at once would ask the embedder for the same vectors.
         self._catching_up = trio.Lock()
+        self._refused = set[int]()  # entries that the embedder refuses for good: words alone find them
         self._embedder_fails = False
         self._closed = False
 
@@ -118,7 +119,7 @@ class FileMemory:
     @property
     def is_behind(self) -> bool:
         """See MemoryStore."""
-        return self.behind > 0 or self._needs_graph
+        return self._behind > len(self._refused) or self._needs_graph
 
     @property
     def behind(self) -> int:
@@ -146,12 +147,13 @@ class FileMemory:
     ) -> int:
         """See MemoryStore."""
         fresh = await self._write(partial(Writer.unknown, entries=entries))
-        vectors = await self._space.pack([entry.content for entry in fresh], self._runner)
+        vectors = await packed_soon(self._space, [entry.content for entry in fresh], self._runner)
         if not fresh and tail is None:
             return 0
         kept = [entry.position for entry in entries if entry.content.strip()]
         add = partial(Writer.add, entries=fresh, vectors=vectors, kept=kept, tail=tail, tenant=tenant)
         added = await self._write(add)
+        self._behind += sum(vector is None for vector in vectors)
         self._last_id = max([self._last_id, *added])
         return len(added)
 
@@ -238,10 +240,11 @@ class FileMemory:
         if not self._space.dimensions or not query.strip():
             return None
         try:
-            packed = await self._space.pack([query[:QUERY_LENGTH]], self._runner)
-        except WarrenError as exc:
+            with trio.fail_after(PATIENCE):
+                packed = await self._space.pack([query[:QUERY_LENGTH]], self._runner)
+        except (WarrenError, trio.TooSlowError) as exc:
             self._embedder_fails = True
-            logger.warning("a search goes by words alone: %s", exc)
+            logger.warning("a search goes by words alone: %s", str(exc) or "the embedder is slow")
             return None
         self._embedder_fails = False
         vector: Vectors = self._space.unpack(packed)[0]
@@ -253,10 +256,14 @@ class FileMemory:
         while self._behind and (
             bare := await self._write(partial(Writer.without_vector, after=after, count=EMBED_AT_ONCE))
         ):
-            vectors = await self._space.pack([entry.content for entry in bare], self._runner)
-            await self._write(partial(Writer.add_vectors, entries=bare, vectors=vectors))
-            done, after = done + len(bare), bare[-1].id
-            self._behind = max(0, self._behind - len(bare))
+            after = bare[-1].id
+            asked = [entry for entry in bare if entry.id not in self._refused]
+            vectors = await packed_singly(self._space, [entry.content for entry in asked], self._runner)
+            await self._write(partial(Writer.add_vectors, entries=asked, vectors=vectors))
+            found = zip(asked, vectors, strict=True)
+            self._refused.update(entry.id for entry, vector in found if vector is None)
+            made = sum(vector is not None for vector in vectors)
+            done, self._behind = done + made, max(0, self._behind - made)
             if progress is not None:
                 progress(done, done + self._behind)
 

@@ -105,7 +105,7 @@ class _Prepared:
 
     entry: MemoryEntry
     terms: bytes
-    vector: bytes
+    vector: bytes | None
 
 
 def session_mark(session: int) -> str:
@@ -176,12 +176,14 @@ class Writer:
     def add(
         self,
         entries: Sequence[MemoryEntry],
-        vectors: Sequence[bytes],
+        vectors: Sequence[bytes | None],
         kept: Sequence[int],
         tail: Tail | None,
         tenant: str,
     ) -> list[int]:
         """Store entries with their words and packed vectors, all or none, and return the ids of the new ones.
+
+        An entry whose vector is None has none yet.
 
         New sessions are of the tenant.
 
@@ -243,9 +245,10 @@ class Writer:
         rows = self._db.execute(_WITHOUT_VECTOR, (self._space_key, after, count))
         return Rows(rows, lambda row: Bare(row[0], text_in(row[1], "content")), lambda row: str(row[0]))
 
-    def add_vectors(self, entries: Sequence[Bare], vectors: Sequence[bytes]) -> None:
+    def add_vectors(self, entries: Sequence[Bare], vectors: Sequence[bytes | None]) -> None:
         """Store the packed vectors of entries that have none in this space."""
-        rows = [(self._space_key, entry.id, body) for entry, body in zip(entries, vectors, strict=True)]
+        found = zip(entries, vectors, strict=True)
+        rows = [(self._space_key, entry.id, body) for entry, body in found if body is not None]
         with transaction(self._db, MEMORY_STORE):
             self._db.executemany(_ADD_VECTOR, rows)
 
@@ -321,7 +324,7 @@ class Writer:
         self._count(session, -len(rows), -sum(row[1] for row in rows))
         return [row[0] for row in rows]
 
-    def _prepare(self, entries: Sequence[MemoryEntry], vectors: Sequence[bytes]) -> list[_Prepared]:
+    def _prepare(self, entries: Sequence[MemoryEntry], vectors: Sequence[bytes | None]) -> list[_Prepared]:
         return [
             _Prepared(entry, self._analyzer.terms(entry.content).astype("<u4").tobytes(), vector)
             for entry, vector in _unhurried(list(zip(entries, vectors, strict=True)))
@@ -352,7 +355,7 @@ class Writer:
         self._db.execute(_ADD_ENTRY, values)
         key = self._db.last_insert_rowid()
         add_words(self._db, key, session, row.terms)
-        if self._space.dimensions:
+        if self._space.dimensions and row.vector is not None:
             self._db.execute(_ADD_VECTOR, (self._space_key, key, row.vector))
         self._count(session, 1, len(row.terms) // 4)
         return key

@@ -1,9 +1,14 @@
-"""Embeddings from any server with OpenAI's `/embeddings` endpoint: in batches, with retries, all or nothing."""
+"""Embeddings from any server with OpenAI's `/embeddings` endpoint: in batches, with retries, all or nothing.
+
+Of a text over the server's window the parts are embedded, and their vectors averaged.
+"""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+import math
+import operator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
-from itertools import count
+from itertools import count, islice
 from typing import Any, Final, TypeGuard
 
 import attrs
@@ -16,12 +21,16 @@ from warren.errors import ProviderCause, ProviderError
 from warren.transport.providers import failures, remote, wire
 from warren.transport.providers.http.client import new_client
 from warren.transport.providers.settings import OPENAI, ModelEndpoint, endpoint
-from warren.values import frozen
+from warren.values import define
 
 logger: Final = logging.getLogger("warren.memory")
 BATCH: Final = 64
 LONGEST: Final = 6_000
-"""Characters of a text that are embedded: servers refuse longer texts. The memory keeps the whole text."""
+"""Characters of a text that are embedded. The memory keeps the whole text."""
+SHORTEST: Final = 64
+"""Characters of a part that no refusal halves any more."""
+UNCLEAR: Final = 512
+"""Characters of a text that is halved even if the refusal does not say that it is too long."""
 TIMEOUT: Final = httpx.Timeout(60.0, connect=10.0, pool=None)
 ANSWER_SECONDS: Final = 120.0
 """The most seconds for a whole answer: a server that trickles bytes would never hit the timeout for silence."""
@@ -30,7 +39,7 @@ LONGEST_VECTOR: Final = 256 * 1024
 RETRY: Final = RetryPolicy(max_attempts=4, initial_delay=0.25, max_retry_after=5.0)
 
 
-@frozen
+@define
 class RemoteEmbedder:
     """An Embedder behind HTTP.
 
@@ -40,6 +49,7 @@ class RemoteEmbedder:
         client: the HTTP client.
         retry: the retries of a failed call; `jitter` is ignored.
         dimensions: numbers in each vector; 0 until the first answer.
+        longest: characters of a text that the server takes, as its refusals have taught.
     """
 
     endpoint: ModelEndpoint
@@ -47,6 +57,7 @@ class RemoteEmbedder:
     client: httpx.AsyncClient = attrs.field(repr=False)
     retry: RetryPolicy = RETRY
     dimensions: int = 0
+    longest: int = LONGEST
 
     @property
     def name(self) -> str:
@@ -56,13 +67,37 @@ class RemoteEmbedder:
     async def embed(self, texts: Sequence[str], /) -> list[list[float]]:
         """Return the vectors of texts, in order. Of a longer text, the first 6,000 characters count.
 
+        If the server refuses a text as too long, its halves are embedded, and their vectors averaged; so on, and for
+        later texts of that length from the beginning.
+
         Raises:
             ProviderError: if a batch failed on its last attempt; there are no vectors at all then.
         """
         vectors: list[list[float]] = []
         for start in range(0, len(texts), BATCH):
-            vectors += await self._batch([text.strip()[:LONGEST] for text in texts[start : start + BATCH]])
+            vectors += await self._fitting([text.strip()[:LONGEST] for text in texts[start : start + BATCH]])
         return vectors
+
+    async def _fitting(self, texts: Sequence[str]) -> list[list[float]]:
+        """Return the vectors of texts, of each one that is too long by its parts. Raises ProviderError."""
+        if max(map(len, texts)) > self.longest:
+            split = [list(_parts(text, self.longest)) for text in texts]
+            parts = [part for each in split for part in each]
+            found: list[list[float]] = []
+            for at in range(0, len(parts), BATCH):
+                found += await self._fitting(parts[at : at + BATCH])
+            rest = iter(found)
+            return [_average(list(islice(rest, len(each))), list(map(len, each))) for each in split]
+        try:
+            return await self._batch(texts)
+        except ProviderError as exc:
+            if not _may_be_too_long(exc, texts):
+                raise
+        if len(texts) == 1:
+            self.longest = min(self.longest, (len(texts[0]) + 1) // 2)
+            return await self._fitting(texts)
+        middle = len(texts) // 2
+        return [*await self._fitting(texts[:middle]), *await self._fitting(texts[middle:])]
 
     async def _batch(self, texts: Sequence[str]) -> list[list[float]]:
         delay = self.retry.initial_delay
@@ -135,6 +170,37 @@ class RemoteEmbedder:
         return ProviderError(text, cause=cause, retryable=retryable, details={"provider": vendor})
 
 
+def _may_be_too_long(error: ProviderError, texts: Sequence[str]) -> bool:
+    """Tell whether fewer texts, or a shorter one, may succeed after a refusal."""
+    if error.retryable or error.cause not in ("context_length", "too_large", "bad_request"):
+        return False
+    longest = max(map(len, texts))
+    return longest > (UNCLEAR if error.cause == "bad_request" else SHORTEST) or (
+        len(texts) > 1 and error.cause != "bad_request"
+    )
+
+
+def _parts(text: str, longest: int) -> Iterator[str]:
+    """Split a text into parts of about the same length, between words if it has any."""
+    while len(text) > longest:
+        size = -(-len(text) // -(-len(text) // longest))
+        space = text.rfind(" ", size // 2, size)
+        end = size if space < 0 else space + 1
+        yield text[:end]
+        text = text[end:]
+    yield text
+
+
+def _average(vectors: Sequence[Sequence[float]], weights: Sequence[int]) -> list[float]:
+    """Return the mean direction of vectors, each with its weight."""
+    if len(vectors) == 1:
+        return list(vectors[0])
+    scales = [weight / (math.hypot(*vector) or 1.0) for vector, weight in zip(vectors, weights, strict=True)]
+    total = sum(weights)
+    columns = zip(*vectors, strict=True)
+    return [sum(map(operator.mul, column, scales)) / total for column in columns]
+
+
 def _is_vector(value: Any) -> TypeGuard[list[float]]:
     return isinstance(value, list) and bool(value) and all(type(number) in (int, float) for number in value)
 
@@ -180,6 +246,6 @@ async def _dimensions(embedder: RemoteEmbedder, known: Callable[[], Awaitable[in
         length = await known() if exc.retryable else 0
         if not length:
             raise
-        logger.warning("%s. Until the server answers, new texts are not remembered and searches match words only", exc)
+        logger.warning("%s. Until the server answers, texts get no vector and searches match words only", exc)
         return length
     return len(vector)

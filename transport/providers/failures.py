@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from warren.errors import ProviderCause, ProviderError
 from warren.model import joined
-from warren.transport.providers import wire
+from warren.transport.providers import excess, wire
 from warren.transport.providers.settings import ModelEndpoint
 from warren.values import frozen
 
@@ -22,13 +22,13 @@ SHORTEST_KEY: Final = 8
 """Shorter texts are no secrets, and replacing each of their occurrences in a message would reveal them."""
 SERVER_FAULTS: Final = range(500, 600)
 REQUEST_FAULTS: Final = range(400, 500)
+MAYBE_TOO_LONG: Final = (None, 400, 413, 422, 500)
+"""Statuses with which servers refuse a request that is too long, if the message says so; None inside a stream."""
+OVERSIZE: Final[Sequence[ProviderCause]] = ("context_length", "too_large")
 _OF_PROXIES: Final = (400, 403, 406, 411, 412, 413, 414, 415, 431, 451, 502, 503, 504)
 """Statuses of proxies and firewalls; the servers of models send them with an error in JSON."""
 _MESSAGES: Final = ("message", "msg", "detail", "error", "errors", "error_message", "title", "description")
 """The members of an error that have its words, the best first."""
-_TOO_LONG: Final = re.compile(
-    r"context.{0,12}(length|window|size)|prompt is too long|input token count.{0,40}exceeds", re.IGNORECASE
-)
 _HTTP: Final = re.compile(r"[45]\d\d", re.ASCII)
 _TAG: Final = re.compile(r"<(style|script)\b.*?</\1>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 _RATE: Final = re.compile(r"rate.?limit|too many requests", re.IGNORECASE)
@@ -141,7 +141,8 @@ def refused(endpoint: ModelEndpoint, status: int, headers: Mapping[str, str], bo
         cause=verdict.cause,
         retryable=retryable,
         retry_after=retry_after(headers, datetime.now(UTC)) or _retry_delay(error),
-        details={"provider": endpoint.vendor.name, "status": status} | ({"answered_by": "proxy"} if foreign else {}),
+        details={"provider": endpoint.vendor.name, "status": status, **_numbers(error, verdict)}
+        | ({"answered_by": "proxy"} if foreign else {}),
     )
     refusal.said = said
     return refusal
@@ -162,7 +163,7 @@ def in_stream(endpoint: ModelEndpoint, error: object) -> ProviderError:
     data = {"message": wire.as_text(data.get("error"))} | data
     verdict = _judge(None, data)
     text = f"{endpoint.vendor.name} broke off: {_quote(endpoint, _message_of(data)) or verdict.cause}"
-    details = {"provider": endpoint.vendor.name}
+    details = {"provider": endpoint.vendor.name, **_numbers(data, verdict)}
     wait = _retry_delay(data)
     if wait is None:
         wait = _told_delay(data)
@@ -297,13 +298,21 @@ def _of_proxy(endpoint: ModelEndpoint, status: int, body: str) -> str:
     return f"{problem}, so a proxy or a firewall before it may have refused the request{f': {words}' if words else ''}"
 
 
+def _numbers(error: Mapping[str, Any], verdict: Refusal) -> dict[str, int]:
+    """Return the numbers of tokens that a refusal for good tells."""
+    if verdict.retryable:
+        return {}
+    return excess.numbers(_message_of(error), error, too_long=verdict.cause in OVERSIZE)
+
+
 def _judge(status: int | None, error: Mapping[str, Any]) -> Refusal:
     reasons = (wire.as_object(each).get("reason") for each in wire.as_list(error.get("details")))
     kinds = (*reasons, error.get("code"), error.get("type"), error.get("status"))
     known = [kind for kind in kinds if isinstance(kind, str)]
     if precise := _first(_PRECISE, known):
         return precise
-    if status in (None, 400, 413, 422) and _TOO_LONG.search(_message_of(error)):
+    message = _message_of(error)
+    if (status in MAYBE_TOO_LONG and excess.is_too_long(message)) or excess.never_fits(message):
         return _PRECISE["context_length_exceeded"]
     if status is not None:
         return _by_status(status)

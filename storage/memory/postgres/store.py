@@ -27,7 +27,7 @@ from warren.principals import DEFAULT_TENANT
 from warren.storage.memory.postgres import search, writer
 from warren.storage.memory.postgres.search import Query, Searcher
 from warren.storage.memory.postgres.vectors import Table, drop_others, literals, table_for
-from warren.storage.memory.spaces import Space, TermSpace
+from warren.storage.memory.spaces import PATIENCE, Space, TermSpace, packed_singly, packed_soon
 from warren.storage.memory.weighing import QUERY_LENGTH, space_of, weighs
 from warren.storage.memory.words import Analyzer
 from warren.storage.postgres.driver import Connection, LostError, array, unescaped
@@ -82,6 +82,7 @@ class PostgresMemory:
         self._writing = trio.Lock()
         # Two that catch up at once would ask the embedder for the same vectors.
         self._catching_up = trio.Lock()
+        self._refused = set[int]()  # entries that the embedder refuses for good: words alone find them
         self._embedder_fails = False
         self._closed = False
 
@@ -120,7 +121,7 @@ class PostgresMemory:
     @property
     def is_behind(self) -> bool:
         """See MemoryStore."""
-        return self._behind > 0
+        return self._behind > len(self._refused)
 
     @property
     def behind(self) -> int:
@@ -142,7 +143,7 @@ class PostgresMemory:
     ) -> int:
         """See MemoryStore. If the answer to a commit was lost, entries of that attempt are not counted as new."""
         fresh = await self._read(partial(writer.unknown, entries=entries))
-        packed = await self._space.pack([entry.content for entry in fresh], self._runner)
+        packed = await packed_soon(self._space, [entry.content for entry in fresh], self._runner)
         if not fresh and tail is None:
             return 0
         kept = [entry.position for entry in entries if entry.content.strip()]
@@ -150,7 +151,9 @@ class PostgresMemory:
             vectors = packed if self._table is not None else []
             given = await self._runner(partial(writer.Prepared.of, fresh, vectors, self._analyzer))
             add = partial(writer.add, given=given, kept=kept, tail=tail, table=self._table, tenant=tenant)
-            return await self._read(add)
+            added = await self._read(add)
+        self._behind += sum(vector is None for vector in vectors)
+        return added
 
     async def last_before(self, session_id: str, position: int) -> tuple[int, int]:
         """See MemoryStore."""
@@ -198,11 +201,14 @@ class PostgresMemory:
                 bare = await self._read(partial(self._bare, after=after))
                 if not bare:
                     break
-                packed = await self._space.pack([entry.content for entry in bare], self._runner)
-                vectors = await self._runner(partial(literals, packed))
-                await self._read(partial(self._table.add, entries=[entry.id for entry in bare], vectors=vectors))
-                done, after = done + len(bare), bare[-1].id
-                self._behind = max(0, self._behind - len(bare))
+                after = bare[-1].id
+                asked = [entry for entry in bare if entry.id not in self._refused]
+                packed = await packed_singly(self._space, [entry.content for entry in asked], self._runner)
+                made = {entry.id: vector for entry, vector in zip(asked, packed, strict=True) if vector is not None}
+                self._refused.update(entry.id for entry in asked if entry.id not in made)
+                vectors = await self._runner(partial(literals, list(made.values())))
+                await self._read(partial(self._table.add, entries=list(made), vectors=vectors))
+                done, self._behind = done + len(made), max(0, self._behind - len(made))
                 if progress is not None:
                     progress(done, done + self._behind)
 
@@ -240,10 +246,11 @@ class PostgresMemory:
         if self._table is None or not query.strip():
             return None
         try:
-            packed = await self._space.pack([query[:QUERY_LENGTH]], self._runner)
-        except WarrenError as exc:
+            with trio.fail_after(PATIENCE):
+                packed = await self._space.pack([query[:QUERY_LENGTH]], self._runner)
+        except (WarrenError, trio.TooSlowError) as exc:
             self._embedder_fails = True
-            logger.warning("a search goes by words alone: %s", exc)
+            logger.warning("a search goes by words alone: %s", str(exc) or "the embedder is slow")
             return None
         self._embedder_fails = False
         return literals(packed)[0]

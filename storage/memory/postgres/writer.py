@@ -123,17 +123,17 @@ class Prepared:
         lengths: of each entry, how many terms it has.
         postings: for each statement, the literals of the numbers of the entries from 1, of the terms and of how often
             each occurs.
-        vectors: of each entry, its vector as the server takes it; none if words alone decide.
+        vectors: of each entry, its vector as the server takes it, None if it has none yet; none if words alone decide.
     """
 
     entries: Sequence[MemoryEntry]
     terms: list[str]
     lengths: list[int]
     postings: list[tuple[str, str, str]]
-    vectors: list[str]
+    vectors: list[str | None]
 
     @classmethod
-    def of(cls, entries: Sequence[MemoryEntry], packed: Sequence[bytes], analyzer: Analyzer) -> "Prepared":
+    def of(cls, entries: Sequence[MemoryEntry], packed: Sequence[bytes | None], analyzer: Analyzer) -> "Prepared":
         """Analyse texts; `packed` are their vectors. To be run beside the event loop: long texts take a while."""
         found = []
         for number, entry in enumerate(entries, 1):
@@ -155,7 +155,7 @@ class Prepared:
             [each.astype("<u4").tobytes().hex() for each in found],
             [len(each) for each in found],
             postings,
-            literals(packed),
+            [None if body is None else literals([body])[0] for body in packed],
         )
 
 
@@ -310,7 +310,8 @@ async def _add(db: Connection, given: Prepared, keys: dict[str, int], table: Tab
     for numbers, terms, times in given.postings:
         await db.fetch(_ADD_POSTINGS, numbers, terms, times, of_all, lengths)
     if table is not None and fresh:
-        await table.add(db, [ids[at] for at in fresh], [given.vectors[at] for at in fresh])
+        vectors = {ids[at]: vector for at in fresh if (vector := given.vectors[at]) is not None}
+        await table.add(db, list(vectors), list(vectors.values()))
     for session in sorted({places[at][0] for at in fresh}):
         await db.fetch(_COUNT, session, sum(places[at][0] == session and at not in replaced for at in fresh))
     await db.fetch(_TOTAL, len(fresh), sum(given.lengths[at] for at in fresh))

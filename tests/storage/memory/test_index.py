@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import attrs
 import pytest
+import trio
 
 from tests.storage.memory.samples import NOW, Place, SubjectEmbedder, contents, entries, entry, numbered, opened
 from tests.support.memories import remembered
 from warren.errors import InvalidParamsError, ProviderError, SessionNotFoundError, StoreError
 from warren.fields import FieldValueError
 from warren.memory import CONVERSATION_END, Embedder, MemoryConfig, MemoryEntry, Tail
+from warren.storage import inline_runner
 from warren.storage.memory import FileMemory, builder
 from warren.storage.memory.file import FILE_NAME
 
@@ -129,15 +132,67 @@ async def test_blank_texts_are_left_out(place: Place) -> None:
         assert (await memory.stats()).entries == 1
 
 
-async def test_a_failing_embedder_refuses_all(vector_place: Place) -> None:
-    """If the embedder fails nothing of the call is stored, and the same call succeeds later."""
+async def test_a_failing_embedder_refuses_nothing(vector_place: Place) -> None:
+    """If the embedder fails the texts are stored, their words find them, and their vectors are made later."""
     model = SubjectEmbedder(fails=True)
     async with opened(vector_place, model) as memory:
-        with pytest.raises(ProviderError, match="the model is away"):
-            await memory.index(numbered(3))
-        assert (await memory.stats()).entries == 0
-        model.fails = False
         assert await memory.index(numbered(3)) == 3
+        assert (memory.is_behind, memory.behind) == (True, 3)
+        assert contents(await memory.search(numbered(3)[1].content))[0] == numbered(3)[1].content
+        model.fails = False
+        await memory.catch_up()
+        assert (memory.is_behind, (await memory.stats()).behind) == (False, 0)
+
+
+class Crashes(SubjectEmbedder):
+    """An embedder with a bug."""
+
+    async def embed(self, texts: Any, /) -> Any:
+        raise ZeroDivisionError(texts)
+
+
+class Hangs(SubjectEmbedder):
+    """An embedder that never answers."""
+
+    async def embed(self, texts: Any, /) -> Any:  # noqa: ARG002 - it does not look
+        await trio.sleep_forever()
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("model", [Crashes(), Hangs()], ids=["crashes", "hangs"])
+async def test_an_embedder_that_is_no_help(model: SubjectEmbedder) -> None:
+    """Texts are stored, within seconds, whatever the embedder does."""
+    config = MemoryConfig(embedder=model.name)
+    memory = await FileMemory.open(config, model, runner=inline_runner)
+    with trio.fail_after(30):
+        assert await memory.index(numbered(3)) == 3
+    assert memory.behind == 3
+    await memory.aclose()
+
+
+async def test_one_text_that_is_refused(vector_place: Place) -> None:
+    """A text that the embedder refuses for good has only words; the others get vectors, and it is not asked again."""
+
+    @attrs.define
+    class Picky(SubjectEmbedder):
+        calls: int = 0
+
+        async def embed(self, texts: Any, /) -> Any:
+            self.calls += 1
+            if "poison" in texts or self.fails:
+                raise ProviderError("no", cause="bad_request", retryable=False)
+            return await super().embed(texts)
+
+    model = Picky()
+    async with opened(vector_place, model) as memory:
+        await memory.index(entries(["an engine", "poison", "a kitten"]))
+        assert memory.behind == 3
+        await memory.catch_up()
+        assert (memory.is_behind, (await memory.stats()).behind) == (False, 1)
+        assert contents(await memory.search("poison"))[0] == "poison"
+        calls = model.calls
+        await memory.catch_up()
+        assert model.calls <= calls + 1
 
 
 @pytest.mark.parametrize(
@@ -145,18 +200,18 @@ async def test_a_failing_embedder_refuses_all(vector_place: Place) -> None:
     [[], [[1.0, 2.0]], [[1.0] * 4, [1.0] * 4], [[1.0, 2.0, 3.0, float("nan")]], [["x"] * 4]],
     ids=["none", "short", "too many", "not finite", "no numbers"],
 )
-async def test_bad_vectors_refuse_all(vectors: Any) -> None:
-    """Vectors of the wrong number, size or kind are an error that names the embedder; nothing is stored."""
+async def test_bad_vectors_are_none(vectors: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Vectors of the wrong number, size or kind are not stored, but the text is; the log names the embedder."""
 
     class Bad(SubjectEmbedder):
         async def embed(self, texts: Any, /) -> Any:  # noqa: ARG002 - it does not look
             return vectors
 
     async with opened(None, Bad()) as memory:
-        with pytest.raises(ProviderError, match="the embedder subjects") as raised:
-            await memory.index([entry("a cat")])
-        assert raised.value.cause == "bad_embedding"
-        assert (await memory.stats()).entries == 0
+        await memory.index([entry("a cat")])
+        await memory.catch_up()
+        assert ((await memory.stats()).entries, memory.behind, memory.is_behind) == (1, 1, False)
+    assert "the embedder subjects" in caplog.text
 
 
 async def test_forgetting_is_for_good(place: Place) -> None:

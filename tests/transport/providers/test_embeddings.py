@@ -2,6 +2,7 @@
 
 import gzip
 
+import attrs
 import pytest
 import trio
 
@@ -48,6 +49,63 @@ async def test_texts_become_vectors_in_order() -> None:
 async def test_a_long_text_is_cut() -> None:
     """The model gets the beginning of a text that would not fit its window."""
     assert await vectors(Server(), ["x" * (LONGEST + 1)]) == [vector("x" * LONGEST)]
+
+
+WORDINGS = [
+    (400, "This model's maximum context length is 512 tokens. However, you requested 613 tokens in the input."),
+    (413, "Input validation error: `inputs` must have less than 512 tokens. Given: 785"),
+    (500, "input (2055 tokens) is too large to process. increase the physical batch size (current batch size: 512)"),
+    (500, "the input length exceeds the context length"),
+    (422, "Input text exceeds maximum length of 512 tokens"),
+    (400, "Invalid 'input[0]': maximum input length is 512 tokens."),
+    (400, "no such text"),
+]
+
+
+@attrs.define
+class Small(Server):
+    """A server that refuses a text of more than 1,100 characters, or more than `together` of all."""
+
+    refusal: bytes = status(400, {"error": {"message": "the input length exceeds the context length"}})
+    together: int = MIB
+    refused: int = 0
+
+    async def handle(self, request: Request, stream: trio.SocketStream) -> None:
+        sizes = [len(text) for text in request.body["input"]]
+        if max(sizes) > 1_100 or sum(sizes) > self.together:
+            self.refused += 1
+            await stream.send_all(self.refusal)
+        else:
+            await super().handle(request, stream)
+
+
+@pytest.mark.parametrize(("code", "wording"), WORDINGS)
+async def test_a_text_over_the_window_is_embedded_by_its_parts(code: int, wording: str) -> None:
+    """What a server refuses as too long is halved until it fits; its vector is the mean of those of its parts."""
+    refusal, long = status(code, {"error": {"message": wording}}), "long words " * 300
+    found = await vectors(Small(refusal=refusal), ["a", long, "bb"])
+    assert (found[0], found[2], len(found[1])) == (vector("a"), vector("bb"), 3)
+    same = Small(refusal=refusal, answer=lambda texts: {"data": [{"embedding": [3.0, 4.0, 0.0]} for _ in texts]})
+    (mean,) = await vectors(same, [long])
+    assert mean == pytest.approx([0.6, 0.8, 0.0])
+
+
+async def test_a_learned_window_costs_no_further_refusal() -> None:
+    """Once a refusal has told how much a server takes, later texts are split before they are sent."""
+    server = Small()
+    async with serve(server.handle) as url, open_remote("mini", {"OPENAI_BASE_URL": url}, retry=QUICK) as embedder:
+        await embedder.embed(["long words " * 300])
+        refused = server.refused
+        assert len(await embedder.embed(["long words " * 300] * 70)) == 70
+    assert (refused > 0, server.refused) == (True, refused)
+    assert max(len(request.body["input"]) for request in server.seen) > 1
+
+
+async def test_a_batch_that_is_too_large_is_halved() -> None:
+    """A server that bounds all texts of a request together gets fewer of them."""
+    texts = [f"{number}{'x' * 90}" for number in range(30)]
+    refusal = status(400, {"error": {"message": "Requested 690 tokens, max 250 tokens per request"}})
+    assert await vectors(Small(refusal=refusal, together=1_000), texts) == [vector(text) for text in texts]
 
 
 @pytest.mark.parametrize("fault", [BUSY, status(500), status(503, {"error": "busy"}), None])
