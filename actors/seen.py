@@ -1,12 +1,13 @@
 """The context of a session as its model sees it, by part, with the estimated tokens of each."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from warren import codec
 from warren.actors.session.planning import candidates_for, tools_of
 from warren.actors.supervisor.supervisor import Supervisor
 from warren.actors.turn.compaction import prefix_of, window_for
+from warren.actors.turn.route import Candidate
 from warren.attachments import Kind
 from warren.catalog import entry_of
 from warren.compaction.config import CompactionConfig
@@ -31,7 +32,9 @@ async def context_of(supervisor: Supervisor, record: SessionRecord) -> ContextVi
     tools = tools_of(record, NO_OPTIONS, shared, supervisor.comms, host_objects.tools)
     entry = entry_of(record.model, shared.config.models)
     config = record.options.compaction or shared.config.compaction or CompactionConfig()
-    window = window_for(config, entry.window, record.options.max_tokens, tools)
+    candidates = _candidates(supervisor, record)
+    told = shared.lessons.of("window", candidates)
+    window = window_for(config, entry.window, told, record.options.max_tokens, tools)
     offered = tuple(
         ContextTool(name, each.spec.description, estimate(len(codec.encode_whole(each.spec))))
         for name, each in tools.items()
@@ -57,17 +60,21 @@ async def context_of(supervisor: Supervisor, record: SessionRecord) -> ContextVi
         tools=offered,
         summary=None if summary is None else summary_text(codec.decode_message(summary)),
         messages=(*system, *said),
-        takes=_kinds(supervisor, record),
+        takes=_kinds(candidates),
     )
 
 
-def _kinds(supervisor: Supervisor, record: SessionRecord) -> tuple[Kind, ...] | None:
-    """Return the kinds of attachments that a prompt of a session may have: all models that may get it take them."""
+def _candidates(supervisor: Supervisor, record: SessionRecord) -> Sequence[Candidate]:
+    """Return the models that a prompt of a session may get; none if one of them is unknown."""
     try:
-        candidates = candidates_for(NO_OPTIONS, record, supervisor.shared)
+        return candidates_for(NO_OPTIONS, record, supervisor.shared)
     except InvalidParamsError:
-        return None
-    return tuple(sorted(frozenset.intersection(*(each.kinds for each in candidates))))
+        return ()
+
+
+def _kinds(candidates: Sequence[Candidate]) -> tuple[Kind, ...] | None:
+    """Return the kinds of attachments that a prompt of a session may have: all models that may get it take them."""
+    return tuple(sorted(frozenset.intersection(*(each.kinds for each in candidates)))) if candidates else None
 
 
 async def _transcript(supervisor: Supervisor, record: SessionRecord) -> Transcript:

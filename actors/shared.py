@@ -11,6 +11,7 @@ from warren.actors.counters import Counters
 from warren.actors.limiter import Limiter
 from warren.actors.storage import Storage
 from warren.actors.tenancy import Tenancy
+from warren.actors.turn.room import Lessons
 from warren.actors.turn.route import Outages
 from warren.categories import Category
 from warren.compaction.policy import Compactor, NewCompactor
@@ -69,6 +70,7 @@ class Shared:
         limiter: what counts against the limits of tenants and tokens.
         options: those of a session that is created with none. Sessions share it, and what follows from it.
         outages: the models that were overloaded or away a moment ago.
+        lessons: what refusals have told about the windows of models.
         tracer: makes the traces of turns; None for no traces.
     """
 
@@ -84,6 +86,7 @@ class Shared:
     notes: Mapping[str, str] = attrs.field(factory=dict)
     counters: Counters = attrs.field(factory=Counters)
     tracer: Tracer | None = None
+    lessons: Lessons = attrs.field(factory=Lessons)
     limiter: Limiter = attrs.field(init=False)
 
     @limiter.default

@@ -1,7 +1,7 @@
 """The plan of a turn, from the settings of the runtime, of the session, and of the request."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -11,11 +11,11 @@ from warren.actors.protocol import Compact, StartTurn
 from warren.actors.session.comms import Comms
 from warren.actors.shared import HostObjects, Shared
 from warren.actors.turn.chain import Chain
-from warren.actors.turn.compaction import CompactionPlan, window_for
+from warren.actors.turn.compaction import window_for
+from warren.actors.turn.room import CompactionPlan
 from warren.actors.turn.route import Candidate, Route, candidates_of
 from warren.actors.turn.turn import TurnPlan
 from warren.budget import UNLIMITED, Budget, Meter
-from warren.compaction.config import CompactionConfig
 from warren.compaction.policy import compactor_of
 from warren.errors import AgentError, InvalidParamsError, SessionNotFoundError
 from warren.fields import encodable
@@ -65,6 +65,8 @@ def plan_of(
     of_session = shared.storage, record.tenant, record.session_id
     turn_budget, session_budget = limits.turn.overridden(asked.budget), session.budget or UNLIMITED
     check_priced(candidates, turn_budget, session_budget)
+    within = partial(_within, record, shared, host_objects, candidates, options, tools)
+    window, compaction = within(None)
     return TurnPlan(
         prompt=message.prompt if isinstance(message, StartTurn) else None,
         instructions=message.instructions if isinstance(message, Compact) else None,
@@ -76,7 +78,9 @@ def plan_of(
         retry=shared.config.retry,
         limits=limits,
         tool_threads=shared.tool_threads,
-        compaction=_compaction_of(record, shared, host_objects, partial(_window_for, candidates, options, tools)),
+        within=within,
+        window=window,
+        compaction=compaction,
         output=asked.output(session),
         keep_alive=asked.keep_alive,
         counters=shared.counters,
@@ -88,6 +92,7 @@ def plan_of(
         key=message.key if isinstance(message, StartTurn) else None,
         chain=chain,
         limiter=shared.limiter,
+        lessons=shared.lessons,
         spending=shared.limiter.tenancy.spends(record.session_id, record.tenant, message.payer),
     )
 
@@ -113,23 +118,25 @@ def check_priced(candidates: Sequence[Candidate], *budgets: Budget | None) -> No
         raise InvalidParamsError(f"{path}: {problem}", path=path)
 
 
-def _window_for(
-    candidates: Sequence[Candidate], options: ModelOptions, tools: Mapping[str, Tool], config: CompactionConfig
-) -> Window | None:
-    known = min((each.entry.window for each in candidates if each.entry.window is not None), default=None)
-    return window_for(config, known, options.max_tokens, tools)
-
-
-def _compaction_of(
+def _within(  # noqa: PLR0917 - all but the last one are bound once for a turn
     record: SessionRecord,
     shared: Shared,
     host_objects: HostObjects,
-    window_of: Callable[[CompactionConfig], Window | None],
-) -> CompactionPlan | None:
-    config = record.options.compaction or shared.config.compaction
-    if config is None or shared.config.compaction is None:
-        return None
-    window = window_of(config)
+    candidates: Sequence[Candidate],
+    options: ModelOptions,
+    tools: Mapping[str, Tool],
+    told: int | None,
+) -> tuple[Window | None, CompactionPlan | None]:
+    """Return the window to keep requests in, and the settings of compaction; `told` is of a refusal in this turn.
+
+    Without compaction only a window that a refusal has told counts.
+    """
+    told = told or shared.lessons.of("window", candidates)
+    config = shared.config.compaction and (record.options.compaction or shared.config.compaction)
+    if config is None:
+        return window_for(None, None, told, options.max_tokens, tools), None
+    known = min((each.entry.window for each in candidates if each.entry.window is not None), default=None)
+    window = window_for(config, known, told, options.max_tokens, tools)
     distance = config.min_turns_between_compactions
     try:
         compactor = compactor_of(host_objects.compactor or shared.config.compactor, config, window)
@@ -137,7 +144,7 @@ def _compaction_of(
         logger.exception("a compactor could not be made")
         raise AgentError(encodable(f"the compactor could not be made: {exc!r}"), cause="compactor") from exc
     index = shared.limiter.bounded(shared.memory.index_of(record), record.tenant, record.owner)
-    return CompactionPlan(compactor, distance, window, index)
+    return window, CompactionPlan(compactor, distance, index)
 
 
 def instructions_of(

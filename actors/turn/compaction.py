@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Final, TypeVar
 
 import attrs
@@ -10,17 +10,25 @@ import attrs
 from warren import codec
 from warren.actors.counters import COMPLETED, Counters
 from warren.actors.eventlog import utc_now
-from warren.actors.turn.model_call import ask_aside
+from warren.actors.turn.model_call import ask_aside, sent_size
+from warren.actors.turn.room import MOST_TRIES, CompactionPlan, Room
 from warren.actors.turn.route import Route
 from warren.compaction.config import CompactionConfig
-from warren.compaction.fit import mechanical, summary_request
-from warren.compaction.layout import CompactionError, CompactionResult, Measured, estimate, summary_message, verify
-from warren.compaction.policy import CompactionContext, Compactor, prompt_with
+from warren.compaction.fit import mechanical, summary_part, summary_request
+from warren.compaction.layout import (
+    CompactionError,
+    CompactionResult,
+    Layout,
+    Measured,
+    estimate,
+    summary_message,
+    verify,
+)
+from warren.compaction.policy import CompactionContext, prompt_with
 from warren.config import RetryPolicy
-from warren.errors import WarrenError
-from warren.events import CompactionFailed, CompactionStarted, Event
+from warren.errors import NOTHING_TO_SHORTEN, ProviderError, WarrenError
+from warren.events import CompactionFailed, CompactionStarted, Event, Retrying
 from warren.fields import encodable
-from warren.memory import Index
 from warren.messages import Message, SystemMessage
 from warren.model import NO_FILES, Files, ModelReply, ModelRequest
 from warren.options import CacheTime, ModelOptions
@@ -28,7 +36,7 @@ from warren.records import CompactionEntry
 from warren.tools import Tool
 from warren.transcript import Transcript
 from warren.usage import Usage
-from warren.values import define, frozen, value
+from warren.values import define, value
 from warren.windows import Window
 
 T = TypeVar("T")
@@ -38,24 +46,15 @@ CommitCompaction = Callable[[CompactionEntry], Awaitable[Callable[[], None]]]
 
 Raises WarrenError if it could not be stored: then nothing has changed.
 """
+MOST_PARTS: Final = 8
+"""Requests for one summary: a context that is longer loses its oldest messages without one."""
+LEAST_SUMMARY: Final = 4
+"""The part of its cap that a summary has at least, so that one request can have all messages."""
+ABOVE: Final = (
+    "the system prompt, the tools and the messages that have to stay are above the threshold of compaction: the next"
+    " attempt waits until the context is twice as large"
+)
 CUT_SHORT: Final = CompactionFailed("the turn ended before the compaction did", "cancelled")
-
-
-@frozen
-class CompactionPlan:
-    """The settings of a session's compaction.
-
-    Attributes:
-        compactor: the policy.
-        distance: steps from a refused attempt to the next one of its kind.
-        window: the model's context window in tokens; None if it is unknown.
-        index: adds the summarised messages to the memory; None without a memory.
-    """
-
-    compactor: Compactor
-    distance: int
-    window: Window | None
-    index: Index | None
 
 
 @value
@@ -93,7 +92,7 @@ class Compaction:
 
     Attributes:
         plan: the settings.
-        context: the context.
+        room: the room of requests.
         step: the step before which the attempt is made.
         by: the model, and the turn's callbacks.
         instructions: the user's instructions for the summary.
@@ -102,12 +101,17 @@ class Compaction:
     """
 
     plan: CompactionPlan
-    context: Transcript
+    room: Room
     step: int
     by: SummaryCall
     instructions: str | None = None
     failure: CompactionFailed | None = None
     refused: bool = False
+
+    @property
+    def context(self) -> Transcript:
+        """The context."""
+        return self.room.context
 
     async def summarise(self, last_input_tokens: int) -> CompactionEntry | None:
         """Compact by a summary of the model. On failure publish the event that says so, and return None."""
@@ -170,27 +174,60 @@ class Compaction:
         return entry
 
     async def _summary(self, messages: Sequence[Message]) -> tuple[CompactionResult, int]:
-        reply = await self._ask(messages)
-        return self._rebuilt(messages, encodable(reply.message.text)), reply.usage.output_tokens
+        """Ask for a summary; part by part if one request cannot have all messages."""
+        left = messages
+        for part in count(1):
+            reply, end = await self._ask(left, whole=part == MOST_PARTS)
+            summary = encodable(reply.message.text)
+            if end == len(left):
+                break
+            if not summary.strip():
+                raise CompactionError("empty_summary", "the model returned an empty summary")
+            left = Layout.of(left).rebuilt(end, summary).messages
+        compactor = (self.room.rebuilding or self.plan).compactor
+        result = consulted(lambda: verify(messages, compactor.rebuild_history(messages, summary)))
+        return result, reply.usage.output_tokens
 
-    def _rebuilt(self, messages: Sequence[Message], summary: str) -> CompactionResult:
-        return consulted(lambda: verify(messages, self.plan.compactor.rebuild_history(messages, summary)))
+    async def _ask(self, messages: Sequence[Message], *, whole: bool) -> tuple[ModelReply, int]:
+        """Call the model for a summary; return the index of the first message that the request had no room for, too.
 
-    async def _ask(self, messages: Sequence[Message]) -> ModelReply:
-        """Call the model for a summary. Its pieces are not published; its tokens are charged even if it is empty."""
-        compactor, window = self.plan.compactor, self.plan.window
+        The pieces of the answer are not published; its tokens are charged even if it is empty. While the server says
+        that the request exceeds its window, a smaller one follows.
+        """
+        by = self.by
+        for attempt in count(2):
+            request, end = self._request(messages, whole=whole)
+            try:
+                reply = await ask_aside(
+                    by.route, request, by.retry, by.emit, by.book, counters=by.counters, most=by.most
+                )
+            except ProviderError as exc:
+                if attempt > MOST_TRIES or not self.room.learn(exc, sent_size(request.messages)):
+                    raise
+                self.plan = self.room.plan or self.plan
+                by.emit(Retrying(attempt, MOST_TRIES, encodable(exc.message), 0))
+            else:
+                self.room.answered()
+                return reply, end
+        raise AssertionError  # count() has no end
+
+    def _request(self, messages: Sequence[Message], *, whole: bool) -> tuple[ModelRequest, int]:
+        compactor, window = self.plan.compactor, self.room.window
         prompt = prompt_with(consulted(compactor.compaction_prompt), self.instructions)
         cap = consulted(compactor.max_summary_tokens)
-        room = None if window is None else attrs.evolve(window, answer=cap).request  # a summary calls no tools
-        request = ModelRequest(
-            self.by.route.current.choice.model,
-            summary_request(messages, prompt, room),
-            options=ModelOptions(max_tokens=cap, prompt_cache=self.by.prompt_cache),
-            session_id=self.by.session_id,
-            files=self.by.files,
-        )
-        by = self.by
-        return await ask_aside(by.route, request, by.retry, by.emit, by.book, counters=by.counters, most=by.most)
+        room = None
+        if window is not None:  # a summary calls no tools; a shorter one is better than one of a part
+            cap = min(cap, max(1, window.tokens // 4))
+            room = self.room.estimated(attrs.evolve(window, answer=cap // LEAST_SUMMARY).request)
+        if whole:
+            told, end = summary_request(messages, prompt, room), len(messages)
+        else:
+            told, end = summary_part(messages, prompt, room)
+        if window is not None:
+            cap = min(cap, max(1, window.tokens * 19 // 20 - self.room.tokens(sent_size(told))))
+        options = ModelOptions(max_tokens=cap, prompt_cache=self.by.prompt_cache)
+        model, by = self.by.route.current.choice.model, self.by
+        return ModelRequest(model, told, options=options, session_id=by.session_id, files=by.files), end
 
 
 def consulted(ask: Callable[[], T]) -> T:
@@ -216,76 +253,120 @@ class ContextKeeper:
     """Keeps the context of a turn within the window of its model.
 
     Attributes:
-        plan: the settings of compaction; None if it is off.
-        context: the context.
+        room: the room of requests, with the settings of compaction.
         by: the model that writes summaries, and the turn's callbacks.
-        last_input_tokens: of the newest model call, 0 after a compaction.
         last_step: the step of the newest attempt.
     """
 
-    plan: CompactionPlan | None
-    context: Transcript
+    room: Room
     by: SummaryCall
-    last_input_tokens: int
     last_step: int | None
+    _failed: int | None = None  # the step of the newest attempt that failed
+
+    @property
+    def context(self) -> Transcript:
+        """The context."""
+        return self.room.context
 
     async def make_room(self, step: int) -> Sequence[Message]:
         """Compact if it is due. Return the context to send, cut to the window if it still exceeds it."""
-        if self.plan is None:
-            return self.context
-        size = estimate(self.context.size)
-        compactor = self.plan.compactor
-        state = CompactionContext(self.last_input_tokens, len(self.context), size, self.last_step, step)
+        plan = self.room.plan
+        if plan is not None:
+            await self._compact_if_due(plan, step)
+        return self.context if self.room.window is None else await self._fitted(step)
+
+    async def shrink(self, step: int, beside: int) -> Sequence[Message]:
+        """Return a smaller context to send, after a refusal has told that the window is smaller.
+
+        Args:
+            step: the step.
+            beside: bytes of the messages of the request that are not in the context.
+        """
+        plan, window = self.room.plan, self.room.window
+        over = window is None or self.room.tokens(self.context.size + beside) > window.room
+        if plan is not None and over and self._failed != step:
+            await self.compact(plan, step)
+        return await self._fitted(step, beside)
+
+    async def _compact_if_due(self, plan: CompactionPlan, step: int) -> None:
+        size, room = self.context.size, self.room
+        state = CompactionContext(room.last_input_tokens, len(self.context), room.tokens(size), self.last_step, step)
         try:
-            due = consulted(lambda: bool(compactor.should_compact(state)))
+            due = consulted(lambda: bool(plan.compactor.should_compact(state)))
         except CompactionError as exc:
-            await self._fail(self.plan, step, exc)
-        else:
-            if due:
-                await self.compact(self.plan, step)
-        return await self._fitted(self.plan, step)
+            await self._fail(plan, step, exc)
+            return
+        if not due:
+            return
+        futile = self.context.futile
+        if futile is not None and size < 2 * abs(futile):
+            if futile > 0:  # it has not been told yet
+                self.context.futile = -futile
+                error = CompactionError("nothing_to_reduce", ABOVE)
+                await Compaction(plan, room, step, self.by).refuse(error, room.last_input_tokens)
+            return
+        await self.compact(plan, step)
 
     async def _fail(self, plan: CompactionPlan, step: int, error: CompactionError) -> None:
         """Publish the failure of a compactor that raised when it was asked, but not again at every step."""
         if self.last_step is None or step - self.last_step >= max(1, plan.distance):
             self.last_step = step
-            await Compaction(plan, self.context, step, self.by).refuse(error, self.last_input_tokens)
+            await Compaction(plan, self.room, step, self.by).refuse(error, self.room.last_input_tokens)
 
     async def compact(
         self, plan: CompactionPlan, step: int, instructions: str | None = None
     ) -> CompactionEntry | CompactionFailed:
         """Make one attempt. Its step is noted even if it fails, so that the next one keeps its distance."""
         self.last_step = step
-        attempt = Compaction(plan, self.context, step, self.by, instructions)
-        entry = await attempt.summarise(self.last_input_tokens)
+        counted, size = self.room.last_input_tokens, self.context.size
+        attempt = Compaction(plan, self.room, step, self.by, instructions)
+        entry = await attempt.summarise(counted)
         self._note(attempt, step)
-        return entry or attempt.failure or CUT_SHORT
+        failure = attempt.failure
+        if failure is None or failure.reason in NOTHING_TO_SHORTEN:
+            left = counted - self.room.tokens(size) + self.room.tokens(self.context.size)
+            self._note_futile(attempt.plan, max(0, left), step, told=failure is not None)
+        return entry or failure or CUT_SHORT
 
-    async def _fitted(self, plan: CompactionPlan, step: int) -> Sequence[Message]:
+    def _note_futile(self, plan: CompactionPlan, left: int, step: int, *, told: bool) -> None:
+        """Note whether another compaction would be due at once after an attempt, with `left` tokens of input."""
+        size, before = self.context.size, self.context.futile
+        state = CompactionContext(left, len(self.context), self.room.tokens(size), None, step)
+        try:
+            due = consulted(lambda: bool(plan.compactor.should_compact(state)))
+        except CompactionError:
+            due = False
+        told |= before is not None and before < 0
+        self.context.futile = None if not due else -size if told else size
+
+    async def _fitted(self, step: int, beside: int = 0) -> Sequence[Message]:
         """Make the context fit without the model if it still exceeds the window."""
-        if plan.window is None or estimate(self.context.size) <= plan.window.room:
+        window, room = self.room.window, self.room
+        if window is None or room.tokens(self.context.size + beside) <= window.room:
             return self.context
         try:
-            fitted = mechanical(self.context, plan.window.room)
+            fitted = mechanical(self.context, room.estimated(window.room) - estimate(beside))
         except CompactionError:
             return (
                 self.context
             )  # the provider may count fewer tokens than our estimate; if not, its error names the problem
-        if fitted.result.discarded and self._may_drop(plan, step):
-            await self._drop(plan, fitted.result, step)
+        if fitted.result.discarded and self._may_drop(step):
+            await self._drop(fitted.result, step)
         return fitted.request
 
-    def _may_drop(self, plan: CompactionPlan, step: int) -> bool:
+    def _may_drop(self, step: int) -> bool:
         """Return whether messages may leave the context.
 
-        For some steps after a refused attempt only the request is cut: a new attempt would fail at each step.
+        Without compaction, and for some steps after a refused attempt, only the request is cut: a new attempt would
+        fail at each step.
         """
-        refused = self.context.refused
-        return refused is None or step - refused >= max(1, plan.distance)
+        plan, refused = self.room.plan, self.context.refused
+        return plan is not None and (refused is None or step - refused >= max(1, plan.distance))
 
-    async def _drop(self, plan: CompactionPlan, result: CompactionResult, step: int) -> None:
-        attempt = Compaction(plan, self.context, step, self.by)
-        await attempt.drop_oldest(result, self.last_input_tokens)
+    async def _drop(self, result: CompactionResult, step: int) -> None:
+        assert self.room.plan is not None  # noqa: S101 - see `_may_drop`
+        attempt = Compaction(self.room.plan, self.room, step, self.by)
+        await attempt.drop_oldest(result, self.room.last_input_tokens)
         self._note(attempt, step)
 
     def _note(self, attempt: Compaction, step: int) -> None:
@@ -294,17 +375,28 @@ class ContextKeeper:
         if attempt.refused:
             self.last_step = step
         if attempt.failure is None:
-            self.last_input_tokens = 0
+            self.room.last_input_tokens = 0
+        else:
+            self._failed = step
 
 
 def window_for(
-    config: CompactionConfig, known: int | None, max_tokens: int | None, tools: Mapping[str, Tool]
+    config: CompactionConfig | None,
+    known: int | None,
+    told: int | None,
+    max_tokens: int | None,
+    tools: Mapping[str, Tool],
 ) -> Window | None:
     """Return the model's window and the part of it for the answer and the tools; None if the window is unknown.
 
-    `known` is the window that the catalog has for the model.
+    Args:
+        config: the settings of compaction; None if it is off.
+        known: the window that the catalog has for the model.
+        told: the window that a refusal of the server has told.
+        max_tokens: the cap of an answer.
+        tools: the tools.
     """
-    tokens = config.window or known
+    tokens = min(filter(None, (None if config is None else config.window or known, told)), default=None)
     if tokens is None:
         return None
     specs = [tool.spec for tool in tools.values()]

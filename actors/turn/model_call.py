@@ -189,7 +189,7 @@ class ModelCall:
         """Return the tokens of an attempt that failed; of those that the provider did not count, an estimate."""
         said = estimate(self._shown)
         if told is None:
-            return Usage(estimate(_size(messages)), said, estimated=True)
+            return Usage(estimate(sent_size(messages)), said, estimated=True)
         return told if told.output_tokens >= said else attrs.evolve(told, output_tokens=said, estimated=True)
 
     def _piece(self, piece: Emitted) -> None:
@@ -244,11 +244,12 @@ async def ask_aside(
     return reply
 
 
-def _size(messages: Sequence[Message]) -> int:
+def sent_size(messages: Sequence[Message]) -> int:
+    """Return the bytes of the messages of a request."""
     if isinstance(messages, Transcript):
         return messages.size
     if isinstance(messages, Continued):
-        return _size(messages.context) + _size(messages.asked)
+        return sent_size(messages.context) + sent_size(messages.asked)
     return sum(map(size_of, messages))
 
 

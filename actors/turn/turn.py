@@ -1,7 +1,8 @@
 """One turn: the loop of steps from the user's prompt to the final answer."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -15,12 +16,13 @@ from warren.actors.tenancy import Spending
 from warren.actors.turn.answer import NO_CUTS, bounded, cut_again, cut_calls, endless, too_many_calls, with_files
 from warren.actors.turn.approvals import Approvals, RunningTime
 from warren.actors.turn.chain import Chain
-from warren.actors.turn.compaction import CommitCompaction, CompactionPlan, ContextKeeper, SummaryCall
+from warren.actors.turn.compaction import CommitCompaction, ContextKeeper, SummaryCall
 from warren.actors.turn.extraction import Extraction
-from warren.actors.turn.model_call import ModelCall, ask_aside
+from warren.actors.turn.model_call import ModelCall, ask_aside, sent_size
 from warren.actors.turn.outcome import Outcome
 from warren.actors.turn.refusal import Refusals
 from warren.actors.turn.repeats import Repeats
+from warren.actors.turn.room import MOST_TRIES, CompactionPlan, Lessons, Room, Within
 from warren.actors.turn.route import Route
 from warren.actors.turn.toolbox import BUDGET_USED, KeepFiles, ToolRun, keep_nothing
 from warren.attachments import Attachment
@@ -35,6 +37,7 @@ from warren.events import (
     FilesComplete,
     InputTaken,
     RequestRepaired,
+    Retrying,
     RunStarted,
     TextComplete,
     TurnCompleted,
@@ -62,6 +65,7 @@ from warren.transcript import Continued, Transcript
 from warren.usage import NO_USAGE, Usage
 from warren.values import define, value
 from warren.views import PendingApproval
+from warren.windows import Window
 
 logger: Final = logging.getLogger("warren.turn")
 CANCELLED: Final = "cancelled before it ended"
@@ -82,7 +86,10 @@ class TurnPlan:
         retry: the retries of failed model calls.
         limits: the bounds of the runtime.
         tool_threads: bounds the sync tools of the whole runtime.
+        window: the window to keep requests in; None if it is unknown.
         compaction: the settings of compaction; None if it is off.
+        within: makes both anew for a window that a refusal has told.
+        lessons: what refusals have told about the models of the runtime.
         output: the schema of the answer; None if it stays a text.
         counters: what the sessions of the runtime count for the metrics.
         limiter: holds the calls of models against the limits of tokens.
@@ -107,7 +114,10 @@ class TurnPlan:
     retry: RetryPolicy
     limits: Limits
     tool_threads: trio.CapacityLimiter
+    window: Window | None
     compaction: CompactionPlan | None
+    within: Within
+    lessons: Lessons
     output: OutputWish | None
     counters: Counters
     limiter: Limiter
@@ -161,6 +171,7 @@ class Turn:
         stop_reason: the model's stop reason.
         structured_output: the answer as data, if a schema was given.
         files: the files that the model has made.
+        room: the room of requests.
         keeper: keeps the context within the model's window.
         compacted: the result of a turn that only compacts.
         first_seq: the number of the first event once that is published; the terminal one has to follow then.
@@ -182,6 +193,7 @@ class Turn:
     first_seq: int | None = None
     compacted: CompactionEntry | None = None
     began: float = attrs.field(factory=trio.current_time)
+    room: Room = attrs.field(init=False)
     keeper: ContextKeeper = attrs.field(init=False)
     _approvals: Approvals = attrs.field(init=False)
     _time: RunningTime = attrs.field(init=False)
@@ -208,8 +220,10 @@ class Turn:
         summarising = SummaryCall(
             plan.route, plan.retry, self.emit, book, commit, record.session_id, cache, most, plan.counters, plan.files
         )
-        marks = (record.last_input_tokens, record.last_compaction_step)
-        self.keeper = ContextKeeper(plan.compaction, self.context, summarising, *marks)
+        self.room = Room(
+            plan.window, plan.compaction, plan.within, self.context, plan.route, plan.lessons, record.last_input_tokens
+        )
+        self.keeper = ContextKeeper(self.room, summarising, record.last_compaction_step)
         self._time = RunningTime(plan.meter.seconds_left(), self.began)
         plan.meter.clock = self._time.seconds
         self._approvals = Approvals(plan.gates, plan.limits.approval_timeout, self.emit, self._time, self.changed)
@@ -263,7 +277,7 @@ class Turn:
 
     def so_far(self) -> Outcome:
         """Return the outcome of the turn."""
-        marks = (self.keeper.last_input_tokens, self.keeper.last_step)
+        marks = (self.room.last_input_tokens, self.keeper.last_step)
         return Outcome(
             self.text,
             self.stop_reason,
@@ -377,14 +391,50 @@ class Turn:
             files=plan.files,
         )
         plan.meter.charge(steps=1)
-        return await ask_aside(
-            plan.route, request, plan.retry, self.emit, plan.charge, counters=plan.counters, most=plan.limits.content
+        ask = partial(
+            ask_aside,
+            plan.route,
+            policy=plan.retry,
+            emit=self.emit,
+            book=plan.charge,
+            counters=plan.counters,
+            most=plan.limits.content,
         )
+        try:
+            return await ask(request)
+        except ProviderError as exc:
+            return await self._ask_within(exc, request, ask)
+
+    async def _ask_within(
+        self, error: ProviderError, request: ModelRequest, ask: Callable[[ModelRequest], Awaitable[ModelReply]]
+    ) -> ModelReply:
+        """Ask again with a smaller request while the server says that it exceeds the window. Raises ProviderError."""
+        asked = request.messages.asked if isinstance(request.messages, Continued) else ()
+        size, beside = sent_size(request.messages), sent_size(asked)
+        for attempt in range(2, MOST_TRIES + 1):
+            if not self.room.learn(error, size):
+                break
+            before, left = size, request.tokens_left
+            context = await self.keeper.shrink(self._step, beside)
+            messages = Continued(context, asked) if asked else context
+            request = attrs.evolve(request, messages=messages, tokens_left=self._tokens_left())
+            size = sent_size(messages)
+            if size >= before and request.tokens_left == left:  # nothing of it can be left out
+                break
+            self.emit(Retrying(attempt, MOST_TRIES, encodable(error.message), 0))
+            try:
+                reply = await ask(request)
+            except ProviderError as exc:
+                error = exc
+            else:
+                self.room.answered()
+                return reply
+        raise error
 
     def _tokens_left(self) -> int | None:
         """Return the tokens that the budgets leave for the next answer, by an estimate of its input; at least one."""
-        left = self.plan.meter.tokens_left()
-        return None if left is None else max(1, left - estimate(self.context.size))
+        left, size = self.plan.meter.tokens_left(), self.context.size
+        return self.room.answer_cap(None if left is None else max(1, left - estimate(size)), size)
 
     @property
     def _step(self) -> int:
@@ -407,14 +457,20 @@ class Turn:
         plan.meter.charge(steps=1)
         self._call = ModelCall(self.emit, plan.charge, plan.retry, plan.counters, most=limits.content)
         try:
-            reply = await self._call.run(plan.route, request)
+            try:
+                reply = await self._call.run(plan.route, request)
+            except ProviderError as exc:
+                reply = await self._ask_within(exc, request, partial(self._call.run, plan.route))
+                context = ()  # a part of it was sent
         except ProviderError as exc:
             self._refused = exc.refuses_request
             raise
         self._refused, sent = False, self.context.end
         self._step_usage = reply.usage
         plan.charge(self._step_usage)
-        self.keeper.last_input_tokens = reply.usage.input_tokens
+        self.room.last_input_tokens = reply.usage.input_tokens
+        if context is self.context and not reply.usage.estimated:
+            context.counted = reply.usage.input_tokens, context.size
         message, self._asked = (await with_files(reply, plan.keep)) if reply.files else reply.message, 0
         if len(message.blocks) > limits.max_answer_calls:
             self._asked = len(message.tool_calls)

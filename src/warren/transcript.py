@@ -46,6 +46,10 @@ class Transcript(Sequence[Message]):
             stored.
         refused: the step at which the memory or the store refused to take the oldest messages; None if the newest try
             succeeded. It is not stored.
+        counted: input tokens of the newest model call by the server's count, and the bytes that the context had then;
+            None before the first call. It is not stored.
+        futile: bytes of the context after the newest attempt to compact, if that has left it above the threshold,
+            negative once that is told; None if it has not. It is not stored.
         form: a place for the provider's own form of the context, such as the bytes of its last request, which only that
             provider understands. Appending a message leaves it here, and every other change of the context drops it.
         omitted: the parts of messages that providers have refused, by their names; each understands its own alone. It
@@ -53,7 +57,10 @@ class Transcript(Sequence[Message]):
         parts: the messages of which providers have refused a part since the conversation was loaded.
     """
 
-    __slots__ = ("form", "head", "left_out", "omitted", "parts", "prefix", "refused", "rows", "size", "turn")
+    __slots__ = (
+        *("counted", "form", "futile", "head", "left_out", "omitted", "parts"),
+        *("prefix", "refused", "rows", "size", "turn"),
+    )
     prefix: list[bytes]
     head: int
     rows: list[bytes]
@@ -61,6 +68,8 @@ class Transcript(Sequence[Message]):
     size: int
     turn: int | None
     refused: int | None
+    counted: tuple[int, int] | None
+    futile: int | None
     form: object
     omitted: dict[str, Any]
     parts: list[Span]
@@ -80,6 +89,8 @@ class Transcript(Sequence[Message]):
         self.size = self._measure()
         self.turn = None
         self.refused = None
+        self.counted = None
+        self.futile = None
         self.form = None
         self.omitted = {}
         self.parts = []

@@ -1,6 +1,8 @@
 """Fitting a context into a model's window without a model call, and the request for a summary."""
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from operator import sub
 from typing import Final, TypeVar
 
@@ -38,6 +40,7 @@ CAPS: Final = (4, 16, 64, 256)
 """Shares of the room that one tool result may take, tried in this order. The last resort is a mention alone."""
 WRAPPING: Final = 64
 """An upper bound of the bytes of JSON around a message's text."""
+NO_ROOM: Final = "the request for a summary does not fit into the model's window"
 LONGEST_CHARACTER: Final = 6
 """The most bytes of JSON that one character takes; a control character takes as many."""
 
@@ -163,6 +166,27 @@ def summary_request(messages: Sequence[Message], prompt: str, room: int | None) 
     return [*(message for message in told if message is not None), question]
 
 
+def summary_part(messages: Sequence[Message], prompt: str, room: int | None) -> tuple[list[Message], int]:
+    """Return a request for a summary of as much of a context as fits, and the index of the first message behind that.
+
+    It is `summary_request` if all of the messages fit without one of them left out, and the index is their number then.
+
+    Raises:
+        CompactionError: if not even the oldest message fits; the reason is `too_large`.
+    """
+    question, layout = UserMessage(prompt), Layout.of(messages)
+    told = _as_texts(layout, None)
+    end = layout.end
+    if room is not None:
+        limit = room * BYTES_PER_TOKEN - size_of(question)
+        if sum(_sizes(layout, told)) > limit:
+            told = _as_texts(layout, max(0, limit) // 8)
+            end = bisect_right(list(accumulate(_sizes(layout, told))), limit)
+            if end <= layout.first:
+                raise CompactionError("too_large", NO_ROOM)
+    return [*(message for message in told[:end] if message is not None), question], end
+
+
 _Told = Sequence[Message | None]
 """A context as plain text, message by message; None for a message without text."""
 
@@ -178,7 +202,7 @@ def _within(layout: Layout, told: _Told, limit: int) -> _Told:
     spare = limit - sum(sizes[: layout.first]) - _size(opener) - _size(_left_out(layout.end))
     head = next((i for i in range(layout.first, layout.end + 1) if sums[i] <= spare), None)
     if head is None:
-        raise CompactionError("too_large", "the request for a summary does not fit into the model's window")
+        raise CompactionError("too_large", NO_ROOM)
     pinned = (opener,) if place is not None and head > place else ()
     return [*lead, *pinned, _left_out(head - layout.first - len(pinned)), *told[head:]]
 
