@@ -27,7 +27,7 @@ from warren.compaction.layout import (
 from warren.compaction.policy import CompactionContext, prompt_with
 from warren.config import RetryPolicy
 from warren.errors import NOTHING_TO_SHORTEN, ProviderError, WarrenError
-from warren.events import CompactionFailed, CompactionStarted, Event, Retrying
+from warren.events import CompactionFailed, CompactionStarted, Event, RequestRepaired, Retrying
 from warren.fields import encodable
 from warren.messages import Message, SystemMessage
 from warren.model import NO_FILES, Files, ModelReply, ModelRequest
@@ -261,6 +261,7 @@ class ContextKeeper:
     room: Room
     by: SummaryCall
     last_step: int | None
+    _told: bool = False  # whether an event has told that requests are cut
     _failed: int | None = None  # the step of the newest attempt that failed
 
     @property
@@ -352,6 +353,12 @@ class ContextKeeper:
             )  # the provider may count fewer tokens than our estimate; if not, its error names the problem
         if fitted.result.discarded and self._may_drop(step):
             await self._drop(fitted.result, step)
+        elif room.plan is None and not self._told:
+            self._told = True
+            out = len(self.context) - len(fitted.request) + (fitted.result.summary is not None)
+            what = f"the oldest {out} messages of the context" if out else "long results of tools"
+            why = f"the context exceeds the model's window of {window.tokens} tokens, and compaction is off"
+            self.by.emit(RequestRepaired("shortened", what, why))
         return fitted.request
 
     def _may_drop(self, step: int) -> bool:

@@ -29,7 +29,7 @@ from warren.budget import Budget
 from warren.compaction import PROMPT, SUMMARY_PREFIX, CompactionConfig, DefaultCompactor, estimate, size_of
 from warren.config import Config, Limits
 from warren.errors import CompactionDisabledError, InvalidParamsError
-from warren.events import CompactionCompleted, CompactionStarted, Envelope, TurnStarted
+from warren.events import CompactionCompleted, CompactionFailed, CompactionStarted, Envelope, TurnStarted
 from warren.messages import SystemMessage, ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest
 from warren.tools import tool
@@ -86,13 +86,15 @@ async def test_the_first_step_never_compacts(store: Path | None) -> None:
 
 
 async def test_attempts_keep_their_distance_in_steps(store: Path | None) -> None:
-    """With a context that is always too large, one step in three compacts, whichever turn it is in."""
+    """If the context stays too large, an attempt keeps its distance, and the next one waits until it has doubled."""
     model, recorder = reporting(5_000), Recorder()
     async with compacting(model, store, config=settings(min_turns_between_compactions=3)) as service:
         session_id = await new_session(service)
         await talk(service, session_id, 11, on_event=recorder)
         steps = [before.turn_number + 1 for before in _before_compactions(recorder)]
-        assert steps == [1, 4, 7, 10]
+        assert steps == [1, 4, 8]
+        assert [event.reason for event in recorder.only(CompactionFailed)] == ["not_smaller"]
+        assert len(recorder.only(CompactionCompleted)) == 2
         assert_whole(recorder.envelopes)
 
 

@@ -16,7 +16,7 @@ from warren.actors.turn.room import REMEMBERED
 from warren.compaction.config import CompactionConfig
 from warren.config import Config, RetryPolicy
 from warren.errors import CompactionDisabledError, ProviderCause, ProviderError
-from warren.events import CompactionCompleted, CompactionFailed, Retrying
+from warren.events import CompactionCompleted, CompactionFailed, RequestRepaired, Retrying
 from warren.messages import ReasoningBlock, ToolUseBlock
 from warren.model import ModelReply, ModelRequest
 from warren.service import SessionService
@@ -110,15 +110,18 @@ async def test_a_session_goes_on_within_a_window_that_nobody_knew(store: Path | 
 @told
 async def test_without_compaction_the_request_is_cut(store: Path | None, kind: str) -> None:
     """The oldest messages are left out of the request alone: every turn is answered, the history stays whole."""
-    server = Server(kind)
+    server, recorder = Server(kind), Recorder()
     async with compacting(server, store, config=OFF) as service:
         session_id = await new_session(service, system_prompt="be brief")
-        await talk(service, session_id, 20)
+        await talk(service, session_id, 20, recorder)
         assert (await service.read(session_id)).state.compactions == 0
         assert not any(entry.left_out for entry in (await service.history(session_id, limit=100)).messages)
         with pytest.raises(CompactionDisabledError):
             await service.compact(session_id)
     assert server.asked[-1].messages[0].content == "be brief"  # type: ignore[union-attr]
+    repaired = recorder.only(RequestRepaired)
+    assert {event.action for event in repaired} == {"shortened"}
+    assert "the oldest" in repaired[-1].what
 
 
 async def test_the_estimate_follows_the_servers_counts() -> None:
