@@ -17,7 +17,7 @@ from warren.compaction.config import CompactionConfig
 from warren.config import Config, RetryPolicy
 from warren.errors import CompactionDisabledError, ProviderCause, ProviderError
 from warren.events import CompactionCompleted, CompactionFailed, RequestRepaired, Retrying
-from warren.messages import ReasoningBlock, ToolUseBlock
+from warren.messages import AssistantMessage, ReasoningBlock, TextBlock, ToolUseBlock
 from warren.model import ModelReply, ModelRequest
 from warren.service import SessionService
 from warren.tools import tool
@@ -274,7 +274,8 @@ async def test_an_empty_summary_is_none(summary: str) -> None:
         async def complete(self, request: ModelRequest, emit: Emit) -> ModelReply:
             done = await server.complete(request, emit)
             if wants_summary(request):
-                return reply(summary.replace("reasoning", ""), ReasoningBlock("hm", {}), usage=done.usage)
+                only = ReasoningBlock(summary, {}) if summary == "reasoning" else TextBlock(summary)
+                return ModelReply(AssistantMessage((only,)), done.usage)
             return done
 
     async with compacting(Empty(), config=on()) as service:

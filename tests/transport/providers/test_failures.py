@@ -86,6 +86,17 @@ async def test_status_made_precise(
 
 
 @both
+async def test_a_request_over_the_window_tells_its_numbers(model: str) -> None:
+    """The window that a refusal names, and the server's count of the request, are in the details of the error."""
+    message = "prompt is too long: 208310 tokens > 200000 maximum"
+    error = await failure(model, 400, {"error": {"type": "invalid_request_error", "message": message}})
+    assert (error.cause, error.details["window"], error.details["counted"]) == ("context_length", 200_000, 208_310)
+    message = "max_tokens: 64000 > 32000, which is the maximum allowed number of output tokens for x"
+    error = await failure(model, 400, {"error": {"type": "invalid_request_error", "message": message}})
+    assert (error.cause, error.details["max_output"]) == ("bad_request", 32_000)
+
+
+@both
 @pytest.mark.parametrize(
     "body",
     [
