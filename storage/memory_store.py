@@ -55,8 +55,8 @@ class MemoryStore(Protocol):
 
         Raises:
             SessionNotFoundError: if a session of an entry was forgotten.
-            StoreError: if the home fails. Nothing was stored. If the embedder fails, or takes more than ten seconds, the
-                entries are stored without vectors.
+            StoreError: if the home fails. Nothing was stored. If the embedder fails, or takes more than ten seconds,
+                the entries are stored without vectors.
         """
         ...
 

@@ -142,6 +142,8 @@ class Room:
 
     def answer_cap(self, left: int | None, size: int) -> int | None:
         """Return the most tokens of an answer to a request: of what a budget leaves, as far as refusals allow it."""
+        if not self._bounded and self.max_output is None:
+            return left
         caps = [left, self.max_output]
         if self._bounded and self.window is not None:
             caps.append(max(1, self.window.tokens * 19 // 20 - self.tokens(size) - self.window.tools))
