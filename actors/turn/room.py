@@ -16,6 +16,9 @@ from warren.transcript import Transcript
 from warren.values import define, frozen
 from warren.windows import Window
 
+OVERSIZE: Final = ("context_length", "too_large")
+TOO_LARGE: Final = 413
+"""A status that proxies send, too: whatever its body is, a smaller request may pass."""
 MOST_TRIES: Final = 10
 """Requests of one step, each smaller than the one before: a window that no refusal names is found in as many."""
 LESS: Final = (3, 4)
@@ -158,7 +161,7 @@ class Room:
             self.max_output = most
             self.lessons.learn("max_output", choice, most)
             return news
-        if error.retryable or error.cause not in ("context_length", "too_large"):
+        if error.retryable or not (error.cause in OVERSIZE or error.details.get("status") == TOO_LARGE):
             return False
         before = self.window
         if counted is not None:
