@@ -1,6 +1,8 @@
 """What Warren reads in a recording, in the form in which a vendor's own client tells it."""
 
+import re
 from collections.abc import AsyncIterator, Iterable, Sequence
+from hashlib import sha256
 from typing import Any, Final
 
 import attrs
@@ -11,6 +13,7 @@ from tests.recorded.corpus import Recording
 from tests.recorded.official import sources
 from tests.recorded.replay import Replay
 from tests.transport.providers.server import serve
+from warren.attachments import Attachment
 from warren.config import ModelServer
 from warren.errors import ProviderError
 from warren.messages import (
@@ -25,11 +28,13 @@ from warren.messages import (
     UserMessage,
     files_of,
 )
-from warren.model import ModelReply, ModelRequest, Provider, ReasoningPiece, TextPiece
+from warren.model import Files, ModelReply, ModelRequest, Provider, ReasoningPiece, TextPiece
 from warren.transport.providers import open_providers
 
 KEY: Final = "sk-not-a-real-key"
 PATHS: Final = {"openai-chat": "/v1", "openai-responses": "/v1", "gemini": "/v1beta", "anthropic": ""}
+NOTE: Final = re.compile(r"\s*\[The (model asks for|MCP server) [^\]]*\]\s*")
+"""Stands in an answer for a call that neither the server nor the runtime runs."""
 ASKED: Final = UserMessage("hello")
 
 
@@ -111,16 +116,50 @@ def model_of(recording: Recording) -> str:
 async def _read(provider: Provider, model: str, asked: list[Any]) -> Read:
     pieces: list[Any] = []
     try:
-        reply = await provider.complete(ModelRequest(model, [ASKED]), pieces.append)
+        reply = await _answer(provider, ModelRequest(model, [ASKED]), pieces)
     except ProviderError as exc:
         return Read(Normal(error=_place(exc)), cause=exc.cause)
-    normal = _normal(reply)
+    normal, blocks = _normal(reply), reply.message.blocks
     shown = tuple(
         "".join(each.text for each in pieces if isinstance(each, kind)) for kind in (TextPiece, ReasoningPiece)
     )
-    with_answer = [ASKED, reply.message, *_after(reply.message)]
-    await provider.complete(ModelRequest(model, with_answer), lambda _: None)
-    return Read(normal, shown == (normal.text, normal.reasoning), asked[1])
+    whole = reply.message.text, "".join(block.text for block in blocks if isinstance(block, ReasoningBlock))
+    message, files = _stored(reply)
+    request = ModelRequest(model, [ASKED, message, *_after(message)], files=files)
+    await _answer(provider, request, [])
+    return Read(normal, shown == whole, asked[-1])
+
+
+async def _answer(provider: Provider, request: ModelRequest, pieces: list[Any]) -> ModelReply:
+    """Call a model; once more, as the runtime does, if its stream seems to be broken."""
+    try:
+        return await provider.complete(request, pieces.append)
+    except ProviderError as exc:
+        if exc.cause != "stream_broken":
+            raise
+    pieces.clear()
+    return await provider.complete(request, pieces.append)
+
+
+def _stored(reply: ModelReply) -> tuple[AssistantMessage, Files]:
+    """Return an answer with references to its files, as if they had been stored."""
+    kept: dict[str | None, bytes] = {}
+    rest = iter(getattr(reply, "files", ()))
+
+    def stored(block: Any) -> Any:
+        if not hasattr(block, "file"):
+            return block
+        data = next(rest).data
+        found = attrs.evolve(block.file, sha256=sha256(data).hexdigest(), size=len(data))
+        kept[found.sha256] = data
+        return attrs.evolve(block, file=found)
+
+    async def read(file: Attachment, start: int, size: int) -> bytes:
+        await trio.lowlevel.checkpoint()
+        return kept[file.sha256][start : start + size]
+
+    message = attrs.evolve(reply.message, blocks=tuple(map(stored, reply.message.blocks)))
+    return message, Files(frozenset({"image"}), read)
 
 
 def _place(error: ProviderError) -> int | str:
@@ -134,7 +173,7 @@ def _normal(reply: ModelReply) -> Normal:
     blocks, usage = reply.message.blocks, reply.usage
     metadata = [block.metadata or {} for block in blocks if isinstance(block, TextBlock)]
     return Normal(
-        reply.message.text,
+        NOTE.sub("", reply.message.text),
         "".join(block.text for block in blocks if isinstance(block, ReasoningBlock)),
         [_call(block) for block in reply.message.tool_calls],
         reply.message.stop_reason,
@@ -158,6 +197,7 @@ def _after(message: AssistantMessage) -> list[Message]:
 
 async def read_in_parts(recording: Recording, parts: Iterable[bytes]) -> Normal:
     """Return what Warren reads in a recording whose body comes in these parts, without a socket."""
+    parts = [*parts]
 
     async def body() -> AsyncIterator[bytes]:
         for part in parts:
@@ -176,6 +216,6 @@ async def read_in_parts(recording: Recording, parts: Iterable[bytes]) -> Normal:
         name = model_of(recording)
         provider = providers.resolve(f"r:{name}", "r").provider
         try:
-            return _normal(await provider.complete(ModelRequest(name, [ASKED]), lambda _: None))
+            return _normal(await _answer(provider, ModelRequest(name, [ASKED]), []))
         except ProviderError as exc:
             return Normal(error=_place(exc))

@@ -37,7 +37,16 @@ GEMINI_BROKEN: Final = {
     "TOO_MANY_TOOL_CALLS",
     "UNEXPECTED_TOOL_CALL",
 }
-PLAIN: Final = ("text", "thinking", "redacted_thinking", "tool_use", "message", "reasoning", "function_call")
+PLAIN: Final = (
+    "text",
+    "thinking",
+    "redacted_thinking",
+    "tool_use",
+    "message",
+    "reasoning",
+    "function_call",
+    "image_generation_call",
+)
 STANDARD: Final = str.maketrans("-_", "+/")
 """The alphabet of base64 in which the server writes; the client shows bytes in that for addresses."""
 TAGGED: Final = re.compile(r"\s*<think>(.*?)(?:</think>(.*))?", re.DOTALL)
@@ -129,6 +138,8 @@ def chat(url: str, model: str, kind: str) -> Data:
     )
     if isinstance(content, list):
         content = "".join(each.get("text", "") for each in content)
+    parts = message.get("reasoning_details") or ()
+    thoughts = thoughts or "".join(each.get("text") or each.get("summary") or "" for each in parts)
     details = usage.get("prompt_tokens_details") or {}
     if tagged := TAGGED.fullmatch(content):
         thoughts, content = tagged[1].strip(), (tagged[2] or "").lstrip()
@@ -224,6 +235,7 @@ def responses(url: str, model: str, kind: str) -> Data:
     stops = {"max_output_tokens": "max_tokens", "content_filter": "content_filter"}
     details = usage.get("input_tokens_details") or {}
     hosted = [item for item in items if item["type"] not in PLAIN]
+    pictures = [item for item in items if item["type"] == "image_generation_call"]
     return normal(
         text="".join(part.get("text") or part.get("refusal") or "" for part in parts),
         reasoning="".join("\n\n".join(part["text"] for part in each) for each in thoughts),
@@ -232,9 +244,9 @@ def responses(url: str, model: str, kind: str) -> Data:
         usage=[usage.get("input_tokens"), usage.get("output_tokens"), details.get("cached_tokens") or 0],
         sources=sources([part.get("annotations") for part in parts]),
         hosted=[item["type"] for item in hosted],
-        files=sum(item["type"] == "image_generation_call" and bool(item.get("result")) for item in hosted),
+        files=sum(bool(item.get("result")) for item in pictures),
         owed=[item["encrypted_content"] for item in items if item.get("encrypted_content")]
-        + [item["id"] for item in hosted if item.get("id")],
+        + [item["id"] for item in [*hosted, *pictures] if item.get("id")],
     )
 
 
@@ -300,7 +312,7 @@ def gemini(url: str, model: str, kind: str) -> Data:
     ]
     stop = "content_filter" if blocked else GEMINI_STOPS.get(reasons[-1], "content_filter")
     told = [usage[name] for name in ("candidatesTokenCount", "thoughtsTokenCount") if usage.get(name)]
-    kinds = ("toolCall", "toolResponse", "executableCode", "codeExecutionResult")
+    kinds = ("toolCall", "toolResponse", "executableCode", "codeExecutionResult", "functionResponse")
     return normal(
         text="".join(part.get("text") or "" for part in parts if not part.get("thought")),
         reasoning="".join(part.get("text") or "" for part in parts if part.get("thought")),
