@@ -73,7 +73,7 @@ async def test_the_work_of_a_task(tmp_path: Path) -> None:
 
     async def answer(_request: ModelRequest, _emit: object) -> ModelReply:
         note()
-        return reply("") if len(seen) > 1 else reply("", ToolUseBlock("1", "in_a_thread", {}))
+        return reply("done") if len(seen) > 1 else reply("", ToolUseBlock("1", "in_a_thread", {}))
 
     @tool
     def in_a_thread() -> str:
