@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import attrs
 
+from warren.actors.turn.toolbox import NO_CUTS, KeepFiles
 from warren.errors import ProviderError
 from warren.messages import (
     MAX_BLOCKS,
@@ -21,14 +22,10 @@ from warren.messages import (
 from warren.model import ModelReply
 from warren.tools import Tool
 
-if TYPE_CHECKING:
-    from warren.actors.turn.toolbox import KeepFiles
-
 WITHOUT_TEXT: Final[frozenset[StopReason]] = frozenset({"content_filter", "pause_turn", "stop_sequence", "cancelled"})
 """The reasons for which an answer may end before its first word."""
 GO_ON: Final = ContextMessage("Your last answer was empty. Go on, or say in a few words that you have finished.")
 """Goes with the second request for an answer to results of tools: asked the same again, models end the same again."""
-NO_CUTS: Final[Mapping[str, str]] = {}
 
 
 def too_long(problem: str) -> ProviderError:
@@ -41,7 +38,7 @@ def endless(most: int) -> ProviderError:
     return too_long(f"has more than {most} bytes, the bound of limits.max_answer")
 
 
-async def with_files(reply: ModelReply, keep: "KeepFiles") -> AssistantMessage:
+async def with_files(reply: ModelReply, keep: KeepFiles) -> AssistantMessage:
     """Store the files of an answer; return it with their references, and with a note for each that is not kept."""
     kept = iter(await keep(reply.files))
 

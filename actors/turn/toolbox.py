@@ -12,7 +12,6 @@ import trio
 from warren import aliases, codec
 from warren.actors.counters import COMPLETED, FAILED, Counters
 from warren.actors.fence import Guard, proved
-from warren.actors.turn.answer import NO_CUTS
 from warren.actors.turn.approvals import Approvals
 from warren.arguments import problem_of
 from warren.attachments import Attachment, File
@@ -36,6 +35,7 @@ logger: Final = logging.getLogger("warren.tools")
 
 
 BUDGET_USED: Final = "not run: the tool-call budget is used up"
+NO_CUTS: Final[Mapping[str, str]] = {}
 KeepFiles = Callable[[Sequence[File]], Awaitable[Sequence[Attachment | str]]]
 """Stores the files of a result or an answer; returns the reference of each, or a note for one that is not kept."""
 

@@ -13,7 +13,7 @@ from warren.actors.fence import Guard, proved
 from warren.actors.limiter import Limiter
 from warren.actors.supervision import first_error
 from warren.actors.tenancy import Spending
-from warren.actors.turn.answer import NO_CUTS, bounded, cut_again, cut_calls, endless, too_many_calls, with_files
+from warren.actors.turn.answer import bounded, cut_again, cut_calls, endless, too_many_calls, with_files
 from warren.actors.turn.approvals import Approvals, RunningTime
 from warren.actors.turn.chain import Chain
 from warren.actors.turn.compaction import CommitCompaction, ContextKeeper, SummaryCall
@@ -24,7 +24,7 @@ from warren.actors.turn.refusal import Refusals
 from warren.actors.turn.repeats import Repeats
 from warren.actors.turn.room import MOST_TRIES, CompactionPlan, Lessons, Room, Within
 from warren.actors.turn.route import Route
-from warren.actors.turn.toolbox import BUDGET_USED, KeepFiles, ToolRun, keep_nothing
+from warren.actors.turn.toolbox import BUDGET_USED, NO_CUTS, KeepFiles, ToolRun, keep_nothing
 from warren.attachments import Attachment
 from warren.budget import Meter, Use
 from warren.categories import Decision, Gates

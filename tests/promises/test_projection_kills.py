@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.promises.projected import check
 from tests.support.waiting import wait_until
-from warren.config import StoreConfig
-from warren.storage.projection import Follower
 
 VICTIM = "tests.promises.projection_victim"
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,28 +30,6 @@ def victim(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         process.kill()
         process.communicate()
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    """Return all files of the projection but the checkpoint, by their paths."""
-    paths = [*folder.glob("**/index.jsonl"), *folder.glob("**/sessions/*/*")]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
-
-
-def check(folder: Path) -> int:
-    """Go on from what was left, make everything anew, and compare; return how many files there are."""
-    follower = Follower(StoreConfig(folder))
-    while follower.step(1).more:
-        pass
-    follower.finish()
-    followed = files(folder)
-    follower.begin_anew()
-    while follower.step(1).more:
-        pass
-    follower.finish()
-    follower.close()
-    assert followed == files(folder)
-    return len(followed)
 
 
 def lives(folder: Path, count: int, seed: int) -> None:

@@ -14,8 +14,8 @@ import pytest
 import trio
 
 from tests.promises.processes import soon
+from tests.promises.projected import check as check_projections
 from tests.promises.talking import Talk, prompts, until_more
-from tests.promises.test_projection_kills import check as check_projections
 from tests.support.postgres import Server, needs_postgres
 from tests.support.postgres_proxy import Wire, wire_to
 from tests.support.standby import STREAMS, cut_off, promote, standby_of

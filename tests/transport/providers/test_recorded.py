@@ -22,76 +22,6 @@ from tests.recorded.telling import telling
 from tests.transport.providers.server import serve
 
 SDKS: Final = ("openai==3.57.0", "anthropic==2.14.0", "google-genai==3.6.1")
-AWAITED: Final[Mapping[str, str]] = {
-    **dict.fromkeys(
-        (
-            "anthropic-sdk-python/tests/lib/streaming/fixtures/compaction_response.txt#0",
-            "anthropic-sdk-python/tests/lib/streaming/fixtures/fallback_response.txt#0",
-            "vercel-ai/packages/anthropic/src/__fixtures__/anthropic-compaction.1.json#0",
-            "vercel-ai/packages/anthropic/src/__fixtures__/anthropic-programmatic-tool-calling.1.chunks.txt#1",
-            "vercel-ai/packages/anthropic/src/__fixtures__/spliced-message-start.chunks.txt#0",
-        ),
-        "blocks that go back verbatim, and beginnings that come twice or have content",
-    ),
-    **dict.fromkeys(
-        (
-            "js-genai/test/system/recordings/Chats_Tests_sendMessage_multiple_messages_with_server_side_MCP_tools_stream.json#0",
-            "js-genai/test/system/recordings/Chats_Tests_sendMessage_multiple_messages_with_server_side_MCP_tools_stream.json#1",
-            "js-genai/test/system/recordings/Client_Tests_generateContentStream_Vertex_AI_should_stream_generate_content_with_image_output.json#0",
-            "js-genai/test/system/recordings/Client_Tests_server_side_MCP_server_ML_Dev_should_call_server_side_MCP_server,_stream.json#0",
-            "js-genai/test/system/recordings/Client_Tests_server_side_MCP_server_ML_Dev_should_call_server_side_MCP_server.json#0",
-            "pydantic-ai/tests/models/cassettes/test_google/test_google_image_or_text_output.yaml#1",
-            "pydantic-ai/tests/models/cassettes/test_google/test_google_model_armor_response_template_real_block.yaml#0",
-            "pydantic-ai/tests/models/google/cassettes/test_structured_output/test_native_output_with_builtin_tools_stream.yaml#0",
-        ),
-        "pictures, sources, refusals, and results of hosted tools",
-    ),
-    **dict.fromkeys(
-        (
-            "pydantic-ai/tests/cassettes/test_tool_search/test_openai_hosted_tool_search_stateless_continuation.yaml#0",
-            "pydantic-ai/tests/models/cassettes/test_openai_responses/test_openai_responses_compact_stateful_mode.yaml#2",
-            "pydantic-ai/tests/models/cassettes/test_openai_responses/test_openai_responses_image_generation_jpeg.yaml#0",
-            "vercel-ai/packages/azure/src/__fixtures__/azure-image-generation-tool.1.json#0",
-            "vercel-ai/packages/openai/src/responses/__fixtures__/openai-apply-patch-tool-delete.1.chunks.txt#0",
-            "vercel-ai/packages/openai/src/responses/__fixtures__/openai-compaction.1.json#0",
-            "vercel-ai/packages/openai/src/responses/__fixtures__/openai-custom-tool.1.json#0",
-            "vercel-ai/packages/openai/src/responses/__fixtures__/openai-local-shell-tool.1.json#0",
-            "vercel-ai/packages/openai/src/responses/__fixtures__/openai-mcp-tool-approval.1.chunks.txt#0",
-            "vercel-ai/packages/openai/src/responses/__fixtures__/openai-mcp-tool-approval.1.json#0",
-            "vercel-ai/packages/openai/src/responses/__fixtures__/openai-shell-container.1.json#0",
-            "vercel-ai/packages/openai/src/responses/__fixtures__/openai-shell-skills.1.json#0",
-            "vercel-ai/packages/openai/src/responses/__fixtures__/openai-tool-search.1.chunks.txt#0",
-            "vercel-ai/packages/openai/src/responses/__fixtures__/programmatic-tool-calling.1.json#0",
-            "vercel-ai/packages/openai/src/responses/__fixtures__/programmatic-tool-calling.3.json#0",
-            "vercel-ai/packages/xai/src/responses/__fixtures__/xai-image-generation-tool.1.chunks.txt#0",
-            "vercel-ai/packages/xai/src/responses/__fixtures__/xai-x-search-tool.1.json#0",
-        ),
-        "items of hosted tools, and pictures",
-    ),
-    **dict.fromkeys(
-        (
-            "pydantic-ai/tests/models/cassettes/test_deepseek/test_deepseek_deferred_capability_with_thinking.yaml#2",
-            "pydantic-ai/tests/models/cassettes/test_groq/test_groq_model_thinking_part.yaml#0",
-            "pydantic-ai/tests/models/cassettes/test_huggingface/test_hf_model_thinking_part.yaml#0",
-            "pydantic-ai/tests/models/cassettes/test_huggingface/test_max_completion_tokens.yaml#0",
-            "pydantic-ai/tests/models/cassettes/test_openai/test_compatible_api_with_tool_calls_without_id.yaml#0",
-            "pydantic-ai/tests/models/cassettes/test_openai/test_compatible_api_with_tool_calls_without_id.yaml#1",
-            "pydantic-ai/tests/models/cassettes/test_snowflake/test_snowflake_thinking.yaml#0",
-            "pydantic-ai/tests/models/cassettes/test_snowflake/test_snowflake_thinking_streaming.yaml#0",
-            "pydantic-ai/tests/models/cassettes/test_zai/test_zai_thinking_stream.yaml#0",
-            "pydantic-ai/tests/models/cassettes/test_zai/test_zai_vision_thinking.yaml#0",
-            "vercel-ai/packages/deepseek/src/chat/__fixtures__/deepseek-tool-call.chunks.txt#0",
-            "vercel-ai/packages/deepseek/src/chat/__fixtures__/deepseek-tool-call.json#0",
-            "vercel-ai/packages/mistral/src/__fixtures__/mistral-reasoning.chunks.txt#0",
-            "vercel-ai/packages/mistral/src/__fixtures__/mistral-reasoning.json#0",
-            "vercel-ai/packages/moonshotai/src/__fixtures__/moonshotai-stream.chunks.txt#0",
-            "vercel-ai/packages/xai/src/__fixtures__/xai-text.chunks.txt#0",
-            "vercel-ai/packages/xai/src/__fixtures__/xai-text.json#0",
-        ),
-        "reasoning that the server wants back, or has in other places",
-    ),
-}
-"""Recordings of the suite that are not read well so far, with what is missing."""
 SMALL: Final = 4096
 """Bytes of the recordings that are cut at any place."""
 
@@ -137,8 +67,7 @@ DELIBERATE: Final[Sequence[Difference]] = (
 
 def named() -> list[Any]:
     """Return the recordings of the suite as parameters."""
-    awaited = {name: [pytest.mark.xfail(reason=reason, strict=True)] for name, reason in AWAITED.items()}
-    return [pytest.param(name, marks=awaited.get(name, []), id=name) for name in telling()]
+    return [pytest.param(name, id=name) for name in telling()]
 
 
 @pytest.mark.parametrize("name", named())
@@ -157,12 +86,11 @@ def test_every_kind() -> None:
     kinds = Counter((recordings()[name].protocol, recordings()[name].kind) for name in telling())
     assert {protocol for protocol, _ in kinds} == official.READERS.keys()
     assert len(telling()) >= 60
-    assert AWAITED.keys() <= telling().keys()
 
 
 def small() -> Sequence[str]:
     """Return the recordings of the suite that are short."""
-    return [name for name in telling() if name not in AWAITED and len(recordings()[name].body) < SMALL]
+    return [name for name in telling() if len(recordings()[name].body) < SMALL]
 
 
 @settings(max_examples=settings().max_examples // 4)
@@ -204,7 +132,6 @@ PICTURES: Final[Mapping[Protocol, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.xfail(reason="pictures of answers are not kept so far", strict=True)
 @pytest.mark.parametrize("protocol", [*PICTURES])
 async def test_large_picture(protocol: Protocol) -> None:
     """A picture in an answer is a file of it, also a large one."""
