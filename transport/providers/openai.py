@@ -264,8 +264,10 @@ class ChatAnswer:
                 self.size += len(text)
                 self._text.append(text)
                 pieces: list[Piece] = [TextPiece(text)]
-            else:
+            elif text or delta.reasoning_content is not None or delta.reasoning:
                 pieces = self._say(*_reasoning_of(delta.reasoning_content, delta.reasoning), text)
+            else:
+                pieces = []
             if choice.finish_reason:
                 pieces += self._finish(choice.finish_reason)
             return pieces
@@ -411,10 +413,12 @@ class ChatAnswer:
 
     def _blocks(self) -> Iterator[Block]:
         reasoning, text = joined(self._reasoning), joined(self._text)
-        own = {name: _merged(value) if name in LISTS else value for name, value in self._kept.items()}
+        own = self._kept and {name: _merged(value) if name in LISTS else value for name, value in self._kept.items()}
         if not reasoning and self._endpoint.has_think_tags:
             reasoning, text = parted(text)
             own |= {TAG: THINK} if reasoning else {}
+        if self._extra and not text:
+            own = {**own, **self._extra}
         # Without reasoning a server may still want its member back, with calls.
         if reasoning or (own and (self._calls or not own.keys() <= {FIELD, TAG})):
             yield ReasoningBlock(reasoning, self._keep(own))
@@ -582,6 +586,8 @@ def _adapted(turns: list[dict[str, Any]], before: str, without: Collection[str])
             made = made | {"role": "user"}
         if "ids" in without:
             made = made | _with_short_ids(made)
+        if "reasoning_content" in without:
+            made = _without_reasoning(made)
         if "null_content" in without and made["content"] is None:
             made = made | {"content": ""}
         role = made["role"]
@@ -591,6 +597,15 @@ def _adapted(turns: list[dict[str, Any]], before: str, without: Collection[str])
             yield {"role": "user", "content": wire.CONTINUE}
         yield made
         before = role
+
+
+def _without_reasoning(turn: dict[str, Any]) -> dict[str, Any]:
+    """Return a message without the members that servers add to the protocol for their reasoning."""
+    own = {name: value for name, value in turn.items() if name not in (*REASONING, *LISTS, EXTRA)}
+    if "tool_calls" in own:
+        calls = own["tool_calls"]
+        own["tool_calls"] = [{name: value for name, value in call.items() if name != EXTRA} for call in calls]
+    return own
 
 
 def _in_words(turn: dict[str, Any]) -> dict[str, Any]:

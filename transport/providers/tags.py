@@ -32,6 +32,9 @@ class Head:
         held = self._held + text
         if self._place == "before":
             begin = held.lstrip()
+            if begin and begin[0] != "<":  # nearly every text
+                self.done = True
+                return "", held
             opened = next((each for each in _OPEN if begin.startswith(each)), None)
             if opened is None:
                 if len(held) > MOST_HELD or not any(each.startswith(begin) for each in _OPEN):
