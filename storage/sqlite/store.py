@@ -295,9 +295,14 @@ class SqliteStore:
     def _answer(self, query: Callable[[apsw.Connection], R], db: apsw.Connection) -> R:
         """Return the answer of a query. Raises StoreError if the file was replaced meanwhile."""
         try:
-            return answer(SESSION_STORE, query, db)
-        finally:
+            found = answer(SESSION_STORE, query, db)
+        except apsw.ConnectionClosedError:  # by `aclose`, which removes the log
+            raise
+        except (apsw.Error, StoreError):
             self._check_file()
+            raise
+        self._check_file()
+        return found
 
 
 def _connect(config: StoreConfig, holder: Holder) -> tuple[Writer, list[apsw.Connection]]:
