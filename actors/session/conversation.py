@@ -338,6 +338,8 @@ class Conversation:
         If a compaction has stored the beginning of the turn, it was one: `ended` counts it in the ledger.
         """
         self.context.truncate(record.message_count)
+        self.context.leave_out(record.left_out)  # what the turn had told in words instead is gone
+        self.context.parts = [span for span in self.context.parts if span.end <= record.message_count]
         if record.turn_open:
             record = record.changed(turn_open=False, turns=record.turns + 1)
             self.charges.append(ended)

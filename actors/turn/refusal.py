@@ -15,6 +15,7 @@ from warren.messages import (
     ToolResult,
     ToolResultsMessage,
     ToolUseBlock,
+    UserMessage,
 )
 from warren.records import SessionRecord, Span
 from warren.transcript import Transcript
@@ -46,6 +47,7 @@ class Refusals:
     record: SessionRecord
     _gone: set[int] = attrs.field(factory=set)
     _told: set[int] = attrs.field(factory=set)  # the positions of the sentences of this turn that tell results
+    _tried: set[int] = attrs.field(factory=set)  # places of earlier turns without which one was tried
     _shortened: tuple[Collection[int], int] | None = None  # sentences without whose results one was said, and its place
 
     @property
@@ -77,7 +79,28 @@ class Refusals:
         if standing:
             self._shortened = standing, self._say("\n".join(map(_without_results, standing.values())), standing)
             return "dropped", "the results of tool calls that were told in words"
+        if stale := self._stale(answered):
+            self._tried = stale
+            self._leave(stale)
+            return "dropped", f"{len(stale)} earlier messages that no answer has followed"
         return None
+
+    def earlier(self, answered: int) -> bool:
+        """Return whether messages of earlier turns were in no answered request."""
+        standing = any(_RESULTS in text for text in self._sentences().values())
+        return standing or self._unanswered(answered) < self.record.message_count or bool(self._stale(answered))
+
+    def _stale(self, answered: int) -> set[int]:
+        """Return the places of prompts and inputs of earlier turns that no answer has followed."""
+        found = set[int]()
+        if answered <= self.record.message_count:
+            for at in reversed(self.context.positions):
+                message = self._at(at)
+                if at < self.record.message_count and not isinstance(message, UserMessage | ContextMessage):
+                    break
+                if at < self.record.message_count and getattr(message, "source", None) != REFUSED:
+                    found.add(at)
+        return found
 
     def give_up(self, answered: int, *, declined: bool) -> None:
         """Leave out of the context all that may have been refused, as the turn ends with it.
@@ -99,6 +122,8 @@ class Refusals:
             longer, short = self._shortened
             self._gone -= set(longer)
             self._gone.add(short)
+        if self._tried and answered <= self.record.message_count:  # that has not helped: this turn is refused alone
+            self._gone -= self._tried
         ran_here = any(isinstance(self._at(at), ToolResultsMessage) for at in range(begin, end))
         first = max(answered, begin) if ran_here else begin
         self._leave(set(range(first, end)) - (self._told - self._gone))

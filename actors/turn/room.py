@@ -23,7 +23,7 @@ MOST_TRIES: Final = 10
 """Requests of one step, each smaller than the one before: a window that no refusal names is found in as many."""
 LESS: Final = (3, 4)
 """The part of a refused request that is assumed to fit, if the refusal names no window."""
-SMALLEST_GUESS: Final = 256
+SMALLEST_GUESS: Final = 2_000
 """Tokens of a request below which no window is guessed: it was refused for something else."""
 LEAST_COUNTED: Final = 512
 """Estimated tokens of a request below which a count says little: the server's own instructions and frames are in it."""
@@ -149,10 +149,12 @@ class Room:
             return left
         caps = [left, self.max_output]
         if self._bounded and self.window is not None:
-            caps.append(max(1, self.window.tokens * 19 // 20 - self.tokens(size) - self.window.tools))
+            caps.append(
+                max(1, self.window.tokens // 4, self.window.tokens * 19 // 20 - self.tokens(size) - self.window.tools)
+            )
         return min((cap for cap in caps if cap is not None), default=None)
 
-    def learn(self, error: ProviderError, size: int) -> bool:
+    def learn(self, error: ProviderError, size: int, *, capped: bool = False) -> bool:
         """Learn from a refusal of a request with `size` bytes of messages; return whether a smaller one may succeed."""
         choice = self.route.current.choice
         most, named, counted = (_number(error, name) for name in ("max_output", "window", "counted"))
@@ -175,7 +177,8 @@ class Room:
             tokens = before.tokens if not self._bounded else min(before.tokens, sent) * LESS[0] // LESS[1]
         elif named is not None:
             self.lessons.learn("window", choice, tokens)
-        self._guess = tokens if named is None and error.cause == "context_length" else None
+        # The cap of the answer may be what is too large: that says nothing to other sessions.
+        self._guess = tokens if named is None and error.cause == "context_length" and not capped else None
         self._bounded = True
         self.window, self.plan = self.within(tokens)
         return True

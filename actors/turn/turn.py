@@ -342,11 +342,16 @@ class Turn:
             try:
                 return await self._call_model(await self._make_room())
             except ProviderError as exc:
-                told = self._refusing.tell(self._answered) if exc.refuses_request else None
+                told = self._refusing.tell(self._answered) if exc.refuses_request or self._stays(exc) else None
                 if told is None:
                     raise
                 self._refused = False
                 self.emit(RequestRepaired(*told, encodable(exc.message)))
+
+    def _stays(self, error: ProviderError) -> bool:
+        """Return whether a proxy refuses, maybe for what an earlier turn has left without an answer."""
+        foreign = not error.retryable and error.cause in error.refusals and not error.refuses_request
+        return foreign and self._answered == self.record.message_count and self._refusing.earlier(self._answered)
 
     def _take_inputs(self, entering: Entering) -> bool:
         """Add inputs that came meanwhile to the conversation; return whether there were any."""
@@ -386,7 +391,7 @@ class Turn:
             Continued(context, asked),
             options=plan.options,
             answer_schema=schema,
-            tokens_left=self._tokens_left(),
+            tokens_left=self._tokens_left(Continued(context, asked)),
             session_id=self.record.session_id,
             files=plan.files,
         )
@@ -411,13 +416,15 @@ class Turn:
         """Ask again with a smaller request while the server says that it exceeds the window. Raises ProviderError."""
         asked = request.messages.asked if isinstance(request.messages, Continued) else ()
         size, beside = sent_size(request.messages), sent_size(asked)
+        capped = (request.tokens_left or request.options.max_tokens) is not None
         for attempt in range(2, MOST_TRIES + 1):
-            if not self.room.learn(error, size):
+            if not self.room.learn(error, size, capped=capped):
                 break
             before, left = size, request.tokens_left
             context = await self.keeper.shrink(self._step, beside)
+            self._check_exhausted()  # a compaction may have used the rest of the budget
             messages = Continued(context, asked) if asked else context
-            request = attrs.evolve(request, messages=messages, tokens_left=self._tokens_left())
+            request = attrs.evolve(request, messages=messages, tokens_left=self._tokens_left(messages))
             size = sent_size(messages)
             if size >= before and request.tokens_left == left:  # nothing of it can be left out
                 break
@@ -431,9 +438,9 @@ class Turn:
                 return reply
         raise error
 
-    def _tokens_left(self) -> int | None:
+    def _tokens_left(self, sent: Sequence[Message]) -> int | None:
         """Return the tokens that the budgets leave for the next answer, by an estimate of its input; at least one."""
-        left, size = self.plan.meter.tokens_left(), self.context.size
+        left, size = self.plan.meter.tokens_left(), sent_size(sent)
         return self.room.answer_cap(None if left is None else max(1, left - estimate(size)), size)
 
     @property
@@ -449,7 +456,7 @@ class Turn:
             context,
             tuple([tool.spec for tool in plan.tools.values()]),
             plan.options,
-            tokens_left=self._tokens_left(),
+            tokens_left=self._tokens_left(context),
             session_id=self.record.session_id,
             max_output=plan.route.current.entry.max_output,
             files=plan.files,

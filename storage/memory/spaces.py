@@ -183,7 +183,7 @@ async def packed_singly(space: Space, texts: Sequence[str], runner: Runner) -> S
             return [None]
         found = [each for text in texts for each in await packed_singly(space, [text], runner)]
         if not any(each is not None for each in found):
-            raise
+            await space.pack(["a"], runner)  # raises if it is not the texts
         return found
 
 

@@ -252,11 +252,12 @@ class FileMemory:
 
     async def _make_vectors(self, progress: Progress | None) -> None:
         """Make the missing vectors, some entries at a time."""
-        done, after = 0, self._index.watermark
+        done, after, seen = 0, self._index.watermark, set[int]()
         while self._behind and (
             bare := await self._write(partial(Writer.without_vector, after=after, count=EMBED_AT_ONCE))
         ):
             after = bare[-1].id
+            seen.update(entry.id for entry in bare)
             asked = [entry for entry in bare if entry.id not in self._refused]
             vectors = await packed_singly(self._space, [entry.content for entry in asked], self._runner)
             await self._write(partial(Writer.add_vectors, entries=asked, vectors=vectors))
@@ -266,6 +267,7 @@ class FileMemory:
             done, self._behind = done + made, max(0, self._behind - made)
             if progress is not None:
                 progress(done, done + self._behind)
+        self._refused &= seen  # others were forgotten
 
     async def _build(self, folder: Path, progress: Progress | None) -> None:
         """Build the graph in a process of its own, and take over the graph that the process has saved."""

@@ -192,7 +192,7 @@ def missing(result: TurnResult) -> str | None:
             return "the answer was cut: it reached its cap of tokens (--max-tokens, or the model's own)"
         case "content_filter":
             return "the answer is not whole: a filter of the model's provider has ended it"
-    return None if result.text.strip() else "the answer is empty"
+    return None if result.text.strip() or result.attachments else "the answer is empty"
 
 
 def footer(result: TurnResult) -> str:

@@ -27,7 +27,13 @@ NO_CALL: Final = (-32_000, -32_001, types.INVALID_REQUEST)
 """Codes with which servers refuse a request, with its id or without, before they look at the call in it."""
 SHOWN: Final = 500
 """Characters of a service's own text that are shown."""
-_SESSION: Final = re.compile(r"\bsession|not initialized", re.IGNORECASE)
+_SESSION: Final = re.compile(
+    r"\b(no|not a|unknown|invalid|expired|missing|bad|stale|terminated)\W{1,3}(valid\W)?(mcp\W)?session"
+    r"|\bsession\W{0,3}(id\W{0,3})?(\S{1,64}\W{1,3})?((is|was|has|does)\W)?"
+    r"(been |header )?(not (found|exist|known|valid)|unknown|invalid|expired|missing|required|terminated|closed|ended)"
+    r"|not initialized",
+    re.IGNORECASE,
+)
 
 
 class _Error(msgspec.Struct):
@@ -94,7 +100,7 @@ class Refusal:
             challenge[:SHOWN],
         )
         begun = status >= FAILURES or (error is not None and _is_lost(error))
-        gone = in_session and (status in GONE or (status < FAILURES and _SESSION.search(said) is not None))
+        gone = in_session and (status in GONE or (refused and status < FAILURES and _SESSION.search(said) is not None))
         return cls(": ".join(filter(None, parts)), status, code, begun, gone)
 
     @classmethod
