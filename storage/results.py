@@ -101,7 +101,7 @@ class StoredPage:
         total: messages of the whole conversation; 0 for a session that is not here.
         kept_from: messages before this position are gone, but the first one, at position 0.
         compactions: the compactions that moved the head to a position of the page.
-        left_out: messages that the model no longer sees.
+        left_out: messages that the model no longer sees, and those of which it does not see a part.
     """
 
     rows: Rows[MessageRow]

@@ -105,6 +105,7 @@ class _Details(SessionOptions):
     turn_open: bool = False
     parent: Parent | None = None
     left_out: tuple[Span, ...] = ()
+    parts_left_out: tuple[Span, ...] = ()
 
 
 _OPTIONS: Final = tuple(attrs.fields_dict(SessionOptions))

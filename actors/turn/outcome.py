@@ -125,7 +125,8 @@ class Outcome:
             last_assistant_text=self.text or base.last_assistant_text,
             title=self._title(now),
             turn_open=False,
-            left_out=with_parts(base.left_out if self.left_out is None else self.left_out, context.parts),
+            left_out=base.left_out if self.left_out is None else self.left_out,
+            parts_left_out=with_parts(base.parts_left_out, context.parts),
             **self._options(now),
             **self._costs(base),
         )

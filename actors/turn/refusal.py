@@ -52,16 +52,14 @@ class Refusals:
 
     @property
     def left_out(self) -> tuple[Span, ...]:
-        """The ranges of messages outside the context, of earlier turns and of this one; behind them those of parts."""
-        earlier = self.record.left_out
-        whole = (span for span in earlier if span.part is None)
-        spans = list[Span]()
-        for span in sorted([*whole, *(Span(at, at + 1) for at in self._gone)], key=lambda each: each.first):
+        """The ranges of messages outside the context, in order: those of earlier turns, and those of this one."""
+        spans, earlier = list[Span](), self.record.left_out
+        for span in sorted([*earlier, *(Span(at, at + 1) for at in self._gone)], key=lambda each: each.first):
             if spans and span.first <= spans[-1].end:
                 spans[-1] = Span(spans[-1].first, max(spans[-1].end, span.end))
             else:
                 spans.append(span)
-        return (*spans, *(span for span in earlier if span.part is not None))
+        return tuple(spans)
 
     def tell(self, answered: int) -> tuple[RepairAction, str] | None:
         """Let a sentence stand for the tool calls that ran since a request was answered; if one does, take its results.

@@ -1,6 +1,6 @@
 """Forks: the places at which a conversation may be cut, and the record of the fork."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final, Protocol
 
@@ -10,7 +10,7 @@ from warren.budget import Spent
 from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError, labels_problem
 from warren.messages import AssistantMessage, Message, UserMessage
-from warren.records import CompactionEntry, Parent, SessionRecord
+from warren.records import CompactionEntry, Parent, SessionRecord, Span
 from warren.requests import ForkRequest
 from warren.usage import Usage
 
@@ -93,8 +93,13 @@ def forked(original: Original, wanted: ForkRequest, session_id: str, now: dateti
         options=attrs.evolve(source.options, peer=None),  # names of peers are unique, and the original keeps its name
         parent=Parent(source.session_id, at),
         owner=owner,
-        left_out=tuple(attrs.evolve(span, end=min(span.end, at)) for span in source.left_out if span.first < at),
+        left_out=_before(source.left_out, at),
+        parts_left_out=_before(source.parts_left_out, at),
     )
+
+
+def _before(spans: Iterable[Span], at: int) -> tuple[Span, ...]:
+    return tuple(attrs.evolve(span, end=min(span.end, at)) for span in spans if span.first < at)
 
 
 def relabelled(record: SessionRecord, changes: Mapping[str, str | None], title: str | None) -> SessionRecord:

@@ -221,7 +221,7 @@ class ModelChoice:
     name: str = ""
     check: Callable[[ModelOptions], None] = _takes_all
     kinds: frozenset[Kind] | None = None
-    server: str | None = None
+    server: str | None = attrs.field(default=None, repr=False)  # a URL may contain a password
 
 
 @runtime_checkable

@@ -107,8 +107,9 @@ class SessionRecord:
             dies during that turn.
         archived: whether the session is archived: it can be read, `list` hides it, and no turn can start.
         parent: the original of a fork; None if the session is no fork.
-        left_out: messages that are not in the context because the provider refused their exchange; in order. Behind
-            them those of which a part is not sent, as it was refused.
+        left_out: messages that are not in the context because the provider refused their exchange; in order.
+        parts_left_out: messages of which a part is not sent, as it was refused. Releases that do not know of parts
+            take no notice of it.
         tenant: the tenant that the session belongs to; it never changes.
         owner: the name of the principal that created it; it never changes.
     """
@@ -135,6 +136,7 @@ class SessionRecord:
     archived: bool = False
     parent: Parent | None = None
     left_out: tuple[Span, ...] = ()
+    parts_left_out: tuple[Span, ...] = ()
     tenant: str = DEFAULT_TENANT
     owner: str = LOCAL.name
 

@@ -7,7 +7,7 @@ every way in refuses the same values by the same names. `SessionRequest` and `Tu
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 import attrs
 
@@ -30,6 +30,7 @@ from warren.fields import (
 )
 from warren.ledger import GROUPS, By
 from warren.memory import MAX_HITS, Chosen, is_text_id
+from warren.messages import REFUSED
 from warren.options import MAX_KEY, MAX_TITLE
 from warren.values import frozen
 
@@ -183,6 +184,11 @@ class SubscribeRequest(SessionRef):
     after_seq: int | None = attrs.field(default=None, validator=optional(is_whole, not_negative, fits), kw_only=True)
 
 
+def _not_own(_request: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    if value == REFUSED:  # what it says would stand for tool calls
+        raise FieldValueError(attribute.name, f"must not be {REFUSED!r}, which is the runtime's own")
+
+
 @frozen
 class ContextRequest(SessionRef):
     """A text for the model of a session that is no prompt.
@@ -194,7 +200,7 @@ class ContextRequest(SessionRef):
     """
 
     text: str = attrs.field(validator=[is_text, not_blank])
-    source: str | None = attrs.field(default=None, validator=optional(is_text, not_blank), kw_only=True)
+    source: str | None = attrs.field(default=None, validator=optional(is_text, not_blank, _not_own), kw_only=True)
     idempotency_key: str | None = attrs.field(
         default=None, validator=optional(is_text, not_blank, AtMost(MAX_KEY)), kw_only=True, metadata=CAN_CONFLICT
     )

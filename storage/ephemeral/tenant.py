@@ -88,7 +88,7 @@ class EphemeralTenant:
             return StoredPage(rows_of(()), 0, 0, rows_of(()), ())
         moved = [entry for entry in session.compactions if offset < entry.head <= offset + limit]
         rows, record = rows_of(session.rows(offset, limit)), session.record
-        return StoredPage(rows, record.message_count, 0, rows_of(moved), record.left_out)
+        return StoredPage(rows, record.message_count, 0, rows_of(moved), (*record.left_out, *record.parts_left_out))
 
     async def attachment(self, session_id: str, sha256: str) -> Attachment | None:
         """See TenantReads."""

@@ -276,10 +276,11 @@ def _move(row: Row) -> Row:
 
 def _left_out(details: str) -> tuple[Span, ...]:
     """Return the spans among the details of a record; none of details that are damaged."""
-    if '"left_out"' not in details:
+    if 'left_out"' not in details:
         return ()
     try:
-        found = json.loads(details).get("left_out", [])
+        members = json.loads(details)
+        found = [*members.get("left_out", ()), *members.get("parts_left_out", ())]
         spans: tuple[Span, ...] = codec.decode_stored(tuple[Span, ...], json.dumps(found).encode())
     except ValueError:
         return ()

@@ -84,7 +84,10 @@ _CREATION: Final = f"""
     LEFT JOIN inbox ON inbox.session = creations.session AND inbox.key = ?3
     WHERE creations.tenant = ?1 AND creations.key = ?2
 """
-_LEFT_OUT: Final = f"SELECT iif(json_valid(details), details, '{{}}') -> '$.left_out' FROM sessions WHERE key = {_KEY}"
+_LEFT_OUT: Final = f"""
+    SELECT iif(json_valid(details), details, '{{}}') -> '$.left_out',
+        iif(json_valid(details), details, '{{}}') -> '$.parts_left_out' FROM sessions WHERE key = {_KEY}
+"""
 _EVENTS_AFTER: Final = f"SELECT {raw('events_after')} FROM sessions WHERE key = {_KEY}"
 _LOG_OF: Final = f"SELECT key, {raw('last_seq, events_after, holder')} FROM sessions WHERE key = {_KEY}"
 _NEXT_EVENT: Final = """
@@ -198,9 +201,10 @@ def history(db: apsw.Connection, session_id: str, offset: int, limit: int) -> St
         total, kept_from = _counts(db, session_id)
         rows = _rows(db, session_id, offset, limit)
         moved: list[Any] = db.execute(_COMPACTIONS, (session_id, offset, offset + limit)).fetchall()
-        left_out = db.execute(_LEFT_OUT, (session_id,)).get
-    spans = () if left_out is None else codec.decode_stored(tuple[Span, ...], left_out)
-    return StoredPage(rows, total, kept_from, Rows(moved, compaction, lambda row: f"compaction to {row[2]}"), spans)
+        left_out: Any = db.execute(_LEFT_OUT, (session_id,)).fetchone() or ()
+    spans = [span for each in left_out if each is not None for span in codec.decode_stored(tuple[Span, ...], each)]
+    moves = Rows(moved, compaction, lambda row: f"compaction to {row[2]}")
+    return StoredPage(rows, total, kept_from, moves, tuple(spans))
 
 
 def messages(db: apsw.Connection, session_id: str, offset: int, limit: int) -> tuple[Rows[MessageRow], int]:

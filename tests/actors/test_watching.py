@@ -83,7 +83,7 @@ async def test_a_watcher_begins_with_what_runs_and_hears_of_its_filter_alone(tmp
             first = await anext(reader)
             assert [(row.session_id, row.is_active) for row in first.sessions] == [(red, True)]
             theirs = (await foreign.create_session(None)).session_id
-            puppet.say("a", None, "b", None)
+            puppet.say("a", "b", None, None)
             ended = await anext(reader)
             assert [(row.session_id, row.is_active) for row in ended.sessions] == [(red, False)]
             assert [row.session_id for row in (await anext(other)).sessions] == [theirs]

@@ -22,7 +22,7 @@ from warren.usage import Usage
 
 NOBODY = "00000000-0000-7000-8000-000000000000"
 LONG = "the key hangs behind the blue door " * 200
-SMALL = CompactionConfig(1_000, recent_turn_budget=1, min_turns_between_compactions=0)
+SMALL = CompactionConfig(2_500, recent_turn_budget=1, min_turns_between_compactions=0)
 
 
 @attrs.define

@@ -121,6 +121,8 @@ class Stage:
             return {None}
         if column == "http" and code is ErrorCode.INVALID_PARAMS:
             return {404, CONFLICT, NUMBERS[code][column]}
+        if column == "http" and code is ErrorCode.SESSION_PERSISTENCE_DISABLED:
+            return {405, NUMBERS[code][column]}  # if other methods of the path are on
         if code is ErrorCode.AGENT_ERROR and cause == "cancelled" and column == "acp":
             return {None}
         if column == "http" and cause in ("archived", "cancelled", "structured_output"):

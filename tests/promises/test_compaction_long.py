@@ -170,4 +170,6 @@ def check_log(log: list[Envelope], turns: int, compactions: int, fails: int) -> 
     assert turns / 40 < compactions < turns / 2
     reasons = {each.event.reason for each in log if isinstance(each.event, CompactionFailed)}
     # Where one far too long result is most of the context, there is nothing to gain yet.
-    assert reasons - {"not_smaller"} == ({"provider_error"} if fails else set())
+    # What one part of a summary fails at, another compaction does: only without any summary all of them fail.
+    assert reasons - {"not_smaller"} <= ({"provider_error"} if fails else set())
+    assert fails != 1 or "provider_error" in reasons

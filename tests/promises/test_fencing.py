@@ -193,11 +193,11 @@ async def test_a_partition_that_heals_in_time_costs_a_pause() -> None:
             assert (owner.texts, owner.ran) == (["one"], [])
             wire.go_on()
             await owner.until(ran="later")
-            await owner.do("end")
+            await owner.do("say three", "end")
             assert "acknowledged" in await owner.ending()
             stored = await log(service, owner.session_id)
             assert numbers(stored) == list(range(1, stored[-1].seq + 1))
-            assert "".join(each.event.delta for each in stored if isinstance(each.event, TextDelta)) == "onetwo"
+            assert "".join(each.event.delta for each in stored if isinstance(each.event, TextDelta)) == "onetwothree"
 
 
 async def test_a_partition_that_heals_after_the_takeover_gives_nothing_back() -> None:

@@ -60,7 +60,7 @@ async def test_clients_of_an_open_gateway_are_the_principal_of_its_service() -> 
                 (await http.get("/health")).json()["code"],
                 (await http.get("/metrics")).json()["code"],
                 (await program.error("session/create", prompt="hi"))["data"]["code"],
-                denied["result"]["structuredContent"]["code"],
+                denied["error"]["data"]["code"],
             ]
             assert codes == ["PERMISSION_DENIED"] * 5
             assert (await http.get("/sessions", headers=TENANT)).status_code == 403

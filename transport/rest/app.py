@@ -229,6 +229,8 @@ def _begun_with(body: bytes, receive: Receive) -> Receive:
     return next_message
 
 
+OFF: Final = 501
+"""The status of errors that say that a capability is off."""
 Endpoint = Callable[[Request, Login], Awaitable[Answer]]
 
 
@@ -260,9 +262,9 @@ class _Resource:
         try:
             response = await endpoint(request, login)
         except WarrenError as exc:
-            if request.method in self.allowed:
+            if request.method in self.allowed or exc.numbers.http != OFF:
                 raise
-            raise RefusedError(405, exc.message, allow, error=exc) from exc  # its capability is off, others' are on
+            raise RefusedError(405, exc.message, allow, error=exc) from exc  # the path has other methods
         await response(scope, receive, send)
 
 

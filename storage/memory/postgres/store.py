@@ -196,12 +196,13 @@ class PostgresMemory:
         """See MemoryStore."""
         async with self._catching_up:
             self._behind = await self._read(self._count_bare)
-            done, after = 0, 0
+            done, after, seen = 0, 0, set[int]()
             while self._table is not None and self._behind:
                 bare = await self._read(partial(self._bare, after=after))
                 if not bare:
                     break
                 after = bare[-1].id
+                seen.update(entry.id for entry in bare)
                 asked = [entry for entry in bare if entry.id not in self._refused]
                 packed = await packed_singly(self._space, [entry.content for entry in asked], self._runner)
                 made = {entry.id: vector for entry, vector in zip(asked, packed, strict=True) if vector is not None}
@@ -211,6 +212,7 @@ class PostgresMemory:
                 done, self._behind = done + len(made), max(0, self._behind - len(made))
                 if progress is not None:
                     progress(done, done + self._behind)
+            self._refused &= seen  # others were forgotten
 
     async def rebuild(self, progress: Progress | None = None) -> None:
         """See MemoryStore."""

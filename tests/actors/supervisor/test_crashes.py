@@ -137,7 +137,7 @@ async def test_a_turn_that_cannot_say_what_it_came_to() -> None:
     """Its session crashes, its caller is told, the stream ends as any other; nobody else hears of it."""
     count: Any = Odd()
     recorder = Recorder()
-    async with open_runtime(says([], reply("one", usage=Usage(count, 3)), ["two"])) as service:
+    async with open_runtime(says(["zero"], reply("one", usage=Usage(count, 3)), ["two"])) as service:
         session_id = (await service.create_session("hello")).session_id
         with pytest.raises(AgentError) as caught:
             await service.start_turn(session_id, "go on", on_event=recorder)

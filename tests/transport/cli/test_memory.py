@@ -358,7 +358,7 @@ async def test_a_gateway_whose_embedder_is_away(cli: Cli) -> None:
     running.signal(signal.SIGTERM)
     ended = running.end()
     assert ended.code == 0
-    assert "new texts are not remembered and searches match words only" in ended.err
+    assert "texts get no vector and searches match words only" in ended.err
 
 
 async def test_a_gateway_searches_and_forgets(cli: Cli) -> None:
