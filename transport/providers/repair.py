@@ -33,6 +33,8 @@ NOT_REPAIRED: Final[frozenset[str]] = frozenset(
 )
 """Causes of refusals that are about the whole request, its words, or the account."""
 LONGEST_WHY: Final = 300
+SHORT: Final = 4
+"""Letters at the end of an address that may stand in other words as well."""
 KINDS: Final[Mapping[str, Kind]] = {"images": "image", "files": "pdf", "audio": "audio"}
 """The switches of the kinds of files."""
 
@@ -118,7 +120,17 @@ class Refused:
     @cached_property
     def words(self) -> str:
         """The words of the server in which the rules look."""
-        return "\n".join([*self.said.kinds, self.said.param, self.said.text])
+        return "\n".join([*self.said.kinds, self.told])
+
+    @property
+    def told(self) -> str:
+        """The words of the server without its codes."""
+        return f"{self.said.param}\n{self.said.text}"
+
+    @property
+    def passing(self) -> bool:
+        """Whether the same request may be taken later."""
+        return self.said.status is not None and (self.said.status == CONFLICT or self.said.status >= SERVER_FAULT)
 
     @cached_property
     def sent(self) -> tuple[Any, list[Attachment]]:
@@ -252,22 +264,26 @@ def _is_signed(message: Message) -> bool:
 def _files(refused: Refused, _found: re.Match[str]) -> Change | None:
     """Replace the files that the server means by notes: those it names, else all old ones, else all."""
     files = refused.files
-    if not files:
+    if not files or (refused.passing and not _named(refused, files)):
         return None
     newest = next(filter(None, (files_of(each) for each in reversed(refused.request.messages))), ())
     old = [file for file in files if file not in newest]
-    gone = _named(refused, files) or _surplus(refused, files) or old or files
+    return _noted(refused, _named(refused, files) or _surplus(refused, files) or old or files)
+
+
+def _noted(refused: Refused, gone: Sequence[Attachment]) -> Change | None:
+    if not gone:
+        return None
     what = gone[0].label if len(gone) == 1 else f"{len(gone)} files"
     return refused.omit("replaced", f"{what}, by a note", files=refused.omitted.files | {*gone})
 
 
 def _named(refused: Refused, files: Sequence[Attachment]) -> list[Attachment]:
     """Return the files that the words name: by their address, or by their place in the body."""
-    named = [file for file in files if file.url and (file.url in refused.words or _end_of(file.url) in refused.words)]
-    if named:
+    if named := _addressed(refused, files):
         return named
     body, out = refused.sent
-    for path in _PATH.findall(f"{refused.said.param}\n{refused.said.text}"):
+    for path in _PATH.findall(refused.told):
         text = codec.encode_whole(_at(body, path)).decode()
         marked = [out[int(number)] for number in re.findall(r"<file (\d+)>", text)]
         found = [file for file in files if file in marked or (file.url and file.url in text)]
@@ -276,10 +292,14 @@ def _named(refused: Refused, files: Sequence[Attachment]) -> list[Attachment]:
     return []
 
 
+def _addressed(refused: Refused, files: Sequence[Attachment]) -> list[Attachment]:
+    return [file for file in files if file.url and (file.url in refused.told or _end_of(file.url) in refused.told)]
+
+
 def _end_of(url: str) -> str:
-    """Return the last part of an address, which some servers name alone; the whole one if that is short."""
+    """Return the last part of an address, which some servers name alone; the whole one if that may be a word."""
     end = url.split("?", maxsplit=1)[0].rstrip("/").rpartition("/")[2]
-    return end if len(end) > 4 else url  # noqa: PLR2004 - shorter ones may be words
+    return end if len(end) > SHORT and not end.isalpha() else url
 
 
 def _at(body: Any, path: str) -> Any:
@@ -331,12 +351,18 @@ def _tool(refused: Refused, found: re.Match[str]) -> Change | None:
 
 # -- the table
 
+CONFLICT: Final = 409
 TOO_LARGE: Final = 413
+SERVER_FAULT: Final = 500
 _PATH: Final = re.compile(r"(?:messages|input|contents)(?:[.\[\]/]+\w+)+")
 _MOST_FILES: Final = re.compile(
     r"(?:at most|maximum(?: of)?|up to|limit(?: is| of)?|only) (\d+) (?:image|file|document)"
     r"|(?:image|file|document)s?[^.\n]{0,40}?\d+ ?> ?(\d+)",
     re.IGNORECASE,
+)
+_FILE: Final = (
+    r"(?<![\w-])(images?|image_url|input_image|inline_?data|files?|input_file|file_data|documents?|pdfs?|media"
+    r"|multi-?modal)(?![\w-])"
 )
 _NO: Final = (
     r"unsupported|not support|n't support|unrecogni[sz]ed|unknown|extra inputs|extra_forbidden|not permitted"
@@ -347,7 +373,7 @@ _NO: Final = (
 
 
 def _words(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern, re.IGNORECASE | re.DOTALL)
+    return re.compile(pattern, re.IGNORECASE | re.DOTALL | re.MULTILINE)
 
 
 @frozen
@@ -361,6 +387,7 @@ class Rule:
         repair: makes the change.
         source: the public place in which the words are found; empty if none was.
         date: the month in which they were read there.
+        coded: whether the words may be codes of the error, too.
     """
 
     about: str
@@ -369,6 +396,7 @@ class Rule:
     repair: Repair
     source: str
     date: str = "2026-11"
+    coded: bool = True
 
 
 RULES: Final = (
@@ -423,24 +451,6 @@ RULES: Final = (
         r"|content.{0,80}(must be|should be|expected)( a)?( valid)? string",
         lambda refused, found: _switch("images")(refused, found) if refused.files else None,
         "github.com/nexu-io/nexu/issues/875",
-    ),
-    Rule(
-        "an image or a file that is gone, too large, broken, or one too many: a note replaces it",
-        "OpenAI, Anthropic, Gemini, vLLM",
-        r"(image|file|document|pdf|media|url|multimodal).{0,160}"
-        r"(download|fetch|exceed|too (large|big|many|small)|maximum|at most|invalid|unsupported|not (valid|supported)"
-        r"|could not|cannot|unable|failed|not found|expired|corrupt|process|>)"
-        r"|(download|fetch|unable to (process|read)|could not process|invalid|too many|too large|at most|cannot|failed)"
-        r".{0,80}(image|file|document|pdf|media|url|https?:)|invalid_image|image_parse_error",
-        _files,
-        "github.com/anthropics/claude-code/issues/59133",
-    ),
-    Rule(
-        "a request that is too large (413): notes replace its older files",
-        "Anthropic, proxies",
-        r"",
-        _size,
-        "github.com/earendil-works/pi/issues/401",
     ),
     Rule(
         "a tool whose definition is refused: it is left out",
@@ -517,6 +527,39 @@ RULES: Final = (
         _member,
         "github.com/microsoft/semantic-kernel/issues/10510, github.com/FlowiseAI/Flowise/issues/2866",
     ),
+    Rule(
+        "a file that the server names by its address: a note replaces it",
+        "OpenAI, OpenRouter, vLLM",
+        r"",
+        lambda refused, _found: _noted(refused, _addressed(refused, refused.files)),
+        "github.com/anthropics/claude-code/issues/59133",
+    ),
+    Rule(
+        "an image or a file that is gone, too large, broken, of an odd format, or one too many: a note replaces it",
+        "OpenAI, Anthropic, Gemini, vLLM",
+        rf"{_FILE}.{{0,160}}"
+        r"(download|fetch|exceed|too (large|big|many|small)|maximum|at most|invalid|unsupported|not (valid|supported)"
+        r"|could not|cannot|unable|failed|not found|expired|corrupt|process|>)"
+        r"|(download|fetch|unable to (process|read)|could not process|invalid|too many|too large|at most|cannot|failed"
+        rf"|unsupported|(not|n't) support).{{0,80}}{_FILE}",
+        _files,
+        "github.com/anthropics/claude-code/issues/59133",
+        coded=False,
+    ),
+    Rule(
+        "a code of an image that cannot be read: a note replaces it",
+        "OpenAI, Azure",
+        r"^(invalid|empty|unsupported|failed_to_\w+)_(\w+_)?image(_\w+)?$|^image_\w+$",
+        _files,
+        "github.com/anthropics/claude-code/issues/59133",
+    ),
+    Rule(
+        "a request that is too large (413): notes replace its older files",
+        "Anthropic, proxies",
+        r"",
+        _size,
+        "github.com/earendil-works/pi/issues/401",
+    ),
 )
 _REPAIRABLE: Final = frozenset({400, 404, 405, 406, 409, 413, 415, 422, 500, 501, 502})
 """Statuses under which servers refuse a part of a request: templates fail with 500, gateways pass on 502."""
@@ -527,6 +570,6 @@ def change(refused: Refused) -> Change | None:
     if refused.said.status is not None and refused.said.status not in _REPAIRABLE:
         return None
     for rule in RULES:
-        if (found := rule.says.search(refused.words)) and (made := rule.repair(refused, found)) is not None:
+        if (found := rule.says.search(refused.words if rule.coded else refused.told)) and (made := rule.repair(refused, found)) is not None:
             return made
     return None

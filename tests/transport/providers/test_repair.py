@@ -276,6 +276,60 @@ async def test_a_server_without_images(words: str, status: int) -> None:
     assert (answer, [each.what for each in repaired]) == ("fine", ["`images`"])
 
 
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        ("failed to connect to upstream https://api.example.test/v1/chat/completions: timeout", 502),
+        ("could not process the image, please try again", 500),
+        ("cannot lock the file", 409),
+        ("Invalid profile", 400),
+        ("Invalid value, see https://docs.example.test", 400),
+        ("the file is read", 400),
+        ("request failed", 400),
+    ],
+)
+async def test_files_stay_if_a_refusal_is_not_about_them(words: str, status: int) -> None:
+    """Neither a fault of a moment nor words that look like those of a file take a file away."""
+    server = Strict("chat", lambda _body: error(words), status)
+    with pytest.raises(ProviderError):
+        await asked_of(server, UserMessage("look", (FIRST, REMOTE)), CALLED, RESULT)
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        ("Invalid schema for function 'read_file': array schema missing items", "the tool read_file"),
+        ("Invalid schema for function 'file': cannot read the file", "the tool file"),
+        ("Unrecognized request argument supplied: stream_options, see https://docs.example.test", "`stream_options`"),
+        ("The file service: stream_options is not supported", "`stream_options`"),
+    ],
+)
+async def test_files_stay_if_a_refusal_is_about_another_part(words: str, what: str) -> None:
+    """The tool or the member is repaired, though the words have a file or an address in them."""
+    server = Strict("chat", lambda _body: error(words) if len(server.asked) == 1 else None)
+    tools = tuple(ToolSpec(name, "reads", {"type": "object"}) for name in ("read_file", "file"))
+    repaired, answer = await asked_of(server, UserMessage("look", (FIRST,)), tools=tools)
+    assert (answer, [each.what for each in repaired]) == ("fine", [what])
+
+
+@pytest.mark.parametrize("status", [409, 500, 502])
+async def test_a_file_that_a_fault_of_a_moment_names(status: int) -> None:
+    """A server that answers so for a dead address does so each time."""
+    words = "Error while downloading https://example.test/pictures/gone.png"
+    server = Strict("chat", lambda body: error(words) if 'gone.png"' in json.dumps(body) else None, status)
+    repaired, answer = await asked_of(server, UserMessage("look", (FIRST, REMOTE)))
+    assert (answer, [each.what for each in repaired]) == ("fine", [f"{REMOTE.label}, by a note"])
+
+
+@pytest.mark.parametrize("code", ["invalid_image", "image_parse_error", "invalid_image_format", "image_too_large"])
+async def test_a_code_that_says_image(code: str) -> None:
+    """A code is enough, if the words say nothing."""
+    server = Strict("chat", lambda body: error("Bad input", code=code) if "YWJj" in json.dumps(body) else None)
+    repaired, answer = await asked_of(server, UserMessage("look", (FIRST,)))
+    assert (answer, [each.action for each in repaired]) == ("fine", ["replaced"])
+
+
 NINE = re.compile("[a-zA-Z0-9]{9}")
 CALLED = AssistantMessage((ToolUseBlock("call_1", "weather", {}),), "tool_use")
 
