@@ -39,6 +39,7 @@ from warren.transport.providers.pace import RequestPace
 from warren.transport.providers.pictures import weight_without_files
 from warren.transport.providers.rate import Entry, RateLimit
 from warren.transport.providers.repair import (
+    MOST_PARTS,
     MOST_REPAIRS,
     NOT_REPAIRED,
     NOTHING,
@@ -47,6 +48,7 @@ from warren.transport.providers.repair import (
     Refusals,
     Refused,
     change,
+    is_other,
     parts_of,
 )
 from warren.transport.providers.responses import ResponsesDialect
@@ -198,23 +200,35 @@ class HttpProvider:
             return await self._sent(request, learned, omitted, emit, entry)
         except failures.RefusalError as exc:
             refusal = exc
-        for _ in range(MOST_REPAIRS):
-            if (repair := await self._repair(refusal, request, learned, omitted)) is None:
+        wide = 0
+        for _ in range(MOST_PARTS):
+            repair = await self._repair(refusal, request, learned, omitted) if wide < MOST_REPAIRS else None
+            if repair is None:
                 break
+            wide += repair.learned.tools == learned.tools and repair.omitted.files == omitted.files
             learned, omitted = repair.learned, repair.omitted
             self._tell(request, repair.told)
             emit(repair.told)
             try:
                 reply = await self._sent(request, learned, omitted, emit, entry)
             except failures.RefusalError as exc:
+                if is_other(exc.said, refusal.said):
+                    self._keep(request, learned, omitted)
                 refusal = exc
+            except ProviderError:
+                self._keep(request, learned, omitted)
+                raise
             else:
-                self._learned.keep(request.model, learned)
-                if (transcript := _transcript_of(request.messages)) is not None:
-                    transcript.parts += parts_of(transcript, omitted, self._omitted(transcript))
-                    transcript.omitted[self.endpoint.vendor.name] = omitted
+                self._keep(request, learned, omitted)
                 return reply
         raise refusal
+
+    def _keep(self, request: ModelRequest, learned: Learned, omitted: Omitted) -> None:
+        """Remember repairs that have helped, at least past one refusal."""
+        self._learned.keep(request.model, learned)
+        if (transcript := _transcript_of(request.messages)) is not None:
+            transcript.parts += parts_of(transcript, omitted, self._omitted(transcript))
+            transcript.omitted[self.endpoint.vendor.name] = omitted
 
     async def _repair(
         self, refusal: failures.RefusalError, request: ModelRequest, learned: Learned, omitted: Omitted

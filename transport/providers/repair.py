@@ -27,7 +27,9 @@ from warren.transport.providers.tool_rules import ANTHROPIC, GEMINI, OPENAI, RES
 from warren.values import frozen
 
 MOST_REPAIRS: Final = 16
-"""Repairs of one call: each costs a request."""
+"""Repairs of one call that are not about one tool or file: each costs a request."""
+MOST_PARTS: Final = 128
+"""Repairs of one call: servers name one broken tool or file after another."""
 NOT_REPAIRED: Final[frozenset[str]] = frozenset(
     {"context_length", "content_filter", "quota", "unauthorized", "rate_limited", "overloaded"}
 )
@@ -177,6 +179,13 @@ def parts_of(transcript: Transcript, omitted: Omitted, before: Omitted) -> Itera
         for at, body in enumerate(transcript.rows, transcript.head):
             if b'"media_type":' in body and gone.intersection(files_of(codec.decode_message(body))):
                 yield Span(at, at + 1, "files")
+
+
+def is_other(said: Said | None, before: Said | None) -> bool:
+    """Return whether a server refuses a request for another reason; the ids of requests are none."""
+    if said is None or before is None:
+        return said != before
+    return attrs.evolve(said, text=_ID.sub("", said.text)) != attrs.evolve(before, text=_ID.sub("", before.text))
 
 
 # -- the repairs
@@ -354,6 +363,7 @@ def _tool(refused: Refused, found: re.Match[str]) -> Change | None:
 CONFLICT: Final = 409
 TOO_LARGE: Final = 413
 SERVER_FAULT: Final = 500
+_ID: Final = re.compile(r"\b(?=\D*\d)[\w-]{16,}")
 _PATH: Final = re.compile(r"(?:messages|input|contents)(?:[.\[\]/]+\w+)+")
 _MOST_FILES: Final = re.compile(
     r"(?:at most|maximum(?: of)?|up to|limit(?: is| of)?|only) (\d+) (?:image|file|document)"
@@ -570,6 +580,7 @@ def change(refused: Refused) -> Change | None:
     if refused.said.status is not None and refused.said.status not in _REPAIRABLE:
         return None
     for rule in RULES:
-        if (found := rule.says.search(refused.words if rule.coded else refused.told)) and (made := rule.repair(refused, found)) is not None:
+        found = rule.says.search(refused.words if rule.coded else refused.told)
+        if found and (made := rule.repair(refused, found)) is not None:
             return made
     return None

@@ -475,6 +475,64 @@ async def test_a_refusal_is_remembered_for_a_while() -> None:
         assert await ask(GPT) == 2
 
 
+MANY: Final = MOST_REPAIRS + 4
+
+
+async def test_many_tools_that_are_refused_one_by_one() -> None:
+    """All of them are left out in one call, also if the words are the same each time."""
+    for words in ("Invalid schema for function 'odd{0}': no", "Invalid 'tools[0].function.parameters': wrong"):
+
+        def refuses(body: dict[str, Any], words: str = words) -> Any:
+            found = re.search(r'"odd(\d+)"', json.dumps(body.get("tools")))
+            return error(words.format(found[1])) if found else None
+
+        server = Strict("chat", refuses)
+        tools = tuple(ToolSpec(f"odd{number}", "is odd", {"type": "object"}) for number in range(MANY))
+        repaired, answer = await asked_of(server, tools=(*tools, WEATHER))
+        assert (answer, len(repaired)) == ("fine", MANY)
+        assert '"weather"' in json.dumps(server.asked[-1])
+
+
+async def test_many_files_that_are_refused_one_by_one() -> None:
+    """All of them are replaced in one call."""
+
+    def refuses(body: dict[str, Any]) -> Any:
+        found = re.search(r'"(https://example.test/\d+.png)"', json.dumps(body))
+        return error(f"Error while downloading {found[1]}.") if found else None
+
+    files = [Attachment("image/png", url=f"https://example.test/{number}.png") for number in range(MANY)]
+    repaired, answer = await asked_of(Strict("chat", refuses), *(UserMessage("look", (file,)) for file in files))
+    assert (answer, len(repaired)) == ("fine", MANY)
+
+
+async def test_repairs_that_got_past_a_refusal_stay() -> None:
+    """If the repaired request fails for another reason, the next one begins repaired; else nothing is kept."""
+    failing = [httpx.Response(503), httpx.ReadError("gone"), httpx.Response(400, json=error("the moon is wrong"))]
+    for then in [*failing, None]:
+        asked = list[dict[str, Any]]()
+
+        def server(sent: httpx.Request, then: Any = then, asked: list[dict[str, Any]] = asked) -> httpx.Response:
+            asked.append(json.loads(sent.content))
+            if "stream_options" in asked[-1] or then is None:
+                return httpx.Response(
+                    400, json=error(f"Unknown: 'stream_options' (request id: 2026{len(asked):020}aX)")
+                )
+            if isinstance(then, Exception):
+                raise then
+            return then
+
+        async with (
+            httpx.AsyncClient(transport=httpx.MockTransport(server)) as client,
+            open_providers(environ(), client=client, servers=servers()) as providers,
+        ):
+            provider = providers.resolve(GPT, provider_of(GPT)).provider
+            with pytest.raises(ProviderError):
+                await provider.complete(request(GPT), lambda _piece: None)
+            with pytest.raises(ProviderError):
+                await provider.complete(request(GPT), lambda _piece: None)
+        assert ["stream_options" in each for each in asked] == [True, False, *([False] if then else [True, False])]
+
+
 async def test_a_conversation_is_refused_once_for_a_part() -> None:
     """The next requests of a conversation, and those beside it, go without the part; new reasoning goes out."""
     server = Strict(
