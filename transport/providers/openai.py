@@ -470,6 +470,10 @@ def _one(fragments: list[dict[str, Any]]) -> dict[str, Any]:
     return whole
 
 
+BLANK: Final = " "
+"""The reasoning of an answer that has none, for servers that want one: some of them take no empty text."""
+
+
 class ChatContext(Encoded):
     """A transcript in the form of the protocol.
 
@@ -563,6 +567,8 @@ class ChatContext(Encoded):
                 elif FIELD in own:
                     self._field = own[FIELD]
                     turn[self._field] = block.text
+        if "reasoning_back" in self.without and not turn.get(REASONING[0]):
+            turn[REASONING[0]] = BLANK
         if calls:
             turn["tool_calls"] = calls
             if self._wants_signatures:  # of the first call of an answer, also if another model made it

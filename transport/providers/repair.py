@@ -454,6 +454,14 @@ RULES: Final = (
         "github.com/BerriAI/litellm/issues/30835",
     ),
     Rule(
+        "reasoning that has to go back with answers of other models, too: they get an empty one",
+        "DeepSeek, Moonshot",
+        r"reasoning_content.{0,80}(must be (passed|provided|included)|is (missing|required)|cannot be empty)"
+        r"|missing.{0,20}reasoning_content",
+        _in_chat("reasoning_back", lambda turn: turn.get("role") == "assistant" and not turn.get("reasoning_content")),
+        "github.com/earendil-works/pi/issues/3636, github.com/continuedev/continue/issues/11711",
+    ),
+    Rule(
         "a model or a server without images: images are told in words",
         "vLLM, llama.cpp, OpenRouter, DeepSeek",
         r"image.{0,40}(not supported|not available)|does(n't| not) support (image|vision|multimodal)"

@@ -366,6 +366,27 @@ async def test_an_answer_without_a_text(words: str) -> None:
     assert (answer, [each.what for each in repaired]) == ("fine", ["`null_content`"])
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "The `reasoning_content` in the thinking mode must be passed back to the API.",
+        "thinking is enabled but reasoning_content is missing in assistant tool call message at index 2",
+        "messages.1: reasoning_content is required",
+        "Missing `reasoning_content` field in the assistant message at message index 1",
+    ],
+)
+async def test_answers_of_another_model_before_one_that_reasons(words: str) -> None:
+    """Each answer goes back with a reasoning, that of its own stays, and the next request is right at once."""
+
+    def refuses(body: dict[str, Any]) -> Any:
+        answers = [each for each in body["messages"] if each["role"] == "assistant"]
+        return error(words) if not all(each.get("reasoning_content") for each in answers) else None
+
+    server, done = Strict("chat", refuses), AssistantMessage((TextBlock("done"),), "end_turn")
+    repaired, answer = await asked_of(server, "go", CALLED, RESULT, done, "and now?")
+    assert (answer, [each.what for each in repaired]) == ("fine", ["`reasoning_back`"])
+
+
 def of_template(body: dict[str, Any]) -> Any:
     """Refuse what the template of a model without tools and without a system prompt refuses."""
     roles = [each["role"] for each in body["messages"]]
