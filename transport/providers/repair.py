@@ -132,7 +132,9 @@ class Refused:
     @property
     def passing(self) -> bool:
         """Whether the same request may be taken later."""
-        return self.said.status is not None and (self.said.status == CONFLICT or self.said.status >= SERVER_FAULT)
+        if self.said.status is None:
+            return not _OF_SERVERS.isdisjoint(self.said.kinds)
+        return self.said.status == CONFLICT or self.said.status >= SERVER_FAULT
 
     @cached_property
     def sent(self) -> tuple[Any, list[Attachment]]:
@@ -363,6 +365,8 @@ def _tool(refused: Refused, found: re.Match[str]) -> Change | None:
 CONFLICT: Final = 409
 TOO_LARGE: Final = 413
 SERVER_FAULT: Final = 500
+_OF_SERVERS: Final = frozenset({"api_error", "server_error", "internal_error", "INTERNAL", "UNAVAILABLE"})
+"""Codes of faults of servers, which stand in streams."""
 _ID: Final = re.compile(r"\b(?=\D*\d)[\w-]{16,}")
 _PATH: Final = re.compile(r"(?:messages|input|contents)(?:[.\[\]/]+\w+)+")
 _MOST_FILES: Final = re.compile(
@@ -374,6 +378,11 @@ _FILE: Final = (
     r"(?<![\w-])(images?|image_url|input_image|inline_?data|files?|input_file|file_data|documents?|pdfs?|media"
     r"|multi-?modal)(?![\w-])"
 )
+_OF_ONE: Final = (
+    r"\b(formats?|mime|(?<!content )(?<!input )types?|(?<!_)urls?|links?|sizes?|resolutions?|dimensions?|encodings?"
+    r"|extensions?|animated|larger|smaller|detail)\b"
+)
+"""Words about one image, not about images at all."""
 _NO: Final = (
     r"unsupported|not support|n't support|unrecogni[sz]ed|unknown|extra inputs|extra_forbidden|not permitted"
     r"|not allowed|unexpected|additional propert|cannot find field|cannot be used|cannot both|not available"
@@ -464,8 +473,10 @@ RULES: Final = (
     Rule(
         "a model or a server without images: images are told in words",
         "vLLM, llama.cpp, OpenRouter, DeepSeek",
-        r"image.{0,40}(not supported|not available)|does(n't| not) support (image|vision|multimodal)"
-        r"|not a multimodal model|support image input|unknown variant .?image_url|image_url is only supported"
+        rf"\bimages?\b(?!/)(?:(?!{_OF_ONE}).){{0,40}}(not supported|not available)"
+        rf"|does(n't| not) support (images?|vision|multi-?modal)\b(?!/)(?![^.\n]{{0,20}}{_OF_ONE})"
+        r"|image_url.{0,20}(not supported|not available)|not a multimodal model|support image input"
+        r"|unknown variant .?image_url|image_url is only supported"
         r"|content.{0,80}(must be|should be|expected)( a)?( valid)? string",
         lambda refused, found: _switch("images")(refused, found) if refused.files else None,
         "github.com/nexu-io/nexu/issues/875",

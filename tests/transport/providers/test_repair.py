@@ -267,6 +267,9 @@ async def test_too_many_images() -> None:
         ("No endpoints found that support image input", 404),
         ("Failed to deserialize the JSON body: messages[0]: unknown variant `image_url`, expected `text`", 422),
         ("x is not a multimodal model", 400),
+        ("This model does not support image input. Supported types: text", 400),
+        ("This model does not support images.", 400),
+        ("Content type 'image_url' is not supported by this model", 400),
     ],
 )
 async def test_a_server_without_images(words: str, status: int) -> None:
@@ -328,6 +331,26 @@ async def test_a_code_that_says_image(code: str) -> None:
     server = Strict("chat", lambda body: error("Bad input", code=code) if "YWJj" in json.dumps(body) else None)
     repaired, answer = await asked_of(server, UserMessage("look", (FIRST,)))
     assert (answer, [each.action for each in repaired]) == ("fine", ["replaced"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Image format is not supported: image/png",
+        "image/png is not supported",
+        "This server does not support image/png",
+        "The server does not support image URLs",
+        "This model does not support images of this size",
+        "Image type is not supported",
+        "Images larger than 5 MB are not supported",
+        "Unsupported image format",
+    ],
+)
+async def test_words_about_one_image_are_not_about_the_model(words: str) -> None:
+    """A note replaces that image, and other conversations go on with theirs."""
+    server = Strict("chat", lambda body: error(words) if "YWJj" in json.dumps(body) else None)
+    repaired, answer = await asked_of(server, UserMessage("look", (FIRST,)))
+    assert (answer, [each.what for each in repaired]) == ("fine", [f"{FIRST.label}, by a note"])
 
 
 NINE = re.compile("[a-zA-Z0-9]{9}")
