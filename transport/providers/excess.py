@@ -12,7 +12,7 @@ from typing import Any, Final
 
 PLAUSIBLE: Final = range(32, 100_000_001)
 """Numbers that may be a limit or a count of tokens."""
-_NUMBER: Final = r"(\d[\d,_]*)"
+_NUMBER: Final = r"(\d[\d,_]{0,15})"  # Python reads no number of thousands of digits
 _LENGTH: Final = r"(?:context|prompt|input|model|sequence)[\s_-](?:length|window|size|limit)"
 _OF_THE: Final = r"(?:max\w*|model'?s|available|configured|loaded with|exceeds?(?: the)?) (?:allowed )?"
 _TOO_LONG: Final = re.compile(

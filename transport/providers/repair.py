@@ -87,7 +87,11 @@ NONE: Final = Refusals(frozenset(), WHOLE)
 
 
 def _json_of(spec: ToolSpec) -> bytes:
-    return codec.encode_whole([spec.name, spec.description, spec.input_schema])
+    """Return the definition of a tool; nothing for one that is no JSON, which is not sent."""
+    try:
+        return codec.encode_whole([spec.name, spec.description, spec.input_schema])
+    except (TypeError, ValueError, RecursionError):
+        return b""
 
 
 @frozen
@@ -236,6 +240,14 @@ def _member(refused: Refused, _found: re.Match[str]) -> Change | None:
     return None
 
 
+def _answer_schema(refused: Refused, _found: re.Match[str]) -> Change | None:
+    """Leave out the schema of the answer."""
+    for name in _WITH_SCHEMA:
+        if name not in refused.learned.without and _has(refused.sent[0], name):
+            return refused.changed("switched_off", f"`{name}`", without=refused.learned.without | {name})
+    return None
+
+
 def _names(refused: Refused, name: str) -> bool:
     """Return whether the server names a member: as its param, in quotes, as a path, or by a name that is no word."""
     if re.split(r"[.\[]", refused.said.param)[0] == name or refused.said.param.endswith(f".{name}"):
@@ -296,7 +308,8 @@ def _named(refused: Refused, files: Sequence[Attachment]) -> list[Attachment]:
     body, out = refused.sent
     for path in _PATH.findall(refused.told):
         text = codec.encode_whole(_at(body, path)).decode()
-        marked = [out[int(number)] for number in re.findall(r"<file (\d+)>", text)]
+        marks = map(int, re.findall(r"<file (\d{1,9})>", text))  # the words of a user may look like one
+        marked = [out[number] for number in marks if number < len(out)]
         found = [file for file in files if file in marked or (file.url and file.url in text)]
         if found:
             return found
@@ -317,8 +330,8 @@ def _at(body: Any, path: str) -> Any:
     """Return the part of a body at a path, such as `messages.3.content.1.image`, as far as it goes to one part."""
     here = body
     for step in re.findall(r"\w+", path):
-        if isinstance(here, list) and step.isdigit() and int(step) < len(here):
-            here = here[int(step)]
+        if isinstance(here, list) and _INDEX.fullmatch(step):
+            here = here[int(step)] if int(step) < len(here) else None
         elif isinstance(here, dict) and step in here:
             here = here[step]
         elif isinstance(here, dict) and "type" in here:  # the type of a part, as Anthropic names it
@@ -362,16 +375,19 @@ def _tool(refused: Refused, found: re.Match[str]) -> Change | None:
 
 # -- the table
 
+_WITH_SCHEMA: Final = ("response_format", "text", "output_config", "responseJsonSchema")
+"""The members of bodies that have the schema of the answer, of all protocols."""
 CONFLICT: Final = 409
 TOO_LARGE: Final = 413
 SERVER_FAULT: Final = 500
 _OF_SERVERS: Final = frozenset({"api_error", "server_error", "internal_error", "INTERNAL", "UNAVAILABLE"})
 """Codes of faults of servers, which stand in streams."""
 _ID: Final = re.compile(r"\b(?=\D*\d)[\w-]{16,}")
+_INDEX: Final = re.compile(r"\d{1,9}", re.ASCII)
 _PATH: Final = re.compile(r"(?:messages|input|contents)(?:[.\[\]/]+\w+)+")
 _MOST_FILES: Final = re.compile(
-    r"(?:at most|maximum(?: of)?|up to|limit(?: is| of)?|only) (\d+) (?:image|file|document)"
-    r"|(?:image|file|document)s?[^.\n]{0,40}?\d+ ?> ?(\d+)",
+    r"(?:at most|maximum(?: of)?|up to|limit(?: is| of)?|only) (\d{1,9}) (?:image|file|document)"
+    r"|(?:image|file|document)s?[^.\n]{0,40}?\d+ ?> ?(\d{1,9})",
     re.IGNORECASE,
 )
 _FILE: Final = (
@@ -383,6 +399,10 @@ _OF_ONE: Final = (
     r"|extensions?|animated|larger|smaller|detail)\b"
 )
 """Words about one image, not about images at all."""
+_SCHEMA: Final = (
+    r"(?<!\w)(response_format|text\.format|output_config(\.format)?|output_format|response_?(json_?)?schema"
+    r"|structured_output)\b"
+)
 _NO: Final = (
     r"unsupported|not support|n't support|unrecogni[sz]ed|unknown|extra inputs|extra_forbidden|not permitted"
     r"|not allowed|unexpected|additional propert|cannot find field|cannot be used|cannot both|not available"
@@ -482,21 +502,30 @@ RULES: Final = (
         "github.com/nexu-io/nexu/issues/875",
     ),
     Rule(
+        "a schema of the answer that is refused: it is left out, and the answer is checked as before",
+        "OpenAI, Azure, Gemini, Anthropic",
+        rf"invalid schema for {_SCHEMA}|{_SCHEMA}\W.{{0,160}}(invalid|schema|unsupported|not support)"
+        rf"|schema.{{0,80}}{_SCHEMA}",
+        _answer_schema,
+        "github.com/tldraw/ai-template/issues/2",
+    ),
+    Rule(
         "a tool whose definition is refused: it is left out",
         "OpenAI, Anthropic, Gemini",
-        r"tools\[(?P<group>\d+)\]\.function_?declarations\[(?P<inner>\d+)\]"
-        r"|(invalid schema for (function|response_format)|invalid (function|tool)( name)?:?) ['\"`](?P<name>[^'\"`]+)"
+        r"tools\[(?P<group>\d{1,9})\]\.function_?declarations\[(?P<inner>\d{1,9})\]"
+        r"|(invalid schema for function|invalid (function|tool)( name)?:?) ['\"`](?P<name>[^'\"`]+)"
         r"|tool ['\"`]?(?P<name2>[\w.-]+)['\"`]?.{0,40}(invalid|schema|not supported)"
-        r"|\btools[.\[](?P<number>\d+)",
+        r"|\btools[.\[](?P<number>\d{1,9})",
         _tool,
         "github.com/openclaw/openclaw/issues/72183",
     ),
     Rule(
         "an answer's cap above that of the model: it is lowered",
         "Anthropic, OpenAI, DeepSeek, Groq",
-        r"max(?:_completion|_output)?_tokens.{0,60}?\d+ > ([\d,]+)"
-        r"|supports at most ([\d,]+) (?:completion|output)? ?tokens"
-        r"|valid range of max_tokens is \[\d+, ([\d,]+)\]|max\w*_tokens.{0,20}must be less than or equal to .?([\d,]+)",
+        r"max(?:_completion|_output)?_tokens.{0,60}?\d+ > (\d[\d,]{0,15})"
+        r"|supports at most (\d[\d,]{0,15}) (?:completion|output)? ?tokens"
+        r"|valid range of max_tokens is \[\d+, (\d[\d,]{0,15})\]"
+        r"|max\w*_tokens.{0,20}must be less than or equal to .?(\d[\d,]{0,15})",
         _cap,
         "",
     ),

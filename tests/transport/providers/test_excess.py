@@ -184,3 +184,10 @@ def test_the_fields_of_a_refusal() -> None:
     """The fields of llama.cpp count before its words."""
     assert numbers("no", {"n_ctx": 4096, "n_prompt_tokens": 5000}, too_long=True) == {"window": 4096, "counted": 5000}
     assert numbers("no", {"n_ctx": "4096", "n_prompt_tokens": -1}, too_long=True) == {}
+
+
+def test_a_number_of_thousands_of_digits() -> None:
+    """It is no limit of any server, and no fault of ours."""
+    words = f"This model's maximum context length is {'9' * 5000} tokens"
+    assert numbers(words, {}, too_long=True) == {}
+    assert numbers(f"supports at most {'9' * 5000} completion tokens", {}, too_long=False) == {}

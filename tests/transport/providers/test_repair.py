@@ -450,6 +450,54 @@ async def test_a_tool_that_is_refused(protocol: str, words: str) -> None:
     assert '"weather"' in json.dumps(server.asked[-1]["tools"])
 
 
+@pytest.mark.parametrize(
+    ("protocol", "member", "words", "param"),
+    [
+        (
+            "chat",
+            "response_format",
+            "Invalid schema for response_format 'structured_output': no 'type'",
+            "response_format",
+        ),
+        ("chat", "response_format", "schema must have a 'type' key", "response_format.json_schema.schema"),
+        ("responses", "text", "Invalid schema for response_format 'structured_output': no", "text.format.schema"),
+        ("gemini", "responseJsonSchema", "* GenerateContentRequest.generation_config.response_schema: invalid", ""),
+    ],
+)
+async def test_a_schema_of_the_answer_that_is_refused(protocol: str, member: str, words: str, param: str) -> None:
+    """The question goes out without it, and with all tools."""
+    server = Strict(protocol, lambda body: error(words, param=param) if f'"{member}"' in json.dumps(body) else None)
+    schema = {"type": "object", "properties": {"x": {"type": "string"}}, "additionalProperties": False}
+    repaired, answer = await asked_of(server, answer_schema=schema)
+    assert (answer, [each.what for each in repaired]) == ("fine", [f"`{member}`"])
+
+
+async def test_a_tool_that_is_no_json_beside_one_that_is_refused() -> None:
+    """It does not count as refused, and its call does not fail."""
+    server = Strict("chat", lambda body: error("Invalid schema for function 'odd'") if "odd" in str(body) else None)
+    blank = ToolSpec("blank", "is no JSON", {"type": "object", "properties": {}, "x": object()})
+    repaired, answer = await asked_of(server, tools=(blank, ODD, WEATHER))
+    assert (answer, "the tool odd" in [each.what for each in repaired]) == ("fine", True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "supports at most {0} completion tokens",
+        "max_tokens: 64000 > {0}",
+        "At most {0} image(s) may be provided",
+        "Invalid tools[{0}]",
+        "Invalid messages[{0}].content: could not process the image",
+    ],
+)
+async def test_numbers_that_are_no_numbers(words: str) -> None:
+    """A refusal with a number of more digits than Python reads is a refusal like others."""
+    server = Strict("chat", lambda _body: error(words.format("9" * 5000)))
+    with pytest.raises(ProviderError) as caught:
+        await asked_of(server, UserMessage("look", (FIRST,)), tools=(WEATHER,))
+    assert caught.value.cause == "bad_request"
+
+
 async def test_cache_marks_that_are_refused() -> None:
     """Requests to that model go without them."""
     words = "system.0.cache_control: Extra inputs are not permitted"
