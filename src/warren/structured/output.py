@@ -40,6 +40,9 @@ _FENCED: Final = re.compile(r"```[\w-]*[ \t]*\n(.*?)```", re.DOTALL)
 _THOUGHT_END: Final = "</think>"
 _BEGINS: Final = ("{", "[", '"')
 _IN_WORDS: Final = re.compile(r"[{[]")
+_TOKEN: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[][{}]', re.DOTALL)
+_OPEN_TEXT: Final = "Unterminated string"
+"""How the decoder tells of a text without an end, at the place where that begins."""
 _DECODER: Final = json.JSONDecoder()
 
 
@@ -180,13 +183,25 @@ def _values(text: str) -> Iterator[str]:
         try:
             _, place = _DECODER.raw_decode(text, begin.start())
         except json.JSONDecodeError as exc:
-            # What lies before the fault is the inside of a value that is not whole.
-            place = max(exc.pos, begin.end())
+            place = begin.end()
+            if text[place : exc.pos].strip() or exc.msg.startswith(_OPEN_TEXT):
+                # A value that is not whole: nothing inside it is the data, before the fault or behind it.
+                place = _behind(text, begin.start())
         except RecursionError:
             return
         else:
             if (found := text[begin.start() : place]) != text:
                 yield found
+
+
+def _behind(text: str, start: int) -> int:
+    """Return the place behind the bracket that closes the one at `start`; the end of the text if none does."""
+    depth = 0
+    for found in _TOKEN.finditer(text, start):
+        depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(found[0], 0)
+        if not depth:
+            return found.end()
+    return len(text)
 
 
 def _cut(text: str) -> str:

@@ -174,6 +174,8 @@ ANN = '{"name": "Ann"}'
         f"For {{x}} in [1, 2] and {{}} I found {ANN}, not {ANN.replace('Ann', 'Eve')}",
         f"```python\nf(1)\n```\nand\n```json\n{ANN}\n```",
         f'{{"nobody": 1}}\n\n{ANN}',
+        f"See [{{x}}], [1, see] and {{a: [b}}}}: {ANN}",
+        f'First {{"name" "Bob"}}, rather {ANN}',
     ],
 )
 def test_data_among_words(text: str) -> None:
@@ -183,17 +185,35 @@ def test_data_among_words(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ['{"person": {"name": "Ann"}', '{"a": {"name": "Ann"},}', '{"person": {"name": "Ann"}}', "[" * 500 + "{" * 500],
+    [
+        '{"person": {"name": "Ann"}',
+        '{"a": {"name": "Ann"},}',
+        '{"person": {"name": "Ann"}}',
+        '{"first": "Bob" "child": {"name": "Ann"}}',
+        '{"first": "Bob" "child": {"name": "Ann"}',
+        'It is {"first": "a \\"} b" "child": [{"name": "Ann"}]}.',
+        '{"code": "function f() {\\"name\\": \\"Ann\\"} {"name": "Ann"}',
+        "[" * 500 + "{" * 500,
+    ],
 )
 def test_parts_of_a_value_are_no_data(text: str) -> None:
     """What lies within a value that is cut, malformed or another one is not taken for the data."""
     assert fit(PERSON, says(text)).problems
 
 
+@pytest.mark.parametrize(
+    "text", ['{"code": "function f() {} return', '{"a": "see {\\"name\\"} {} x', '{"function f() {}']
+)
+def test_an_answer_that_is_cut_within_a_text(text: str) -> None:
+    """What looks like data in a text of it is none."""
+    (problem,) = fit({"type": "object"}, AssistantMessage((TextBlock(text),), "max_tokens")).problems
+    assert "cap" in problem
+
+
 def test_looking_for_data_is_bounded() -> None:
     """Words with many brackets do not take for ever."""
     began = time.monotonic()
-    for text in ('{"a":' * 100_000, "[1," * 100_000, "{ " * 400_000, '["' * 400_000):
+    for text in ('{"a":' * 100_000, "[1," * 100_000, "{ " * 400_000, '["' * 400_000, '{"a" {"b"' * 80_000):
         assert fit(PERSON, says(text)).problems
     assert time.monotonic() - began < QUICK
 
