@@ -75,17 +75,18 @@ class RemoteEmbedder:
         """
         vectors: list[list[float]] = []
         for start in range(0, len(texts), BATCH):
-            vectors += await self._fitting([text.strip()[:LONGEST] for text in texts[start : start + BATCH]])
+            vectors += await self._fitting([text.strip()[:LONGEST] for text in texts[start : start + BATCH]], LONGEST)
         return vectors
 
-    async def _fitting(self, texts: Sequence[str]) -> list[list[float]]:
-        """Return the vectors of texts, of each one that is too long by its parts. Raises ProviderError."""
-        if max(map(len, texts)) > self.longest:
-            split = [list(_parts(text, self.longest)) for text in texts]
+    async def _fitting(self, texts: Sequence[str], longest: int) -> list[list[float]]:
+        """Return the vectors of texts, of each one over `longest` characters by its parts. Raises ProviderError."""
+        longest = min(longest, self.longest)
+        if max(map(len, texts)) > longest:
+            split = [list(_parts(text, longest)) for text in texts]
             parts = [part for each in split for part in each]
             found: list[list[float]] = []
             for at in range(0, len(parts), BATCH):
-                found += await self._fitting(parts[at : at + BATCH])
+                found += await self._fitting(parts[at : at + BATCH], longest)
             rest = iter(found)
             return [_average(list(islice(rest, len(each))), list(map(len, each))) for each in split]
         try:
@@ -94,10 +95,12 @@ class RemoteEmbedder:
             if not _may_be_too_long(exc, texts):
                 raise
         if len(texts) == 1:
-            self.longest = min(self.longest, (len(texts[0]) + 1) // 2)
-            return await self._fitting(texts)
+            longest = (len(texts[0]) + 1) // 2
+            found = await self._fitting(texts, longest)
+            self.longest = min(self.longest, longest)  # the text may have been refused for something else
+            return found
         middle = len(texts) // 2
-        return [*await self._fitting(texts[:middle]), *await self._fitting(texts[middle:])]
+        return [*await self._fitting(texts[:middle], longest), *await self._fitting(texts[middle:], longest)]
 
     async def _batch(self, texts: Sequence[str]) -> list[list[float]]:
         delay = self.retry.initial_delay

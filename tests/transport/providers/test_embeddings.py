@@ -101,6 +101,24 @@ async def test_a_learned_window_costs_no_further_refusal() -> None:
     assert max(len(request.body["input"]) for request in server.seen) > 1
 
 
+async def test_a_text_that_is_refused_for_its_words_teaches_nothing() -> None:
+    """If its halves are refused as well, later texts go out whole."""
+
+    @attrs.define
+    class Strict(Server):
+        async def handle(self, request: Request, stream: trio.SocketStream) -> None:
+            if any("odd" in text for text in request.body["input"]):
+                await stream.send_all(status(400, {"error": {"message": "Invalid input: forbidden characters"}}))
+            else:
+                await super().handle(request, stream)
+
+    server, long = Strict(), "good words " * 400
+    async with serve(server.handle) as url, open_remote("mini", {"OPENAI_BASE_URL": url}, retry=QUICK) as embedder:
+        with pytest.raises(ProviderError):
+            await embedder.embed(["odd words " * 400])
+        assert await embedder.embed([long]) == [vector(long.strip())]
+
+
 async def test_a_batch_that_is_too_large_is_halved() -> None:
     """A server that bounds all texts of a request together gets fewer of them."""
     texts = [f"{number}{'x' * 90}" for number in range(30)]
