@@ -611,7 +611,8 @@ async def test_repairs_that_got_past_a_refusal_stay() -> None:
                 )
             if isinstance(then, Exception):
                 raise then
-            return then
+            answer: httpx.Response = then
+            return answer
 
         async with (
             httpx.AsyncClient(transport=httpx.MockTransport(server)) as client,
