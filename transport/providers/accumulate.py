@@ -94,12 +94,7 @@ class Call:
         if self._parsed > MOST_PARSED:
             return False
         self._parsed += len(self.arguments)
-        return not self.broken
-
-    @property
-    def broken(self) -> bool:
-        """Whether its arguments are not whole as they are."""
-        return parse_arguments(self.arguments)[1] is not None
+        return parse_arguments(self.arguments)[1] is None
 
     def block(self, ids: Ids) -> ToolUseBlock:
         """Return the call under an id of its own."""

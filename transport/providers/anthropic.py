@@ -323,12 +323,11 @@ class MessagesAnswer:
     def _message_start(self, event: dict[str, Any]) -> list[Piece]:
         """Begin the answer; if a proxy begins another one, its blocks come behind those that have been shown.
 
-        A call that has broken off is not one of them.
+        Calls of the first one are dropped: none has run yet, and the second one makes them again.
         """
         pieces = self._take_early()
-        broken = [part for part in self._open.values() if part.kind == "tool_use" and part.call.broken]
-        if broken:
-            self._parts = [part for part in self._parts if part not in broken]
+        if self._begun:
+            self._parts = [part for part in self._parts if part.kind != "tool_use"]
         self._begun = True
         message = wire.object_in(event, "message")
         self._usage |= wire.as_object(message.get("usage"))

@@ -417,3 +417,12 @@ async def test_bytes_cut_anywhere(cuts: list[int]) -> None:
     parts = [STREAM[left:right] for left, right in pairwise(edges) if left < right]
     outcome = await in_parts(request(CLAUDE), parts)
     assert outcome.reply.message == AssistantMessage((TextBlock("grüße \N{GRINNING FACE}"),))
+
+
+@pytest.mark.parametrize("arguments", ["", '{"city":"x"}', '{"ci'])
+async def test_an_answer_that_begins_again_makes_its_calls_once(arguments: str) -> None:
+    """The calls of the second answer take the place of the first one's, which may be whole, blank or broken."""
+    first = (start(), opened(0, "tool_use", id="toolu_1", name="weather"), more(0, partial_json=arguments))
+    again = (start(), opened(0, "tool_use", id="toolu_1", name="weather"), more(0, partial_json='{"city":"x"}'))
+    outcome = await streamed(request(CLAUDE), *first, *again, stopped("tool_use"), STOP)
+    assert outcome.reply.message.tool_calls == (ToolUseBlock("toolu_1", "weather", {"city": "x"}),)
