@@ -798,10 +798,11 @@ class _Reading:
 
     def wait(self, size: int) -> None:
         """Set the time for more of the answer, which had this size before its newest part."""
-        answer = self.answer
+        answer, grown = self.answer, self.answer.size > size
         # Text behind a stop reason says that there is more; else token counts and the end are not waited for as long.
         if answer.complete and answer.size <= answer.ended_at:
             left = CLOSE_SECONDS if answer.closed else USAGE_SECONDS
-            self.scope.deadline = min(self.scope.deadline, trio.current_time() + left)
-        elif answer.size > size:
+            until = trio.current_time() + min(left, self.stall)  # anew if each part of the text has a stop reason
+            self.scope.deadline = until if grown else min(self.scope.deadline, until)
+        elif grown:
             self.scope.deadline = trio.current_time() + self.stall

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 
-from tests.transport.providers.calls import CLAUDE, GPT, KEY, environ, request
+from tests.transport.providers.calls import CLAUDE, GEMINI, GPT, KEY, environ, request
 from tests.transport.providers.dialects import DONE, delta, more, opened, start
 from tests.transport.providers.dialects import call as call_of
 from tests.transport.providers.server import END, HEAD, Handler, Request, chunk, event, serve, status
@@ -282,3 +282,21 @@ async def test_the_status_of_a_refusal_survives() -> None:
     """A refusal in full is quoted as before."""
     error = await failure(always(status(400, {"error": {"message": "bad prompt"}})))
     assert error.message.endswith("answered 400: bad prompt")
+
+
+@pytest.mark.parametrize("model", [GPT, GEMINI])
+@pytest.mark.virtual_time
+async def test_a_stop_reason_in_each_part_ends_nothing(model: str) -> None:
+    """An answer goes on as long as its text does, and ends soon behind its last part."""
+
+    async def handle(_: Request, stream: Stream) -> None:
+        await stream.send_all(HEAD)
+        for number in map(str, range(5)):
+            candidate = {"content": {"parts": [{"text": number}]}, "finishReason": "STOP"}
+            await stream.send_all(chunk(event({"candidates": [candidate]} if model == GEMINI else delta(number, "stop"))))
+            await trio.sleep(3)
+        await trio.sleep_forever()
+
+    began = trio.current_time()
+    assert (await call(handle, Bounds(), model)).message.text == "01234"
+    assert trio.current_time() - began == pytest.approx(17, abs=1)
