@@ -14,8 +14,7 @@ from warren.messages import (
     HostedToolBlock,
     Message,
     ReasoningBlock,
-    ToolResultsMessage,
-    UserMessage,
+    files_of,
 )
 from warren.options import SessionOptions
 from warren.principals import DEFAULT_TENANT, LOCAL
@@ -60,14 +59,9 @@ def within(spans: Iterable[Span], first: int, end: int, part: str | None = None)
 
 def has_part(message: Message, part: MessagePart) -> bool:
     """Return whether a message has such a part."""
-    match message:
-        case AssistantMessage():
-            return part == "reasoning" and any(isinstance(each, OPAQUE) for each in message.blocks)
-        case UserMessage():
-            return part == "files" and bool(message.attachments)
-        case ToolResultsMessage():
-            return part == "files" and any(result.attachments for result in message.results)
-    return False
+    if part == "files":
+        return bool(files_of(message))
+    return isinstance(message, AssistantMessage) and any(isinstance(each, OPAQUE) for each in message.blocks)
 
 
 def with_parts(spans: tuple[Span, ...], parts: Sequence[Span]) -> tuple[Span, ...]:

@@ -16,7 +16,7 @@ from warren.messages import AssistantMessage, FileBlock, Message, ToolResultsMes
 from warren.model import ModelReply, ModelRequest, Repaired
 from warren.tools import ToolSpec
 from warren.transport.providers.kept import kept
-from warren.transport.providers.omitted import Omitted
+from warren.transport.providers.omitted import WHOLE, Omitted
 from warren.transport.providers.tool_rules import ToolRules
 from warren.transport.providers.tool_schemas import FittedTool, UnfitToolError, fitted, restored
 from warren.values import define, frozen
@@ -31,6 +31,8 @@ MOST_TOOLS: Final = 1024
 """Definitions of tools that are kept encoded for each protocol."""
 SHOWN: Final = 8
 """Names of tools that are left out for one reason, of those that are told of."""
+KINDS: Final[Mapping[str, Kind]] = {"images": "image", "files": "pdf", "audio": "audio"}
+"""The kinds of files by the switches that turn them off."""
 NO_INSERTS: Final[Mapping[int, bytes]] = {}
 
 
@@ -113,6 +115,7 @@ class Encoded(ABC):
         self.calls = set()
         self.kinds = frozenset()
         self.without = frozenset()
+        self.omitted = WHOLE
         self._made: tuple[Attachment, ...] = ()  # files of answers that wait for the next message of the user
         self.left_out = {}
         self._files: list[tuple[int, Attachment]] = []  # the files, and the places of their bytes
@@ -194,9 +197,12 @@ class Encoded(ABC):
     def own_file(self, block: FileBlock) -> dict[str, Any]:
         """Return the data that goes back with a file of an answer to the model that made it; empty for another model.
 
-        Texts are words for each model.
+        Texts are words for each model, and so is a file that the server has refused.
         """
-        if self.MAKES_FILES is None or block.file.kind == "text":
+        file = block.file
+        if self.MAKES_FILES is None or file.kind == "text" or file in self.omitted.files:
+            return {}
+        if any(kind == file.kind for switch, kind in KINDS.items() if switch in self.without):
             return {}
         return kept(block, self.MAKES_FILES, self.provider, self.model)
 
@@ -215,10 +221,13 @@ class Encoded(ABC):
     def _told(self, files: Iterable[Attachment]) -> tuple[list[dict[str, Any]], list[bytes]]:
         """Return the parts of a message that files make, and the letters of those that are told in words.
 
-        Texts are words for each model, and a file that the model does not take is a note.
+        Texts are words for each model, and a file that the model or its server does not take is a note.
         """
         parts, words = list[dict[str, Any]](), list[bytes]()
         for file in files:
+            if file in self.omitted.files:
+                words.append(letters(self.omitted.note(file)))
+                continue
             part = self._part(file) if file.kind in self.kinds else None
             if part is not None:
                 parts.append(part)

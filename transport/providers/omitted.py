@@ -1,12 +1,20 @@
 """The parts of a conversation that a server has refused, and messages without them. No I/O."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import attrs
 
 from warren.attachments import Attachment
-from warren.messages import AssistantMessage, Message, TextBlock, ToolResultsMessage, ToolUseBlock, UserMessage
+from warren.messages import (
+    AssistantMessage,
+    FileBlock,
+    Message,
+    TextBlock,
+    ToolResultsMessage,
+    ToolUseBlock,
+    UserMessage,
+)
 from warren.records import OPAQUE
 from warren.values import frozen
 
@@ -45,10 +53,12 @@ class Omitted:
                 return attrs.evolve(message, results=tuple(told))
         return message
 
+    def note(self, file: Attachment) -> str:
+        """Return the words in place of a file."""
+        return f"[{file.label}: left out, as the server refused it: {self.why}]"
+
     def _told(self, text: str, files: Sequence[Attachment]) -> dict[str, Any]:
-        gone = [
-            f"[{file.label}: left out, as the server refused it: {self.why}]" for file in files if file in self.files
-        ]
+        gone = [self.note(file) for file in files if file in self.files]
         kept = tuple(file for file in files if file not in self.files)
         return {"content": "\n\n".join([*gone, *filter(None, [text])]), "attachments": kept}
 
@@ -58,17 +68,7 @@ WHOLE: Final = Omitted()
 
 def _bare(message: AssistantMessage) -> Iterator[Any]:
     for block in message.blocks:
-        if isinstance(block, TextBlock | ToolUseBlock):
+        if isinstance(block, TextBlock | ToolUseBlock | FileBlock):
             yield attrs.evolve(block, metadata=None) if block.metadata else block
         elif not isinstance(block, OPAQUE):
             yield block
-
-
-def files_of(message: Message) -> Iterable[Attachment]:
-    """Return the files of a message."""
-    match message:
-        case UserMessage():
-            return message.attachments
-        case ToolResultsMessage():
-            return [file for result in message.results for file in result.attachments]
-    return ()

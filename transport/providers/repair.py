@@ -8,21 +8,22 @@ from typing import Any, Final, NamedTuple
 import attrs
 
 from warren import codec
-from warren.attachments import Attachment, Kind
+from warren.attachments import Attachment
 from warren.config import MEMBERS
 from warren.events import RepairAction
 from warren.messages import (
     AssistantMessage,
     Message,
+    files_of,
 )
 from warren.model import ModelRequest, Repaired
 from warren.records import OPAQUE, Span
 from warren.tools import ToolSpec
 from warren.transcript import Transcript
 from warren.transport.providers import wire
-from warren.transport.providers.encoded import INSTEAD, WITHIN, Part
+from warren.transport.providers.encoded import INSTEAD, KINDS, WITHIN, Part
 from warren.transport.providers.failures import Said
-from warren.transport.providers.omitted import WHOLE, Omitted, files_of
+from warren.transport.providers.omitted import WHOLE, Omitted
 from warren.transport.providers.tool_rules import ANTHROPIC, GEMINI, OPENAI, RESPONSES
 from warren.values import frozen
 
@@ -37,8 +38,6 @@ NOT_REPAIRED: Final[frozenset[str]] = frozenset(
 LONGEST_WHY: Final = 300
 SHORT: Final = 4
 """Letters at the end of an address that may stand in other words as well."""
-KINDS: Final[Mapping[str, Kind]] = {"images": "image", "files": "pdf", "audio": "audio"}
-"""The switches of the kinds of files."""
 
 
 @frozen
@@ -156,7 +155,7 @@ class Refused:
         """The files that went out, the oldest first, each once."""
         found = (file for message in self.request.messages for file in files_of(message))
         kinds = self.request.files.kinds
-        out = (file for file in found if file.kind != "text" and file.kind in kinds)
+        out = (file for file in found if file.kind != "text" and (file.kind in kinds or file in self.body))
         return [file for file in dict.fromkeys(out) if file not in self.omitted.files]
 
     def changed(self, action: RepairAction, what: str, **changes: Any) -> Change | None:

@@ -293,7 +293,9 @@ async def test_a_stop_reason_in_each_part_ends_nothing(model: str) -> None:
         await stream.send_all(HEAD)
         for number in map(str, range(5)):
             candidate = {"content": {"parts": [{"text": number}]}, "finishReason": "STOP"}
-            await stream.send_all(chunk(event({"candidates": [candidate]} if model == GEMINI else delta(number, "stop"))))
+            await stream.send_all(
+                chunk(event({"candidates": [candidate]} if model == GEMINI else delta(number, "stop")))
+            )
             await trio.sleep(3)
         await trio.sleep_forever()
 

@@ -26,6 +26,7 @@ from warren.attachments import ANY_KIND, Attachment
 from warren.errors import ProviderError
 from warren.messages import (
     AssistantMessage,
+    FileBlock,
     Message,
     ReasoningBlock,
     SystemMessage,
@@ -658,3 +659,41 @@ async def test_a_conversation_is_refused_once_for_a_part() -> None:
 def test_each_rule_says_its_source() -> None:
     """The table in the documentation is made of the rules."""
     assert all(re.match(r"github\.com/|$", rule.source) and rule.about for rule in RULES)
+
+
+MADE: Final = {
+    "gemini": {"gemini": {"inlineData": {"mimeType": "image/png"}, "thoughtSignature": "OPAQUE"}},
+    "responses": {"openai": {"type": "image_generation_call", "id": "ig_1", "status": "completed"}},
+    "chat": {},
+    "anthropic": {},
+}
+REFUSED_PICTURES: Final = ("x is not a multimodal model", "Unable to process input image. Please retry or report.")
+
+
+@pytest.mark.parametrize("protocol", MADE)
+@pytest.mark.parametrize("words", REFUSED_PICTURES)
+@pytest.mark.parametrize("kinds", [KINDS, frozenset[Any]()])
+async def test_a_picture_that_a_model_has_made(protocol: str, words: str, kinds: frozenset[Any]) -> None:
+    """It is repaired as an attachment is, where it goes out as a part of the prompt or of the answer."""
+    names = {"gemini": "gemini", "responses": "responses"}
+    data = MADE[protocol] | {"provider": names.get(protocol, "x"), "model": MODELS[protocol]}
+    answer = AssistantMessage((TextBlock("here"), FileBlock(FIRST, data)), "end_turn")
+    server = Strict(protocol, lambda body: error(words) if "YWJj" in json.dumps(body) else None)
+    pieces: list[Emitted] = []
+    asked = attrs.evolve(request(MODELS[protocol], "draw", answer, "and now?"), files=Files(kinds, read))
+    outcome = await over(server, asked, pieces)
+    repaired = [each.what for each in pieces if isinstance(each, Repaired)]
+    goes_out = bool(kinds) or protocol in names
+    what = "`images`" if words == REFUSED_PICTURES[0] else "image first.png, by a note"
+    assert (outcome.reply.message.text, repaired) == ("fine", [what] if goes_out else [])
+    assert ("left out, as the server refused it" in json.dumps(server.asked[-1])) == ("by a note" in "".join(repaired))
+
+
+async def test_a_picture_with_a_signature_that_is_refused() -> None:
+    """Its signature goes with those of the other parts, and the picture is seen with the next prompt."""
+    data = MADE["gemini"] | {"provider": "gemini", "model": GEMINI}
+    answer = AssistantMessage((TextBlock("here"), FileBlock(FIRST, data)), "end_turn")
+    words = "Corrupted thought signature."
+    server = Strict("gemini", lambda body: error(words) if "OPAQUE" in json.dumps(body) else None)
+    repaired, text = await asked_of(server, "draw", answer, "and now?")
+    assert (text, len(repaired), json.dumps(server.asked[-1]).count("YWJj")) == ("fine", 1, 1)
