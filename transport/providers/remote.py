@@ -83,7 +83,7 @@ ENCODINGS: Final = "gzip"
 LONGEST_REFUSAL: Final = 64 * 1024
 """Bytes of an error's body that are read."""
 MOST_ADDRESSES: Final = 256
-"""Models whose addresses and headers are kept for each provider."""
+"""Models of which each provider keeps the address and the headers, and the way in which their streams end."""
 OFF_THE_LOOP: Final = 64 * 1024
 """Bytes of JSON from which on a thread parses it, so that the event loop is not blocked."""
 FEW_BLOCKS: Final = 256
@@ -117,11 +117,11 @@ def provider(
 
 @define
 class _Ends:
-    """What is known of the way in which the answers of a server end.
+    """What is known of the way in which the streams of a model end.
 
     Attributes:
-        told: whether any answer had a stop reason.
-        untold: number of the answers that ended without one.
+        told: whether any stream had a stop reason.
+        untold: number of the streams that ended without one.
     """
 
     told: bool = False
@@ -130,7 +130,7 @@ class _Ends:
     def cut(self) -> bool:
         """Return whether an answer was cut that ended, by the words of the server, and has no stop reason.
 
-        Servers that never give a reason are known by their second answer: the first one is asked for again.
+        Models that never give a reason are known by their second answer: the first one is asked for again.
         """
         self.untold += 1
         return self.told or self.untold == 1
@@ -160,7 +160,7 @@ class HttpProvider:
     _learned: Memory = attrs.field(init=False, repr=False)
     _addresses: dict[str, tuple[httpx.URL, httpx.Headers]] = attrs.field(factory=dict, init=False, repr=False, eq=False)
     _extensions: Mapping[str, Any] = attrs.field(init=False, repr=False)
-    _ends: _Ends = attrs.field(factory=_Ends, init=False, eq=False, repr=False)
+    _ends: dict[str, _Ends] = attrs.field(factory=dict, init=False, eq=False, repr=False)
 
     @limit.default
     def _own_limit(self) -> RateLimit:
@@ -282,10 +282,8 @@ class HttpProvider:
                 emit(repaired)
         pieces = WholePieces(emit)
         try:
-            await self._exchange(request.model, body, answer, pieces, entry)
-            if answer.complete and answer.reason:
-                self._ends.told = True
-            elif not answer.complete or (answer.blocks <= MAX_BLOCKS and self._ends.cut()):
+            streamed = await self._exchange(request.model, body, answer, pieces, entry)
+            if not answer.complete or self._is_cut(request.model, answer, streamed=streamed):
                 raise self._failure("ended its answer half way", "stream_broken")
         except ProviderError as exc:
             if answer.counts.input:
@@ -369,6 +367,20 @@ class HttpProvider:
             made = self._addresses[model] = self._address(model)
         return made
 
+    def _is_cut(self, model: str, answer: Answer, *, streamed: bool) -> bool:
+        """Return whether an answer has no stop reason, and should have one."""
+        # The reason of an answer in one piece may be our own; one of too many blocks was not read to its end.
+        if not streamed or answer.blocks > MAX_BLOCKS:
+            return False
+        ends = self._ends.get(model)
+        if ends is None:
+            if len(self._ends) >= MOST_ADDRESSES:
+                self._ends.clear()
+            ends = self._ends[model] = _Ends()
+        if answer.reason:
+            ends.told = True
+        return not answer.reason and ends.cut()
+
     def _address(self, model: str) -> tuple[httpx.URL, httpx.Headers]:
         url, headers = httpx.URL(self.dialect.url(self.endpoint, model)), httpx.Headers(self.connect().headers)
         headers.update(
@@ -407,8 +419,11 @@ class HttpProvider:
 
     async def _exchange(
         self, model: str, body: "Pieces", answer: Answer, emit: Callable[[Emitted], None], entry: Entry
-    ) -> None:
-        """Send the request and read the answer; failures after the complete answer are ignored."""
+    ) -> bool:
+        """Send the request and read the answer; failures after the complete answer are ignored.
+
+        Return whether the answer was a stream.
+        """
         stall, answered = self.bounds.stall, False
         scope = trio.CancelScope(deadline=trio.current_time() + stall)
         most = min(OFF_THE_LOOP, self.bounds.piece)
@@ -437,6 +452,7 @@ class HttpProvider:
                 raise self._too_long(self.bounds.size)
         if reading.scope.cancelled_caught and not _is_whole(answer):
             raise self._failure(f"has sent nothing of its answer for {stall:g} s", "timeout")
+        return reading.streamed
 
     async def _refusal(self, response: httpx.Response, entry: Entry) -> ProviderError:
         """Return the error for a status other than 200. One of the key's rate holds for all calls with the key."""
@@ -461,6 +477,7 @@ class HttpProvider:
             return
         body = b"".join(rest)  # whatever its type says, it is no stream
         if body.startswith((b"{", b"[")):
+            reading.streamed = False
             await reading.take([body], reading.answer.whole)
         elif body or kind != EVENTS:
             reading.fail(failures.no_answer(self.endpoint, kind, body))
@@ -749,7 +766,8 @@ class _Reading:
         files_in: returns the bytes of the files in an event. It raises ProviderError if the rest is too large.
         files: bytes of files that may still come, which do not count for the bound of the body.
         failure: the reason why the reading was ended.
-        body: the body of the answer if that is a stream.
+        body: the body of the answer.
+        streamed: whether the body is a stream.
     """
 
     answer: Answer
@@ -762,6 +780,7 @@ class _Reading:
     files: int
     failure: Exception | None = None
     body: DecodedBody | None = None
+    streamed: bool = True
 
     def fail(self, error: Exception) -> None:
         """End the reading, because of its first error."""

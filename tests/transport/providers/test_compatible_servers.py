@@ -374,3 +374,25 @@ async def test_text_behind_the_stop_reason(model: str, breaks: bool) -> None:  #
         found, seconds = await paced(providers.resolve(model, None).provider, model, pieces)
     assert found == ("stream_broken" if breaks else "abbbbb")
     assert 24 <= seconds < 25
+
+
+async def test_the_way_in_which_streams_end_is_known_by_models() -> None:
+    """A model that gives no reasons is known by its second stream, whatever others do, and it does in one piece."""
+    in_one_piece = codec.encode({"choices": [{"message": {"content": "hello"}}]})
+    bodies = {"full": HELLO, "bare": events(delta("hello"), DONE), "whole": in_one_piece}
+    served: list[str] = []
+
+    async def handle(asked: Request, stream: trio.SocketStream) -> None:
+        served.append(asked.body["model"])
+        await stream.send_all(response(bodies["whole" if served == ["bare"] else served[-1]]))
+
+    async with serve(handle) as url:
+        server = ModelServer(name="srv", base_url=f"{url}/v1", dialect="openai-chat")
+        async with open_providers({}, servers=[server]) as providers:
+            ask = providers.resolve("bare", "srv").provider.complete
+            for model in ("bare", "full", "bare", "bare"):
+                if served == ["bare", "full"]:  # the first stream of the model may have been cut
+                    with pytest.raises(ProviderError, match="half way"):
+                        await ask(request(model), lambda _: None)
+                else:
+                    assert (await ask(request(model), lambda _: None)).message.text == "hello"
