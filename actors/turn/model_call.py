@@ -73,7 +73,8 @@ class ModelCall:
     Attributes:
         emit: publishes an event.
         book: charges the tokens, with their cost, of an attempt that failed or was cancelled: those that the provider
-            had counted, or an estimate if it has shown a piece. The caller charges those of the reply.
+            had counted, or an estimate if it has shown a piece. It charges those of a repaired request alike. The
+            caller charges those of the reply.
         policy: the retries.
         counters: counts the attempts.
         most: bytes that the pieces of an answer may have.
@@ -90,6 +91,7 @@ class ModelCall:
     aloud: bool = attrs.field(default=True, kw_only=True)
     text: PublishedText = attrs.field(factory=PublishedText)
     reasoning: PublishedText = attrs.field(factory=PublishedText)
+    _candidate: Candidate | None = None  # of the attempt
     _counts: ModelCounters | None = None  # until the first piece of an attempt
     _began: float = 0.0
     _shown: int = 0  # bytes of the pieces of the attempt
@@ -162,6 +164,7 @@ class ModelCall:
 
     async def _attempt(self, candidate: Candidate, request: ModelRequest, counts: ModelCounters) -> ModelReply:
         pieces = WholePieces(self._piece)
+        self._candidate = candidate
         self._counts, self._began, self._shown = counts, trio.current_time(), 0
         reply: ModelReply | None = None
         told: Usage | None = None
@@ -194,10 +197,7 @@ class ModelCall:
 
     def _piece(self, piece: Emitted) -> None:
         if isinstance(piece, Repaired):
-            what, why = encodable(piece.what), encodable(piece.why)
-            if piece.action == "left_out":
-                self.counters.left_out.note(what, why)
-            self.emit(RequestRepaired(piece.action, what, why))
+            self._repaired(piece)
             return
         if self._counts is not None:
             self._counts.first_piece.add(trio.current_time() - self._began)
@@ -216,6 +216,14 @@ class ModelCall:
                 raise endless(self.most)
             if fresh := self.reasoning.fresh(piece.text):
                 self.emit(ReasoningDelta(fresh))
+
+    def _repaired(self, repaired: Repaired) -> None:
+        what, why = encodable(repaired.what), encodable(repaired.why)
+        if repaired.action == "left_out":
+            self.counters.left_out.note(what, why)
+        if repaired.usage is not None and self._candidate is not None:
+            self.book(self._candidate.priced(repaired.usage))
+        self.emit(RequestRepaired(repaired.action, what, why))
 
 
 async def ask_aside(

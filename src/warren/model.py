@@ -113,11 +113,13 @@ class Repaired:
         action: what was done.
         what: the part of the request, such as "an image" or "`stream_options`".
         why: the server's own words, shortened.
+        usage: the tokens that the server has counted for the refused request; None if it told none. They are charged.
     """
 
     action: RepairAction
     what: str
     why: str
+    usage: Usage | None = None
 
 
 Emitted = Piece | Repaired

@@ -208,7 +208,7 @@ class HttpProvider:
             wide += repair.learned.tools == learned.tools and repair.omitted.files == omitted.files
             learned, omitted = repair.learned, repair.omitted
             self._tell(request, repair.told)
-            emit(repair.told)
+            emit(attrs.evolve(repair.told, usage=refusal.usage) if refusal.usage else repair.told)
             try:
                 reply = await self._sent(request, learned, omitted, emit, entry)
             except failures.RefusalError as exc:

@@ -268,6 +268,12 @@ async def test_a_repaired_request_is_announced_and_is_no_piece() -> None:
     assert (done.text, done.booked) == ("yes", [])
 
 
+async def test_the_tokens_of_a_refused_request_are_charged() -> None:
+    """Those that the server has counted before it refused are booked beside the answer's own."""
+    done = await run([Repaired("dropped", "an image", "too large", Usage(1000, 1)), TextPiece("yes")])
+    assert (done.text, done.booked) == ("yes", [Usage(1000, 1)])
+
+
 async def test_a_call_beside_the_turn_announces_repairs() -> None:
     """A summary or an answer as data shows no text, but what was changed in its request."""
     events: list[Event] = []

@@ -15,6 +15,7 @@ from tests.transport.providers.calls import (
     CLAUDE,
     GPT,
     RESPONSES,
+    SSE,
     WEATHER,
     environ,
     over,
@@ -22,6 +23,7 @@ from tests.transport.providers.calls import (
     request,
     servers,
 )
+from tests.transport.providers.server import events
 from warren.attachments import ANY_KIND, Attachment
 from warren.errors import ProviderError
 from warren.messages import (
@@ -42,6 +44,7 @@ from warren.transcript import Continued, Transcript
 from warren.transport.providers import open_providers
 from warren.transport.providers.learned import LEARNED_SECONDS
 from warren.transport.providers.repair import MOST_REPAIRS, RULES
+from warren.usage import Usage
 
 GEMINI: Final = "gemini-3.8-flash"
 MODELS: Final = {"chat": GPT, "anthropic": CLAUDE, "responses": RESPONSES, "gemini": GEMINI}
@@ -654,6 +657,22 @@ async def test_a_conversation_is_refused_once_for_a_part() -> None:
         assert await ask(ModelRequest(CLAUDE, transcript)) == 1
         assert "NEW" in json.dumps(server.asked[-1])
         assert await ask(ModelRequest(CLAUDE, Continued(transcript, [UserMessage("aside")]))) == 1
+
+
+async def test_the_tokens_of_a_request_that_is_refused_in_its_stream() -> None:
+    """They are told with the repair, and the usage of the answer is that of its own request."""
+    begun = {"type": "message_start", "message": {"content": [], "usage": {"input_tokens": 1000, "output_tokens": 1}}}
+    refused = {"type": "error", **error("temperature is not supported")}
+
+    def server(sent: httpx.Request) -> httpx.Response:
+        if "temperature" in json.loads(sent.content):
+            return httpx.Response(200, headers=SSE, content=events(begun, refused))
+        return httpx.Response(200, json=ANSWERS["anthropic"] | {"usage": {"input_tokens": 900, "output_tokens": 2}})
+
+    pieces: list[Emitted] = []
+    outcome = await over(server, request(CLAUDE, "hello", temperature=0.5), pieces)
+    assert [each.usage for each in pieces if isinstance(each, Repaired)] == [Usage(1000, 1)]
+    assert outcome.reply.usage == Usage(900, 2)
 
 
 def test_each_rule_says_its_source() -> None:
