@@ -473,7 +473,7 @@ class HttpProvider:
         rest = splitter.end()
         if splitter.streams:
             if rest:
-                await reading.take([event for event in rest if wire.is_whole(event)])
+                await reading.take([event for event in rest if await parsed(wire.is_whole, event)])
             return
         body = b"".join(rest)  # whatever its type says, it is no stream
         if body.startswith((b"{", b"[")):

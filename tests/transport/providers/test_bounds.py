@@ -189,27 +189,35 @@ async def test_an_answer_that_goes_on_is_waited_for() -> None:
     assert (await call(handle, Bounds(stall=300))).message.text == "01234"
 
 
+async def watched(handler: Handler) -> tuple[ModelReply, int]:
+    """Return the reply of a call, and the most threads that were at work meanwhile."""
+    threads: list[int] = []
+    replies: list[ModelReply] = []
+
+    async def watch() -> None:
+        while not replies:
+            threads.append(trio.to_thread.current_default_thread_limiter().borrowed_tokens)
+            await trio.sleep(0.001)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch)
+        replies.append(await call(handler, Bounds()))
+    return replies[0], max(threads)
+
+
 async def test_a_large_answer_is_parsed_beside_the_loop() -> None:
     """Other tasks run while a large answer is parsed."""
     calls = ({"index": n, "id": f"c{n}", "function": {"name": "x", "arguments": "{}"}} for n in range(10_000))
     body = codec.encode({"choices": [{"message": {"tool_calls": list(calls)}, "finish_reason": "stop"}]})
-    threads: list[int] = []
+    reply, threads = await watched(always(plain(body)))
+    assert (len(reply.message.tool_calls), threads) == (10_000, 1)
 
-    async def watch(done: Callable[[], bool]) -> None:
-        while not done():
-            threads.append(trio.to_thread.current_default_thread_limiter().borrowed_tokens)
-            await trio.sleep(0.001)
 
-    replies: list[ModelReply] = []
-
-    async def ask() -> None:
-        replies.append(await call(always(plain(body)), Bounds()))
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(watch, lambda: bool(replies))
-        nursery.start_soon(ask)
-    assert len(replies[0].message.tool_calls) == 10_000
-    assert max(threads) == 1
+async def test_a_large_event_at_the_end_is_looked_at_beside_the_loop() -> None:
+    """Other tasks run while the last event of a stream turns out to be cut, and is not taken."""
+    cut = b'data: {"choices": [{"delta": {"content": "' + rb"\n" * MIB
+    reply, threads = await watched(always(HEAD + chunk(event(delta("hello", "stop"))) + chunk(cut) + END))
+    assert (reply.message.text, threads) == ("hello", 1)
 
 
 CALLED = {
