@@ -17,6 +17,8 @@ from warren.values import frozen
 LONGEST_QUOTE: Final = 300
 LONGEST_PAGE: Final = 100
 """Characters of a page for people that an error quotes."""
+LONGEST_HEAD: Final = 4096
+"""Characters of a page in which its words are looked for: the patterns take the square of its length."""
 NOTHING_THERE: Final = (404, 405)
 SHORTEST_KEY: Final = 8
 """Shorter texts are no secrets, and replacing each of their occurrences in a message would reveal them."""
@@ -292,6 +294,7 @@ def _is_page(headers: Mapping[str, str], body: str) -> bool:
 
 
 def _of_proxy(endpoint: ModelEndpoint, status: int, body: str) -> str:
+    body = body[:LONGEST_HEAD]
     title = re.search(r"<title[^>]*>(.*?)</title>", body, re.IGNORECASE | re.DOTALL)
     words = _quote(endpoint, re.sub(r"<[^>]*>", " ", title[1] if title else body))[:LONGEST_PAGE]
     problem = f"{endpoint.vendor.name} at {endpoint.host} answered {status} without an error of its protocol"

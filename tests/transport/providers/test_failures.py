@@ -296,3 +296,12 @@ async def test_unusable_key(model: str, key: str) -> None:
         await over(lambda _: pytest.fail("a request was sent"), request(model), settings=variables)
     assert (caught.value.cause, caught.value.retryable) == ("unauthorized", False)
     assert "sk-" not in caught.value.message
+
+
+async def test_only_the_head_of_a_page_is_read() -> None:
+    """The words of a proxy's page are at its head; a page of nothing but brackets holds up nobody."""
+    for head, words in ((" " * 1000, True), ("<" * 60_000, False)):
+        page = f"<html>{head}<title>Forbidden</title>".encode()
+        with pytest.raises(ProviderError) as caught:
+            await over(lambda _, page=page: httpx.Response(403, content=page), request(GPT))  # type: ignore[misc]
+        assert ("Forbidden" in caught.value.message) == words
