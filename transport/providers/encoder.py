@@ -75,14 +75,14 @@ class Encoder:
 
     async def _form(self, transcript: Transcript, model: str, kinds: frozenset[Kind], server: Refusals) -> Encoded:
         form, empty = transcript.form, self._empty
-        made_for = (empty.provider, model, kinds, *server)
-        if (
-            type(form) is type(empty)
-            and (form.provider, form.model, form.kinds, form.without, form.omitted) == made_for
-        ):
-            context = form
+        known = form if type(form) is type(empty) and form.provider == empty.provider else None
+        made_for = (model, kinds, *server)
+        if known is not None and (known.model, known.kinds, known.without, known.omitted) == made_for:
+            context = known
         else:
             context = self._new(model, kinds, server)
+            if known is not None:
+                context.left_out = known.left_out  # which was told already
         bodies, end = transcript.bodies_from(context.end), transcript.end
         old = 0
         if server.omitted.reasoning > context.end:

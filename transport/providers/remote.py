@@ -210,7 +210,7 @@ class HttpProvider:
             self._tell(request, repair.told)
             emit(attrs.evolve(repair.told, usage=refusal.usage) if refusal.usage else repair.told)
             try:
-                reply = await self._sent(request, learned, omitted, emit, entry)
+                reply = await self._sent(request, learned, omitted, emit, entry, again=True)
             except failures.RefusalError as exc:
                 if is_other(exc.said, refusal.said):
                     self._keep(request, learned, omitted)
@@ -270,6 +270,8 @@ class HttpProvider:
         omitted: Omitted,
         emit: Callable[[Emitted], None],
         entry: Entry,
+        *,
+        again: bool = False,
     ) -> ModelReply:
         request, context = await self._encoded(request, learned, omitted)
         parts, read = self.dialect.body(request, self.endpoint, context), request.files.read
@@ -279,7 +281,8 @@ class HttpProvider:
         if tools.changed and request.tools:
             changes = tools.changes(request)
             for repaired in changes.told(context):
-                emit(repaired)
+                if not again:  # the first request has told of them
+                    emit(repaired)
         pieces = WholePieces(emit)
         try:
             streamed = await self._exchange(request.model, body, answer, pieces, entry)

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -716,3 +716,37 @@ async def test_a_picture_with_a_signature_that_is_refused() -> None:
     server = Strict("gemini", lambda body: error(words) if "OPAQUE" in json.dumps(body) else None)
     repaired, text = await asked_of(server, "draw", answer, "and now?")
     assert (text, len(repaired), json.dumps(server.asked[-1]).count("YWJj")) == ("fine", 1, 1)
+
+
+async def test_left_out_tools_are_told_once_for_all_repairs() -> None:
+    """A repair within the call, or in a later one of the conversation, tells of no tool again."""
+    refused = ["stream_options", "temperature"]
+
+    def refuses(body: dict[str, Any]) -> Any:
+        return next((error(f"unknown field: `{name}`") for name in refused if name in body), None)
+
+    server = Strict("chat", refuses)
+    tools = (ToolSpec("bad", "", {"type": "array"}), WEATHER)
+    transcript = Transcript()
+    transcript.append(UserMessage("go"))
+    async with (
+        httpx.AsyncClient(transport=httpx.MockTransport(server)) as client,
+        open_providers(environ(), client=client, servers=servers()) as providers,
+    ):
+
+        async def told(messages: Sequence[Message], model: str) -> list[str]:
+            pieces: list[Emitted] = []
+            asked = attrs.evolve(request(model, tools=tools, temperature=0.5, top_p=0.5), messages=messages)
+            await providers.resolve(GPT, "chat").provider.complete(asked, pieces.append)
+            return [piece.what for piece in pieces if isinstance(piece, Repaired)]
+
+        assert await told(transcript, GPT) == ["the tool `bad`", "`stream_options`", "`temperature`"]
+        assert await told(transcript, GPT) == []
+        refused.append("top_p")
+        assert await told(transcript, GPT) == ["`top_p`"]
+        assert await told([UserMessage("aside")], "gpt-other") == [
+            "the tool `bad`",
+            "`stream_options`",
+            "`temperature`",
+            "`top_p`",
+        ]
