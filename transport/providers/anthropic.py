@@ -512,9 +512,9 @@ class MessagesContext(Encoded):
         if self._system:
             system = b',"system":[{"type":"text","text":"' + self._system + b'"' + mark + b"}]"
             free -= 1
-        if tools:
-            head += b',"tools":' + (tools[:-2] + mark + tools[-2:] if free else tools)
-        return self.between(head + system, tail, dict.fromkeys(places, mark))
+        if tools and free:
+            tools = tools[:-2] + mark + tools[-2:]
+        return self.between(head, tail, dict.fromkeys(places, mark), tools=tools, system=system)
 
     def _places(self) -> list[int]:
         """Return the places of the marks within the messages.

@@ -12,6 +12,7 @@ import msgspec
 
 from warren import codec
 from warren.attachments import Attachment, Kind
+from warren.config import MEMBERS
 from warren.messages import AssistantMessage, FileBlock, Message, ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest, Repaired
 from warren.tools import ToolSpec
@@ -152,16 +153,33 @@ class Encoded(ABC):
     def end_head(self) -> None:  # noqa: B027 - most protocols do not care
         """Note that the messages so far are the head of the context, which stays the same until a compaction."""
 
-    def between(self, head: bytes, tail: bytes, inserts: Mapping[int, bytes] = NO_INSERTS) -> list[Part]:
+    def between(
+        self,
+        head: bytes,
+        tail: bytes,
+        inserts: Mapping[int, bytes] = NO_INSERTS,
+        *,
+        tools: bytes = b"",
+        system: bytes = b"",
+    ) -> list[Part]:
         """Return the messages as a member between other members of an object, in pieces of about `PIECE` bytes.
 
-        The bytes of a file are to be sent in its place, as `Part` says. `inserts` are bytes of this request alone, by
-        their places in the bytes of the messages.
+        The bytes of a file are to be sent in its place, as `Part` says.
+
+        Args:
+            head: the beginning of the body.
+            tail: the end of the body.
+            inserts: bytes of this request alone, by their places in the bytes of the messages.
+            tools: the JSON list of the tools; may be empty.
+            system: the member with the system messages, with a comma before it, in protocols that have one.
         """
-        if self.without:
-            head = _pruned(head, b"}", self.without)[:-1]
-            behind = _pruned(b"{", tail.removeprefix(b","), self.without)[1:]
+        if gone := self.without & OF_BODIES:
+            head = _pruned(head, b"}", gone)[:-1]
+            behind = _pruned(b"{", tail.removeprefix(b","), gone)[1:]
             tail = behind if behind == b"}" else b"," + behind
+            tools = _pruned_tools(tools, gone)
+        more = (b',"tools":' + tools if tools else b"") + system
+        head += more[1:] if head == b"{" else more
         comma = b"" if head == b"{" else b","
         begin = head + comma + b'"%s":[' % self.MEMBER.encode()
         if len(self._newest) > MOST_PARTS:
@@ -273,6 +291,8 @@ class Encoded(ABC):
 
 WITHIN: Final = ("generationConfig", "toolConfig", "output_config", "text")
 """Members of bodies that have members which a server may not take."""
+OF_BODIES: Final = frozenset({*MEMBERS, "cache_control"})
+"""The switches that are members of bodies."""
 INSTEAD: Final = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 """Members of which one goes out in place of the other."""
 
@@ -293,9 +313,14 @@ def pruned(body: Mapping[str, Any], without: Collection[str]) -> dict[str, Any]:
     for name in WITHIN:
         if isinstance(inside := made.get(name), dict):
             made[name] = pruned(inside, without)
-    if isinstance(tools := made.get("tools"), list):
-        made["tools"] = [_pruned_tool(tool, without) for tool in tools]
     return made
+
+
+def _pruned_tools(tools: bytes, without: Collection[str]) -> bytes:
+    """Return a JSON list of tools without some members. They are many, and are parsed only if one may have these."""
+    if all(tools.find(b'"%s":' % name.encode()) < 0 for name in without):
+        return tools
+    return codec.encode_whole([_pruned_tool(tool, without) for tool in codec.parse(tools)])
 
 
 def _pruned_tool(tool: Any, without: Collection[str]) -> Any:

@@ -168,9 +168,8 @@ class GeminiDialect:
         tools = b'[{"functionDeclarations":' + tools + b"}]" if tools else b""
         both = b""
         if request.answer_schema is None and (hosted := _hosted(request.options)):
-            both = b',"toolConfig":{"includeServerSideToolInvocations":true}' if tools else b""
+            both = b'"toolConfig":{"includeServerSideToolInvocations":true}' if tools else b""
             tools = with_hosted(tools, hosted)
-        head = b'{"tools":' + tools + both if tools else b"{"
         config: dict[str, Any] = {}
         if (cap := request.answer_cap(SURE_TOKENS)) is not None:
             config["maxOutputTokens"] = cap
@@ -183,7 +182,7 @@ class GeminiDialect:
         if (schema := forced_schema(request)) is not None:
             config |= {"responseMimeType": "application/json", "responseJsonSchema": schema}
         behind = b"," + members({"generationConfig": config}) if config else b""
-        return context.between(head, behind + b"}")
+        return context.between(b"{" + both, behind + b"}", tools=tools)
 
     def answer(self, request: ModelRequest, endpoint: ModelEndpoint, known: Collection[str]) -> "GeminiAnswer":
         """Return the empty answer to a request, to be fed with the events of the stream."""
@@ -365,12 +364,19 @@ class GeminiContext(Encoded):
         self._role = ""  # of the newest message; "tool" for results
         self._names: dict[str, str] = {}  # of the newest answer's calls, by their ids
 
-    def between(self, head: bytes, tail: bytes, inserts: Mapping[int, bytes] = NO_INSERTS) -> list[Part]:
+    def between(
+        self,
+        head: bytes,
+        tail: bytes,
+        inserts: Mapping[int, bytes] = NO_INSERTS,
+        *,
+        tools: bytes = b"",
+        system: bytes = b"",
+    ) -> list[Part]:
         """Return the system messages and the others between other bytes; see `Encoded.between`."""
         if self._system:
-            comma = b"" if head == b"{" else b","
-            head += comma + b'"systemInstruction":{"parts":[{"text":"' + self._system + b'"}]}'
-        return super().between(head, tail, inserts)
+            system = b',"systemInstruction":{"parts":[{"text":"' + self._system + b'"}]}'
+        return super().between(head, tail, inserts, tools=tools, system=system)
 
     def _write(self, message: Message) -> None:
         if isinstance(message, SystemMessage):

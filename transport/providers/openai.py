@@ -137,7 +137,6 @@ class ChatDialect:
         tools = b""
         if request.tools:
             tools = self.tools.encoded(request)
-            tools = b',"tools":' + tools if tools else b""
             if endpoint.official and _TOOLS_WITHOUT_REASONING.match(request.model):
                 head["reasoning_effort"] = "none"
         if request.options.effort is not None and "reasoning_effort" not in head:
@@ -154,7 +153,7 @@ class ChatDialect:
             form = {"name": OUTPUT, "schema": schema, "strict": False}
             tail["response_format"] = {"type": "json_schema", "json_schema": form}
         behind = b"," + members(tail) if tail else b""
-        return context.between(b"{" + members(head) + tools, behind + b"}")
+        return context.between(b"{" + members(head), behind + b"}", tools=tools)
 
     def answer(self, request: ModelRequest, endpoint: ModelEndpoint, known: Collection[str]) -> "ChatAnswer":
         """Return the empty answer to a request, to be fed with the events of the stream."""

@@ -130,9 +130,8 @@ class ResponsesDialect:
         if request.answer_schema is None:
             hosted = (request.options.hosted_tools or {}).items()
             tools = with_hosted(tools, [{"type": name, **own} for name, own in hosted])
-        tools = b',"tools":' + tools if tools else b""
         behind = b"," + members(tail) if tail else b""
-        return context.between(b"{" + members(head) + tools, behind + b"}")
+        return context.between(b"{" + members(head), behind + b"}", tools=tools)
 
     def answer(self, request: ModelRequest, endpoint: ModelEndpoint, known: Collection[str]) -> "ResponsesAnswer":
         """Return the empty answer to a request, to be fed with the events of the stream."""
@@ -420,11 +419,19 @@ class ResponsesContext(Encoded):
         self._system = b""  # as JSON has it between the quotes
         self._ends_with_answer = True
 
-    def between(self, head: bytes, tail: bytes, inserts: Mapping[int, bytes] = NO_INSERTS) -> list[Part]:
+    def between(
+        self,
+        head: bytes,
+        tail: bytes,
+        inserts: Mapping[int, bytes] = NO_INSERTS,
+        *,
+        tools: bytes = b"",
+        system: bytes = b"",
+    ) -> list[Part]:
         """Return the system messages and the items between other bytes; see `Encoded.between`."""
         if self._system:
-            head += b',"instructions":"' + self._system + b'"'
-        return super().between(head, tail, inserts)
+            system = b',"instructions":"' + self._system + b'"'
+        return super().between(head, tail, inserts, tools=tools, system=system)
 
     def _write(self, message: Message) -> None:
         if isinstance(message, SystemMessage):

@@ -364,3 +364,16 @@ async def test_a_large_request_goes_out_in_pieces(model: str) -> None:
             assert max(map(len, server.got[-1])) <= PIECE + 1_000
             await provider.complete(ModelRequest(model, transcript), lambda _: None)
             assert server.got[-1][1:-1] == server.got[-2][1:-1]
+
+
+def test_switches_touch_the_tools_only_if_these_have_the_member() -> None:
+    """Tools may be many: they are not even parsed for a switch that is about something else."""
+    context = ChatContext("p", "m")
+    head, tail = b'{"model":"m","stream_options":{}', b',"temperature":1}'
+    for without, odd in (({"ids", "images"}, True), ({"stream_options"}, True), ({"strict", "temperature"}, False)):
+        context.without = frozenset(without)
+        tools = b"[no JSON]" if odd else b'[{"function":{"name":"a","strict":true},"strict":true}]'
+        made = whole(context.between(head, tail, tools=tools))
+        assert (b"stream_options" in made) == ("stream_options" not in without)
+        assert (b"temperature" in made) == ("temperature" not in without)
+        assert (b',"tools":' + (tools if odd else b'[{"function":{"name":"a"}}]') + b',"messages":[') in made

@@ -680,7 +680,7 @@ def test_each_rule_says_its_source() -> None:
     assert all(re.match(r"github\.com/|$", rule.source) and rule.about for rule in RULES)
 
 
-MADE: Final = {
+MADE: Final[dict[str, dict[str, Any]]] = {
     "gemini": {"gemini": {"inlineData": {"mimeType": "image/png"}, "thoughtSignature": "OPAQUE"}},
     "responses": {"openai": {"type": "image_generation_call", "id": "ig_1", "status": "completed"}},
     "chat": {},
