@@ -93,7 +93,7 @@ def _tool(tool: FittedTool) -> dict[str, Any]:
 class MessagesDialect:
     """Anthropic's messages protocol, streamed."""
 
-    tools: ClassVar = EncodedTools(ANTHROPIC, _tool)
+    tools: ClassVar[EncodedTools] = EncodedTools(ANTHROPIC, _tool)
 
     def url(self, endpoint: ModelEndpoint, model: str) -> str:  # noqa: ARG002 - of the protocol
         """Return the address for requests; the base URL may or may not end with the version."""

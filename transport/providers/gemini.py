@@ -128,7 +128,7 @@ def _tool(tool: FittedTool) -> dict[str, Any]:
 class GeminiDialect:
     """Google's `streamGenerateContent`."""
 
-    tools: ClassVar = EncodedTools(GEMINI, _tool)
+    tools: ClassVar[EncodedTools] = EncodedTools(GEMINI, _tool)
 
     def url(self, endpoint: ModelEndpoint, model: str) -> str:
         """Return the address for requests to a model."""
@@ -356,7 +356,7 @@ class GeminiContext(Encoded):
 
     __slots__ = ("_names", "_role", "_system")
     MEMBER = "contents"
-    MAKES_FILES = PROTOCOL
+    MAKES_FILES: ClassVar[str | None] = PROTOCOL
 
     def __init__(self, provider: str, model: str) -> None:
         super().__init__(provider, model)

@@ -100,7 +100,7 @@ def _tool(tool: FittedTool) -> dict[str, Any]:
 class ChatDialect:
     """OpenAI's chat completions protocol, streamed."""
 
-    tools: ClassVar = EncodedTools(OPENAI, _tool)
+    tools: ClassVar[EncodedTools] = EncodedTools(OPENAI, _tool)
 
     def url(self, endpoint: ModelEndpoint, model: str) -> str:  # noqa: ARG002 - of the protocol
         """Return the address for requests."""

@@ -85,7 +85,7 @@ def _tool(tool: FittedTool) -> dict[str, Any]:
 class ResponsesDialect:
     """OpenAI's responses protocol, streamed."""
 
-    tools: ClassVar = EncodedTools(RESPONSES, _tool)
+    tools: ClassVar[EncodedTools] = EncodedTools(RESPONSES, _tool)
 
     def url(self, endpoint: ModelEndpoint, model: str) -> str:  # noqa: ARG002 - of the protocol
         """Return the address for requests."""
@@ -412,7 +412,7 @@ class ResponsesContext(Encoded):
 
     __slots__ = ("_ends_with_answer", "_system")
     MEMBER = "input"
-    MAKES_FILES = PROTOCOL
+    MAKES_FILES: ClassVar[str | None] = PROTOCOL
 
     def __init__(self, provider: str, model: str) -> None:
         super().__init__(provider, model)
