@@ -180,7 +180,7 @@ def test_http(tmp_path: Path) -> None:
         assert http.post(f"/sessions/{session_id}/messages", json={"prompt": "again"}).json()["text"] == "again"
         assert len(http.get("/sessions").json()["sessions"]) == 1
         gone = http.delete(f"/sessions/{NOBODY}")
-        assert (gone.status_code, gone.json()["code"]) == (404 if STORE else 501, UNKNOWN)
+        assert (gone.status_code, gone.json()["code"]) == (404 if STORE else 405, UNKNOWN)
         refused = http.post("/sessions", json={"prompt": None, "compaction": SETTINGS})
         assert refused.status_code == (201 if COMPACTION else 501)
         assert COMPACTION or refused.json()["code"] == "SESSION_COMPACTION_DISABLED"
