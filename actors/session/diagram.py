@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from warren.actors.session.machine import TABLE, Effect, Move, Signal, State, Verdict
+from warren.pages import with_part
 
 BEGIN: Final = "<!-- made from the table in actors/session/machine.py by `make docs` -->\n"
 END: Final = "<!-- the end of what is made from the table -->\n"
@@ -17,9 +18,7 @@ REQUESTS: Final = (Signal.CLAIM, Signal.INTERRUPT, Signal.RETIRE, Signal.RETIRE_
 
 def renewed(page: str) -> str:
     """Return the page with the diagram and the answers as the table has them now."""
-    head, rest = page.split(BEGIN)
-    _, tail = rest.split(END)
-    return "".join([head, BEGIN, *_diagram(), "\n", *_answers(), END, tail])
+    return with_part(page, BEGIN, END, [*_diagram(), "\n", *_answers()])
 
 
 def _diagram() -> Iterator[str]:

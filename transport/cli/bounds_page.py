@@ -14,6 +14,7 @@ from warren.config import Limits
 from warren.fields import MAX_LABEL_BYTES, MAX_LABELS
 from warren.options import MAX_FALLBACK, MAX_HOSTED, MAX_KEY
 from warren.options import MAX_TOOLS as MAX_NAMES
+from warren.pages import with_part
 from warren.transport.cli.config.tables import default_of
 from warren.transport.gateway.bounds import parts_of
 from warren.transport.http.auth import MAX_OFFERED
@@ -140,9 +141,7 @@ BOUNDS: Final = (
 
 def renewed(page: str) -> str:
     """Return the page with the tables as the bounds are now."""
-    head, rest = page.split(BEGIN)
-    _, tail = rest.split(END)
-    return "".join([head, BEGIN, "\n", *_shared(), "\n", *_others(), "\n", END, tail])
+    return with_part(page, BEGIN, END, ["\n", *_shared(), "\n", *_others(), "\n"])
 
 
 def _shared() -> Iterator[str]:

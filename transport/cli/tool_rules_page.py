@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from warren.pages import with_part
 from warren.transport.providers.tool_rules import BY_PROTOCOL
 
 BEGIN: Final = "<!-- made from the rules in transport/providers/tool_rules.py by `make docs` -->\n"
@@ -13,9 +14,7 @@ END: Final = "<!-- the end of what is made from the rules -->\n"
 
 def renewed(page: str) -> str:
     """Return the page with the table as the rules are now."""
-    head, rest = page.split(BEGIN)
-    _, tail = rest.split(END)
-    return "".join([head, BEGIN, "\n", *_rows(), "\n", END, tail])
+    return with_part(page, BEGIN, END, ["\n", *_rows(), "\n"])
 
 
 def _rows() -> Iterator[str]:

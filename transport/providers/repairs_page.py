@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from warren.pages import with_part
 from warren.transport.providers.repair import RULES
 
 BEGIN: Final = "<!-- made from the rules in transport/providers/repair.py by `make docs` -->\n"
@@ -16,9 +17,7 @@ END: Final = "<!-- the end of what is made from the rules -->\n"
 
 def renewed(page: str) -> str:
     """Return the page with the table of the rules."""
-    head, rest = page.split(BEGIN)
-    _, tail = rest.split(END)
-    return "".join([head, BEGIN, "\n", *_rows(), "\n", END, tail])
+    return with_part(page, BEGIN, END, ["\n", *_rows(), "\n"])
 
 
 def _rows() -> Iterator[str]:
