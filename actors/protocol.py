@@ -18,7 +18,7 @@ from warren.records import CompactionEntry, SessionRecord
 from warren.storage.operations import Labelled, Operation
 from warren.tools import Tool
 from warren.tracing import TraceContext
-from warren.values import frozen
+from warren.values import value
 from warren.views import TurnResult
 
 R = TypeVar("R")
@@ -30,7 +30,7 @@ class ClaimsTurn(Message[R]):
     __slots__ = ()
 
 
-@frozen
+@value
 class StartTurn(ClaimsTurn[TurnResult]):
     """Run one turn.
 
@@ -57,7 +57,7 @@ class StartTurn(ClaimsTurn[TurnResult]):
     hops: int = 0
 
 
-@frozen
+@value
 class Compact(ClaimsTurn[CompactionEntry]):
     """Compact the context now; the session is busy meanwhile, as with a turn, whose `caller` and `payer` it has."""
 
@@ -66,7 +66,7 @@ class Compact(ClaimsTurn[CompactionEntry]):
     payer: str = ""
 
 
-@frozen
+@value
 class Arrived(Message[TurnResult | WarrenError | None]):
     """Take an input of the store's inbox in.
 
@@ -84,28 +84,28 @@ class Arrived(Message[TurnResult | WarrenError | None]):
     tools: Mapping[str, Tool] = attrs.field(factory=dict)
 
 
-@frozen
+@value
 class Withdraw(Message[int]):
     """Take an input out of the inbox that no turn has taken. The reply is the number of the input."""
 
     input_id: str
 
 
-@frozen
+@value
 class Wake(Message[None]):
     """Look for an input in the inbox whose turn may begin, also if the inbox has paused."""
 
     urgent: ClassVar[bool] = True
 
 
-@frozen
+@value
 class BeginNext(ClaimsTurn[None]):
     """Begin the turn of the first input in the inbox, which the scheduler has counted already."""
 
     urgent: ClassVar[bool] = True
 
 
-@frozen
+@value
 class Decide(Message[None]):
     """Allow or deny a tool call of the running turn that waits for a decision.
 
@@ -120,7 +120,7 @@ class Decide(Message[None]):
     audit: AuditEntry | None = None
 
 
-@frozen
+@value
 class Interrupt(Message[None]):
     """End the running turn early. The reply comes when it has ended.
 
@@ -131,7 +131,7 @@ class Interrupt(Message[None]):
     audit: AuditEntry | None = None
 
 
-@frozen
+@value
 class Retire(Message[None]):
     """End the session's actor.
 
@@ -146,22 +146,22 @@ class Retire(Message[None]):
     audit: AuditEntry | None = None
 
 
-@frozen
+@value
 class LeaveMemory(Message[None]):
     """Leave memory if nothing else is asked of the session. The next message to the session brings it back."""
 
 
-@frozen
+@value
 class Loaded(Message[SessionRecord]):
     """Load the session. The reply is its record."""
 
 
-@frozen
+@value
 class TakeOver(Message[bool]):
     """Take the session's lease. The reply is whether this process has it now; no other living process loses it."""
 
 
-@frozen
+@value
 class Relabel(Message[SessionRecord]):
     """Show other labels or another title, also while a turn runs. The reply is the session's record.
 
@@ -177,7 +177,7 @@ class Relabel(Message[SessionRecord]):
     stored: Labelled | None = None
 
 
-@frozen
+@value
 class Remember(Message[int]):
     """Take entries into the memory, all or none. The reply is the number of new ones.
 
@@ -189,21 +189,21 @@ class Remember(Message[int]):
     tenant: str = DEFAULT_TENANT
 
 
-@frozen
+@value
 class Forget(Message[None]):
     """Drop all that is remembered of a session."""
 
     session_id: str
 
 
-@frozen
+@value
 class ForgetTexts(Message[int | None]):
     """Drop some texts of a session. The reply is their number; None if the tenant has no such session."""
 
     chosen: Chosen
 
 
-@frozen
+@value
 class Write(Message[Any]):
     """Apply one operation to the store. The reply is the result of the operation, and comes after its commit."""
 

@@ -131,10 +131,11 @@ def _within(  # noqa: PLR0917 - all but the last one are bound once for a turn
 
     Without compaction only a window that a refusal has told counts.
     """
-    told = told or shared.lessons.of("window", candidates)
+    if told is None and shared.lessons.known:
+        told = shared.lessons.of("window", candidates)
     config = shared.config.compaction and (record.options.compaction or shared.config.compaction)
     if config is None:
-        return window_for(None, None, told, options.max_tokens, tools), None
+        return None if told is None else window_for(None, None, told, options.max_tokens, tools), None
     known = min((each.entry.window for each in candidates if each.entry.window is not None), default=None)
     window = window_for(config, known, told, options.max_tokens, tools)
     distance = config.min_turns_between_compactions

@@ -57,23 +57,25 @@ Within = Callable[[int | None], tuple[Window | None, CompactionPlan | None]]
 
 @define(eq=False)
 class Lessons:
-    """What refusals have told about the models of a runtime: their windows, and the longest answers they give."""
+    """What refusals have told about the models of a runtime: their windows, and the longest answers they give.
 
-    _known: dict[tuple[str, str, Limit], tuple[int, float]] = attrs.field(factory=dict)
+    Attributes:
+        known: the tokens of each limit, and the time until which they count; empty as long as nothing was refused.
+    """
+
+    known: dict[tuple[str, str, Limit], tuple[int, float]] = attrs.field(factory=dict)
 
     def of(self, limit: Limit, candidates: Iterable[Candidate]) -> int | None:
         """Return the smallest known limit of some models; None if no refusal has told one lately."""
-        if not self._known:
-            return None
         now = trio.current_time()
-        found = (self._known.get(_key(limit, each.choice), (0, 0.0)) for each in candidates)
+        found = (self.known.get(_key(limit, each.choice), (0, 0.0)) for each in candidates)
         return min((tokens for tokens, until in found if until > now), default=None)
 
     def learn(self, limit: Limit, choice: ModelChoice, tokens: int) -> None:
         """Remember a limit for a while."""
-        if len(self._known) >= MOST_MODELS:
-            self._known.clear()
-        self._known[_key(limit, choice)] = (tokens, trio.current_time() + REMEMBERED)
+        if len(self.known) >= MOST_MODELS:
+            self.known.clear()
+        self.known[_key(limit, choice)] = (tokens, trio.current_time() + REMEMBERED)
 
 
 def _key(limit: Limit, choice: ModelChoice) -> tuple[str, str, Limit]:
@@ -110,12 +112,13 @@ class Room:
     route: Route
     lessons: Lessons
     last_input_tokens: int
-    max_output: int | None = attrs.field(init=False)
+    max_output: int | None = None
     _bounded: bool = False  # whether answers are kept within the window, too
     _guess: int | None = None
 
     def __attrs_post_init__(self) -> None:
-        self.max_output = self.lessons.of("max_output", (self.route.current,))
+        if self.lessons.known:
+            self.max_output = self.lessons.of("max_output", (self.route.current,))
         if self.context.counted is None and self.last_input_tokens:  # of an earlier process
             self.context.counted = self.last_input_tokens, self.context.size
 
@@ -143,10 +146,13 @@ class Room:
             return self.plan
         return self.within(self.estimated(self.window.tokens))[1]
 
+    @property
+    def caps(self) -> bool:
+        """Whether a refusal has told that answers are to be kept short."""
+        return self._bounded or self.max_output is not None
+
     def answer_cap(self, left: int | None, size: int) -> int | None:
         """Return the most tokens of an answer to a request: of what a budget leaves, as far as refusals allow it."""
-        if not self._bounded and self.max_output is None:
-            return left
         caps = [left, self.max_output]
         if self._bounded and self.window is not None:
             caps.append(

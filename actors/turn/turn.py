@@ -377,6 +377,8 @@ class Turn:
         await proved(self.guard)
         await self.plan.check_allowed()
         self._check_budgets()
+        if self.room.plan is None and self.room.window is None:
+            return self.context
         before = self.plan.meter.usage
         context = await self.keeper.make_room(self._step)
         if self.plan.meter.usage is not before:  # a compaction may have used the rest of the budget
@@ -440,7 +442,10 @@ class Turn:
 
     def _tokens_left(self, sent: Sequence[Message]) -> int | None:
         """Return the tokens that the budgets leave for the next answer, by an estimate of its input; at least one."""
-        left, size = self.plan.meter.tokens_left(), sent_size(sent)
+        left = self.plan.meter.tokens_left()
+        if left is None and not self.room.caps:
+            return None
+        size = sent_size(sent)
         return self.room.answer_cap(None if left is None else max(1, left - estimate(size)), size)
 
     @property

@@ -10,7 +10,7 @@ from warren.attachments import Attachment
 from warren.categories import Category
 from warren.messages import StopReason
 from warren.usage import Usage
-from warren.values import frozen
+from warren.values import value
 
 InputKind = Literal["queue", "steer", "context", "peer"]
 """The kinds of inputs: one that waits for a turn of its own, one for the running turn, the host's, and a peer's."""
@@ -20,7 +20,7 @@ BudgetType = Literal["tokens", "time", "tool_calls", "steps", "cost"]
 FailureCause = Literal["cancelled", "budget_exhausted", "provider_error", "store_error", "structured_output", "crash"]
 
 
-@frozen
+@value
 class RunStarted:
     """A turn began."""
 
@@ -29,7 +29,7 @@ class RunStarted:
     attachments: tuple[Attachment, ...] = ()
 
 
-@frozen
+@value
 class InputTaken:
     """An input from the inbox has entered the running turn; the model reads it in the next step."""
 
@@ -40,42 +40,42 @@ class InputTaken:
     attachments: tuple[Attachment, ...] = ()
 
 
-@frozen
+@value
 class TurnStarted:
     """A step began; `turn_number` counts the session's steps from 0 and survives restarts."""
 
     turn_number: int
 
 
-@frozen
+@value
 class TextDelta:
     """The next piece of the answer."""
 
     delta: str
 
 
-@frozen
+@value
 class ReasoningDelta:
     """The next piece of the model's readable reasoning."""
 
     delta: str
 
 
-@frozen
+@value
 class TextComplete:
     """The whole text of the step. It counts if it differs from the deltas, which a retried call leaves incomplete."""
 
     content: str
 
 
-@frozen
+@value
 class FilesComplete:
     """The files of the step's answer, such as pictures that the model has made. Their bytes are in the store."""
 
     attachments: tuple[Attachment, ...]
 
 
-@frozen
+@value
 class ToolCallRequested:
     """The model asked for a tool."""
 
@@ -84,7 +84,7 @@ class ToolCallRequested:
     args: Mapping[str, Any]
 
 
-@frozen
+@value
 class ToolApprovalRequested:
     """A tool call waits for approval, for at most `timeout_ms`; with `question_of`, a question of that running call."""
 
@@ -96,7 +96,7 @@ class ToolApprovalRequested:
     question_of: str | None = None
 
 
-@frozen
+@value
 class ToolApprovalResolved:
     """A tool call that waited for approval runs or is denied; `cancelled` if the call or its turn has ended before.
 
@@ -109,7 +109,7 @@ class ToolApprovalResolved:
     reason: str | None = None
 
 
-@frozen
+@value
 class ToolExecutionStarted:
     """A tool began to run."""
 
@@ -117,7 +117,7 @@ class ToolExecutionStarted:
     name: str
 
 
-@frozen
+@value
 class ToolExecutionCompleted:
     """A tool ended. The events come in the order in which tools end."""
 
@@ -129,7 +129,7 @@ class ToolExecutionCompleted:
     attachments: tuple[Attachment, ...] = ()
 
 
-@frozen
+@value
 class ToolExecutionTimedOut:
     """A tool ran past its time limit; its error result follows."""
 
@@ -138,7 +138,7 @@ class ToolExecutionTimedOut:
     timeout_ms: int
 
 
-@frozen
+@value
 class ToolResultReceived:
     """A tool's result is ready for the model.
 
@@ -155,7 +155,7 @@ class ToolResultReceived:
     result: str | None = None
 
 
-@frozen
+@value
 class TurnCompleted:
     """A step ended. `model` is the one that answered, if it is not the one that was to answer."""
 
@@ -164,7 +164,7 @@ class TurnCompleted:
     model: str | None = None
 
 
-@frozen
+@value
 class Retrying:
     """A model call failed and is tried again after `delay_ms`."""
 
@@ -174,7 +174,7 @@ class Retrying:
     delay_ms: int
 
 
-@frozen
+@value
 class RequestRepaired:
     """The server refused a part of the model's request, and the request goes out once more without that part.
 
@@ -189,7 +189,7 @@ class RequestRepaired:
     why: str
 
 
-@frozen
+@value
 class ModelSwitched:
     """Another model takes over, because the one before is overloaded or away.
 
@@ -202,7 +202,7 @@ class ModelSwitched:
     discarded: bool = False
 
 
-@frozen
+@value
 class BudgetWarning:
     """A budget is used up to `percent` (0 to 100 and above)."""
 
@@ -212,7 +212,7 @@ class BudgetWarning:
     percent: float
 
 
-@frozen
+@value
 class CompactionStarted:
     """The context is about to be summarised. `input_tokens` is its size as the model reported it."""
 
@@ -221,7 +221,7 @@ class CompactionStarted:
     message_count: int
 
 
-@frozen
+@value
 class CompactionCompleted:
     """The context is shorter from here on, and that is stored. The counts are of messages in the model's context."""
 
@@ -230,7 +230,7 @@ class CompactionCompleted:
     messages_after: int
 
 
-@frozen
+@value
 class CompactionFailed:
     """The context is unchanged, and the turn goes on. `reason` is for programs."""
 
@@ -238,14 +238,14 @@ class CompactionFailed:
     reason: str
 
 
-@frozen
+@value
 class ExtractionCompleted:
     """The answer is available as data too, after `attempts` model calls. Their text is not streamed."""
 
     attempts: int
 
 
-@frozen
+@value
 class ExtractionFailed:
     """The answer does not fit its schema after `attempts` model calls, and the turn is about to fail."""
 
@@ -253,7 +253,7 @@ class ExtractionFailed:
     attempts: int
 
 
-@frozen
+@value
 class RunCompleted:
     """The turn ended with an answer, and is stored. No event of the turn follows."""
 
@@ -262,7 +262,7 @@ class RunCompleted:
     usage: Usage
 
 
-@frozen
+@value
 class RunFailed:
     """The turn ended without an answer. No event of the turn follows."""
 
@@ -271,7 +271,7 @@ class RunFailed:
     cause: FailureCause
 
 
-@frozen
+@value
 class StreamTruncated:
     """Events are missing: they are no longer kept, they could not be sent, or a row of the log is damaged.
 
@@ -296,7 +296,7 @@ class StreamTruncated:
         return self.resume_after if self.cause is None else self.resume_after - self.dropped
 
 
-@frozen
+@value
 class SessionMoved:
     """The session goes on elsewhere or from an earlier state, and events that this subscriber was shown are not stored.
 
@@ -313,7 +313,7 @@ class SessionMoved:
     last_lost: int
 
 
-@frozen
+@value
 class UnknownEvent:
     """An event that a newer version wrote. It is kept unchanged."""
 
@@ -356,7 +356,7 @@ TERMINAL = (RunCompleted, RunFailed)
 DELTAS = (TextDelta, ReasoningDelta)
 
 
-@frozen
+@value
 class Envelope:
     """One event of a session's log, in the form in which subscribers get it.
 

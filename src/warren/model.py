@@ -186,6 +186,8 @@ class Provider(Protocol):
     async def complete(self, request: ModelRequest, emit: Callable[[Emitted], None]) -> ModelReply:
         """Call the model, pass every piece to `emit` as it arrives, and return the whole answer.
 
+        Two pieces may have a half each of one character that JSON escapes: the runtime joins them.
+
         A provider that changes a refused request and sends it once more says so by a `Repaired`.
 
         Do not retry: the runtime does, by the error's `retryable` and `retry_after`. If the call is cancelled, close

@@ -28,7 +28,7 @@ from warren.messages import (
     UserMessage,
     files_of,
 )
-from warren.model import Files, ModelReply, ModelRequest, Provider, ReasoningPiece, TextPiece
+from warren.model import Files, ModelReply, ModelRequest, Provider, ReasoningPiece, TextPiece, WholePieces
 from warren.transport.providers import open_providers
 
 KEY: Final = "sk-not-a-real-key"
@@ -132,13 +132,17 @@ async def _read(provider: Provider, model: str, asked: list[Any]) -> Read:
 
 async def _answer(provider: Provider, request: ModelRequest, pieces: list[Any]) -> ModelReply:
     """Call a model; once more, as the runtime does, if its stream seems to be broken."""
+    whole = WholePieces(pieces.append)
     try:
-        return await provider.complete(request, pieces.append)
-    except ProviderError as exc:
-        if exc.cause != "stream_broken":
-            raise
-    pieces.clear()
-    return await provider.complete(request, pieces.append)
+        try:
+            return await provider.complete(request, whole)
+        except ProviderError as exc:
+            if exc.cause != "stream_broken":
+                raise
+        pieces.clear()
+        return await provider.complete(request, whole)
+    finally:
+        whole.end()
 
 
 def _stored(reply: ModelReply) -> tuple[AssistantMessage, Files]:

@@ -136,7 +136,11 @@ class RemoteEmbedder:
 
     async def _read(self, response: httpx.Response, most: int) -> bytes:
         """Return the body of an answer. Raises ProviderError if it is an error or longer than `most` bytes."""
-        body = remote.DecodedBody(response, most if response.is_success else remote.LONGEST_REFUSAL)
+        body = remote.DecodedBody(
+            response,
+            response.headers.get("content-encoding", ""),
+            most if response.is_success else remote.LONGEST_REFUSAL,
+        )
         taken = await body.read()
         if not response.is_success:
             path, text = response.request.url.path, taken.decode(errors="replace")

@@ -173,7 +173,7 @@ class Encoded(ABC):
             tools: the JSON list of the tools; may be empty.
             system: the member with the system messages, with a comma before it, in protocols that have one.
         """
-        if gone := self.without & OF_BODIES:
+        if self.without and (gone := self.without & OF_BODIES):
             head = _pruned(head, b"}", gone)[:-1]
             behind = _pruned(b"{", tail.removeprefix(b","), gone)[1:]
             tail = behind if behind == b"}" else b"," + behind

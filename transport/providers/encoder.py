@@ -1,6 +1,6 @@
 """The encoding of a request's messages: of a transcript only those that are new since its last request."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -46,9 +46,9 @@ class Encoder:
     def _new_empty(self) -> Encoded:
         return self.new("")
 
-    async def encoded(
+    def encoded(
         self, messages: Sequence[Message], model: str, kinds: frozenset[Kind] = NO_KINDS, server: Refusals = NONE
-    ) -> Encoded:
+    ) -> Awaitable[Encoded]:
         """Return the messages encoded for a model, which takes some kinds of attachments.
 
         The result is only read, and is good until the next call for its transcript.
@@ -59,7 +59,12 @@ class Encoder:
             ValueError: if a row of the transcript is damaged.
         """
         if isinstance(messages, Transcript):
-            return await self._form(messages, model, kinds, server)
+            return self._form(messages, model, kinds, server)
+        return self._others(messages, model, kinds, server)
+
+    async def _others(
+        self, messages: Sequence[Message], model: str, kinds: frozenset[Kind], server: Refusals
+    ) -> Encoded:
         if isinstance(messages, Continued):
             context = (await self.encoded(messages.context, model, kinds, server)).copy()
             messages = messages.asked

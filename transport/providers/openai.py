@@ -240,11 +240,12 @@ class ChatAnswer:
     _files: list[File] = attrs.field(factory=list)
     reason: str = ""
     counts: Counts = NO_COUNTS
-    _head: Head | None = attrs.field(init=False)  # None behind the head of the text
+    _at_head: bool = attrs.field(init=False)  # whether no text has come that is certainly the answer's
+    _head: Head | None = None  # once there is a text that may begin with a tag
 
-    @_head.default
-    def _new_head(self) -> Head | None:
-        return Head() if self._endpoint.has_think_tags else None
+    @_at_head.default
+    def _may_have_tags(self) -> bool:
+        return self._endpoint.has_think_tags
 
     @property
     def blocks(self) -> int:
@@ -258,15 +259,13 @@ class ChatAnswer:
         if (chunk := _text_chunk(data)) is not None:  # nearly every event; the others are read member by member
             self._begun, choice = True, chunk.choices[0]
             delta = choice.delta
-            text = (delta.content or "") + (delta.refusal or "")
-            if text and self._head is None and not (delta.reasoning_content or delta.reasoning):  # nearly every one
+            text = delta.content
+            if text and not (self._at_head or delta.refusal or delta.reasoning_content or delta.reasoning):  # as above
                 self.size += len(text)
                 self._text.append(text)
                 pieces: list[Piece] = [TextPiece(text)]
-            elif text or delta.reasoning_content is not None or delta.reasoning:
-                pieces = self._say(*_reasoning_of(delta.reasoning_content, delta.reasoning), text)
             else:
-                pieces = []
+                pieces = self._texts(delta)
             if choice.finish_reason:
                 pieces += self._finish(choice.finish_reason)
             return pieces
@@ -296,6 +295,7 @@ class ChatAnswer:
     def _whole_head(self) -> list[Piece]:
         """Return the pieces that have waited for more of the head of the text: the answer has ended."""
         pieces: list[Piece] = []
+        self._at_head = False
         if self._head is not None:
             (reasoning, text), self._head = self._head.end(), None
             pieces = self._say("", reasoning, text)
@@ -375,17 +375,26 @@ class ChatAnswer:
         field, reasoning = _reasoning_of(*given)
         return self._say(field, reasoning or shown, wire.text_in(delta, "content") + wire.text_in(delta, "refusal"))
 
+    def _texts(self, delta: _Delta) -> list[Piece]:
+        text = (delta.content or "") + (delta.refusal or "")
+        if self._at_head and text and self._head is None and text[0] != "<" and not text[0].isspace():  # as most begin
+            self._at_head = False
+        if text or delta.reasoning_content is not None or delta.reasoning:
+            return self._say(*_reasoning_of(delta.reasoning_content, delta.reasoning), text)
+        return []
+
     def _say(self, field: str, reasoning: str, text: str) -> list[Piece]:
         self.size += len(reasoning) + len(text)
         if field:
             self._kept.setdefault(FIELD, field)
-        if text and self._head is not None:
-            thought, text = self._head.feed(text)
+        if text and self._at_head:
+            head = self._head = self._head or Head()
+            thought, text = head.feed(text)
             reasoning += thought
-            if self._head.tag:
-                self._kept[TAG] = self._head.tag
-            if self._head.done:
-                self._head = None
+            if head.tag:
+                self._kept[TAG] = head.tag
+            if head.done:
+                self._at_head, self._head = False, None
         pieces: list[Piece] = []
         if reasoning:
             self._reasoning.append(reasoning)
@@ -413,7 +422,7 @@ class ChatAnswer:
     def _blocks(self) -> Iterator[Block]:
         reasoning, text = joined(self._reasoning), joined(self._text)
         own = self._kept and {name: _merged(value) if name in LISTS else value for name, value in self._kept.items()}
-        if not reasoning and self._endpoint.has_think_tags:
+        if not reasoning and "</think>" in text and self._endpoint.has_think_tags:
             reasoning, text = parted(text)
             own |= {TAG: THINK} if reasoning else {}
         if self._extra and not text:

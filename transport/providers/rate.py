@@ -129,35 +129,36 @@ class RateLimit:
         Raises:
             ProviderError: if that takes longer than `longest`; the cause is `rate_limited`.
         """
-        if not self.waiting and self._wait() is None:
-            return self._begin()
-        if self._closed_until - trio.current_time() > self.longest:
+        now = trio.current_time()
+        if not self.waiting and self._wait(now) is None:
+            return self._begin(now)
+        if self._closed_until - now > self.longest:
             raise self._refusal(vendor)
         self.waiting += 1
         try:
             with trio.move_on_after(self.longest):
                 async with self._turn:  # first come, first served
-                    while (wait := self._wait()) is not None:
+                    while (wait := self._wait(trio.current_time())) is not None:
                         self._changed = trio.Event()
                         with trio.move_on_after(wait):
                             await self._changed.wait()
-                    return self._begin()
+                    return self._begin(trio.current_time())
         finally:
             self.waiting -= 1
         if self._refusals:
             raise self._refusal(vendor)
-        return self._begin()  # the server advises to wait longer, and has refused nothing
+        return self._begin(trio.current_time())  # the server advises to wait longer, and has refused nothing
 
-    def _begin(self) -> "Entry":
+    def _begin(self, now: float) -> "Entry":
         self._unanswered += 1
-        self._newest = trio.current_time()
+        self._newest = now
         if self._left is not None:
             self._left -= 1
         return Entry(self, self._epoch)
 
-    def _wait(self) -> float | None:
+    def _wait(self, now: float) -> float | None:
         """Return the seconds for which no call may go unless something changes; None if one may."""
-        now, waits = trio.current_time(), []
+        waits = []
         if now < self._closed_until:
             waits.append(self._closed_until - now)
         if self._left is not None and now >= self._left_until:

@@ -3,7 +3,7 @@
 import logging
 import zlib
 from binascii import b2a_base64
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -19,7 +19,7 @@ from warren.config import Dialect
 from warren.errors import ProviderCause, ProviderError
 from warren.fields import FieldValueError
 from warren.messages import MAX_BLOCKS, Message
-from warren.model import NO_FILES, Emitted, ModelReply, ModelRequest, Piece, Repaired, WholePieces
+from warren.model import NO_FILES, Emitted, ModelReply, ModelRequest, Piece, Repaired
 from warren.options import ModelOptions
 from warren.tracing import HEADER, here
 from warren.transcript import ATTACHED, Continued, Transcript
@@ -186,7 +186,12 @@ class HttpProvider:
         self._check()
         entry = await self.limit.enter(self.endpoint.vendor.name)
         try:
-            return await self._called(request, emit, entry)
+            learned, omitted = self._learned.of(request.model), self._omitted(request.messages)
+            try:
+                return await self._sent(request, learned, omitted, emit, entry)
+            except failures.RefusalError as exc:
+                refusal = exc
+            return await self._repaired(refusal, request, (learned, omitted), emit, entry)
         except ProviderError as exc:
             if exc.cause == "rate_limited" and exc.details.get("status") is None:  # in the midst of an answer
                 entry.refused({}, exc.retry_after)
@@ -194,13 +199,16 @@ class HttpProvider:
         finally:
             entry.leave()
 
-    async def _called(self, request: ModelRequest, emit: Callable[[Emitted], None], entry: Entry) -> ModelReply:
-        learned, omitted = self._learned.of(request.model), self._omitted(request.messages)
-        try:
-            return await self._sent(request, learned, omitted, emit, entry)
-        except failures.RefusalError as exc:
-            refusal = exc
-        wide = 0
+    async def _repaired(
+        self,
+        refusal: failures.RefusalError,
+        request: ModelRequest,
+        known: tuple[Learned, Omitted],
+        emit: Callable[[Emitted], None],
+        entry: Entry,
+    ) -> ModelReply:
+        """Return the reply to a request that its server has refused, once repairs help. Raises ProviderError."""
+        (learned, omitted), wide = known, 0
         for _ in range(MOST_PARTS):
             repair = await self._repair(refusal, request, learned, omitted) if wide < MOST_REPAIRS else None
             if repair is None:
@@ -238,8 +246,8 @@ class HttpProvider:
             return None
         transcript = _transcript_of(request.messages)
         end = len(request.messages) if transcript is None else transcript.end
-        asked, context = await self._encoded(request, learned, omitted)
-        parts = self.dialect.body(asked, self.endpoint, context)
+        asked = learned.applied(request)
+        parts = self.dialect.body(asked, self.endpoint, await self._encoded(asked, learned, omitted))
         refused = Refused(refusal.said, asked, parts, end, learned, omitted)
         small = len(parts) == 1 and len(parts[0]) < OFF_THE_LOOP if isinstance(parts[0], bytes) else False
         return change(refused) if small else await beside(partial(change, refused))
@@ -258,10 +266,9 @@ class HttpProvider:
         transcript = _transcript_of(messages)
         return WHOLE if transcript is None else transcript.omitted.get(self.endpoint.vendor.name, WHOLE)
 
-    async def _encoded(self, request: ModelRequest, learned: Learned, omitted: Omitted) -> tuple[ModelRequest, Encoded]:
-        asked = request if learned is NOTHING else learned.applied(request)
+    def _encoded(self, asked: ModelRequest, learned: Learned, omitted: Omitted) -> Awaitable[Encoded]:
         server = Refusals(learned.without, omitted)
-        return asked, await self._encoder.encoded(asked.messages, asked.model, asked.files.kinds, server)
+        return self._encoder.encoded(asked.messages, asked.model, asked.files.kinds, server)
 
     async def _sent(
         self,
@@ -273,21 +280,20 @@ class HttpProvider:
         *,
         again: bool = False,
     ) -> ModelReply:
-        request, context = await self._encoded(request, learned, omitted)
+        if learned is not NOTHING:
+            request = learned.applied(request)
+        context = await self._encoded(request, learned, omitted)
         parts, read = self.dialect.body(request, self.endpoint, context), request.files.read
         body = Pieces(await with_texts(parts, read), self._pace, read)
         answer = self.dialect.answer(request, self.endpoint, context.calls)
-        tools, changes = self.dialect.tools, NO_CHANGES
-        if tools.changed and request.tools:
-            changes = tools.changes(request)
-            for repaired in changes.told(context):
-                if not again:  # the first request has told of them
-                    emit(repaired)
-        pieces = WholePieces(emit)
+        changes = NO_CHANGES
+        if self.dialect.tools.changed and request.tools:
+            changes = self.dialect.tools.changes(request)
+            told = changes.told(context)
+            for repaired in () if again else told:  # the first request has told of them
+                emit(repaired)
         try:
-            streamed = await self._exchange(request.model, body, answer, pieces, entry)
-            if not answer.complete or self._is_cut(request.model, answer, streamed=streamed):
-                raise self._failure("ended its answer half way", "stream_broken")
+            await self._exchange(request.model, body, answer, emit, entry)
         except ProviderError as exc:
             if answer.counts.input:
                 exc.usage = answer.counts.usage(body.weight, ())
@@ -296,10 +302,12 @@ class HttpProvider:
             raise
         finally:
             self._pace.end(body)
-            pieces.end()
         if answer.blocks < FEW_BLOCKS and answer.size < OFF_THE_LOOP:
-            return changes.undone(answer.reply(body.weight))
-        reply = changes.undone(await beside(partial(answer.reply, body.weight)))
+            reply = answer.reply(body.weight)
+        else:
+            reply = await beside(partial(answer.reply, body.weight))
+        if changes is not NO_CHANGES:
+            reply = changes.undone(reply)
         if answer.blocks <= MAX_BLOCKS:
             return reply
         # The reading has ended before the server's count of what it has said, which is charged all the same.
@@ -422,11 +430,8 @@ class HttpProvider:
 
     async def _exchange(
         self, model: str, body: "Pieces", answer: Answer, emit: Callable[[Emitted], None], entry: Entry
-    ) -> bool:
-        """Send the request and read the answer; failures after the complete answer are ignored.
-
-        Return whether the answer was a stream.
-        """
+    ) -> None:
+        """Send the request and read the answer; failures after the complete answer are ignored."""
         stall, answered = self.bounds.stall, False
         scope = trio.CancelScope(deadline=trio.current_time() + stall)
         most = min(OFF_THE_LOOP, self.bounds.piece)
@@ -455,7 +460,8 @@ class HttpProvider:
                 raise self._too_long(self.bounds.size)
         if reading.scope.cancelled_caught and not _is_whole(answer):
             raise self._failure(f"has sent nothing of its answer for {stall:g} s", "timeout")
-        return reading.streamed
+        if not answer.complete or self._is_cut(model, answer, streamed=reading.streamed):
+            raise self._failure("ended its answer half way", "stream_broken")
 
     async def _refusal(self, response: httpx.Response, entry: Entry) -> ProviderError:
         """Return the error for a status other than 200. One of the key's rate holds for all calls with the key."""
@@ -472,7 +478,8 @@ class HttpProvider:
     async def _take(self, response: httpx.Response, headers: Mapping[str, str], reading: "_Reading") -> None:
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         splitter = FrameSplitter(self.bounds.piece) if kind == FRAMES else Splitter(self.bounds.size)
-        await self._stream(response, reading, splitter)
+        reading.body = DecodedBody(response, headers.get("content-encoding", ""), self.bounds.size, reading.scope)
+        await self._stream(reading.body, reading, splitter)
         rest = splitter.end()
         if splitter.streams:
             if rest:
@@ -490,7 +497,7 @@ class HttpProvider:
 
     async def _read(self, response: httpx.Response, most: int) -> tuple[bytes, bool]:
         """Return at most `most` bytes of a body, and whether they are the whole body."""
-        body = DecodedBody(response, most)
+        body = DecodedBody(response, response.headers.get("content-encoding", ""), most)
         taken = await body.read()
         self._check_body(body)
         return taken, not body.too_long
@@ -499,13 +506,12 @@ class HttpProvider:
         if body.problem is not None:
             raise self._failure(body.problem, "bad_response")
 
-    async def _stream(self, response: httpx.Response, reading: "_Reading", splitter: Splitter | FrameSplitter) -> None:
+    async def _stream(self, body: "DecodedBody", reading: "_Reading", splitter: Splitter | FrameSplitter) -> None:
         """Feed the events of a stream to the answer until the stream ends or the answer is closed.
 
         Leaving the loop early would strand httpx's generators half way, which trio rightly complains about. So failures
         are noted, and cancelling the scope of the reading unwinds them from the inside.
         """
-        reading.body = body = DecodedBody(response, self.bounds.size, reading.scope)
         async for raw in body.raw:
             size = reading.answer.size
             for part in body.decoded(raw):
@@ -560,8 +566,9 @@ class HttpProvider:
 
 def _transcript_of(messages: Sequence[Message]) -> Transcript | None:
     """Return the conversation that messages belong to; None for messages of their own."""
-    context = messages.context if isinstance(messages, Continued) else messages
-    return context if isinstance(context, Transcript) else None
+    if isinstance(messages, Transcript):  # first: for another class of sequences the question takes ten times as long
+        return messages
+    return _transcript_of(messages.context) if isinstance(messages, Continued) else None
 
 
 @frozen
@@ -656,6 +663,7 @@ class DecodedBody:
 
     Attributes:
         response: the response.
+        encoding: its content encoding, as its head has it; empty without one.
         left: bytes that may still be read.
         scope: the cancel scope around the reading.
         too_long: whether the body is longer than its bound.
@@ -663,6 +671,7 @@ class DecodedBody:
     """
 
     response: httpx.Response
+    encoding: str
     left: int
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     too_long: bool = False
@@ -672,9 +681,9 @@ class DecodedBody:
 
     @_inflate.default
     def _decoder(self) -> Any:
-        if self.response.is_stream_consumed or "content-encoding" not in self.response.headers:
+        if not self.encoding or self.response.is_stream_consumed:
             return None
-        encoding = self.response.headers["content-encoding"].strip().lower()
+        encoding = self.encoding.strip().lower()
         if encoding in ("", "identity"):
             return None
         if encoding not in ("gzip", "x-gzip", "deflate"):

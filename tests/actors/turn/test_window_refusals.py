@@ -153,7 +153,7 @@ async def test_other_sessions_learn_from_a_refusal() -> None:
         await talk(service, other, 12)
         assert len(server.refused) == refused
         lessons, candidate = supervisor_of(service).shared.lessons, server
-        assert lessons._known  # noqa: SLF001 - nothing else shows that it is bounded
+        assert lessons.known
         await trio.sleep(REMEMBERED + 1)
         await talk(service, await new_session(service), 12)
         assert len(server.refused) > refused, candidate

@@ -9,7 +9,7 @@ import trio
 from tests.transport.providers.server import Handler, event, serve
 from warren.config import ModelServer
 from warren.messages import Message, UserMessage
-from warren.model import Emitted, ModelReply, ModelRequest, TextPiece
+from warren.model import Emitted, ModelReply, ModelRequest, Provider, TextPiece, WholePieces
 from warren.options import ModelOptions
 from warren.tools import ToolSpec
 from warren.transport.providers import open_providers
@@ -59,6 +59,15 @@ def request(model: str, *messages: Message | str, **options: object) -> ModelReq
     return attrs.evolve(ModelRequest(model, context, options=asked), **rest)  # type: ignore[arg-type]
 
 
+async def heard(provider: Provider, asked: ModelRequest, pieces: list[Emitted]) -> Outcome:
+    """Call a model as a turn does, which joins the halves of a character that two pieces have."""
+    whole = WholePieces(pieces.append)
+    try:
+        return Outcome(pieces, await provider.complete(asked, whole))
+    finally:
+        whole.end()
+
+
 async def over(
     transport: Callable[[httpx.Request], httpx.Response],
     asked: ModelRequest,
@@ -74,7 +83,7 @@ async def over(
     ):
         provider = None if variables.get("OPENAI_BASE_URL") else provider_of(asked.model)
         choice = providers.resolve(asked.model, provider)
-        return Outcome(got, await choice.provider.complete(asked, got.append))
+        return await heard(choice.provider, asked, got)
 
 
 def provider_of(model: str) -> str | None:
@@ -109,4 +118,4 @@ async def on_socket(handler: Handler, asked: ModelRequest, pieces: list[Emitted]
     got = [] if pieces is None else pieces
     async with serve(handler) as url, open_providers(environ(url), servers=servers(f"{url}/v1")) as providers:
         choice = providers.resolve(asked.model, provider_of(asked.model))
-        return Outcome(got, await choice.provider.complete(asked, got.append))
+        return await heard(choice.provider, asked, got)

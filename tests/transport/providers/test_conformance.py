@@ -18,7 +18,7 @@ import trio
 from trio.testing import assert_checkpoints
 
 from tests.transport.providers import strict
-from tests.transport.providers.calls import CLAUDE, GPT, WEATHER, Outcome, environ, request
+from tests.transport.providers.calls import CLAUDE, GPT, WEATHER, Outcome, environ, heard, request
 from tests.transport.providers.server import serve
 from warren.messages import (
     AssistantMessage,
@@ -126,7 +126,7 @@ async def ask(choice: ModelChoice, *messages: Message | str, **options: object) 
     """Call the model."""
     pieces: list[Emitted] = []
     asked = request(choice.model, *messages, **options)
-    return Outcome(pieces, await choice.provider.complete(asked, pieces.append))
+    return await heard(choice.provider, asked, pieces)
 
 
 async def test_pieces_are_the_answer(subject: Subject) -> None:
