@@ -10,16 +10,21 @@ import trio
 
 from warren.actors.storage import Storage
 from warren.actors.turn.route import Candidate
-from warren.attachments import Attachment, Blob, File, reference_of
+from warren.attachments import Attachment, Blob, File, name_in, reference_of
 from warren.errors import StoreError, WarrenError
-from warren.fields import FieldValueError
+from warren.fields import FieldValueError, encodable
 from warren.storage import Attach, Sweep
+from warren.tools import ToolError
 
 FIELD: Final = "attachments"
 _OF_RESULT: Final = "file"
 logger: Final = logging.getLogger("warren.attaching")
 OFF_THE_LOOP: Final = 256 * 1024
 """Bytes from which on a thread finds the type and the hash of a file."""
+FETCH_SECONDS: Final = 30.0
+"""Seconds for fetching all files of a prompt."""
+FetchFile = Callable[[str, int], Awaitable[bytes]]
+"""Returns the bytes of a file at a URL, of which it may have a number. Raises ToolError."""
 Find = Callable[[str], Awaitable[Attachment | None]]
 """Returns the file that a session has under a hash."""
 
@@ -39,13 +44,48 @@ async def _prepared(place: str, file: File, most: int, find: Find) -> Blob:
             raise FieldValueError(f"{place}.sha256", "is that of no attachment of the session").refusal()
         return Blob(found if file.name is None else attrs.evolve(found, name=file.name), b"")
     try:
-        if file.data is None or len(file.data) < OFF_THE_LOOP:
-            reference = reference_of(file, most)
-        else:
-            reference = await trio.to_thread.run_sync(partial(reference_of, file, most))
+        return await _referred(file, most)
     except FieldValueError as exc:
         raise FieldValueError(f"{place}.{exc.field}", exc.problem).refusal() from None
-    return Blob(reference, file.data or b"")
+
+
+async def _referred(file: File, most: int) -> Blob:
+    """Return the reference of a file with its bytes. Raises FieldValueError that names a bad field of it."""
+    if file.data is None or len(file.data) < OFF_THE_LOOP:
+        return Blob(reference_of(file, most), file.data or b"")
+    return Blob(await trio.to_thread.run_sync(partial(reference_of, file, most)), file.data)
+
+
+async def fetched(blobs: Sequence[Blob], most: int, fetch: FetchFile) -> tuple[Blob, ...]:
+    """Return the files of a prompt, those at a URL with their bytes, to be stored.
+
+    A file that cannot be had keeps its URL, and its reference says why. Together the files may have `most` bytes and
+    take `FETCH_SECONDS`.
+    """
+    found, deadline = list[Blob](), trio.current_time() + FETCH_SECONDS
+    for each in blobs:
+        if each.attachment.url is None:
+            found.append(each)
+        else:
+            kept = await _fetched(each.attachment, each.attachment.url, most, fetch, deadline)
+            most -= len(kept.data)
+            found.append(kept)
+    return tuple(found)
+
+
+async def _fetched(file: Attachment, url: str, most: int, fetch: FetchFile, deadline: float) -> Blob:
+    problem = f"the files of the prompt took longer than {FETCH_SECONDS:g} s"
+    try:
+        with trio.move_on_at(deadline):
+            made = await _referred(File(await fetch(url, most), name=file.name or name_in(url)), most)
+            if made.attachment.kind == file.kind:
+                return made
+            problem = f"the file is {made.attachment.media_type}, and not {file.media_type}"
+    except FieldValueError as exc:
+        problem = f"the file {exc.problem}"
+    except (ToolError, OSError) as exc:  # OSError: the certificates of the system cannot be read
+        problem = str(exc).removeprefix("url: ")
+    return Blob(attrs.evolve(file, not_kept=encodable(problem)), b"")
 
 
 def check_kinds(files: Sequence[Attachment], candidates: Sequence[Candidate]) -> None:

@@ -63,6 +63,7 @@ async def open_runtime(
     open_projection: OpenProjection | None = None,
     dynamic_tools: DynamicTools | None = None,
     mcp_health: McpHealthOf | None = None,
+    fetch_file: attaching.FetchFile | None = None,
     notes: Mapping[str, str] | None = None,
     tracer: Tracer | None = None,
 ) -> AsyncIterator[Runtime]:
@@ -80,6 +81,7 @@ async def open_runtime(
         open_projection: opens the projections of the store as files; None is no projections.
         dynamic_tools: see `Shared`.
         mcp_health: see `Shared`.
+        fetch_file: see `Shared`.
         notes: see `Shared`.
         tracer: see `Shared`.
 
@@ -112,7 +114,7 @@ async def open_runtime(
             projector = await stack.enter_async_context(projecting(open_projection))
         threads = trio.CapacityLimiter(config.limits.tool_threads)
         by_name = {tool.spec.name: tool for tool in tools}
-        runtime = (config, providers, by_name, storage, auditor, memory, threads, dynamic_tools, mcp_health)
+        runtime = (config, providers, by_name, storage, auditor, memory, threads, dynamic_tools, mcp_health, fetch_file)
         shared = Shared(*runtime, notes or {}, tracer=tracer)
         yield await stack.enter_async_context(_sessions(shared, projector))
 

@@ -115,7 +115,9 @@ class Service(Reads):
             tenant=self.principal.tenant,
             owner=self.principal.name,
         )
-        files, new = await self._sent(call.attachments, _has_none) if call.attachments else ((), ())
+        sent = await self._sent(call.attachments, _has_none) if call.attachments else ()
+        kept = await self._kept(sent)
+        files, new = attaching.references(kept), attaching.new_of(kept)
         begin = partial(StartTurn, tools=turn_tools, caller=caller(), attachments=files, blobs=new)
         turn = None if call.prompt is None else begin(call.prompt, payer=self.principal.payer)
         instructions = call.system_prompt or config.system_prompt
@@ -151,8 +153,8 @@ class Service(Reads):
                     "tools": asked.tools,
                     "labels": call.labels or None,
                     "idempotency_key": None,
-                    # The same files, whether they came with their bytes or were uploaded before.
-                    "attachments": files or None,
+                    # The same files, whether they came with their bytes or were uploaded before, or by the same URL.
+                    "attachments": attaching.references(sent) or None,
                     # Also at its default, as under the keys that older stores have.
                     "structured_output_retries": call.structured_output_retries,
                 }
@@ -238,17 +240,23 @@ class Service(Reads):
         shared, session_id = self._supervisor.shared, call.session_id
         record = await self._record(session_id)
         find = partial(attaching.find_in, shared.storage, record.tenant, session_id)
-        files, new = await self._sent(call.attachments, find)
-        attaching.check_kinds(files, candidates_for(options, record, shared))
+        sent = await self._sent(call.attachments, find)
+        attaching.check_kinds(attaching.references(sent), candidates_for(options, record, shared))
+        kept = await self._kept(sent)
+        new = attaching.new_of(kept)
         await self._check_room(new)
-        return files, new
+        return attaching.references(kept), new
 
-    async def _sent(
-        self, files: Sequence[File], find: attaching.Find
-    ) -> tuple[tuple[Attachment, ...], tuple[Blob, ...]]:
-        """Return the references of the files of a prompt, and those files that are to be stored."""
-        blobs = await attaching.prepared(files, self._supervisor.shared.config.limits.max_attachment, find)
-        return attaching.references(blobs), attaching.new_of(blobs)
+    async def _sent(self, files: Sequence[File], find: attaching.Find) -> tuple[Blob, ...]:
+        """Return the files of a prompt as they were sent."""
+        return await attaching.prepared(files, self._supervisor.shared.config.limits.max_attachment, find)
+
+    async def _kept(self, sent: tuple[Blob, ...]) -> tuple[Blob, ...]:
+        """Return the files of a prompt, those at a URL with their bytes if the host fetches them."""
+        shared = self._supervisor.shared
+        if shared.fetch_file is None or all(each.attachment.url is None for each in sent):
+            return sent
+        return await attaching.fetched(sent, shared.config.limits.max_attachment, shared.fetch_file)
 
     async def _check_room(self, blobs: Sequence[Blob]) -> None:
         """Raise CapacityExceededError if the caller has no room for files."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import attrs
 import trio
 
+from warren.actors.attaching import FetchFile
 from warren.actors.audit import Auditor
 from warren.actors.counters import Counters
 from warren.actors.limiter import Limiter
@@ -64,6 +65,7 @@ class Shared:
         dynamic_tools: returns the tools of MCP servers at this moment, by name: those for all sessions, and those of
             the session whose id it gets. It gets the names that are taken and returns none of them.
         mcp_health: returns the health of the MCP servers that all sessions use.
+        fetch_file: gets the files that prompts have by URL; None if they stay where they are.
         notes: texts about tools, by the tool's name; the instructions of a new session contain those of its tools.
         tool_threads: bounds the synchronous tools that run at once.
         counters: what the sessions count for the metrics.
@@ -83,6 +85,7 @@ class Shared:
     tool_threads: trio.CapacityLimiter
     dynamic_tools: DynamicTools | None = None
     mcp_health: McpHealthOf | None = None
+    fetch_file: FetchFile | None = None
     notes: Mapping[str, str] = attrs.field(factory=dict)
     counters: Counters = attrs.field(factory=Counters)
     tracer: Tracer | None = None

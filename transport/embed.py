@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from warren.actors.attaching import FetchFile
 from warren.actors.runtime import Runtime, open_runtime
 from warren.config import Config, PostgresConfig, StoreConfig, TraceConfig
 from warren.errors import InvalidParamsError
@@ -120,6 +121,7 @@ async def open_host(
                 open_projection=open_projection,
                 dynamic_tools=None if own.servers is None else own.servers.tools,
                 mcp_health=None if own.servers is None else own.servers.health,
+                fetch_file=own.fetch_file,
                 notes=own.notes_beside(given),
                 tracer=tracer,
             )
@@ -152,6 +154,7 @@ class _Tools:
 
     tools: tuple[Tool, ...] = ()
     notes: Mapping[str, str] = attrs.field(factory=dict)
+    fetch_file: FetchFile | None = None
     servers: "RuntimeServers | None" = None
 
     def notes_beside(self, given: Iterable[Tool]) -> Mapping[str, str]:
@@ -168,7 +171,7 @@ async def _tools_of(config: Config, environ: Mapping[str, str] | None, stack: As
 
     made = await workspace_of(config.tools, environ, memory=config.memory is not None)
     servers = await stack.enter_async_context(open_pool(config.tools.mcp_servers))
-    return _Tools(made.tools, made.notes, servers)
+    return _Tools(made.tools, made.notes, made.fetch_file, servers)
 
 
 async def _hosted(service: RuntimeService, servers: "RuntimeServers | None", stack: AsyncExitStack) -> Hosted:

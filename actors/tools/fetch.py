@@ -1,14 +1,15 @@
-"""A tool that reads pages of the public web, and refuses addresses of this machine and of its network."""
+"""Reads the public web, as a tool and for files by URL; refuses addresses of this machine and of its network."""
 
 import codecs
 import ipaddress
 import socket
 import ssl
 import zlib
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Awaitable, Callable, Sequence
+from functools import cache, partial
+from http import HTTPStatus
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, TypeAlias, TypeVar
 
 import attrs
 import httpx
@@ -19,6 +20,7 @@ from warren.fields import FieldValueError, positive
 from warren.tools import Tool, ToolError, tool
 from warren.values import frozen
 
+T = TypeVar("T")
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
 
@@ -89,9 +91,28 @@ def fetch_tool(
     Raises:
         FieldValueError: if an element of `allow` is no network.
     """
-    limits = limits or FetchLimits()
-    fetcher = _Fetcher(tuple(map(_network, allow)), limits, cache(lambda: tls or httpx.create_ssl_context()))
-    return tool(timeout=limits.seconds + 10)(fetcher.fetch)
+    fetcher = _fetcher(allow, limits, tls)
+    return tool(timeout=fetcher.limits.seconds + 10)(fetcher.fetch)
+
+
+def file_fetcher(
+    *, allow: Sequence[str] = (), limits: FetchLimits | None = None, tls: ssl.SSLContext | None = None
+) -> Callable[[str, int], Awaitable[bytes]]:
+    """Return a function that gets files of the web, from the same addresses and within the same bounds as the tool.
+
+    It gets a URL and the bytes that the file may have, and raises ToolError if there is no such file.
+
+    `limits.size` does not count: a file that is larger than its caller allows is refused, not cut.
+
+    Raises:
+        FieldValueError: if an element of `allow` is no network.
+    """
+    return _fetcher(allow, limits, tls).file
+
+
+def _fetcher(allow: Sequence[str], limits: FetchLimits | None, tls: ssl.SSLContext | None) -> "_Fetcher":
+    networks = tuple(map(_network, allow))
+    return _Fetcher(networks, limits or FetchLimits(), cache(lambda: tls or httpx.create_ssl_context()))
 
 
 def _network(text: str) -> Network:
@@ -179,36 +200,48 @@ class _Fetcher:
 
         HTML comes as it is. Redirects are followed. Binary content is refused, and so are private addresses.
         """
+        return await self._within(url, "text/*, application/json, */*;q=0.1", partial(self._page, max_chars))
+
+    async def file(self, url: str, most: int) -> bytes:
+        """Return the bytes of a file, which has at most some. Raises ToolError."""
+        return await self._within(url, "image/*, application/pdf, */*;q=0.1", partial(self._file, most))
+
+    async def _within(self, url: str, accept: str, take: Callable[[httpx.Response], Awaitable[T]]) -> T:
+        """Get an address within the time limit, and return what `take` makes of the answer. Raises ToolError."""
         try:
             with trio.fail_after(self.limits.seconds):
-                return await self._fetch(_checked(url), max_chars)
+                return await self._fetch(_checked(url), accept, take)
         except trio.TooSlowError:
             raise ToolError(f"url: the page took longer than {self.limits.seconds:g} s") from None
         except httpx.HTTPError as exc:
             raise ToolError(f"url: the page could not be fetched: {_why(exc)}") from exc
 
-    async def _fetch(self, url: httpx.URL, max_chars: int) -> str:
+    async def _fetch(self, url: httpx.URL, accept: str, take: Callable[[httpx.Response], Awaitable[T]]) -> T:
         transport = _Pinned(self.allow, httpx.AsyncHTTPTransport(verify=self.tls(), trust_env=False))
         timeout = httpx.Timeout(self.limits.seconds, connect=self.limits.connect_seconds)
-        headers = {
-            "user-agent": "warren",
-            "accept": "text/*, application/json, */*;q=0.1",
-            "accept-encoding": "identity",
-        }
+        headers = {"user-agent": "warren", "accept": accept, "accept-encoding": "identity"}
         async with httpx.AsyncClient(transport=transport, timeout=timeout, headers=headers, trust_env=False) as client:
             for _hop in range(self.limits.redirects + 1):
                 async with client.stream("GET", url, follow_redirects=False) as response:
                     target = response.headers.get("location")
                     if response.status_code not in _REDIRECTS or target is None:
-                        return await self._page(response, max_chars)
+                        return await take(response)
                     url = _checked(_joined(url, target))
         raise ToolError(f"url: the page redirects more than {self.limits.redirects} times; the last was to {url}")
 
-    async def _page(self, response: httpx.Response, max_chars: int) -> str:
+    async def _file(self, most: int, response: httpx.Response) -> bytes:
+        if response.status_code != HTTPStatus.OK:
+            raise ToolError(f"url: the server answered {response.status_code} {response.reason_phrase}".rstrip())
+        data = await self._read(response, most)
+        if len(data) > most:
+            raise ToolError(f"url: the file has more than {most} bytes")
+        return data
+
+    async def _page(self, max_chars: int, response: httpx.Response) -> str:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind.startswith(_BINARY):
             raise ToolError(f"url: the page is {kind}, which is no text and cannot be shown")
-        data = await self._read(response)
+        data = await self._read(response, self.limits.size)
         cut = len(data) > self.limits.size
         text = _text(data[: self.limits.size], response.charset_encoding, kind)
         notes = [f"HTTP {response.status_code} {response.reason_phrase}".rstrip(), str(response.request.url), kind]
@@ -216,9 +249,9 @@ class _Fetcher:
             notes.append(f"truncated to {min(max_chars, len(text))} characters")
         return "\n".join(["; ".join(filter(None, notes)), "", text[:max_chars]])
 
-    async def _read(self, response: httpx.Response) -> bytes:
-        """Return the content, up to one byte past the limit."""
-        data, most, unpack = bytearray(), self.limits.size + 1, _unpacker(response)
+    async def _read(self, response: httpx.Response, size: int) -> bytes:
+        """Return the content, up to one byte past a size."""
+        data, most, unpack = bytearray(), size + 1, _unpacker(response)
         problem: ToolError | None = None
         # A `break` would leave httpx's generators to the garbage collector; a cancellation ends them in order.
         with trio.CancelScope() as enough:

@@ -5,7 +5,7 @@ The root is one folder, and commands can do all that Warren's user can: both are
 
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 import trio
@@ -19,9 +19,12 @@ from warren.tools import Tool
 from warren.values import frozen
 
 if TYPE_CHECKING:
+    from warren.actors.attaching import FetchFile
     from warren.actors.tools.skills import Skills
 
 T = TypeVar("T")
+FILE_SECONDS: Final = 10.0
+"""Seconds for fetching one file of a prompt."""
 
 
 @frozen
@@ -31,10 +34,12 @@ class Workspace:
     Attributes:
         tools: the tools, each in its category.
         notes: by a tool's name, the text that the model's instructions have if the tool is offered.
+        fetch_file: gets the files that prompts have by URL; None if they stay where they are.
     """
 
     tools: tuple[Tool, ...] = ()
     notes: Mapping[str, str] = attrs.field(factory=dict)
+    fetch_file: "FetchFile | None" = None
 
 
 async def workspace_of(
@@ -51,13 +56,23 @@ async def workspace_of(
         InvalidParamsError: if a setting cannot be obeyed (its path is below `$.tools`), or an extra is not installed.
     """
     tools = [*_builtins(config), *_shell(config, os.environ if environ is None else environ)]
+    fetch_file = _fetch_file(config)
     if config.skills is None:
-        return Workspace(tuple(tools))
+        return Workspace(tuple(tools), fetch_file=fetch_file)
     skills = (await _skills(config)).offered(memory=memory)
     if not skills.known:
-        return Workspace(tuple(tools))
+        return Workspace(tuple(tools), fetch_file=fetch_file)
     load = skills.tool()
-    return Workspace((*tools, load), {load.spec.name: skills.note()})
+    return Workspace((*tools, load), {load.spec.name: skills.note()}, fetch_file)
+
+
+def _fetch_file(config: ToolsConfig) -> "FetchFile | None":
+    if not config.fetch and not config.fetch_allow:
+        return None
+    from warren.actors.tools.fetch import FetchLimits, file_fetcher  # noqa: PLC0415 - few have it
+
+    limits = FetchLimits(seconds=FILE_SECONDS)
+    return _made(lambda: file_fetcher(allow=config.fetch_allow, limits=limits), "fetch_allow")
 
 
 def _builtins(config: ToolsConfig) -> list[Tool]:

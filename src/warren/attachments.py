@@ -8,12 +8,13 @@ import re
 from codecs import getincrementaldecoder
 from collections.abc import Awaitable, Callable, Mapping
 from os import PathLike
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final, Literal, get_args
+from urllib.parse import unquote, urlsplit
 
 import attrs
 
-from warren.fields import AtMost, FieldValueError, is_text, not_blank, optional
+from warren.fields import LEFT_OUT, AtMost, FieldValueError, is_text, not_blank, optional
 from warren.values import frozen, value
 
 Kind = Literal["image", "pdf", "audio", "text"]
@@ -70,6 +71,7 @@ class Attachment:
         size: bytes.
         name: the name of the file, for people and models.
         url: the address from which the provider fetches it; None for one that is stored.
+        not_kept: why the file at the URL was not fetched and stored, although the host fetches files of prompts.
     """
 
     media_type: str
@@ -77,6 +79,7 @@ class Attachment:
     size: int = 0
     name: str | None = None
     url: str | None = None
+    not_kept: str | None = attrs.field(default=None, metadata=LEFT_OUT)
 
     @property
     def kind(self) -> Kind:
@@ -95,7 +98,8 @@ class File:
 
     Attributes:
         data: its bytes; JSON has them in base64.
-        url: its address, `https://…`: it is passed to the model's provider, which fetches it, and never opened here.
+        url: its address, `https://…`. It is fetched and stored if the host allows that (see
+            `warren.tool_config.ToolsConfig`); otherwise the address goes to the provider, which fetches it.
         sha256: the hash of an attachment that the session has already.
         media_type: its type, such as `image/png`; for bytes it is found out if it is missing, and has to be right if
             not. A URL needs it.
@@ -157,6 +161,15 @@ class Blob:
 
 ReadFile = Callable[[Attachment, int, int], Awaitable[bytes]]
 """Returns some bytes of an attachment: those of a number from a place on. Raises StoreError if they are gone."""
+
+
+def name_in(url: str) -> str | None:
+    """Return the last part of an address as the name of a file; None if it has none, or is no address at all."""
+    try:
+        name = PurePosixPath(unquote(urlsplit(url).path)).name.strip()[-MAX_NAME:].strip()
+    except ValueError:
+        return None
+    return name if name and name.isprintable() else None
 
 
 def are_files(_instance: object, attribute: "attrs.Attribute[Any]", files: Any) -> None:

@@ -102,8 +102,10 @@ class ToolsConfig:
             outside of the root.
         shell_timeout: seconds that a command may run.
         env: names of environment variables that commands get besides the harmless ones; `*` matches any characters.
-        fetch: whether there is a tool that reads the public web.
-        fetch_allow: networks of private addresses that the tool may read too, as in "10.0.0.0/8".
+        fetch: whether there is a tool that reads the public web. Files that prompts have by URL are fetched and stored
+            then, too.
+        fetch_allow: networks of private addresses that may be read too, as in "10.0.0.0/8". Without `fetch` they open
+            the web for files of prompts alone.
         skills: folders of skills, besides the skills that Warren ships; None for no skills at all.
         mcp_servers: servers whose tools every session gets.
     """

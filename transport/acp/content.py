@@ -2,12 +2,10 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import PurePosixPath
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
 from xml.sax.saxutils import quoteattr
 
-from warren.attachments import MAX_NAME, File
+from warren.attachments import File, name_in
 from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError
 from warren.transport.acp.params import read
@@ -125,7 +123,7 @@ def _file(block: Mapping[str, Any], root: str) -> tuple[File, Mapping[str, str]]
         binary = read(_Binary, resource, root)
         fields = {"data": "blob", "media_type": "mimeType", "name": "uri"}
         place = {"": root} | {field: f"{root}.{name}" for field, name in fields.items()}
-        return _made(binary.blob, binary.mimeType, _name_of(binary.uri), place)
+        return _made(binary.blob, binary.mimeType, name_in(binary.uri), place)
     return None
 
 
@@ -142,14 +140,6 @@ def _made(
 
 def _said(text: str | None) -> str | None:
     return text if text and text.strip() else None
-
-
-def _name_of(uri: str) -> str | None:
-    """Return the last part of an address; None if it has none, or is no address at all."""
-    try:
-        return PurePosixPath(unquote(urlsplit(uri).path)).name[-MAX_NAME:]
-    except ValueError:
-        return None
 
 
 def _joined(pieces: Sequence[_Piece]) -> Sequence[str]:

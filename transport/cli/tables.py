@@ -157,6 +157,8 @@ def _with_files(text: str, files: Iterable[Attachment]) -> str:
 
 def _file(file: Attachment) -> str:
     place = file.url or f"{file.size} bytes, sha256 {file.sha256}"
+    if file.not_kept is not None:
+        place += f", not kept: {_field(file.not_kept)}"
     return f"[{_field(file.label)}: {file.media_type}, {place}]"
 
 

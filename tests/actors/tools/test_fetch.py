@@ -1,21 +1,14 @@
 """Fetching pages: what is refused, what is bounded, and that no connection stays open."""
 
-import datetime as dt
 import gzip
 import ipaddress
-import socket
 import ssl
-import tempfile
 from typing import Any
 
 import pytest
 import trio
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
-from tests.actors.tools.pages import Handler, open_sockets, page
+from tests.actors.tools.pages import Handler, Names, certificate, open_sockets, page
 from tests.transport.providers.server import Request, serve
 from warren.actors.tools.fetch import FetchLimits, fetch_tool, is_public
 from warren.fields import FieldValueError
@@ -34,24 +27,6 @@ async def fetch_from(handler: Handler, limits: FetchLimits | None = None, **args
     """Fetch a page of a server that lives as long as that."""
     async with serve(handler) as url:
         return await fetch(f"{url}/page", limits, **args)
-
-
-class Names(trio.abc.HostnameResolver):
-    """Names that mean what the test says, look-up for look-up; the last meaning stays."""
-
-    def __init__(self, *meanings: str) -> None:
-        self.meanings = list(meanings)
-        self.asked: list[str] = []
-
-    async def getaddrinfo(self, host: bytes | None, port: Any, *_: Any) -> Any:
-        await trio.lowlevel.checkpoint()
-        self.asked.append((host or b"").decode())
-        meaning = self.meanings.pop(0) if len(self.meanings) > 1 else self.meanings[0]
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port or 0)) for each in meaning.split()]
-
-    async def getnameinfo(self, sockaddr: Any, flags: int) -> tuple[str, str]:
-        await trio.lowlevel.checkpoint()
-        return str(sockaddr[0]), str(flags)
 
 
 async def test_page() -> None:
@@ -279,39 +254,12 @@ async def test_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None
     assert (await fetch_from(page(b"direct"))).endswith("\ndirect")
 
 
-def certificate(name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """Return the TLS settings of a server of that name, and of a client that trusts it."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = dt.datetime.now(dt.UTC)
-    builder = x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
-    builder = builder.not_valid_before(now - dt.timedelta(days=1)).not_valid_after(now + dt.timedelta(days=1))
-    builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-    made = builder.sign(key, hashes.SHA256())
-    pem = made.public_bytes(serialization.Encoding.PEM)
-    server, client = (
-        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH),
-        ssl.create_default_context(cadata=pem.decode()),
-    )
-    plain = serialization.NoEncryption()
-    secret = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
-    _load(server, pem + secret)
-    return server, client
-
-
-def _load(server: ssl.SSLContext, pem: bytes) -> None:
-    """Give a server its certificate, which has to come from a file."""
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(pem)
-        file.flush()
-        server.load_cert_chain(file.name)
-
-
 @pytest.mark.parametrize("name", ["secure.example", "other.example"])
 async def test_tls_is_checked_against_the_name(name: str) -> None:
     """The name that was asked for is what the server is told and what its certificate must be for."""
     trio.socket.set_custom_hostname_resolver(Names("127.0.0.1"))
-    server_tls, client_tls = certificate("secure.example")
+    server_tls, pem = certificate("secure.example")
+    client_tls = ssl.create_default_context(cadata=pem)
     told: list[str | None] = []
     server_tls.sni_callback = lambda _object, asked, _context: told.append(asked)
 

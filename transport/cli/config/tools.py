@@ -104,7 +104,9 @@ def tools_of(given: Mapping[str, Any], file: FileOfTools | None, environ: Mappin
         problem = "is needed for --shell: --root DIR is the folder in which commands start"
         raise InvalidParamsError(f"$.root: {problem}", path="$.root")
     skills = given["skills"] or (None if table.skills is None else ())
-    if not any((given["root"], given["builtins"], given["shell"], found)) and skills is None:
+    settings = {} if file is None else file.settings("tools")
+    asked = given["root"], given["builtins"], given["shell"], found, settings.get("fetch_allow")
+    if not any(asked) and skills is None:
         return None
     return _made(
         lambda: ToolsConfig(
@@ -113,7 +115,7 @@ def tools_of(given: Mapping[str, Any], file: FileOfTools | None, environ: Mappin
             fetch=bool(given["builtins"]),
             skills=skills,
             mcp_servers=tuple(found.values()),
-            **({} if file is None else file.settings("tools")),
+            **settings,
         ),
         "$",
     )
