@@ -1,5 +1,6 @@
 """Byte streams: the errors of a broken one, and a reader of lines up to a bound."""
 
+from codecs import BOM_UTF8
 from collections import deque
 from typing import Final
 
@@ -15,7 +16,7 @@ class LineTooLongError(Exception):
 
 
 class LineReader:
-    """The lines of a stream of bytes; the bytes after the last newline are a line too.
+    """The lines of a stream of bytes, without a byte order mark; the bytes after the last newline are a line too.
 
     A line of more than `limit` bytes is skipped without being kept in memory: `next` raises in its place, and returns
     the following lines as usual.
@@ -27,6 +28,7 @@ class LineReader:
         self._ready: deque[bytes | None] = deque()
         self._parts: list[bytes] = []
         self._size = 0
+        self._begun = False
         self._ended = False
 
     async def next(self) -> bytes | None:
@@ -63,6 +65,9 @@ class LineReader:
             self._parts.append(part)
 
     def _end_line(self) -> None:
-        self._ready.append(None if self._size > self._limit else b"".join(self._parts))
+        line = None if self._size > self._limit else b"".join(self._parts)
+        if not self._begun:
+            self._begun, line = True, line and line.removeprefix(BOM_UTF8)
+        self._ready.append(line)
         self._parts.clear()
         self._size = 0
