@@ -45,7 +45,7 @@ class Refusals:
 
     context: Transcript
     record: SessionRecord
-    _gone: set[int] = attrs.field(factory=set)
+    _gone: dict[int, int | None] = attrs.field(factory=dict)  # by place, that of the sentence that stands for it
     _told: set[int] = attrs.field(factory=set)  # the positions of the sentences of this turn that tell results
     _tried: set[int] = attrs.field(factory=set)  # places of earlier turns without which one was tried
     _shortened: tuple[Collection[int], int] | None = None  # sentences without whose results one was said, and its place
@@ -54,9 +54,10 @@ class Refusals:
     def left_out(self) -> tuple[Span, ...]:
         """The ranges of messages outside the context, in order: those of earlier turns, and those of this one."""
         spans, earlier = list[Span](), self.record.left_out
-        for span in sorted([*earlier, *(Span(at, at + 1) for at in self._gone)], key=lambda each: each.first):
-            if spans and span.first <= spans[-1].end:
-                spans[-1] = Span(spans[-1].first, max(spans[-1].end, span.end))
+        new = (Span(at, at + 1, told=told) for at, told in self._gone.items())
+        for span in sorted([*earlier, *new], key=lambda each: each.first):
+            if spans and span.first <= spans[-1].end and span.told == spans[-1].told:
+                spans[-1] = attrs.evolve(span, first=spans[-1].first)
             else:
                 spans.append(span)
         return tuple(spans)
@@ -112,28 +113,32 @@ class Refusals:
             places, ran = self._ran(self._unanswered(begin))
             said = {at: text for at, text in self._sentences().items() if at >= begin or _RESULTS in text}
             told = [*map(_without_results, said.values()), *([_sentence(ran, results=False)] if ran else [])]
-            self._leave({*range(begin, end), *places, *said})
-            if told:
-                self._say("\n".join(told), ())
+            stood = {*places, *said}
+            if told:  # a fork from before gets the calls with their prompt back, and no answer behind them
+                self._say("\n".join(told), {*range(begin, max(stood)), *stood})
+            self._leave(range(begin, end))
             return
         if self._shortened is not None and self._shortened[1] >= answered:  # that has not helped
             longer, short = self._shortened
-            self._gone -= set(longer)
-            self._gone.add(short)
+            for at in longer:
+                del self._gone[at]
+            self._leave({short})
         if self._tried and answered <= self.record.message_count:  # that has not helped: this turn is refused alone
-            self._gone -= self._tried
+            for at in self._tried:
+                self._gone.pop(at, None)
         ran_here = any(isinstance(self._at(at), ToolResultsMessage) for at in range(begin, end))
         first = max(answered, begin) if ran_here else begin
-        self._leave(set(range(first, end)) - (self._told - self._gone))
+        self._leave(set(range(first, end)) - (self._told - self._gone.keys()))
 
     def _say(self, text: str, instead_of: Iterable[int]) -> int:
         at = self.context.end
         self.context.append(ContextMessage(text, REFUSED))
-        self._leave(instead_of)
+        self._leave(instead_of, told=at)
         return at
 
-    def _leave(self, places: Iterable[int]) -> None:
-        self._gone |= set(places)
+    def _leave(self, places: Iterable[int], *, told: int | None = None) -> None:
+        for at in places:
+            self._gone.setdefault(at, told)  # the first sentence is nearest to what it stands for
         self.context.leave_out(self.left_out)
 
     def _at(self, position: int) -> Message:

@@ -99,7 +99,12 @@ def forked(original: Original, wanted: ForkRequest, session_id: str, now: dateti
 
 
 def _before(spans: Iterable[Span], at: int) -> tuple[Span, ...]:
-    return tuple(attrs.evolve(span, end=min(span.end, at)) for span in spans if span.first < at)
+    """Return the spans before a cut. Tool calls whose sentence is behind it come back: nothing else would tell them."""
+    return tuple(
+        attrs.evolve(span, end=min(span.end, at))
+        for span in spans
+        if span.first < at and (span.told is None or span.told < at)
+    )
 
 
 def relabelled(record: SessionRecord, changes: Mapping[str, str | None], title: str | None) -> SessionRecord:

@@ -45,11 +45,13 @@ class Span:
         first: the position of the first message.
         end: the position behind the last one.
         part: the part of the messages that is meant, their files or their reasoning; None for all of each.
+        told: the position of the message that stands for tool calls among them; None if there is none.
     """
 
     first: int
     end: int
     part: MessagePart | None = attrs.field(default=None, metadata=LEFT_OUT)
+    told: int | None = attrs.field(default=None, metadata=LEFT_OUT)
 
 
 def within(spans: Iterable[Span], first: int, end: int, part: str | None = None) -> set[int]:

@@ -1,5 +1,6 @@
 """An exchange that the provider refuses for good leaves the model's context, and stays in the history."""
 
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -285,6 +286,43 @@ async def test_it_survives_a_restart(tmp_path: Path) -> None:
         assert await marks(service, fork) == [False, False, True, False, False]
         early = (await service.fork(session_id, at=2)).state.session_id
         assert await marks(service, early) == [False, False]
+
+
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize("declines", [True, False])
+async def test_a_fork_knows_the_calls_that_are_told_in_words_behind_its_cut(
+    tmp_path: Path, *, stored: bool, declines: bool
+) -> None:
+    """A sentence of a later turn is not in the fork, so the messages of the calls are; one before the cut is enough."""
+
+    async def answer(request: ModelRequest, _emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        messages = list(request.messages)
+        seen.append(messages)
+        if messages == [UserMessage("fetch it")]:
+            return reply("", CALL)
+        if not lost and declines:
+            return ModelReply(AssistantMessage((TextBlock("said"),), "content_filter"), USAGE)
+        if not lost or any(isinstance(each, ToolResultsMessage) for each in messages):
+            raise refusal("connection" if not lost else "bad_request")
+        return reply("done")
+
+    seen, lost = list[list[Message]](), False
+    async with open_runtime(FunctionModel(answer), tools=[fetch], store=tmp_path if stored else None) as service:
+        session_id = await new_session(service)
+        with contextlib.suppress(ProviderError):
+            await service.start_turn(session_id, "fetch it")
+        lost = True
+        await service.start_turn(session_id, "b")
+        history = [each.message for each in (await service.history(session_id)).messages]
+        told = next(at for at, each in enumerate(history) if isinstance(each, ContextMessage))
+        for at in range(3, len(history) + 1):
+            fork = (await service.fork(session_id, at=at)).state.session_id
+            assert (await service.start_turn(fork, "c")).text == "done"
+            text = repr(seen[-1])
+            assert text.count("fetch({}): it succeeded") == 1, at
+            tries = [any(isinstance(each, ToolResultsMessage) for each in request) for request in seen[-2:]]
+            assert tries == [at <= told, False], at
 
 
 async def test_a_fork_without_a_store_leaves_it_out_too() -> None:
