@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import re
 import zlib
 from collections.abc import Sequence
@@ -17,12 +18,18 @@ from warren.memory import Embedder
 from warren.storage.memory.weights import Scores
 from warren.storage.memory.words import pieces
 from warren.storage.runner import Runner
-from warren.values import frozen
+from warren.values import define, frozen
 
 Vectors = NDArray[np.float32]
 logger: Final = logging.getLogger("warren.memory")
 PATIENCE: Final = 10.0
 """Seconds that a text or a query waits for its vector: it is stored or searched by its words then."""
+QUICK: Final = 1.0
+"""Seconds within which an embedder may fail and is asked again the next time: nobody has waited."""
+COOL_DOWN: Final = 60.0
+"""Seconds for which one that has failed later is left alone."""
+LONGEST_COOL_DOWN: Final = 600.0
+"""Seconds for which one is left alone that fails so again and again."""
 OF_TEXTS: Final = ProviderError.refusals | {"bad_embedding", "bad_response"}
 """Causes of errors that may be about one of several texts."""
 _ROWS_AT_ONCE: Final = 256
@@ -151,21 +158,66 @@ class MeaningSpace:
         return ProviderError(f"the embedder {self.embedder.name} {problem}", cause="bad_embedding", retryable=False)
 
 
-async def packed_soon(space: Space, texts: Sequence[str], runner: Runner) -> Sequence[bytes | None]:
-    """Return a packed vector for each text; None for all of them if the embedder fails, or takes longer than a moment.
+@define(eq=False)
+class Vectorizer:
+    """Makes the vectors of texts and queries, and keeps those who wait for them from waiting again and again.
 
-    Texts are stored all the same then: their words find them, and the vectors are made later.
+    After a timeout, or a failure that took long, texts and queries do without vectors for a cool-down. Then one call
+    tries the embedder while the others still do without; if that fails too, the cool-down is twice as long.
+
+    Attributes:
+        space: makes the vectors.
+        runner: runs computing that would hold up the event loop.
+        fails: whether the newest call for a text or a query has failed.
     """
-    try:
-        with trio.fail_after(PATIENCE):
-            return await space.pack(texts, runner)
-    except trio.TooSlowError:
-        logger.warning("the embedder is slow: the vectors of %s texts are made later", len(texts))
-    except WarrenError as exc:
-        logger.warning("the vectors of %s texts are made later: %s", len(texts), exc)
-    except Exception:  # an embedder may be the host's code
-        logger.exception("the embedder crashed: the vectors of %s texts are made later", len(texts))
-    return [None] * len(texts)
+
+    space: Space
+    runner: Runner
+    fails: bool = False
+    _cool_down: float = 0.0
+    _until: float = -math.inf
+    _probing: bool = False
+
+    async def soon(self, texts: Sequence[str]) -> Sequence[bytes | None]:
+        """Return a packed vector for each text; None for all of them if the embedder fails, or takes too long.
+
+        Texts are stored all the same then: their words find them, and the vectors are made later.
+        """
+        began = trio.current_time()
+        if self._probing or began < self._until:
+            return [None] * len(texts)
+        before = self._cool_down
+        self._probing = before > 0
+        try:
+            with trio.fail_after(PATIENCE):
+                found = await self.space.pack(texts, self.runner)
+        except trio.TooSlowError:
+            logger.warning("the embedder is slow: %s texts do without vectors", len(texts))
+        except WarrenError as exc:
+            logger.warning("%s texts do without vectors: %s", len(texts), exc)
+        except Exception:  # an embedder may be the host's code
+            logger.exception("the embedder crashed: %s texts do without vectors", len(texts))
+        else:
+            self.fails, self._cool_down = False, 0.0
+            return found
+        finally:
+            self._probing = False
+        self.fails, now = True, trio.current_time()
+        if now - began >= QUICK and self._cool_down == before:  # else a call beside this one has found the same
+            self._cool_down = min(max(COOL_DOWN, 2 * before), LONGEST_COOL_DOWN)
+            self._until = now + self._cool_down
+        return [None] * len(texts)
+
+    async def later(self, texts: Sequence[str]) -> Sequence[bytes | None]:
+        """Return a packed vector for each text, however long that takes; None for one that is refused for good.
+
+        Raises whatever an embedder raises if it is away, or if it refuses all of several texts.
+        """
+        began = trio.current_time()
+        found = await packed_singly(self.space, texts, self.runner)
+        if texts and trio.current_time() - began < PATIENCE:  # it is worth a try again
+            self._until = -math.inf
+        return found
 
 
 async def packed_singly(space: Space, texts: Sequence[str], runner: Runner) -> Sequence[bytes | None]:

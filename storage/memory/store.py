@@ -14,7 +14,7 @@ import apsw
 import attrs
 import trio
 
-from warren.errors import InvalidParamsError, StoreError, WarrenError
+from warren.errors import InvalidParamsError, StoreError
 from warren.memory import (
     MAX_HITS,
     Chosen,
@@ -33,7 +33,7 @@ from warren.storage.memory import graph as graphs
 from warren.storage.memory.file import FILE_NAME, MEMORY_STORE, locate, open_reader, open_writer
 from warren.storage.memory.graph import Graph, Note, UnusableGraphError
 from warren.storage.memory.search import MemoryReader, Query
-from warren.storage.memory.spaces import PATIENCE, Space, Vectors, packed_singly, packed_soon
+from warren.storage.memory.spaces import Space, Vectorizer, Vectors
 from warren.storage.memory.vectors import EXACT_BYTES, VectorIndex
 from warren.storage.memory.weighing import QUERY_LENGTH, space_of, weighs
 from warren.storage.memory.writer import Writer
@@ -85,7 +85,7 @@ class FileMemory:
         # Two that catch up at once would ask the embedder for the same vectors.
         self._catching_up = trio.Lock()
         self._refused = set[int]()  # entries that the embedder refuses for good: words alone find them
-        self._embedder_fails = False
+        self._vectorizer = Vectorizer(space, runner)
         self._closed = False
 
     @classmethod
@@ -133,7 +133,7 @@ class FileMemory:
     @property
     def weighs(self) -> Weighs:
         """See MemoryStore."""
-        return weighs(self._space, embedder_fails=self._embedder_fails)
+        return weighs(self._space, embedder_fails=self._vectorizer.fails)
 
     async def aclose(self) -> None:
         """See MemoryStore."""
@@ -147,7 +147,7 @@ class FileMemory:
     ) -> int:
         """See MemoryStore."""
         fresh = await self._write(partial(Writer.unknown, entries=entries))
-        vectors = await packed_soon(self._space, [entry.content for entry in fresh], self._runner)
+        vectors = await self._vectorizer.soon([entry.content for entry in fresh])
         if not fresh and tail is None:
             return 0
         kept = [entry.position for entry in entries if entry.content.strip()]
@@ -239,15 +239,10 @@ class FileMemory:
     async def _query_vector(self, query: str) -> Vectors | None:
         if not self._space.dimensions or not query.strip():
             return None
-        try:
-            with trio.fail_after(PATIENCE):
-                packed = await self._space.pack([query[:QUERY_LENGTH]], self._runner)
-        except (WarrenError, trio.TooSlowError) as exc:
-            self._embedder_fails = True
-            logger.warning("a search goes by words alone: %s", str(exc) or "the embedder is slow")
+        (packed,) = await self._vectorizer.soon([query[:QUERY_LENGTH]])
+        if packed is None:
             return None
-        self._embedder_fails = False
-        vector: Vectors = self._space.unpack(packed)[0]
+        vector: Vectors = self._space.unpack([packed])[0]
         return vector
 
     async def _make_vectors(self, progress: Progress | None) -> None:
@@ -259,7 +254,7 @@ class FileMemory:
             after = bare[-1].id
             seen.update(entry.id for entry in bare)
             asked = [entry for entry in bare if entry.id not in self._refused]
-            vectors = await packed_singly(self._space, [entry.content for entry in asked], self._runner)
+            vectors = await self._vectorizer.later([entry.content for entry in asked])
             await self._write(partial(Writer.add_vectors, entries=asked, vectors=vectors))
             found = zip(asked, vectors, strict=True)
             self._refused.update(entry.id for entry, vector in found if vector is None)

@@ -27,7 +27,7 @@ from warren.principals import DEFAULT_TENANT
 from warren.storage.memory.postgres import search, writer
 from warren.storage.memory.postgres.search import Query, Searcher
 from warren.storage.memory.postgres.vectors import Table, drop_others, literals, table_for
-from warren.storage.memory.spaces import PATIENCE, Space, TermSpace, packed_singly, packed_soon
+from warren.storage.memory.spaces import Space, TermSpace, Vectorizer
 from warren.storage.memory.weighing import QUERY_LENGTH, space_of, weighs
 from warren.storage.memory.words import Analyzer
 from warren.storage.postgres.driver import Connection, LostError, array, unescaped
@@ -83,7 +83,7 @@ class PostgresMemory:
         # Two that catch up at once would ask the embedder for the same vectors.
         self._catching_up = trio.Lock()
         self._refused = set[int]()  # entries that the embedder refuses for good: words alone find them
-        self._embedder_fails = False
+        self._vectorizer = Vectorizer(space, runner)
         self._closed = False
 
     @classmethod
@@ -131,7 +131,7 @@ class PostgresMemory:
     @property
     def weighs(self) -> Weighs:
         """See MemoryStore."""
-        return weighs(self._space, embedder_fails=self._embedder_fails)
+        return weighs(self._space, embedder_fails=self._vectorizer.fails)
 
     async def aclose(self) -> None:
         """See MemoryStore."""
@@ -143,7 +143,7 @@ class PostgresMemory:
     ) -> int:
         """See MemoryStore. If the answer to a commit was lost, entries of that attempt are not counted as new."""
         fresh = await self._read(partial(writer.unknown, entries=entries))
-        packed = await packed_soon(self._space, [entry.content for entry in fresh], self._runner)
+        packed = await self._vectorizer.soon([entry.content for entry in fresh])
         if not fresh and tail is None:
             return 0
         kept = [entry.position for entry in entries if entry.content.strip()]
@@ -204,7 +204,7 @@ class PostgresMemory:
                 after = bare[-1].id
                 seen.update(entry.id for entry in bare)
                 asked = [entry for entry in bare if entry.id not in self._refused]
-                packed = await packed_singly(self._space, [entry.content for entry in asked], self._runner)
+                packed = await self._vectorizer.later([entry.content for entry in asked])
                 made = {entry.id: vector for entry, vector in zip(asked, packed, strict=True) if vector is not None}
                 self._refused.update(entry.id for entry in asked if entry.id not in made)
                 vectors = await self._runner(partial(literals, list(made.values())))
@@ -247,15 +247,10 @@ class PostgresMemory:
     async def _query_vector(self, query: str) -> str | None:
         if self._table is None or not query.strip():
             return None
-        try:
-            with trio.fail_after(PATIENCE):
-                packed = await self._space.pack([query[:QUERY_LENGTH]], self._runner)
-        except (WarrenError, trio.TooSlowError) as exc:
-            self._embedder_fails = True
-            logger.warning("a search goes by words alone: %s", str(exc) or "the embedder is slow")
+        (packed,) = await self._vectorizer.soon([query[:QUERY_LENGTH]])
+        if packed is None:
             return None
-        self._embedder_fails = False
-        return literals(packed)[0]
+        return literals([packed])[0]
 
     async def _count_bare(self, db: Connection) -> int:
         """Return how many entries have no vector of this embedder."""

@@ -20,6 +20,7 @@ from warren.memory import CONVERSATION_END, Embedder, MemoryConfig, MemoryEntry,
 from warren.storage import inline_runner
 from warren.storage.memory import FileMemory, builder
 from warren.storage.memory.file import FILE_NAME
+from warren.storage.memory.spaces import PATIENCE
 
 
 async def test_indexing_twice_stores_once(place: Place) -> None:
@@ -167,6 +168,44 @@ async def test_an_embedder_that_is_no_help(model: SubjectEmbedder) -> None:
     with trio.fail_after(30):
         assert await memory.index(numbered(3)) == 3
     assert memory.behind == 3
+    await memory.aclose()
+
+
+@attrs.define
+class Slow(SubjectEmbedder):
+    """An embedder that takes some seconds for each call."""
+
+    seconds: float = 3600
+    calls: int = 0
+
+    async def embed(self, texts: Any, /) -> Any:
+        self.calls += 1
+        await trio.sleep(self.seconds)
+        return await super().embed(texts)
+
+
+@pytest.mark.virtual_time
+async def test_nobody_waits_again_and_again_for_an_embedder_that_hangs() -> None:
+    """After one wait texts and queries do without vectors; one call at a time tries it, each later than the last."""
+    model = Slow()
+    memory = await FileMemory.open(MemoryConfig(embedder=model.name), model, runner=inline_runner)
+    began = trio.current_time()
+    for number in range(20):
+        await memory.index([entry(f"text {number}", position=number)])
+        assert contents(await memory.search("text 0"))
+    assert (model.calls, trio.current_time() - began, memory.weighs) == (1, PATIENCE, "words")
+    for calls, minutes in ((2, 1), (3, 2), (4, 4)):
+        await trio.sleep(60 * minutes)
+        began = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            for _ in range(5):
+                nursery.start_soon(memory.search, "text 0")
+        assert (model.calls, trio.current_time() - began) == (calls, PATIENCE)
+    model.seconds = 2
+    await memory.catch_up()  # which works, and so the next search does not wait for the end of the cool-down
+    assert memory.behind == 0
+    await memory.search("text 0")
+    assert memory.weighs == "words_and_vectors"
     await memory.aclose()
 
 
