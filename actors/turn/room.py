@@ -183,8 +183,9 @@ class Room:
             tokens = before.tokens if not self._bounded else min(before.tokens, sent) * LESS[0] // LESS[1]
         elif named is not None:
             self.lessons.learn("window", choice, tokens)
-        # The cap of the answer may be what is too large: that says nothing to other sessions.
-        self._guess = tokens if named is None and error.cause == "context_length" and not capped else None
+        # The cap of the answer or a file may be what is too large: that says nothing to other sessions.
+        about_text = error.cause == "context_length" or not self.context.has_files
+        self._guess = tokens if named is None and about_text and not capped else None
         self._bounded = True
         self.window, self.plan = self.within(tokens)
         return True

@@ -112,6 +112,11 @@ class Transcript(Sequence[Message]):
         every = range(self.head, self.end)
         return [at for at in every if at not in self.left_out] if self.left_out else every
 
+    @property
+    def has_files(self) -> bool:
+        """Whether a message of the context has a file. It costs a look at all of them."""
+        return any(_MARK in body for body in self.bodies)
+
     def _seen(self) -> Sequence[bytes]:
         if not self.left_out:
             return self.rows

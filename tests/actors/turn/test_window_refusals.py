@@ -13,6 +13,7 @@ from tests.support.models import Emit, reply
 from tests.support.runtime import Recorder, new_session, supervisor_of
 from warren.actors.turn.model_call import sent_size
 from warren.actors.turn.room import REMEMBERED
+from warren.attachments import File
 from warren.compaction.config import CompactionConfig
 from warren.config import Config, RetryPolicy
 from warren.errors import CompactionDisabledError, ProviderCause, ProviderError
@@ -103,8 +104,7 @@ async def test_a_session_goes_on_within_a_window_that_nobody_knew(store: Path | 
     assert recorder.only(CompactionCompleted)
     assert "summary" in repr(summaries(server.asked[-1].messages))
     assert_whole_compactions(recorder.events)
-    if kind != "413":  # its limit is of bytes, and nobody knows it
-        assert len(server.refused) <= 4, server.refused
+    assert len(server.refused) <= 4, server.refused
 
 
 @told
@@ -122,6 +122,26 @@ async def test_without_compaction_the_request_is_cut(store: Path | None, kind: s
     repaired = recorder.only(RequestRepaired)
     assert {event.action for event in repaired} == {"shortened"}
     assert "the oldest" in repaired[-1].what
+    assert len(server.refused) <= 4, server.refused
+
+
+async def test_a_file_that_is_too_large_says_nothing_of_the_window() -> None:
+    """A 413 about a context with a file in it is a lesson for its turn alone."""
+    server = Server("413")
+
+    class Seeing:
+        kinds = frozenset({"image"})
+
+        async def complete(self, request: ModelRequest, emit: Emit) -> ModelReply:
+            return await server.complete(request, emit)
+
+    image = File(b"\x89PNG\r\n\x1a\n")
+    async with compacting(Seeing(), config=OFF) as service:
+        session_id = await new_session(service)
+        for number in range(12):
+            await service.start_turn(session_id, f"{number} {PROMPT}", attachments=[] if number else [image])
+        assert server.refused
+        assert not supervisor_of(service).shared.lessons._known  # noqa: SLF001 - nothing else shows it
 
 
 async def test_the_estimate_follows_the_servers_counts() -> None:
@@ -143,9 +163,10 @@ async def test_the_estimate_is_right_after_a_restart(tmp_path: Path) -> None:
     assert server.refused == []
 
 
-async def test_other_sessions_learn_from_a_refusal() -> None:
-    """A window that a server has named holds for all sessions of its model, and is asked for again after a while."""
-    server = Server()
+@told
+async def test_other_sessions_learn_from_a_refusal(kind: str) -> None:
+    """A window that a server has told holds for all sessions of its model, and is asked for again after a while."""
+    server = Server(kind)
     async with compacting(server, config=on()) as service:
         await talk(service, await new_session(service), 12)
         refused = len(server.refused)
