@@ -16,7 +16,7 @@ _Seconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_WAIT), "how long, in secon
 
 def clock_tools() -> tuple[Tool, ...]:
     """Return the tools `datetime_now` and `wait`; an interrupt ends a wait at once."""
-    return (tool(datetime_now), tool(timeout=MAX_WAIT + 60)(wait))
+    return (tool(datetime_now), tool(timeout=MAX_WAIT + 60, polls=True)(wait))
 
 
 def datetime_now(timezone: _Zone = "UTC") -> str:

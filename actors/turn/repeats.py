@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import attrs
+import msgspec
 
 from warren.errors import BudgetExhaustedError
 from warren.messages import ToolResult, ToolUseBlock
@@ -71,4 +72,5 @@ def _key(call: ToolUseBlock, result: ToolResult, tools: Mapping[str, Tool]) -> i
     if tool is not None and tool.polls:
         return None
     files = tuple([file.sha256 for file in result.attachments])
-    return hash((call.name, repr(call.args), call.invalid_args, result.content, files))
+    args = msgspec.json.encode(call.args, order="sorted")  # a model may change their order
+    return hash((call.name, args, call.invalid_args, result.content, files))

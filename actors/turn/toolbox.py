@@ -35,6 +35,8 @@ logger: Final = logging.getLogger("warren.tools")
 
 
 BUDGET_USED: Final = "not run: the tool-call budget is used up"
+LARGE: Final = 1_000
+"""Values of a result from which on a thread makes its JSON."""
 NO_CUTS: Final[Mapping[str, str]] = {}
 KeepFiles = Callable[[Sequence[File]], Awaitable[Sequence[Attachment | str]]]
 """Stores the files of a result or an answer; returns the reference of each, or a note for one that is not kept."""
@@ -171,7 +173,10 @@ class ToolRun:
     async def _told(self, result: object) -> tuple[str, tuple[Attachment, ...]]:
         """Return the text of a result, and its files, which are stored now."""
         if not isinstance(result, ToolOutput):
-            return codec.text_of(result), ()
+            if not _is_large(result):
+                return codec.text_of(result), ()
+            made = partial(codec.text_of, result)
+            return await trio.to_thread.run_sync(made, abandon_on_cancel=True, limiter=self.threads), ()
         if not result.files:
             return result.text, ()
         kept = await self.keep(result.files)
@@ -224,6 +229,19 @@ class ToolRun:
         self.emit(ToolExecutionCompleted(call.id, call.name, content, is_error, duration, files))
         self.emit(ToolResultReceived(call.id, call.name, is_error))
         return None
+
+
+def _is_large(result: object) -> bool:
+    """Return whether making the JSON of a result may hold up the event loop, as it has very many values."""
+    left, values = LARGE, [result]
+    while values and left > 0:
+        value = values.pop()
+        left -= 1
+        if isinstance(value, list | tuple | dict) and len(value) < left:
+            values += value.values() if isinstance(value, dict) else value
+        elif isinstance(value, list | tuple | dict):
+            return True
+    return left <= 0
 
 
 class _NotBegunError(Exception):

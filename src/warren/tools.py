@@ -141,7 +141,10 @@ _OF_ASYNCIO: Final = ("no running event loop", "no current event loop", "library
 
 def failure_text(failure: BaseException) -> str:
     """Return the text that the model gets for a tool that has failed with an exception."""
-    text = str(failure)
+    try:
+        text = str(failure)
+    except Exception as exc:  # noqa: BLE001 - it may be of a host's own class
+        text = f"its text cannot be made: {type(exc).__name__}"
     match failure:
         case ToolError():
             return text if text.strip() else NO_WORDS

@@ -65,6 +65,7 @@ async def results(service: Service, session_id: str) -> list[str]:
         (lambda _: [("look", {"where": "here"})], 6),
         (lambda _: [("look", {"wher": "here"})], 6),
         (lambda _: [("lok", {"where": "here"})], 6),
+        (lambda n: [("lok", dict([("a", {"x": 1, "y": 2}), ("b", 2)][:: (-1) ** n]))], 6),
         (lambda _: [("look", {"where": "here"}), ("look", {"where": "there"})], 6),
         (lambda _: [("look", {"where": "here"}), ("look", {"where": "here"})], 6),
         (lambda _: [("look", {"where": "here"}), ("wait", {"where": "there"})], 6),

@@ -1,9 +1,12 @@
 """Sync tools: they run in threads, and so on the real clock."""
 
 import contextvars
+import json
 import math
 import threading
+from collections.abc import ItemsView
 
+import pytest
 import trio
 
 from warren.actors.fence import Fence, Guard
@@ -54,6 +57,28 @@ async def test_a_sync_tool_runs_in_another_thread_with_the_callers_context() -> 
     run = new_run(where)
     await run.run([ToolUseBlock("a", "where")], 1)
     assert run.ordered()[0].content == '["False","me"]'
+
+
+@pytest.mark.parametrize(("rows", "aside"), [(3, False), (400, True)])
+async def test_a_large_result_is_made_into_json_aside(*, rows: int, aside: bool) -> None:
+    """Thousands of values become JSON in a thread: the sessions of the runtime do not wait for it."""
+
+    class Row(dict[str, int]):
+        def items(self) -> ItemsView[str, int]:
+            threads.add(threading.current_thread())
+            return super().items()
+
+    @tool
+    async def table() -> list[Row]:
+        """Return rows."""
+        await trio.lowlevel.checkpoint()
+        return [Row(a=1, b=2) for _ in range(rows)]
+
+    threads = set[threading.Thread]()
+    run = new_run(table)
+    await run.run([ToolUseBlock("a", "table")], 1)
+    assert json.loads(run.ordered()[0].content) == [{"a": 1, "b": 2}] * rows
+    assert (threading.main_thread() not in threads) is aside
 
 
 async def test_a_sync_tool_past_its_limit_is_left_behind() -> None:

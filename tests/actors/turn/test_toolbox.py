@@ -121,6 +121,25 @@ async def test_a_tool_that_raises_is_an_error_result() -> None:
     assert done.results == (ToolResult("a", "ValueError: no such city", is_error=True), ToolResult("b", "slept 1"))
 
 
+async def test_an_error_without_words_is_an_error_result() -> None:
+    """An exception of the host's own whose text cannot be made ends its call alone."""
+
+    class MuteError(Exception):
+        def __str__(self) -> str:
+            raise LookupError
+
+    @tool
+    async def mute() -> str:
+        """Fail."""
+        raise MuteError
+
+    done = await use(call("1", "mute"), tools=(mute,))
+    assert (done.results[0].content, done.results[0].is_error) == (
+        "MuteError: its text cannot be made: LookupError",
+        True,
+    )
+
+
 async def test_a_tool_that_raises_a_group_is_an_error_result() -> None:
     """A tool with a nursery of its own fails like any other."""
 
