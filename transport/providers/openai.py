@@ -304,8 +304,10 @@ class ChatAnswer:
 
     def reply(self, sent: int) -> ModelReply:
         """Return the whole answer; `sent` is the size of the request in bytes, for estimates."""
-        stopped = stop_of(_STOP, self.reason.lower())
-        return reply(tuple(self._blocks()), stopped, self.counts, sent, tuple(self._files))
+        stopped, blocks = stop_of(_STOP, self.reason.lower()), tuple(self._blocks())
+        if not self.reason and any(isinstance(each, ToolUseBlock) and each.invalid_args for each in blocks):
+            stopped = "max_tokens", ""  # servers that never give reasons: it was cut within a call
+        return reply(blocks, stopped, self.counts, sent, tuple(self._files))
 
     def _take(self, chunk: dict[str, Any]) -> list[Piece]:
         if chunk.get("error") or not chunk.get("choices"):

@@ -265,6 +265,21 @@ async def test_stream_with_done_alone() -> None:
             assert (caught.value.cause, caught.value.retryable) == ("stream_broken", True)
 
 
+@pytest.mark.parametrize(("args", "reason"), [('{"city": "Ro', "max_tokens"), ('{"city": "Rome"}', "tool_use")])
+async def test_a_stream_without_reasons_that_ends_within_a_call(args: str, reason: str) -> None:
+    """A server that never gives reasons has cut a call whose arguments are not whole, so the call does not run."""
+    body = events(call(0, args, id="1", name="weather"), DONE)
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, headers=SSE, content=body))
+    async with (
+        httpx.AsyncClient(transport=transport) as client,
+        open_providers(environ(), client=client, servers=servers()) as providers,
+    ):
+        ask = providers.resolve(GPT, "chat").provider.complete
+        with pytest.raises(ProviderError):
+            await ask(request(GPT), lambda _: None)
+        assert (await ask(request(GPT), lambda _: None)).message.stop_reason == reason
+
+
 async def test_content_and_reasoning_in_one_chunk() -> None:
     """Reasoning and text of one chunk are two pieces; the reasoning becomes one block before the text."""
     outcome = await streamed(
