@@ -23,6 +23,8 @@ OFF_THE_LOOP: Final = 256 * 1024
 """Bytes from which on a thread finds the type and the hash of a file."""
 FETCH_SECONDS: Final = 30.0
 """Seconds for fetching all files of a prompt."""
+MOST_TOLD: Final = 500
+"""Characters of the reason why a file is not kept: it may have a URL in it."""
 FetchFile = Callable[[str, int], Awaitable[bytes]]
 """Returns the bytes of a file at a URL, of which it may have a number. Raises ToolError."""
 Find = Callable[[str], Awaitable[Attachment | None]]
@@ -85,7 +87,7 @@ async def _fetched(file: Attachment, url: str, most: int, fetch: FetchFile, dead
         problem = f"the file {exc.problem}"
     except (ToolError, OSError) as exc:  # OSError: the certificates of the system cannot be read
         problem = str(exc).removeprefix("url: ")
-    return Blob(attrs.evolve(file, not_kept=encodable(problem)), b"")
+    return Blob(attrs.evolve(file, not_kept=encodable(problem[:MOST_TOLD])), b"")
 
 
 def check_kinds(files: Sequence[Attachment], candidates: Sequence[Candidate]) -> None:

@@ -1,10 +1,10 @@
 """Notices a model that makes the same tool calls again and again, and gets the same results."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import attrs
-import msgspec
 
 from warren.errors import BudgetExhaustedError
 from warren.messages import ToolResult, ToolUseBlock
@@ -72,5 +72,5 @@ def _key(call: ToolUseBlock, result: ToolResult, tools: Mapping[str, Tool]) -> i
     if tool is not None and tool.polls:
         return None
     files = tuple([file.sha256 for file in result.attachments])
-    args = msgspec.json.encode(call.args, order="sorted")  # a model may change their order
+    args = json.dumps(call.args, sort_keys=True, default=str)  # a model may change their order
     return hash((call.name, args, call.invalid_args, result.content, files))
