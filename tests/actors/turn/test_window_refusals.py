@@ -141,7 +141,7 @@ async def test_a_file_that_is_too_large_says_nothing_of_the_window() -> None:
         for number in range(12):
             await service.start_turn(session_id, f"{number} {PROMPT}", attachments=[] if number else [image])
         assert server.refused
-        assert not supervisor_of(service).shared.lessons._known  # noqa: SLF001 - nothing else shows it
+        assert not supervisor_of(service).shared.lessons.known
 
 
 async def test_the_estimate_follows_the_servers_counts() -> None:
