@@ -18,6 +18,7 @@ from warren.config import ModelServer
 from warren.errors import ProviderError
 from warren.messages import (
     AssistantMessage,
+    FileBlock,
     HostedToolBlock,
     Message,
     ReasoningBlock,
@@ -175,7 +176,7 @@ def _place(error: ProviderError) -> int | str:
 
 def _normal(reply: ModelReply) -> Normal:
     blocks, usage = reply.message.blocks, reply.usage
-    metadata = [block.metadata or {} for block in blocks if isinstance(block, TextBlock)]
+    metadata = [block.metadata or {} for block in blocks if isinstance(block, TextBlock | FileBlock)]
     return Normal(
         NOTE.sub("", reply.message.text),
         "".join(block.text for block in blocks if isinstance(block, ReasoningBlock)),

@@ -1,7 +1,7 @@
 """The Anthropic messages protocol. No I/O."""
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import attrs
@@ -43,7 +43,7 @@ from warren.transport.providers.encoded import (
     members,
     quoted,
 )
-from warren.transport.providers.kept import CITATIONS, keep, kept, kept_by
+from warren.transport.providers.kept import CITATIONS, MODEL, PROVIDER, keep, kept, kept_by
 from warren.transport.providers.settings import ModelEndpoint
 from warren.transport.providers.tool_rules import ANTHROPIC
 from warren.transport.providers.tool_schemas import FittedTool, UnfitToolError, fitted, restored
@@ -68,9 +68,13 @@ PROTOCOL: Final = "anthropic"
 SEARCH: Final = "web_search_20250305"
 """The search that all models have that have any."""
 _DATE: Final = re.compile(r"_\d{8}$")
-_PLAIN: Final = ("text", "thinking", "redacted_thinking", "tool_use")
-"""Blocks that are read; all others are about what the server runs, and go back as they came."""
+_PLAIN: Final = frozenset({"text", "thinking", "redacted_thinking", "tool_use", "tool_result", "image", "document"})
+"""Blocks that are no business of the server's own tools; all others of an answer go back as they came."""
 _CALLS: Final = ("server_tool_use", "mcp_tool_use")
+_WAIT: Final = ("pause_turn", "tool_use")
+"""Stop reasons of answers whose calls of the server's tools may get their results in the next answer."""
+CONTAINER: Final = "container"
+"""Names, in the data of a call, the container in which the server's code waits for its result."""
 SHUT: Final = b"}]}"
 """Closes a block and its message."""
 _THOUGHTS: Final = ("thinking", "redacted_thinking")
@@ -83,6 +87,10 @@ _STOP: Final[Mapping[str, StopReason]] = {
     "stop_sequence": "stop_sequence",
     "refusal": "content_filter",
 }
+
+
+_Turn = tuple[str, list[dict[str, Any]]]
+"""A role, and the blocks of its message."""
 
 
 def _tool(tool: FittedTool) -> dict[str, Any]:
@@ -138,6 +146,8 @@ class MessagesDialect:
             if not forced and (form := claude.output_format(schema)):
                 tail["output_config"] = tail.get("output_config", {}) | form
         tools = with_hosted(tools, _hosted(request.options))  # also for data: the context may have their calls
+        if context.container:
+            tail[CONTAINER] = context.container
         head = b"{" + members(self.head(request.model))
         mark = MARKS[request.options.prompt_cache or DEFAULT_CACHE]
         return context.marked(head, tools, b"," + members(tail) + b"}", mark)
@@ -207,7 +217,9 @@ class _Part:
             case "redacted_thinking":
                 return ReasoningBlock("", keep(PROTOCOL, self.provider, self.model, self.start))
             case "tool_use":
-                return self._called().block(ids)
+                caller = wire.as_object(self.start.get("caller"))
+                own = {"caller": caller} if "tool_id" in caller else {}
+                return attrs.evolve(self._called().block(ids), metadata=keep(PROTOCOL, self.provider, self.model, own))
             case "image" if self.file is not None:
                 return FileBlock(pictures.reference_of(wire.as_text(self.start.get("media_type"))))
             case kind if not text:
@@ -258,6 +270,7 @@ class MessagesAnswer:
     _parts: list[_Part] = attrs.field(factory=list)
     _open: dict[int, _Part] = attrs.field(factory=dict)  # the newest part of each index
     _early: list[dict[str, Any]] = attrs.field(factory=list)  # the content of the newest `message_start`
+    _container: str = ""
     reason: str = ""
     _usage: dict[str, Any] = attrs.field(factory=dict)
 
@@ -318,7 +331,18 @@ class MessagesAnswer:
                 "end_turn"  # nothing runs that would go on, and an empty answer would be asked for again and again
             )
         files = tuple([part.file for part in self._parts if part.file is not None])
+        if self._container and stopped in _WAIT:
+            blocks = tuple(self._in_container(blocks))
         return reply(blocks, (stopped, unknown), self.counts, sent, files)
+
+    def _in_container(self, blocks: Sequence[Block]) -> Iterator[Block]:
+        """Yield the blocks of an answer, its calls with the container in which the server's code waits."""
+        for block in blocks:
+            if isinstance(block, HostedToolBlock | ToolUseBlock):
+                own = block.metadata or {PROVIDER: self._endpoint.vendor.name, MODEL: self._model}
+                yield attrs.evolve(block, metadata={**own, CONTAINER: self._container})
+            else:
+                yield block
 
     def _message_start(self, event: dict[str, Any]) -> list[Piece]:
         """Begin the answer; if a proxy begins another one, its blocks come behind those that have been shown.
@@ -331,6 +355,7 @@ class MessagesAnswer:
         self._begun = True
         message = wire.object_in(event, "message")
         self._usage |= wire.as_object(message.get("usage"))
+        self._take_container(message)
         self._early = wire.objects_in(message, "content")
         self._open.clear()
         return pieces
@@ -401,12 +426,17 @@ class MessagesAnswer:
     def _message_delta(self, event: dict[str, Any]) -> list[Piece]:
         """Note the stop reason, and the token counts, which replace those of the start."""
         self._usage |= {name: count for name, count in wire.as_object(event.get("usage")).items() if count is not None}
-        if stop := wire.text_in(wire.object_in(event, "delta"), "stop_reason"):
+        delta = wire.object_in(event, "delta")
+        self._take_container(delta)
+        if stop := wire.text_in(delta, "stop_reason"):
             pieces = self._take_early()
             self.reason = stop
             self.complete, self.ended_at = True, self.size
             return pieces
         return []
+
+    def _take_container(self, data: dict[str, Any]) -> None:
+        self._container = wire.as_text(wire.as_object(data.get(CONTAINER)).get("id")) or self._container
 
     def _message_stop(self, _event: dict[str, Any]) -> list[Piece]:
         if not self._begun:
@@ -464,16 +494,29 @@ class MessagesContext(Encoded):
     because the server refuses them; so are messages that are empty without them. The protocol wants the system
     messages beside the others.
 
-    An answer that the server has paused stays the last message of the next request, with the calls of the server's
-    tools that have no result yet: the results come in the answer that goes on. These calls are held back until then,
-    because a conversation that goes on otherwise must not have them.
+    The server may leave calls of its own tools without a result until the next request: when it pauses an answer, and
+    when it wants the results of the program's tools first. Such an answer goes back as it is, and the results of the
+    program's tools behind it, until an answer goes on with it. All of this is held back from the written messages,
+    because a conversation that goes on otherwise must not have calls without a result.
 
     The last block stays open for a cache mark. A request marks the end of its messages, so that the next one finds
     it in the cache, and the places to which a request falls back that does not: a compaction changes all behind the
     head, and another session may share the system prompt or the tools alone.
     """
 
-    __slots__ = ("_asked", "_blocks", "_calls", "_head", "_held", "_paused", "_role", "_system", "_thinks")
+    __slots__ = (
+        "_asked",
+        "_blocks",
+        "_calls",
+        "_head",
+        "_held",
+        "_paused",
+        "_role",
+        "_system",
+        "_thinks",
+        "_written",
+        "container",
+    )
 
     def __init__(self, provider: str, model: str) -> None:
         super().__init__(provider, model)
@@ -485,12 +528,18 @@ class MessagesContext(Encoded):
         self._thinks = False  # whether the newest answer begins with reasoning
         self._calls = False  # whether the newest answer calls tools
         self._paused = False  # whether the server goes on with the newest answer
-        self._held: list[dict[str, Any]] = []  # the end of that answer, from the first call without a result on
+        self._held: list[_Turn] = []  # the end of the context, from an answer on that has calls without a result
+        self._written = 0  # the files in front of these
+        self.container = ""  # in which these calls run
 
     @property
     def has_bare_calls(self) -> bool:
         """Whether the newest answer calls tools and does not begin with reasoning."""
-        return self._calls and not self._thinks
+        before, thinks, calls = self._role, self._thinks, self._calls
+        for role, content in self._held:
+            thinks, calls = _begun(before, role, content, thinks=thinks, calls=calls)
+            before = role
+        return calls and not thinks
 
     def end_head(self) -> None:
         """Note the place of the mark behind the head."""
@@ -534,45 +583,48 @@ class MessagesContext(Encoded):
                 self._system += (BETWEEN if self._system else b"") + letters(message.content)
             return
         role, content = self._turn(message)
-        held, self._held, self._paused = self._held, [], False
-        if isinstance(message, AssistantMessage):
-            content = held + content
-            if message.stop_reason == "pause_turn":
-                self._paused = any(part["type"] not in _PLAIN for part in content)
-                content, self._held = _cut_at_open(content)
-            self._put(role, _paired(content))
-        else:
-            self._put("assistant", _paired(held))
-            self._put(role, content)
+        self._paused = False
+        if self._held or any(part["type"] not in _PLAIN or "caller" in part for part in content):
+            self._hold(message, [*self._held, (role, content)])
+            return
+        self._put(role, content)
         if self._role:
             self._shut = SHUT
-        if self._held:
-            self._shut = self._before("assistant") + codec.encode_whole(self._held)[1:-2] + SHUT
 
-    def _before(self, role: str) -> bytes:
-        """Return the bytes between the newest block and the first one of the next message."""
-        if role == self._role:
-            return b"},"
-        return (SHUT + b"," if self._role else b"") + b'{"role":"%s","content":[' % role.encode()
+    def _hold(self, message: Message, turns: Sequence[_Turn]) -> None:
+        """Hold messages back that the next answer may go on with, or write them."""
+        stop = message.stop_reason if isinstance(message, AssistantMessage) else ""
+        waits = stop in _WAIT or isinstance(message, ToolResultsMessage)
+        if self._held:
+            del self._files[self._written :]
+        self._held = [turn for turn in turns if turn[1]] if waits and _open_calls(turns) else []
+        self._paused = stop == "pause_turn" and any(part["type"] not in _PLAIN for part in _parts(turns))
+        self.container = (_container(message, self.provider, self.model) or self.container) if self._held else ""
+        for role, content in [] if self._held else _paired(turns):
+            self._put(role, content)
+        self._written = len(self._files)
+        held, before = list[bytes](), self._role
+        for role, content in self._held:
+            held += _between(before, role), codec.encode_whole(content)[1:-2]
+            before = role
+        self._shut = self._placed(b"".join((*held, SHUT))) if before else b""
 
     def _put(self, role: str, content: list[dict[str, Any]]) -> None:
         """Write the blocks of a message."""
         if not content:
             return
-        if role == "assistant":
-            if role != self._role:
-                self._thinks, self._calls = content[0]["type"] in _THOUGHTS, False
-            self._calls = self._calls or any(part["type"] == "tool_use" for part in content)
+        self._thinks, self._calls = _begun(self._role, role, content, thinks=self._thinks, calls=self._calls)
         if role != self._role and self._role == "user":
             self._asked = self.size, self._blocks
-        self._grow(self._before(role) + codec.encode_whole(content)[1:-2])
+        self._grow(_between(self._role, role) + codec.encode_whole(content)[1:-2])
         self._role = role
         self._blocks += len(content)
 
     def _last(self) -> bytes:
-        if self._role == "user" or self._paused:
+        role = self._held[-1][0] if self._held else self._role
+        if role == "user" or self._paused:
             return b""
-        return (b"," if self._role else b"") + codec.encode_whole({"role": "user", "content": _text(wire.CONTINUE)})
+        return (b"," if role else b"") + codec.encode_whole({"role": "user", "content": _text(wire.CONTINUE)})
 
     def _turn(
         self, message: UserMessage | ContextMessage | ToolResultsMessage | AssistantMessage
@@ -625,34 +677,72 @@ def _block(block: Block, provider: str, model: str) -> Sequence[dict[str, Any]]:
         case ToolUseBlock():
             args = {ANTHROPIC.member(name): each for name, each in block.args.items()}
             call = {"id": wire.call_id(block.id), "name": ANTHROPIC.name(block.name), "input": args}
-            return [{"type": "tool_use", **call}]
+            return [{"type": "tool_use", **call, **kept(block, PROTOCOL, provider, model)}]
         case ReasoningBlock():
             return _thought(block, provider, model)
         case FileBlock() | UnknownBlock():
             return []
 
 
-def _paired(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Leave out calls of the server's tools without a result, as after an interrupt, and results without a call.
+def _between(before: str, role: str) -> bytes:
+    """Return the bytes between the newest block of a message and the first one of the next message."""
+    if role == before:
+        return b"},"
+    return (SHUT + b"," if before else b"") + b'{"role":"%s","content":[' % role.encode()
 
-    The server refuses both.
+
+def _begun(before: str, role: str, content: list[dict[str, Any]], *, thinks: bool, calls: bool) -> tuple[bool, bool]:
+    """Return whether the newest answer begins with reasoning, and whether it calls tools, with these blocks."""
+    if role != "assistant":
+        return thinks, calls
+    if role != before:
+        thinks, calls = content[0]["type"] in _THOUGHTS, False
+    return thinks, calls or any(part["type"] == "tool_use" for part in content)
+
+
+def _parts(turns: Sequence[_Turn]) -> Iterator[dict[str, Any]]:
+    return (part for _, content in turns for part in content)
+
+
+def _open_calls(turns: Sequence[_Turn]) -> set[Any]:
+    """Return the ids of the calls of the server's tools that have no result."""
+    ended = {part.get("tool_use_id") for part in _parts(turns)}
+    return {part.get("id") for part in _parts(turns) if part["type"] in _CALLS} - ended
+
+
+def _paired(turns: Sequence[_Turn]) -> Iterator[_Turn]:
+    """Yield messages without calls of the server's tools that have no result, and without results that have no call.
+
+    The server refuses both, as after an interrupt. Calls of the program's tools that the server's code has made become
+    the model's own if that code has not ended.
     """
-    begun = {part.get("id") for part in parts if part["type"] in _CALLS}
-    open_ = begun - {part.get("tool_use_id") for part in parts}
-    return [
-        part
-        for part in parts
-        if (part["type"] not in _CALLS or part.get("id") not in open_)
-        and ("tool_use_id" not in part or part["tool_use_id"] in begun)
-    ]
+    open_ = _open_calls(turns)
+    ended = {part.get("id") for part in _parts(turns) if part["type"] in _CALLS} - open_
+    for role, content in turns:
+        whole = [part for part in content if _ids_of(part) <= ended]
+        if whole := [_rest(part, "caller") if _caller(part) - ended else part for part in whole]:
+            yield role, whole
 
 
-def _cut_at_open(parts: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the blocks before the first call of the server's tools without a result, and those from it on."""
-    ended = {part.get("tool_use_id") for part in parts}
-    opened = (at for at, part in enumerate(parts) if part["type"] in _CALLS and part.get("id") not in ended)
-    place = next(opened, len(parts))
-    return parts[:place], parts[place:]
+def _ids_of(part: dict[str, Any]) -> set[Any]:
+    """Return the id of the call of the server's tools which a block is, or whose result it is."""
+    if part["type"] in _PLAIN:
+        return set()
+    return {part.get("id")} if part["type"] in _CALLS else {part["tool_use_id"]} if "tool_use_id" in part else set()
+
+
+def _caller(part: dict[str, Any]) -> set[Any]:
+    caller = wire.as_object(part.get("caller"))
+    return {caller["tool_id"]} if "tool_id" in caller and part["type"] == "tool_use" else set()
+
+
+def _container(message: Message, provider: str, model: str) -> str:
+    """Return the container in which the server runs the code of an answer."""
+    blocks = message.blocks if isinstance(message, AssistantMessage) else ()
+    own = (
+        each for each in blocks if isinstance(each, HostedToolBlock | ToolUseBlock) and kept_by(each, provider, model)
+    )
+    return next((wire.as_text((each.metadata or {}).get(CONTAINER)) for each in own), "")
 
 
 def _thought(block: ReasoningBlock, provider: str, model: str) -> list[dict[str, Any]]:

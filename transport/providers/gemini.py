@@ -232,7 +232,8 @@ class _Part:
             return ToolUseBlock(call_id, name, whole, invalid, own)
         if self.kind == DATA:
             media_type = wire.as_text(self.call[DATA].get("mimeType"))
-            return FileBlock(pictures.reference_of(media_type), keep(PROTOCOL, provider, model, self.call))
+            own = keep(PROTOCOL, provider, model, self.call, self.citations)
+            return FileBlock(pictures.reference_of(media_type), own)
         if self.call:
             return HostedToolBlock(self.kind, keep(PROTOCOL, provider, model, self.call))
         if self.kind == "text" and text:
@@ -327,6 +328,8 @@ class GeminiAnswer:
                 rest = {name: value for name, value in own.items() if name != "data"}
                 file = pictures.file_of(wire.text_in(own, "data"), wire.text_in(own, "mimeType"))
                 self._parts.append(_Part(DATA, call=data | {DATA: rest}, file=file))
+                if self._newest is None:
+                    self._show(self._parts[-1])
             return []
         if not text and (hosted := next((name for name in data if name not in PLAIN), None)):
             self._parts.append(_Part(hosted, call=data))
@@ -337,13 +340,17 @@ class GeminiAnswer:
             last = _Part(kind)
             self._parts.append(last)
         if text and kind == "text" and last is not self._newest:
-            last.citations, self._sources, self._newest = self._sources, [], last
+            self._show(last)
         last.signature = signature
         last.text.append(text)
         self.size += len(text)
         if not text:
             return []
         return [ReasoningPiece(text) if kind == "thought" else TextPiece(text)]
+
+    def _show(self, part: _Part) -> None:
+        """Let the sources belong to a part: the newest text, or the first picture of an answer without a text."""
+        part.citations, self._sources, self._newest = self._sources, [], part
 
 
 class GeminiContext(Encoded):

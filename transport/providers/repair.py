@@ -470,6 +470,14 @@ RULES: Final = (
         "github.com/anomalyco/opencode/issues/4832",
     ),
     Rule(
+        "calls of the server's own tools that it cannot go on with: they are dropped, with the reasoning",
+        "Anthropic",
+        r"container(_id)?.{0,60}(is required|expired|not found|does not exist)|srvtoolu_\w+.{0,80}without a corresponding"
+        r"|unexpected .?tool_use_id.? found in .?(?!tool_result)\w+_tool_result",
+        _reasoning,
+        "github.com/anthropics/anthropic-sdk-python/issues/1801, github.com/anthropics/claude-code/issues/80439",
+    ),
+    Rule(
         "reasoning that the server does not take back: no answer's reasoning is sent",
         "Mistral, Groq and other compatible servers",
         rf"(reasoning_content|reasoning_details|extra_content).{{0,120}}({_NO})"
