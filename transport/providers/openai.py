@@ -190,6 +190,7 @@ class _Chunk(msgspec.Struct, gc=False):
     choices: tuple[_Choice]
     usage: None = None
     error: None = None
+    base_resp: None = None
 
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -238,6 +239,7 @@ class ChatAnswer:
     _extra: dict[str, Any] = attrs.field(factory=dict)  # what goes back with the text
     _calls: ToolCalls | None = None
     _files: list[File] = attrs.field(factory=list)
+    _sound: list[str] = attrs.field(factory=list)  # its base64
     reason: str = ""
     counts: Counts = NO_COUNTS
     _at_head: bool = attrs.field(init=False)  # whether no text has come that is certainly the answer's
@@ -307,10 +309,13 @@ class ChatAnswer:
         stopped, blocks = stop_of(_STOP, self.reason.lower()), tuple(self._blocks())
         if not self.reason and any(isinstance(each, ToolUseBlock) and each.invalid_args for each in blocks):
             stopped = "max_tokens", ""  # servers that never give reasons: it was cut within a call
+        if self._sound:
+            self._files.append(pictures.sound_of("".join(self._sound)))
+            self._sound.clear()
         return reply(blocks, stopped, self.counts, sent, tuple(self._files))
 
     def _take(self, chunk: dict[str, Any]) -> list[Piece]:
-        if chunk.get("error") or not chunk.get("choices"):
+        if chunk.get("error") or chunk.get("base_resp") or not chunk.get("choices"):
             failures.check(self._endpoint, chunk)
         if isinstance(chunk.get("usage"), dict):
             self.counts = _counts(chunk["usage"])
@@ -327,12 +332,12 @@ class ChatAnswer:
         for position, fragment in enumerate(fragments):
             index = fragment.get("index")
             self._call(fragment, position if delta is whole or (index is None and len(fragments) > 1) else index)
-        pieces = self._delta(self._without_files(delta, whole=delta is whole), whole=delta is whole)
+        pieces = self._delta(self._without_files(delta), whole=delta is whole)
         if finish := wire.text_in(choice, "finish_reason"):
             pieces += self._finish(finish)
         return pieces
 
-    def _without_files(self, delta: dict[str, Any], *, whole: bool) -> dict[str, Any]:
+    def _without_files(self, delta: dict[str, Any]) -> dict[str, Any]:
         """Take the files of a delta; return it with texts in the places of lists of parts, as Mistral has them."""
         content, images = delta.get("content"), wire.objects_in(delta, "images")
         audio = wire.object_in(delta, "audio")
@@ -342,8 +347,9 @@ class ChatAnswer:
         thoughts = "".join(wire.as_text(each.get("thinking")) for each in parts if each.get("type") == "thinking")
         links = [self._picture(each) for each in (*parts, *images) if "image_url" in each]
         text = "".join([wire.as_text(content), *links]) or wire.text_in(audio, "transcript")
-        if whole and (data := wire.text_in(audio, "data")):
-            self._files.append(pictures.file_of(data, "audio/wav"))
+        if data := wire.text_in(audio, "data"):
+            self._sound.append(data)
+            self.size += 1
         return delta | {"content": text} | ({"thinking": thoughts} if thoughts else {})
 
     def _picture(self, part: dict[str, Any]) -> str:

@@ -472,7 +472,8 @@ RULES: Final = (
     Rule(
         "calls of the server's own tools that it cannot go on with: they are dropped, with the reasoning",
         "Anthropic",
-        r"container(_id)?.{0,60}(is required|expired|not found|does not exist)|srvtoolu_\w+.{0,80}without a corresponding"
+        r"container(_id)?.{0,60}(is required|expired|not found|does not exist)"
+        r"|srvtoolu_\w+.{0,80}without a corresponding"
         r"|unexpected .?tool_use_id.? found in .?(?!tool_result)\w+_tool_result",
         _reasoning,
         "github.com/anthropics/anthropic-sdk-python/issues/1801, github.com/anthropics/claude-code/issues/80439",

@@ -65,6 +65,10 @@ PICTURE: Final = "image_generation_call"
 # What items of answers have and those of requests have not, by the types in openai-python 3.57.0, November 2026.
 _OF_ANSWERS: Final[Mapping[str, frozenset[str]]] = {"custom_tool_call_output": frozenset({"created_by", "status"})}
 _OF_ALL_ANSWERS: Final = frozenset({"created_by"})
+CUSTOM: Final = "custom_tool_call"
+"""The calls of the program's own tools at OpenAI, and of a search of the server's at xAI."""
+RAN: Final = "ran"
+"""Says, in the data of a call, that the server has run it."""
 COMPLETED: Final = "completed"
 _STOP: Final[Mapping[str, StopReason]] = {
     COMPLETED: "end_turn",
@@ -150,6 +154,7 @@ class _Item:
         whole: the item as the server has sent it last.
         file: the picture that it is.
         done: whether the server has sent its end.
+        ran: whether the server has run it, as the answer has gone on behind it.
     """
 
     kind: str
@@ -159,6 +164,7 @@ class _Item:
     whole: dict[str, Any] = attrs.field(factory=dict)
     file: File | None = None
     done: bool = False
+    ran: bool = False
 
     def block(self, provider: str, model: str, ids: Ids) -> Block | None:
         """Return the block, or None if it is empty."""
@@ -181,7 +187,8 @@ class _Item:
                 own = keep(PROTOCOL, provider, model, _as_input(self.whole))
                 return FileBlock(pictures.reference_of(media_type), own)
             case kind:
-                return HostedToolBlock(kind, keep(PROTOCOL, provider, model, self.whole)) if self.whole else None
+                own = keep(PROTOCOL, provider, model, self.whole)
+                return HostedToolBlock(kind, {**own, RAN: True} if own and self.ran else own) if own else None
 
     def _called(self, ids: Ids) -> Block:
         """Return the call of a tool. One without arguments, and without an end, is no call without arguments."""
@@ -304,11 +311,15 @@ class ResponsesAnswer:
         return self._rest(item, item.ended)
 
     def _rest(self, item: _Item, whole: str) -> list[Piece]:
-        """Say the end of a text of which the beginning has been shown; nothing if another text has been."""
+        """Say the end of a text of which the beginning has been shown; another text replaces it if it is longer."""
         if len(whole) <= sum(map(len, item.text)):
             return []
         shown = joined(item.text)
-        return self._say(item, whole.removeprefix(shown)) if whole.startswith(shown) else []
+        if whole.startswith(shown):
+            return self._say(item, whole.removeprefix(shown))
+        item.text = [whole]
+        self.size += len(whole) - len(shown)
+        return []
 
     def _text(self, event: dict[str, Any]) -> list[Piece]:
         return self._say(self._item(_index(event), "message"), wire.text_in(event, "delta"))
@@ -342,10 +353,13 @@ class ResponsesAnswer:
         for index, data in enumerate(wire.objects_in(response, "output")):
             if (place := self._open_place(index, data)) is not None:
                 pieces += self._item_done({"output_index": place, "item": data})
-        hosted = [item.whole for item in self._items.values() if item.kind not in _PLAIN]
-        if hosted and (notes := unanswered.notes(hosted)):
-            said = any(item.text for item in self._items.values() if item.kind == "message")
-            pieces += self._say(self._item(max(self._items) + 1, "message"), ("\n\n" if said else "") + notes)
+        texts = [place for place, item in self._items.items() if item.kind == "message" and item.text]
+        hosted = {place: item for place, item in self._items.items() if item.kind not in _PLAIN}
+        for place, item in hosted.items():
+            item.ran = item.kind == CUSTOM and not self._endpoint.official and place < max(texts, default=-1)
+        waiting = [item.whole for item in hosted.values() if not item.ran]
+        if waiting and (notes := unanswered.notes(waiting)):
+            pieces += self._say(self._item(max(self._items) + 1, "message"), ("\n\n" if texts else "") + notes)
         reason = wire.as_text(wire.object_in(response, "incomplete_details").get("reason"))
         self.reason = reason or COMPLETED
         self.counts = _counts(wire.as_object(response.get("usage")))
@@ -476,7 +490,7 @@ class ResponsesContext(Encoded):
                     yield from waiting
                     waiting = []
                     yield _as_input(item)
-                    if (answer := unanswered.answer(item, items)) is not None:
+                    if RAN not in (block.metadata or {}) and (answer := unanswered.answer(item, items)) is not None:
                         yield answer
             elif isinstance(block, FileBlock):
                 if own := self.own_file(block):

@@ -1,12 +1,15 @@
 """Pictures that models make: from the server's base64 to the bytes of a file block, and back to the model."""
 
+import wave
 from base64 import b64encode
 from collections.abc import Callable
+from io import BytesIO
 from typing import Any, Final
 
 import pytest
 import trio
 
+from tests.support.runtime import open_runtime
 from tests.transport.providers.calls import (
     CLAUDE,
     GEMINI,
@@ -16,6 +19,7 @@ from tests.transport.providers.calls import (
     answered,
     environ,
     on_socket,
+    provider_of,
     request,
     servers,
     streamed,
@@ -25,6 +29,7 @@ from tests.transport.providers.server import END, HEAD, Handler, Request, chunk,
 from tests.transport.providers.targets import provider
 from warren import codec
 from warren.attachments import Attachment
+from warren.config import Config
 from warren.errors import ProviderError
 from warren.messages import (
     AssistantMessage,
@@ -202,16 +207,44 @@ async def test_an_address_is_told() -> None:
     assert outcome.text == outcome.reply.message.text
 
 
-@pytest.mark.parametrize("model", [GEMINI, GPT])
-async def test_bad_base64_is_a_bad_answer(model: str) -> None:
-    """It fails the call, which is tried again."""
-    bad = {
-        GEMINI: part(inlineData={"mimeType": "image/png", "data": "%%%"}),
-        GPT: delta("", images=[{"image_url": {"url": "data:image/png;base64,A"}}]),
-    }
-    with pytest.raises(ProviderError) as caught:
-        await streamed(request(model), bad[model])
-    assert (caught.value.cause, caught.value.retryable) == ("bad_response", True)
+BAD: Final[dict[str, list[Any]]] = {
+    GEMINI: [part(text="Here: "), part(inlineData={"mimeType": "image/png", "data": "%%%"}), ANSWER],
+    GPT: [delta("Here: "), delta("", "stop", images=[{"image_url": {"url": "data:image/png;base64,A"}}]), DONE],
+    RESPONSES: [
+        {"type": "response.output_text.delta", "output_index": 0, "delta": "Here: "},
+        item("done", PICTURE | {"result": "iVBORw0KGgoAAAA=...[abridged]"}, 1),
+        completed(),
+    ],
+    CLAUDE: [
+        start(),
+        opened(0, "text", text="Here: "),
+        opened(1, "image", source={"type": "base64", "media_type": "image/png", "data": "A"}),
+        stopped(),
+        STOP,
+    ],
+}
+
+
+@pytest.mark.parametrize("model", MAKERS)
+async def test_bad_base64_costs_the_picture_alone(model: str) -> None:
+    """A note stands in its place; the text stays, the call does not fail, and the next request goes on."""
+    asked: list[Request] = []
+
+    async def handle(request_: Request, stream: trio.SocketStream) -> None:
+        asked.append(request_)
+        await streams(BAD[model])(request_, stream)
+
+    async with serve(handle) as url, open_providers(environ(url), servers=servers(f"{url}/v1")) as providers:
+        name = provider_of(model)
+        choice = providers.resolve(model, name)
+        async with open_runtime(
+            models={"http": choice.provider}, config=Config(model=model, provider="http")
+        ) as service:
+            first = await service.create_session("draw")
+            assert first.text.startswith("Here: ")
+            assert "not in base64: not kept" in first.text
+            await service.start_turn(first.session_id, "again")
+    assert "not in base64" in codec.encode(asked[1].body).decode()
 
 
 async def test_an_event_without_a_file_is_bounded_as_before() -> None:
@@ -242,6 +275,25 @@ async def test_a_spoken_answer_has_its_transcript() -> None:
     body = {"choices": [{"message": {"content": None, "audio": audio}, "finish_reason": "stop"}]}
     outcome = await answered(request(GPT), body)
     assert (outcome.text, [file.data for file in outcome.reply.files]) == ("Yes.", [wav])
+
+
+@pytest.mark.parametrize("padded", [True, False])
+async def test_a_streamed_sound_is_a_file(*, padded: bool) -> None:
+    """Its fragments are put together, whether each of them has its padding; bare samples become a WAV file."""
+    samples = bytes(range(1, 101))
+    whole = b64encode(samples).decode()
+    cut = [whole[:40], whole[40:72], whole[72:]]
+    if padded:
+        cut = [b64encode(samples[at : at + 10]).decode() for at in range(0, 100, 10)]
+    words = [delta(audio={"id": "a", "transcript": "Yes"}), delta(audio={"transcript": "."})]
+    sound = [delta(audio={"data": each}) for each in cut]
+    outcome = await streamed(request(GPT), *words, *sound, delta("", "stop"), DONE)
+    (file,) = outcome.reply.files
+    assert file.data is not None
+    with wave.open(BytesIO(file.data)) as read:
+        assert (read.getframerate(), read.readframes(1000)) == (24_000, samples)
+    text, made = outcome.reply.message.blocks
+    assert (outcome.text, isinstance(text, TextBlock), isinstance(made, FileBlock)) == ("Yes.", True, True)
 
 
 async def test_repeated_pictures_do_not_use_up_the_bound() -> None:

@@ -112,6 +112,13 @@ BUSY = {"message": "slow down, try again in 1.5s", "type": "rate_limit_error", "
         ),
         (b'{"error": {"code": 503, "message": "no", "status": "UNAVAILABLE"}}', "overloaded", None),
         (b'{\n  "error": {\n    "code": 429, "details": [{"retryDelay": "34s"}]\n  }\n}\n', "rate_limited", 34.0),
+        (event({"choices": [], "base_resp": {"status_code": 1002, "status_msg": "RPM"}}), "rate_limited", None),
+        (
+            event(delta("h", "stop") | {"base_resp": {"status_code": 1027, "status_msg": "output sensitive"}}),
+            "content_filter",
+            None,
+        ),
+        (event({"base_resp": {"status_code": 1000, "status_msg": "unknown error"}}), "server_error", None),
         (b"data: [DONE]\n\n", "stream_broken", None),
         (b'data: {"choices":[{"delta":{"content":"', "stream_broken", None),
     ],
@@ -127,7 +134,7 @@ async def test_errors_in_a_stream(tail: bytes, cause: str, wait: float | None, s
         with pytest.raises(ProviderError) as caught:
             await said(response(head + tail), size, model)
         assert (caught.value.cause, caught.value.retry_after) == (cause, wait)
-        assert caught.value.retryable == (cause != "bad_request")
+        assert caught.value.retryable == (cause not in ("bad_request", "content_filter"))
 
 
 @pytest.mark.parametrize(
@@ -138,6 +145,12 @@ async def test_errors_in_a_stream(tail: bytes, cause: str, wait: float | None, s
         (codec.encode({"error": BUSY}), "text/event-stream", "rate_limited", "slow down"),
         (codec.encode({"object": "error", "message": "no", "code": 400}), None, "bad_request", "no"),
         (codec.encode({"message": "no", "code": 503}), "application/json", "overloaded", "no"),
+        (
+            codec.encode({"choices": None, "base_resp": {"status_code": 1008, "status_msg": "insufficient balance"}}),
+            "application/json",
+            "quota",
+            "insufficient balance",
+        ),
         (b"upstream connect error", "text/plain", "bad_response", "upstream connect error"),
         (b"upstream connect error", "text/event-stream", "bad_response", "upstream connect error"),
         (b"Rate limit exceeded", None, "rate_limited", "Rate limit exceeded"),
@@ -150,6 +163,14 @@ async def test_errors_in_place_of_an_answer(body: bytes, kind: str | None, cause
         await said(response(body, kind, "retry-after: 7\r\n"))
     wait = 1.5 if b"1.5" in body else 7.0
     assert (caught.value.cause, caught.value.retry_after) == (cause, wait)
+
+
+async def test_a_code_of_success_is_no_error() -> None:
+    """Some servers say in each chunk, and beside their counts, that all is well."""
+    fine = {"base_resp": {"status_code": 0, "status_msg": ""}, "code": 0, "message": "Success"}
+    chunks = [delta("hel") | fine, delta("lo", "stop") | fine, used(9, 2) | fine, DONE]
+    reply = await said(response(events(*chunks)))
+    assert (reply.message.text, reply.usage.output_tokens) == ("hello", 2)
 
 
 @sizes

@@ -1,15 +1,19 @@
 """What the tools of providers yield, of every kind: it goes back in the form of requests, to a strict server."""
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+import httpx
 import pytest
 
 from tests.transport.providers.calls import CLAUDE, GEMINI, RESPONSES, WEATHER, answered, request, streamed
 from tests.transport.providers.dialects import STOP, body, more, opened, start, stopped
 from tests.transport.providers.targets import provider
 from warren import codec
+from warren.config import ModelServer
 from warren.messages import AssistantMessage, HostedToolBlock, Message, TextBlock, ToolUseBlock, UserMessage
+from warren.transport.providers import open_providers
 
 ITEMS: Final[Mapping[str, tuple[str, str]]] = {
     "additional_tools": ("role tools type", "id"),
@@ -118,6 +122,31 @@ async def test_an_output_of_the_server_is_enough(kind: str) -> None:
     sent = back(RESPONSES, UserMessage("a"), message, UserMessage("b"))
     check(sent)
     assert (text, [each["type"] for each in sent[1:3]], len(sent)) == ("", [kind, WAITING[kind]], 4)
+
+
+async def test_a_search_of_another_server_is_run_by_it() -> None:
+    """A search of xAI comes as a call that OpenAI leaves to the program: the answer goes on behind it."""
+    call = made("custom_tool_call", name="x_keyword_search", call_id="xs_call_1")
+    said = {"type": "message", "content": [{"type": "output_text", "text": "They dig."}]}
+    for items, runs in (([call, said], True), ([said, call], False)):
+        asked: list[dict[str, Any]] = []
+
+        def answer(sent: httpx.Request) -> httpx.Response:
+            asked.append(json.loads(sent.content))  # noqa: B023 - of this answer
+            return httpx.Response(200, json={"output": items, "status": "completed"})  # noqa: B023
+
+        server = ModelServer(name="xai", base_url="https://api.x.ai/v1", dialect="openai-responses", key_env="KEY")
+        async with (
+            httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client,
+            open_providers({"KEY": "k"}, client=client, servers=[server]) as providers,
+        ):
+            ask = providers.resolve("xai:grok-5", None).provider.complete
+            message = (await ask(request("grok-5", "a"), lambda _: None)).message
+            stored = codec.decode_message(codec.encode(message))
+            await ask(request("grok-5", "a", stored, "b"), lambda _: None)
+        assert ("was not run" in message.text) == (not runs)
+        kinds = [item["type"] for item in asked[1]["input"]]
+        assert ("custom_tool_call" in kinds, "custom_tool_call_output" in kinds) == (True, not runs)
 
 
 async def test_an_approval_cannot_be_answered() -> None:

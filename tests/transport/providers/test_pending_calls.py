@@ -1,4 +1,4 @@
-"""Calls of the server's own tools that wait for the results of the program's tools: Anthropic's answers go on with them."""
+"""Calls of the server's tools that wait for results of the program's tools: Anthropic's answers go on with them."""
 
 import json
 from typing import Any, Final
@@ -119,7 +119,7 @@ async def run(server: Running, rolls: Rolls, *prompts: str) -> list[RequestRepai
 
 
 @pytest.mark.parametrize("picture", [False, True])
-async def test_code_goes_on_with_the_results(picture: bool) -> None:
+async def test_code_goes_on_with_the_results(*, picture: bool) -> None:
     """It gets them in its container, behind its own calls as they came; all of this stays in the context."""
     server, rolls = Running(), Rolls(picture=picture)
     assert await run(server, rolls, "Roll twice.", "And now?") == []

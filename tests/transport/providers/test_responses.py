@@ -280,3 +280,25 @@ async def test_a_stream_that_ends_half_way() -> None:
         await streamed(request(RESPONSES), CREATED, added(0, "message"), part("output_text", 0, "half"))
     with pytest.raises(ProviderError, match="no response"):
         await answered(request(RESPONSES), {"choices": []})
+
+
+@pytest.mark.parametrize(
+    ("deltas", "whole", "text"),
+    [
+        (["Lin", " 6.1"], "Linux runsc 6.1", "Linux runsc 6.1"),
+        (["Linux"], "Linux 6.1", "Linux 6.1"),
+        (["Linux 6.1"], "Linux", "Linux 6.1"),
+        (["Linux 6.1"], "", "Linux 6.1"),
+    ],
+)
+@pytest.mark.parametrize("end", ["text", "item", "completed"])
+async def test_a_whole_text_wins_over_deltas_with_gaps(deltas: list[str], whole: str, text: str, end: str) -> None:
+    """The longer text is the answer, wherever the server tells it."""
+    ends: dict[str, list[Any]] = {
+        "text": [{"type": "response.output_text.done", "output_index": 0, "text": whole}, ended()],
+        "item": [done(0, said(whole)), ended()],
+        "completed": [ended(output=[said(whole)])],
+    }
+    parts = [part("output_text", 0, each) for each in deltas]
+    outcome = await streamed(request(RESPONSES), added(0, "message", id="msg_1"), *parts, *ends[end])
+    assert outcome.reply.message.text == text
