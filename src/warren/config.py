@@ -271,6 +271,7 @@ SWITCHES: Final = (
     *MEMBERS,
     *("cache_control", "reasoning_content", "images", "files", "audio"),
     *("ids", "user_after_tool", "system_role", "tool_role", "null_content", "reasoning_back"),
+    "finish_reason",
 )
 """The names of what a server may not take of its protocol."""
 
@@ -291,9 +292,9 @@ class ModelServer:
         key_env: the environment variable with its key; None is `<NAME>_API_KEY`, and that of a vendor under its name.
         dialect: its protocol; None is OpenAI's chat completions, and that of a vendor under its name.
         without: what it does not take of the protocol: members of request bodies, such as `stream_options`, or one of
-            `images`, `files`, `audio`, `ids`, `user_after_tool`, `system_role`, `tool_role`, `null_content` and
-            `reasoning_back`. Without them it is asked once in vain, and the refusal is remembered for an hour;
-            `warren doctor models` finds out.
+            `images`, `files`, `audio`, `ids`, `user_after_tool`, `system_role`, `tool_role`, `null_content`,
+            `reasoning_back` and `finish_reason`. Without them it is asked once in vain, and the refusal is remembered
+            for an hour; `warren doctor models` finds out.
         think_tags: whether text between `<think>` and `</think>` at the head of an answer is reasoning, in OpenAI's
             chat completions of other servers than OpenAI's.
     """

@@ -43,7 +43,7 @@ from warren.transport.providers.encoded import (
     members,
     quoted,
 )
-from warren.transport.providers.kept import CITATIONS, MODEL, PROVIDER, keep, kept, kept_by
+from warren.transport.providers.kept import CITATIONS, MODEL, PROVIDER, keep, kept, kept_by, with_maker
 from warren.transport.providers.settings import ModelEndpoint
 from warren.transport.providers.tool_rules import ANTHROPIC
 from warren.transport.providers.tool_schemas import FittedTool, UnfitToolError, fitted, restored
@@ -83,6 +83,7 @@ _STOP: Final[Mapping[str, StopReason]] = {
     "tool_use": "tool_use",
     "pause_turn": "pause_turn",
     "max_tokens": "max_tokens",
+    "length": "max_tokens",
     "model_context_window_exceeded": "max_tokens",
     "stop_sequence": "stop_sequence",
     "refusal": "content_filter",
@@ -219,7 +220,8 @@ class _Part:
             case "tool_use":
                 caller = wire.as_object(self.start.get("caller"))
                 own = {"caller": caller} if "tool_id" in caller else {}
-                return attrs.evolve(self._called().block(ids), metadata=keep(PROTOCOL, self.provider, self.model, own))
+                call = attrs.evolve(self._called().block(ids), metadata=keep(PROTOCOL, self.provider, self.model, own))
+                return with_maker(call, self.provider, self.model)
             case "image" if self.file is not None:
                 return FileBlock(pictures.reference_of(wire.as_text(self.start.get("media_type"))))
             case kind if not text:
@@ -230,8 +232,8 @@ class _Part:
 
     def _called(self) -> Call:
         """Return the call; some servers send its arguments whole at the start instead of in fragments."""
-        if not self.call.begun and (given := wire.as_object(self.start.get("input"))):
-            self.call.add("", codec.encode(given).decode())
+        if not self.call.begun and self.start.get("input"):
+            self.call.add("", wire.arguments_in(self.start, "input"))
         return self.call
 
 
@@ -291,7 +293,7 @@ class MessagesAnswer:
             return self._add(
                 found.index, delta.signature or "", delta.partial_json or "", delta.text or delta.thinking or ""
             )
-        if not data.strip():
+        if data.strip() in (b"", b"[DONE]"):
             return []
         event = wire.parse_object(data)
         kind = wire.as_text(event.get("type"))
@@ -530,7 +532,7 @@ class MessagesContext(Encoded):
         self._paused = False  # whether the server goes on with the newest answer
         self._held: list[_Turn] = []  # the end of the context, from an answer on that has calls without a result
         self._written = 0  # the files in front of these
-        self.container = ""  # in which these calls run
+        self.container: str = ""  # in which these calls run
 
     @property
     def has_bare_calls(self) -> bool:
@@ -637,8 +639,24 @@ class MessagesContext(Encoded):
             case ToolResultsMessage():
                 return "user", [self._result(result) for result in message.results]
             case AssistantMessage():
-                parts = (_block(block, self.provider, self.model) for block in message.blocks)
-                return "assistant", [part for each in parts for part in each]
+                return "assistant", [part for block in message.blocks for part in self._block(block)]
+
+    def _block(self, block: Block) -> Sequence[dict[str, Any]]:
+        match block:
+            case TextBlock():
+                sources = (block.metadata or {}).get(CITATIONS) if kept_by(block, self.provider, self.model) else None
+                return [each | {"citations": sources} for each in _text(block.text)] if sources else _text(block.text)
+            case HostedToolBlock():
+                own = kept(block, PROTOCOL, self.provider, self.model)
+                return [own] if own else []
+            case ToolUseBlock():
+                args = {ANTHROPIC.member(name): each for name, each in block.args.items()}
+                call = {"id": self._call_id(block), "name": ANTHROPIC.name(block.name), "input": args}
+                return [{"type": "tool_use", **call, **kept(block, PROTOCOL, self.provider, self.model)}]
+            case ReasoningBlock():
+                return _thought(block, self.provider, self.model)
+            case FileBlock() | UnknownBlock():
+                return []
 
     def _content(self, text: str, files: Sequence[Attachment]) -> list[dict[str, Any]]:
         """Return the files, as the vendor advises, and then the text."""
@@ -662,26 +680,8 @@ class MessagesContext(Encoded):
     def _result(self, result: ToolResult) -> dict[str, Any]:
         text = wire.content_of(result)
         content = self._content(text, result.attachments) if result.attachments else text
-        answer = {"type": "tool_result", "tool_use_id": wire.call_id(result.tool_use_id), "content": content}
+        answer = {"type": "tool_result", "tool_use_id": self._id_of_result(result.tool_use_id), "content": content}
         return answer | ({"is_error": True} if result.is_error else {})
-
-
-def _block(block: Block, provider: str, model: str) -> Sequence[dict[str, Any]]:
-    match block:
-        case TextBlock():
-            sources = (block.metadata or {}).get(CITATIONS) if kept_by(block, provider, model) else None
-            return [each | {"citations": sources} for each in _text(block.text)] if sources else _text(block.text)
-        case HostedToolBlock():
-            own = kept(block, PROTOCOL, provider, model)
-            return [own] if own else []
-        case ToolUseBlock():
-            args = {ANTHROPIC.member(name): each for name, each in block.args.items()}
-            call = {"id": wire.call_id(block.id), "name": ANTHROPIC.name(block.name), "input": args}
-            return [{"type": "tool_use", **call, **kept(block, PROTOCOL, provider, model)}]
-        case ReasoningBlock():
-            return _thought(block, provider, model)
-        case FileBlock() | UnknownBlock():
-            return []
 
 
 def _between(before: str, role: str) -> bytes:

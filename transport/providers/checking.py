@@ -156,7 +156,12 @@ async def _check(asked: HttpProvider, model: str | None) -> Checked:
         return Checked(name, None, "model", "the server lists no models; name one with --model")
     request = ModelRequest(called, [UserMessage("Say yes.")], options=ModelOptions(max_tokens=ANSWER_TOKENS))
     try:
-        await asked.complete(request, lambda _piece: None)
+        try:
+            await asked.complete(request, lambda _piece: None)
+        except ProviderError as exc:
+            if exc.cause != "stream_broken":  # it may be a server that never gives a stop reason
+                raise
+            await asked.complete(request, lambda _piece: None)
     except ProviderError as exc:
         return _with_names(_failed(name, called, exc), listed)
     return Checked(name, called, settings=None if target.official else await _settings(asked, request))

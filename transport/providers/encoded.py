@@ -16,7 +16,8 @@ from warren.config import MEMBERS
 from warren.messages import AssistantMessage, FileBlock, Message, ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest, Repaired
 from warren.tools import ToolSpec
-from warren.transport.providers.kept import kept
+from warren.transport.providers import wire
+from warren.transport.providers.kept import kept, kept_by
 from warren.transport.providers.omitted import WHOLE, Omitted
 from warren.transport.providers.tool_rules import ToolRules
 from warren.transport.providers.tool_schemas import FittedTool, UnfitToolError, fitted, restored
@@ -94,7 +95,7 @@ class Encoded(ABC):
     """
 
     __slots__ = (
-        *("_files", "_made", "_newest", "_newest_size", "_pieces", "_shut"),
+        *("_files", "_made", "_newest", "_newest_size", "_own_ids", "_pieces", "_shut"),
         *("calls", "end", "kinds", "left_out", "model", "omitted", "provider", "without"),
     )
     MEMBER: ClassVar = "messages"
@@ -118,6 +119,7 @@ class Encoded(ABC):
         self.without = frozenset()
         self.omitted = WHOLE
         self._made: tuple[Attachment, ...] = ()  # files of answers that wait for the next message of the user
+        self._own_ids: frozenset[str] = frozenset()  # ids of calls that go out as their maker has chosen them
         self.left_out = {}
         self._files: list[tuple[int, Attachment]] = []  # the files, and the places of their bytes
         self._pieces: list[bytes] = []
@@ -209,6 +211,20 @@ class Encoded(ABC):
             if done < len(piece):
                 yield piece[done:]
             begin = end
+
+    # -- ids of calls
+
+    def _call_id(self, call: ToolUseBlock) -> str:
+        """Return the id of a call in a form that the server takes: for its maker the own one."""
+        sent = wire.call_id(call.id)
+        if sent == call.id or not (call.metadata and kept_by(call, self.provider, self.model)):
+            return sent
+        self._own_ids |= {call.id}
+        return call.id
+
+    def _id_of_result(self, call_id: str) -> str:
+        """Return the id of the call that a result belongs to, as `_call_id` has returned it."""
+        return call_id if call_id in self._own_ids else wire.call_id(call_id)
 
     # -- attachments
 

@@ -45,7 +45,7 @@ from warren.transport.providers.encoded import (
     members,
     quoted,
 )
-from warren.transport.providers.kept import keep, kept
+from warren.transport.providers.kept import keep, kept, with_maker
 from warren.transport.providers.settings import ModelEndpoint
 from warren.transport.providers.tool_rules import GEMINI
 from warren.transport.providers.tool_schemas import FittedTool
@@ -229,7 +229,7 @@ class _Part:
             args, name = self.call.get("args"), joined([wire.as_text(self.call.get("name"))])
             call_id = ids.unique(joined([wire.as_text(self.call.get("id"))]))
             whole, invalid = (args, None) if isinstance(args, dict) else parse_arguments(codec.encode(args).decode())
-            return ToolUseBlock(call_id, name, whole, invalid, own)
+            return with_maker(ToolUseBlock(call_id, name, whole, invalid, own), provider, model)
         if self.kind == DATA:
             media_type = wire.as_text(self.call[DATA].get("mimeType"))
             own = keep(PROTOCOL, provider, model, self.call, self.citations)
@@ -271,9 +271,9 @@ class GeminiAnswer:
 
     def whole(self, data: bytes) -> list[Piece]:
         """Add an answer that was not streamed, as plain JSON. Raises ProviderError if it is malformed or an error."""
-        response = wire.parse_object(data)
-        pieces = self._take(response)
-        if not {"candidates", "promptFeedback"} & response.keys():
+        parsed = wire.parse_all(data)
+        pieces = [piece for response in parsed for piece in self._take(response)]
+        if not any({"candidates", "promptFeedback"} & response.keys() for response in parsed):
             raise wire.bad_response("JSON that is no answer")
         self.closed = True
         self._end(self.reason or "STOP")
@@ -386,6 +386,8 @@ class GeminiContext(Encoded):
         return super().between(head, tail, inserts, tools=tools, system=system)
 
     def _write(self, message: Message) -> None:
+        if isinstance(message, SystemMessage) and "system_role" in self.without:
+            message = ContextMessage(message.content)
         if isinstance(message, SystemMessage):
             if message.content.strip():
                 self._system += (BETWEEN if self._system else b"") + letters(message.content)
@@ -441,7 +443,7 @@ class GeminiContext(Encoded):
                 # The first call of an answer has to be signed, also if another model made it.
                 signed = own or ({SIGNATURE: FOREIGN} if first else {})
                 first = False
-                call = {"id": wire.call_id(block.id), "name": GEMINI.name(block.name), "args": block.args}
+                call = {**self._named(self._call_id(block)), "name": GEMINI.name(block.name), "args": block.args}
                 yield {"functionCall": call} | signed
             elif isinstance(block, TextBlock) and block.text:
                 yield {"text": block.text} | own
@@ -471,7 +473,11 @@ class GeminiContext(Encoded):
             text = quoted([letters(content), *words]) if words else text
             within = {"parts": parts} if parts else {}
         said = {"error" if result.is_error else "output": text}
-        return {"functionResponse": {"id": wire.call_id(result.tool_use_id), "name": name, "response": said, **within}}
+        own = self._named(self._id_of_result(result.tool_use_id))
+        return {"functionResponse": {**own, "name": name, "response": said, **within}}
+
+    def _named(self, call_id: str) -> dict[str, str]:
+        return {} if "ids" in self.without else {"id": call_id}
 
 
 def _counts(usage: dict[str, Any]) -> Counts:

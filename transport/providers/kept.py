@@ -7,6 +7,8 @@ model of the same provider gets it back over the same protocol: others refuse it
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import attrs
+
 from warren.messages import FileBlock, HostedToolBlock, ReasoningBlock, TextBlock, ToolUseBlock
 from warren.transport.providers import wire
 
@@ -25,6 +27,16 @@ def keep(
         return None
     own = {protocol: data} if data else {}
     return {**own, PROVIDER: provider, MODEL: model} | ({CITATIONS: citations} if citations else {})
+
+
+def with_maker(call: ToolUseBlock, provider: str, model: str) -> ToolUseBlock:
+    """Return a call that says who made it if its id is one that other servers may refuse.
+
+    Such ids go back to their maker as they came: some have a signature within them, or the place of the call.
+    """
+    if call.metadata or wire.call_id(call.id) == call.id:
+        return call
+    return attrs.evolve(call, metadata={PROVIDER: provider, MODEL: model})
 
 
 def kept_by(block: Owned, provider: str, model: str) -> bool:

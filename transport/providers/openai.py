@@ -49,10 +49,10 @@ from warren.transport.providers.encoded import (
     quoted,
 )
 from warren.transport.providers.gemini import FOREIGN, wants_signature
-from warren.transport.providers.kept import keep, kept
+from warren.transport.providers.kept import keep, kept, with_maker
 from warren.transport.providers.settings import ModelEndpoint
 from warren.transport.providers.tags import THINK, Head, parted
-from warren.transport.providers.tool_rules import OPENAI
+from warren.transport.providers.tool_rules import MANY, OPENAI
 from warren.transport.providers.tool_schemas import FittedTool
 from warren.values import define, frozen
 
@@ -85,6 +85,8 @@ _STOP: Final[Mapping[str, StopReason]] = {
     "function_call": "tool_use",
     "content_filter": "content_filter",
 }
+# Of OpenRouter; of Zhipu; of DeepSeek; of vLLM and SGLang; of Moonshot.
+_BROKEN: Final = frozenset({"error", "network_error", "insufficient_system_resource", "abort", "engine_overloaded"})
 # These models refuse `max_tokens`, which is what the servers of other makers understand.
 _COMPLETION_TOKENS: Final = re.compile(r"o\d|gpt-[5-9]")
 # From 5.4 on, the chat protocol accepts tools only if reasoning is off.
@@ -160,6 +162,12 @@ class ChatDialect:
         return ChatAnswer(endpoint, request.model, known)
 
 
+class CompatibleChat(ChatDialect):
+    """The protocol at servers of other makers."""
+
+    tools: ClassVar[EncodedTools] = EncodedTools(attrs.evolve(OPENAI, most=MANY), _tool)
+
+
 _Nothing = Annotated[list[Any], msgspec.Meta(max_length=0)] | None
 
 
@@ -182,6 +190,7 @@ class _Choice(msgspec.Struct, gc=False):
     message: None = None
     finish_reason: str | None = None
     error: None = None
+    usage: None = None
 
 
 class _Chunk(msgspec.Struct, gc=False):
@@ -191,6 +200,7 @@ class _Chunk(msgspec.Struct, gc=False):
     usage: None = None
     error: None = None
     base_resp: None = None
+    x_groq: None = None
 
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -317,9 +327,10 @@ class ChatAnswer:
     def _take(self, chunk: dict[str, Any]) -> list[Piece]:
         if chunk.get("error") or chunk.get("base_resp") or not chunk.get("choices"):
             failures.check(self._endpoint, chunk)
-        if isinstance(chunk.get("usage"), dict):
-            self.counts = _counts(chunk["usage"])
         choices = [choice for choice in wire.objects_in(chunk, "choices") if not choice.get("index")]
+        for place in (chunk, wire.as_object(chunk.get("x_groq")), *choices):  # Groq's place, and Moonshot's
+            if isinstance(place.get("usage"), dict):
+                self.counts = _counts(place["usage"])
         self._begun = self._begun or bool(choices)
         return [piece for choice in choices for piece in self._choice(choice)]
 
@@ -328,6 +339,8 @@ class ChatAnswer:
             raise failures.in_stream(self._endpoint, choice["error"])
         whole = wire.object_in(choice, "message")
         delta = wire.object_in(choice, "delta") or whole
+        if delta is whole and self.size:  # MiniMax ends a stream with the whole message
+            delta = whole = {name: value for name, value in whole.items() if name in ("tool_calls", "images")}
         fragments = wire.objects_in(delta, "tool_calls")
         for position, fragment in enumerate(fragments):
             index = fragment.get("index")
@@ -365,8 +378,8 @@ class ChatAnswer:
         return ""
 
     def _finish(self, reason: str) -> list[Piece]:
-        if reason == "error":
-            raise ProviderError("the model broke off with an error", cause="server_error", retryable=True)
+        if reason.lower() in _BROKEN:
+            raise ProviderError(f"the model broke off with {reason}", cause="server_error", retryable=True)
         self.reason = reason
         return self._whole_head()
 
@@ -414,8 +427,7 @@ class ChatAnswer:
 
     def _call(self, fragment: dict[str, Any], index: object) -> None:
         function = wire.object_in(fragment, "function")
-        whole, name = function.get("arguments"), joined([wire.text_in(function, "name")])
-        text = codec.encode(whole).decode() if isinstance(whole, dict) else wire.text_in(function, "arguments")
+        name, text = joined([wire.text_in(function, "name")]), wire.arguments_in(function, "arguments")
         self.size += len(name) + len(text)
         if self._calls is None:
             self._calls = ToolCalls()
@@ -443,7 +455,8 @@ class ChatAnswer:
         for file in self._files:
             yield FileBlock(pictures.reference_of(file.media_type or ""))
         if self._calls:
-            yield from self._calls.blocks(Ids(self._known))
+            provider = self._endpoint.vendor.name
+            yield from (with_maker(call, provider, self._model) for call in self._calls.blocks(Ids(self._known)))
 
 
 def _reasoning_of(reasoning_content: str | None, reasoning: str | None) -> tuple[str, str]:
@@ -539,7 +552,7 @@ class ChatContext(Encoded):
                 files = message.attachments if isinstance(message, UserMessage) else ()
                 return [{"role": "user", "content": self._content(message.content, files)}]
             case ToolResultsMessage():
-                return [_result(result) for result in message.results] + self._files_of(message)
+                return [*map(self._result, message.results), *self._files_of(message)]
             case AssistantMessage():
                 return self._said(message)
 
@@ -596,7 +609,11 @@ class ChatContext(Encoded):
     def _called(self, call: ToolUseBlock) -> dict[str, Any]:
         function = {"name": OPENAI.name(call.name), "arguments": codec.encode_whole(call.args).decode()}
         own = kept(call, PROTOCOL, self.provider, self.model)
-        return {"id": wire.call_id(call.id), "type": "function", "function": function, **own}
+        return {"id": self._call_id(call), "type": "function", "function": function, **own}
+
+    def _result(self, result: ToolResult) -> dict[str, Any]:
+        call_id = self._id_of_result(result.tool_use_id)
+        return {"role": "tool", "tool_call_id": call_id, "content": wire.result_text(result)}
 
 
 def _adapted(turns: list[dict[str, Any]], before: str, without: Collection[str]) -> Iterator[dict[str, Any]]:
@@ -653,11 +670,6 @@ def _with_short_ids(turn: dict[str, Any]) -> dict[str, Any]:
 def _inside(content: str | msgspec.Raw) -> bytes:
     """Return the letters of a text."""
     return letters(content) if isinstance(content, str) else bytes(content)[1:-1]
-
-
-def _result(result: ToolResult) -> dict[str, Any]:
-    call_id = wire.call_id(result.tool_use_id)
-    return {"role": "tool", "tool_call_id": call_id, "content": wire.result_text(result)}
 
 
 def _counts(usage: dict[str, Any]) -> Counts:

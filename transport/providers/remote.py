@@ -34,7 +34,7 @@ from warren.transport.providers.encoder import Encoder
 from warren.transport.providers.gemini import GeminiDialect
 from warren.transport.providers.learned import Memory
 from warren.transport.providers.omitted import WHOLE, Omitted
-from warren.transport.providers.openai import ChatDialect
+from warren.transport.providers.openai import ChatDialect, CompatibleChat
 from warren.transport.providers.pace import RequestPace
 from warren.transport.providers.pictures import weight_without_files
 from warren.transport.providers.rate import Entry, RateLimit
@@ -51,7 +51,7 @@ from warren.transport.providers.repair import (
     is_other,
     parts_of,
 )
-from warren.transport.providers.responses import ResponsesDialect
+from warren.transport.providers.responses import CompatibleResponses, ResponsesDialect
 from warren.transport.providers.settings import Bounds, ModelEndpoint
 from warren.transport.providers.sse import Splitter
 from warren.transport.providers.vertex import VertexDialect
@@ -65,6 +65,11 @@ DIALECTS: Final[dict[Dialect, ModelDialect]] = {
     "openai-chat": ChatDialect(),
     "openai-responses": ResponsesDialect(),
 }
+ELSEWHERE: Final[dict[Dialect, ModelDialect]] = DIALECTS | {
+    "openai-chat": CompatibleChat(),
+    "openai-responses": CompatibleResponses(),
+}
+"""The protocols at servers that are not those of their makers."""
 IN_CLOUDS: Final[dict[str, ModelDialect]] = {"bedrock": BedrockDialect(), "vertex": VertexDialect()}
 """The protocols of clouds that differ from those of the makers of the models."""
 CONNECT_SECONDS: Final = 30.0
@@ -111,7 +116,8 @@ def provider(
     endpoint: ModelEndpoint, connect: Callable[[], httpx.AsyncClient], bounds: Bounds, limit: RateLimit
 ) -> "HttpProvider":
     """Return the provider that calls an endpoint; `connect` returns the client, `limit` is that of the key."""
-    dialect = IN_CLOUDS.get(endpoint.vendor.cloud or "") or DIALECTS[endpoint.dialect]
+    own = DIALECTS if endpoint.official else ELSEWHERE
+    dialect = IN_CLOUDS.get(endpoint.vendor.cloud or "") or own[endpoint.dialect]
     return HttpProvider(endpoint, dialect, connect, bounds, limit, authorizer(endpoint))
 
 
@@ -121,18 +127,19 @@ class _Ends:
 
     Attributes:
         told: whether any stream had a stop reason.
-        untold: number of the streams that ended without one.
+        untold: number of the streams that ended without one; those whose tokens were counted count twice.
     """
 
     told: bool = False
     untold: int = 0
 
-    def cut(self) -> bool:
+    def cut(self, *, counted: bool) -> bool:
         """Return whether an answer was cut that ended, by the words of the server, and has no stop reason.
 
-        Models that never give a reason are known by their second answer: the first one is asked for again.
+        Models that never give a reason are known by their second answer, as the first one is asked for again, or by
+        the first one whose tokens the server has counted behind it.
         """
-        self.untold += 1
+        self.untold += 2 if counted else 1
         return self.told or self.untold == 1
 
 
@@ -259,8 +266,10 @@ class HttpProvider:
         )
 
     def learned(self, model: str) -> Learned:
-        """Return what the server does not take for a model, as far as that is known."""
-        return self._learned.of(model)
+        """Return what the server does not take, or give, for a model, as far as that is known."""
+        known, ends = self._learned.of(model), self._ends.get(model, _Ends())
+        silent = ends.untold > 1 and not ends.told
+        return attrs.evolve(known, without=known.without | {"finish_reason"}) if silent else known
 
     def _omitted(self, messages: Sequence[Message]) -> Omitted:
         transcript = _transcript_of(messages)
@@ -381,7 +390,7 @@ class HttpProvider:
     def _is_cut(self, model: str, answer: Answer, *, streamed: bool) -> bool:
         """Return whether an answer has no stop reason, and should have one."""
         # The reason of an answer in one piece may be our own; one of too many blocks was not read to its end.
-        if not streamed or answer.blocks > MAX_BLOCKS:
+        if not streamed or answer.blocks > MAX_BLOCKS or "finish_reason" in self.endpoint.without:
             return False
         ends = self._ends.get(model)
         if ends is None:
@@ -390,7 +399,7 @@ class HttpProvider:
             ends = self._ends[model] = _Ends()
         if answer.reason:
             ends.told = True
-        return not answer.reason and ends.cut()
+        return not answer.reason and ends.cut(counted=bool(answer.counts.output))
 
     def _address(self, model: str) -> tuple[httpx.URL, httpx.Headers]:
         url, headers = httpx.URL(self.dialect.url(self.endpoint, model)), httpx.Headers(self.connect().headers)

@@ -49,9 +49,9 @@ from warren.transport.providers.encoded import (
     members,
     quoted,
 )
-from warren.transport.providers.kept import keep, kept
+from warren.transport.providers.kept import keep, kept, with_maker
 from warren.transport.providers.settings import ModelEndpoint
-from warren.transport.providers.tool_rules import RESPONSES
+from warren.transport.providers.tool_rules import MANY, RESPONSES
 from warren.transport.providers.tool_schemas import FittedTool
 from warren.values import define, frozen
 
@@ -73,6 +73,8 @@ COMPLETED: Final = "completed"
 _STOP: Final[Mapping[str, StopReason]] = {
     COMPLETED: "end_turn",
     "max_output_tokens": "max_tokens",
+    "max_tokens": "max_tokens",
+    "length": "max_tokens",
     "content_filter": "content_filter",
 }
 # Others refuse to be asked for encrypted reasoning.
@@ -142,6 +144,12 @@ class ResponsesDialect:
         return ResponsesAnswer(endpoint, request.model, known)
 
 
+class CompatibleResponses(ResponsesDialect):
+    """The protocol at servers of other makers."""
+
+    tools: ClassVar[EncodedTools] = EncodedTools(attrs.evolve(RESPONSES, most=MANY), _tool)
+
+
 @define
 class _Item:
     """An item of the answer that is still arriving.
@@ -172,7 +180,7 @@ class _Item:
         match self.kind:
             case "message":
                 phase = wire.as_text(self.whole.get("phase"))
-                parts = wire.objects_in(self.whole, "content")
+                parts = _content_of(self.whole)
                 sources = [source for part in parts for source in wire.objects_in(part, "annotations")]
                 own = keep(PROTOCOL, provider, model, {"phase": phase} if phase else {}, sources)
                 return TextBlock(text, own) if text else None
@@ -181,7 +189,7 @@ class _Item:
                 own = keep(PROTOCOL, provider, model, {name: wire.as_text(self.whole.get(name)) for name in names})
                 return ReasoningBlock(text, own) if text or own else None
             case "function_call":
-                return self._called(ids)
+                return self._called(provider, model, ids)
             case "image_generation_call" if self.file is not None:
                 media_type = f"image/{wire.as_text(self.whole.get('output_format')) or 'png'}"
                 own = keep(PROTOCOL, provider, model, _as_input(self.whole))
@@ -190,11 +198,11 @@ class _Item:
                 own = keep(PROTOCOL, provider, model, self.whole)
                 return HostedToolBlock(kind, {**own, RAN: True} if own and self.ran else own) if own else None
 
-    def _called(self, ids: Ids) -> Block:
+    def _called(self, provider: str, model: str, ids: Ids) -> Block:
         """Return the call of a tool. One without arguments, and without an end, is no call without arguments."""
         if not self.call.begun:
-            self.call.add("", wire.as_text(self.whole.get("arguments")))
-        call = self.call.block(ids)
+            self.call.add("", wire.arguments_in(self.whole, "arguments"))
+        call = with_maker(self.call.block(ids), provider, model)
         return call if self.done or self.call.arguments.strip() else attrs.evolve(call, invalid_args="")
 
 
@@ -260,9 +268,20 @@ class ResponsesAnswer:
     def _item(self, index: int, kind: str) -> _Item:
         return self._items.setdefault(index, _Item(kind))
 
+    def _index(self, event: dict[str, Any]) -> int:
+        """Return the place of the item that an event is about: without an index its id tells, or it is the newest."""
+        if type(index := event.get("output_index")) is int:
+            return index
+        data, newest = wire.as_object(event.get("item")), max(self._items, default=0)
+        own = event.get("item_id") or data.get("id")
+        named = (place for place, item in self._items.items() if own and item.whole.get("id") == own)
+        item = self._items.get(newest)
+        begins = data and item is not None and (item.done or own or item.kind != data.get("type"))
+        return next(named, newest + 1 if begins else newest)
+
     def _item_added(self, event: dict[str, Any]) -> list[Piece]:
         item = wire.object_in(event, "item")
-        self._begin(self._item(_index(event), wire.as_text(item.get("type"))), item)
+        self._begin(self._item(self._index(event), wire.as_text(item.get("type"))), item)
         return []
 
     def _begin(self, kept_item: _Item, item: dict[str, Any]) -> None:
@@ -275,14 +294,14 @@ class ResponsesAnswer:
     def _item_done(self, event: dict[str, Any]) -> list[Piece]:
         """Take a whole item; those of its parts that did not come before are said now."""
         data = wire.object_in(event, "item")
-        item = self._item(_index(event), wire.as_text(data.get("type")))
+        item = self._item(self._index(event), wire.as_text(data.get("type")))
         if item.kind == PICTURE and (result := wire.text_in(data, "result")):
             data = {name: value for name, value in data.items() if name != "result"}
             item.file = pictures.file_of(result, "")
         self._begin(item, data)
         item.done = True
         if item.kind == "function_call":
-            return self._call_arguments(item, wire.text_in(data, "arguments"))
+            return self._call_arguments(item, wire.arguments_in(data, "arguments"))
         return self._rest(item, _text_in(data))
 
     def _call_arguments(self, item: _Item, arguments: str) -> list[Piece]:
@@ -294,15 +313,15 @@ class ResponsesAnswer:
         return []
 
     def _arguments_done(self, event: dict[str, Any]) -> list[Piece]:
-        item = self._item(_index(event), "function_call")
+        item = self._item(self._index(event), "function_call")
         item.done = True
-        return self._call_arguments(item, wire.text_in(event, "arguments"))
+        return self._call_arguments(item, wire.arguments_in(event, "arguments"))
 
     def _text_done(self, event: dict[str, Any]) -> list[Piece]:
-        return self._part_done(self._item(_index(event), "message"), event)
+        return self._part_done(self._item(self._index(event), "message"), event)
 
     def _reasoning_done(self, event: dict[str, Any]) -> list[Piece]:
-        return self._part_done(self._item(_index(event), "reasoning"), event)
+        return self._part_done(self._item(self._index(event), "reasoning"), event)
 
     def _part_done(self, item: _Item, event: dict[str, Any]) -> list[Piece]:
         """Take the whole text of a part of an item."""
@@ -322,18 +341,18 @@ class ResponsesAnswer:
         return []
 
     def _text(self, event: dict[str, Any]) -> list[Piece]:
-        return self._say(self._item(_index(event), "message"), wire.text_in(event, "delta"))
+        return self._say(self._item(self._index(event), "message"), wire.text_in(event, "delta"))
 
     def _reasoning(self, event: dict[str, Any]) -> list[Piece]:
-        return self._say(self._item(_index(event), "reasoning"), wire.text_in(event, "delta"))
+        return self._say(self._item(self._index(event), "reasoning"), wire.text_in(event, "delta"))
 
     def _next_summary(self, event: dict[str, Any]) -> list[Piece]:
-        item = self._item(_index(event), "reasoning")
+        item = self._item(self._index(event), "reasoning")
         return self._say(item, "\n\n" if item.text else "")
 
     def _arguments(self, event: dict[str, Any]) -> list[Piece]:
         arguments = wire.text_in(event, "delta")
-        self._item(_index(event), "function_call").call.add("", arguments)
+        self._item(self._index(event), "function_call").call.add("", arguments)
         self.size += len(arguments)
         return []
 
@@ -395,21 +414,23 @@ _EVENTS: Final[Mapping[str, Callable[[ResponsesAnswer, dict[str, Any]], list[Pie
     "response.function_call_arguments.delta": ResponsesAnswer._arguments,  # noqa: SLF001
     "response.function_call_arguments.done": ResponsesAnswer._arguments_done,  # noqa: SLF001
     "response.completed": ResponsesAnswer._end,  # noqa: SLF001
+    "response.done": ResponsesAnswer._end,  # noqa: SLF001 - of OpenRouter
     "response.incomplete": ResponsesAnswer._end,  # noqa: SLF001
     "response.failed": ResponsesAnswer._end,  # noqa: SLF001
     "error": ResponsesAnswer._error,  # noqa: SLF001
 }
 
 
-def _index(event: dict[str, Any]) -> int:
-    index = event.get("output_index")
-    return index if type(index) is int else 0
+def _content_of(item: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the parts of a message; some servers have its text in their place."""
+    content = item.get("content")
+    return [{"text": content}] if isinstance(content, str) else wire.objects_in(item, "content")
 
 
 def _text_in(item: dict[str, Any]) -> str:
     """Return the text of a whole message, or that of reasoning: its summary, or all of it if the server shows it."""
     if item.get("type") == "message":
-        parts = wire.objects_in(item, "content")
+        parts = _content_of(item)
         return "".join(wire.text_in(part, "text") + wire.text_in(part, "refusal") for part in parts)
     if item.get("type") == "reasoning":
         parts = wire.objects_in(item, "summary") or wire.objects_in(item, "content")
@@ -500,7 +521,12 @@ class ResponsesContext(Encoded):
             elif isinstance(block, ToolUseBlock) or (isinstance(block, TextBlock) and block.text):
                 yield from waiting
                 waiting = []
-                yield _called(block) if isinstance(block, ToolUseBlock) else self._said(block)
+                yield self._called(block) if isinstance(block, ToolUseBlock) else self._said(block)
+
+    def _called(self, call: ToolUseBlock) -> dict[str, Any]:
+        arguments = codec.encode_whole(call.args).decode()
+        own = {"call_id": self._call_id(call), "name": RESPONSES.name(call.name), "arguments": arguments}
+        return {"type": "function_call", **own}
 
     def _said(self, block: TextBlock) -> dict[str, Any]:
         return _message("assistant", block.text) | kept(block, PROTOCOL, self.provider, self.model)
@@ -523,7 +549,7 @@ class ResponsesContext(Encoded):
                 return None
 
     def _result(self, result: ToolResult) -> dict[str, Any]:
-        call_id = wire.call_id(result.tool_use_id)
+        call_id = self._id_of_result(result.tool_use_id)
         output = self._content(wire.result_text(result), result.attachments)
         return {"type": "function_call_output", "call_id": call_id, "output": output}
 
@@ -539,12 +565,6 @@ def _as_input(item: Mapping[str, Any]) -> dict[str, Any]:
 
 def _message(role: str, content: str | list[dict[str, Any]]) -> dict[str, Any]:
     return {"type": "message", "role": role, "content": content}
-
-
-def _called(call: ToolUseBlock) -> dict[str, Any]:
-    arguments = codec.encode_whole(call.args).decode()
-    own = {"call_id": wire.call_id(call.id), "name": RESPONSES.name(call.name), "arguments": arguments}
-    return {"type": "function_call", **own}
 
 
 def _counts(usage: dict[str, Any]) -> Counts:

@@ -93,13 +93,15 @@ OPENAI: Final = ToolRules(
         Source("an array has `items`", "sigoden/aichat pull request 1049", "2024-12-11"),
     ),
 )
-"""The rules of OpenAI's chat completions. Servers that resemble it take what keeps them."""
+"""The rules of OpenAI's chat completions. Servers that resemble it take what keeps them, and any number of tools."""
 RESPONSES: Final = attrs.evolve(
     OPENAI,
     longest_description=None,
     sources=tuple(each for each in OPENAI.sources if "description" not in each.rule),
 )
 """The rules of OpenAI's responses, Azure's among them."""
+MANY: Final = sys.maxsize
+"""The number of tools that servers of other makers get: one that takes fewer says so."""
 ANTHROPIC: Final = ToolRules(
     re.compile(r"[a-zA-Z0-9_-]{1,64}"),
     members=re.compile(r"[a-zA-Z0-9_.-]{1,64}"),

@@ -53,6 +53,20 @@ def parse_object(raw: bytes) -> dict[str, Any]:
     return data
 
 
+def parse_all(raw: bytes) -> list[dict[str, Any]]:
+    """Return a JSON object that a server sent, or the objects of a list: Google's streams are lists at some proxies.
+
+    Raises ProviderError(cause="bad_response") for anything else.
+    """
+    try:
+        data = parse(raw)
+    except ValueError:
+        data = None
+    if isinstance(data, list) and data and all(isinstance(each, dict) for each in data):
+        return data
+    return [parse_object(raw)]
+
+
 def is_whole(event: bytes) -> bool:
     """Return whether the last event of a stream, which may be cut, is whole."""
     try:
@@ -110,6 +124,12 @@ def text_in(parent: Mapping[str, Any], name: str) -> str:
     if value is not None and not isinstance(value, str | list):
         raise bad_response(f"a `{name}` that is not a text")
     return as_text(value)
+
+
+def arguments_in(parent: Mapping[str, Any], name: str) -> str:
+    """Return the JSON of a call's arguments; some servers send the object itself. Raises ProviderError."""
+    value = parent.get(name)
+    return codec.encode(value).decode() if isinstance(value, dict) else text_in(parent, name)
 
 
 def as_object(value: object) -> dict[str, Any]:

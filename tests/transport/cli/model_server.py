@@ -24,6 +24,7 @@ class Behaviour:
         headers: their headers.
         lists: whether it lists its models.
         refuses: texts that no request may have, each with the words of its refusal.
+        streams: the events of its answers; None for answers in one piece.
         got: the paths of the requests.
     """
 
@@ -31,6 +32,7 @@ class Behaviour:
     headers: Mapping[str, str] = attrs.field(factory=dict)
     lists: bool = True
     refuses: Mapping[str, str] = attrs.field(factory=dict)
+    streams: bytes | None = None
     got: list[str] = attrs.field(factory=list)
 
 
@@ -43,7 +45,7 @@ class Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
     def answer(self, status: int, body: object) -> None:
-        data = json.dumps(body).encode()
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response(status)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(data)))
@@ -78,7 +80,11 @@ class Handler(BaseHTTPRequestHandler):
         elif body["model"] not in NAMES:
             self.answer(404, {"error": {"message": f"no model {body['model']}", "code": "model_not_found"}})
         else:
-            self.answer(200, {"choices": [{"message": {"content": "yes"}, "finish_reason": "stop"}]})
+            self.answer(
+                200,
+                self.server.behaviour.streams
+                or {"choices": [{"message": {"content": "yes"}, "finish_reason": "stop"}]},
+            )
 
 
 class Server(ThreadingHTTPServer):

@@ -108,6 +108,21 @@ def test_the_settings_of_a_server(cli: Cli) -> None:
         assert len(behaviour.got) == before + 1
 
 
+def test_a_server_that_never_gives_stop_reasons(cli: Cli) -> None:
+    """The doctor finds that out, and with its table the first answer of each process is asked for once."""
+    behaviour = Behaviour(streams=b'data: {"choices": [{"delta": {"content": "yes"}}]}\n\ndata: [DONE]\n\n')
+    with serving(behaviour) as url:
+        configured(cli, mine=url)
+        ended = cli.run("doctor", "models", "--config", "servers.toml", "-m", "mine:small-1", env={"THE_KEY": KEY})
+        rows, _, table = ended.out.partition("\n\n")
+        assert (ended.code, rows.split("\t")[2]) == (0, "ok")
+        assert tomllib.loads(table)["providers"]["mine"]["without"] == ["finish_reason"]
+        (cli.folder / "servers.toml").write_text(f'{table}\nkey_env = "THE_KEY"\n', encoding="utf-8")
+        before = len(behaviour.got)
+        ended = cli.run("run", "--config", "servers.toml", "-m", "mine:small-1", "hi", env={"THE_KEY": KEY})
+        assert (ended.code, ended.out.strip(), len(behaviour.got)) == (0, "yes", before + 1)
+
+
 def test_a_switch_that_is_unknown(cli: Cli) -> None:
     """The error names the field and the switch."""
     path = cli.folder / "servers.toml"

@@ -39,7 +39,7 @@ def response(body: bytes, kind: str | None = "text/event-stream", more: str = ""
 
 
 async def said(
-    answer: bytes, size: int = 100_000, model: str = GPT, pieces: list[Emitted] | None = None, **settings: bool
+    answer: bytes, size: int = 100_000, model: str = GPT, pieces: list[Emitted] | None = None, **settings: Any
 ) -> ModelReply:
     """Return what a model says whose server answers with these bytes, in parts of some size."""
 
@@ -165,6 +165,100 @@ async def test_errors_in_place_of_an_answer(body: bytes, kind: str | None, cause
     assert (caught.value.cause, caught.value.retry_after) == (cause, wait)
 
 
+@pytest.mark.parametrize("reason", ["error", "network_error", "insufficient_system_resource", "abort"])
+async def test_reasons_of_servers_that_broke_off(reason: str) -> None:
+    """Such an answer is none, and is asked for again."""
+    with pytest.raises(ProviderError, match=reason) as caught:
+        await said(response(events(delta("hel"), delta("", reason), DONE)))
+    assert (caught.value.cause, caught.value.retryable) == ("server_error", True)
+
+
+FULL: dict[str, Any] = {"role": "assistant", "content": "hello", "reasoning_content": "hm"}
+CALL: dict[str, Any] = {"index": 0, "id": "c1", "function": {"name": "weather", "arguments": '{"city":"x"}'}}
+
+
+@pytest.mark.parametrize("last", [{"message": FULL}, {"message": FULL, "delta": {}}])
+async def test_a_whole_message_behind_its_stream_says_nothing_twice(last: dict[str, Any]) -> None:
+    """MiniMax repeats the answer in its last chunk; an answer that came in one chunk alone is read from there."""
+    end = {"choices": [{"finish_reason": "stop", **last}]}
+    pieces: list[Emitted] = []
+    reply = await said(response(events(delta(reasoning_content="hm"), delta("hel"), delta("lo"), end)), pieces=pieces)
+    assert reply.message.text == "hello" == "".join(each.text for each in pieces if isinstance(each, TextPiece))
+    assert [each.text for each in reply.message.blocks if isinstance(each, ReasoningBlock)] == ["hm"]
+    assert (await said(response(events(end)))).message.text == "hello"
+    calls = {"choices": [{"finish_reason": "tool_calls", "message": {"content": "", "tool_calls": [CALL]}}]}
+    for stream in (events(delta(tool_calls=[CALL]), calls), events(calls)):
+        (call_,) = (await said(response(stream))).message.tool_calls
+        assert (call_.id, call_.args) == ("c1", {"city": "x"})
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        delta("", "stop") | {"x_groq": {"usage": {"prompt_tokens": 9, "completion_tokens": 2}}},
+        {"choices": [{"delta": {"content": ""}, "finish_reason": "stop", "usage": used(9, 2)["usage"]}]},
+    ],
+)
+async def test_counts_elsewhere(last: dict[str, Any]) -> None:
+    """Counts of tokens are read where Groq and Moonshot have them."""
+    usage = (await said(response(events(delta("hello"), last, DONE)))).usage
+    assert (usage.input_tokens, usage.output_tokens, usage.estimated) == (9, 2, False)
+
+
+async def read_as(dialect: Any, answer: bytes) -> AssistantMessage:
+    """Return what a model says whose server has another protocol."""
+
+    async def handle(_: Request, stream: trio.SocketStream) -> None:
+        await stream.send_all(answer)
+
+    async with serve(handle) as url:
+        server = ModelServer(name="srv", base_url=f"{url}/v1", dialect=dialect)
+        async with open_providers({}, servers=[server]) as providers:
+            return (await providers.resolve("m", "srv").provider.complete(request("m"), lambda _: None)).message
+
+
+def item_event(kind: str, **item: object) -> dict[str, Any]:
+    """Return an event of the responses protocol about an item, without its place."""
+    return {"type": f"response.output_item.{kind}", "item": item}
+
+
+NO_PLACES = (
+    item_event("added", type="reasoning", id="r"),
+    {"type": "response.reasoning_text.delta", "item_id": "r", "delta": "hm"},
+    item_event("added", type="message", id="m"),
+    {"type": "response.output_text.delta", "item_id": "m", "delta": "hel"},
+    {"type": "response.output_text.delta", "delta": "lo"},
+    item_event("added", type="function_call", id="f", call_id="c1", name="weather"),
+    {"type": "response.function_call_arguments.delta", "item_id": "f", "delta": '{"city":"x"}'},
+    item_event("done", type="function_call", id="f", call_id="c1", name="weather", arguments={"city": "x"}),
+    {"type": "response.done", "response": {"status": "completed", "output": []}},
+)
+
+
+async def test_responses_of_other_servers() -> None:
+    """Items without a place are told apart by their ids; texts and arguments are read in other forms, too."""
+    reasoning, text, call_ = (await read_as("openai-responses", response(events(*NO_PLACES)))).blocks
+    assert (getattr(reasoning, "text", ""), getattr(text, "text", "")) == ("hm", "hello")
+    assert isinstance(call_, ToolUseBlock)
+    assert (call_.args, call_.invalid_args) == ({"city": "x"}, None)
+    whole = {"status": "completed", "output": [{"type": "message", "content": "hello"}]}
+    assert (await read_as("openai-responses", response(codec.encode(whole)))).text == "hello"
+
+
+async def test_a_list_in_place_of_a_stream_of_google() -> None:
+    """A proxy that does not pass `alt=sse` on gets all chunks in one list."""
+    chunks: list[Any] = [{"candidates": [{"content": {"parts": [{"text": each}]}}]} for each in ("hel", "lo")]
+    chunks[1]["candidates"][0]["finishReason"] = "STOP"
+    assert (await read_as("gemini", response(codec.encode(chunks), "application/json"))).text == "hello"
+
+
+async def test_messages_of_other_servers() -> None:
+    """The end of another protocol ends an answer, too, and arguments may be a text; none of them is left out."""
+    asked = opened(0, "tool_use", id="t", name="weather", input='{"city":"x"}')
+    (call_,) = (await read_as("anthropic", response(events(start(), asked, stopped("tool_use"), DONE)))).tool_calls
+    assert (call_.args, call_.invalid_args) == ({"city": "x"}, None)
+
+
 async def test_a_code_of_success_is_no_error() -> None:
     """Some servers say in each chunk, and beside their counts, that all is well."""
     fine = {"base_resp": {"status_code": 0, "status_msg": ""}, "code": 0, "message": "Success"}
@@ -202,6 +296,59 @@ async def test_reasoning_between_tags(text: str, reasoning: str, answer: str, si
         assert "".join(piece.text for piece in pieces if isinstance(piece, ReasoningPiece)) == reasoning
     plain = await said(response(events(*chunks, delta(None, "stop"), DONE)), think_tags=False)
     assert plain.message == AssistantMessage((TextBlock(text),))
+
+
+ODD_IDS = ("call_1__thought__" + "CiQB+/=" * 400, "functions.weather:0", "a b", "é")
+
+
+@pytest.mark.parametrize("dialect", ["openai-chat", "openai-responses", "anthropic", "gemini"])
+@pytest.mark.parametrize("own", ODD_IDS)
+async def test_the_maker_of_an_id_gets_it_back(dialect: Any, own: str) -> None:
+    """An id may have a signature within it: call and result have it as it came; another model gets a plain one."""
+    whole: dict[str, Any] = {
+        "openai-chat": {
+            "choices": [
+                {
+                    "message": {"tool_calls": [{"id": own, "function": {"name": "weather", "arguments": "{}"}}]},
+                    "finish_reason": "tool_calls",
+                }
+            ]
+        },
+        "openai-responses": {
+            "status": "completed",
+            "output": [{"type": "function_call", "call_id": own, "name": "weather", "arguments": "{}"}],
+        },
+        "anthropic": {
+            "content": [{"type": "tool_use", "id": own, "name": "weather", "input": {}}],
+            "stop_reason": "tool_use",
+        },
+        "gemini": {
+            "candidates": [
+                {
+                    "content": {"parts": [{"functionCall": {"id": own, "name": "weather", "args": {}}}]},
+                    "finishReason": "STOP",
+                }
+            ]
+        },
+    }
+    asked: list[Any] = []
+
+    async def handle(sent: Request, stream: trio.SocketStream) -> None:
+        asked.append(sent.body)
+        await stream.send_all(status(200, whole[dialect]))
+
+    async with serve(handle) as url:
+        server = ModelServer(name="srv", base_url=f"{url}/v1", dialect=dialect)
+        async with open_providers({}, servers=[server]) as providers:
+            ask = providers.resolve("m", "srv").provider.complete
+            message = (await ask(request("m", "hi", tools=(WEATHER,)), lambda _: None)).message
+            kept = codec.decode_message(codec.encode(message))
+            (call,) = message.tool_calls
+            results = ToolResultsMessage((ToolResult(call.id, "sunny"),))
+            for model in ("m", "another"):
+                await ask(request(model, "hi", kept, results, tools=(WEATHER,)), lambda _: None)
+    counts = [codec.encode(body).count(codec.encode(own)) for body in asked]
+    assert counts == [0, 2, 0]
 
 
 LOOK = {"id": "c1", "function": {"name": "weather", "arguments": "{}"}}
@@ -395,6 +542,27 @@ async def test_text_behind_the_stop_reason(model: str, breaks: bool) -> None:  #
         found, seconds = await paced(providers.resolve(model, None).provider, model, pieces)
     assert found == ("stream_broken" if breaks else "abbbbb")
     assert 24 <= seconds < 25
+
+
+@pytest.mark.parametrize(
+    ("last", "settings", "whole"),
+    [
+        ([used(9, 2), DONE], {}, True),
+        ([DONE], {"without": ("finish_reason",)}, True),
+        ([DONE], {}, False),
+        ([used(9, 2)], {}, False),
+        ([], {"without": ("finish_reason",)}, False),
+    ],
+)
+async def test_a_server_without_stop_reasons(last: list[Any], settings: Any, *, whole: bool) -> None:
+    """Its first answer is whole if it has counted the tokens behind it, or if the settings say so, and it ends."""
+    body = response(events(delta("hel"), delta("lo"), *last))
+    if whole:
+        assert (await said(body, **settings)).message.text == "hello"
+        return
+    with pytest.raises(ProviderError) as caught:
+        await said(body, **settings)
+    assert caught.value.cause == "stream_broken"
 
 
 async def test_the_way_in_which_streams_end_is_known_by_models() -> None:

@@ -19,7 +19,7 @@ from warren.messages import AssistantMessage, ContextMessage, Message, ToolResul
 from warren.tools import ToolOutput, tool
 from warren.transport.providers import open_providers
 
-CODE: Final = {"code_execution_20260120": {}}
+CODE: Final[dict[str, Any]] = {"code_execution_20260120": {}}
 RUNS: Final = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "code_execution", "input": {"code": "roll()"}}
 ENDED: Final = {"type": "code_execution_tool_result", "tool_use_id": "srvtoolu_1", "content": {"stdout": "7"}}
 PNG: Final = b"\x89PNG\r\n\x1a\n" + bytes(8)
@@ -52,7 +52,8 @@ class Running:
         if (refusal := self._refusal(body)) is not None:
             return httpx.Response(400, json={"error": {"type": "invalid_request_error", "message": refusal}})
         text = json.dumps(body["messages"])
-        content, stop = [{"type": "text", "text": "Fine."}], "end_turn"
+        content: list[dict[str, Any]] = [{"type": "text", "text": "Fine."}]
+        stop = "end_turn"
         if "toolu_1" not in text:
             content, stop = [RUNS, called(1, tool_id="srvtoolu_1")], "tool_use"
         elif "toolu_2" not in text and self.ends:
