@@ -102,6 +102,10 @@ _PRECISE: Final = {
     "context_length_exceeded": Refusal("context_length", retryable=False),
     "exceed_context_size_error": Refusal("context_length", retryable=False),
     "overloaded_error": _STATUS[529],
+    # Groq's codes for an answer that the model got wrong, under status 400
+    "tool_use_failed": Refusal("bad_response", retryable=True),
+    "json_validate_failed": Refusal("bad_response", retryable=True),
+    "output_parse_failed": Refusal("bad_response", retryable=True),
     "API_KEY_INVALID": Refusal("unauthorized", retryable=False),
 }
 # The other types and codes: an error inside a stream has no HTTP status.

@@ -251,9 +251,12 @@ def _names(refused: Refused, name: str) -> bool:
     """Return whether the server names a member: as its param, in quotes, as a path, or by a name that is no word."""
     if re.split(r"[.\[]", refused.said.param)[0] == name or refused.said.param.endswith(f".{name}"):
         return True
-    plain = rf"(?<![\w-]){re.escape(name)}(?![\w-])"
+    said = re.escape(name)
+    plain = rf"(?<![\w-]){said}(?![\w-])"
     if "_" not in name and name.lower() == name and name != "temperature":
-        plain = rf"""(['"`.#/]|\bbody\.){re.escape(name)}['"`.:\s]|^{re.escape(name)}\s*[:.]"""
+        plain = (
+            rf"""(['"`.#/]|\bbody\.){said}['"`.:\s]|^{said}\s*[:.]|\b(parameter|argument|field|property):? {said}\b"""
+        )
     return re.search(plain, refused.words, re.MULTILINE) is not None
 
 
@@ -352,6 +355,18 @@ def _size(refused: Refused, found: re.Match[str]) -> Change | None:
     return _files(refused, found) if refused.said.status == TOO_LARGE else None
 
 
+def _fewer_tools(refused: Refused, _found: re.Match[str]) -> Change | None:
+    """Leave out the last tools of those that are too many, or their second half if the server tells no number."""
+    sent = [spec for spec in refused.request.tools if _json_of(spec) not in refused.learned.tools]
+    hosted = len(refused.request.options.hosted_tools or ())
+    told = [number for number in map(int, _NUMBER.findall(refused.told)) if hosted < number < len(sent) + hosted]
+    most = max(told) - hosted if told else len(sent) // 2
+    if not most:
+        return None
+    gone = {_json_of(spec) for spec in sent[most:]}
+    return refused.changed("left_out", f"the last {len(sent) - most} tools", tools=refused.learned.tools | gone)
+
+
 def _tool(refused: Refused, found: re.Match[str]) -> Change | None:
     """Leave out the tool that the server names, or whose number it says."""
     body, _ = refused.sent
@@ -382,6 +397,7 @@ SERVER_FAULT: Final = 500
 _OF_SERVERS: Final = frozenset({"api_error", "server_error", "internal_error", "INTERNAL", "UNAVAILABLE"})
 """Codes of faults of servers, which stand in streams."""
 _ID: Final = re.compile(r"\b(?=\D*\d)[\w-]{16,}")
+_NUMBER: Final = re.compile(r"(?<![\w.])\d{1,9}(?![\w.]\w)", re.ASCII)
 _INDEX: Final = re.compile(r"\d{1,9}", re.ASCII)
 _PATH: Final = re.compile(r"(?:messages|input|contents)(?:[.\[\]/]+\w+)+")
 _MOST_FILES: Final = re.compile(
@@ -499,12 +515,22 @@ RULES: Final = (
         "github.com/earendil-works/pi/issues/3636, github.com/continuedev/continue/issues/11711",
     ),
     Rule(
+        "an answer without a text beside its calls: it gets an empty one",
+        "servers with OpenAI's chat completions",
+        r"content.{0,100}(got null|null|<nil>|to be a string|must be a string"
+        r"|None\b|NoneType|expected (a )?string|valid string|is required|missing)"
+        r"|(null, expected a|not a) string",
+        _in_chat("null_content", lambda turn: turn.get("content", "") is None),
+        "github.com/ggml-org/llama.cpp/issues/13471",
+    ),
+    Rule(
         "a model or a server without images: images are told in words",
         "vLLM, llama.cpp, OpenRouter, DeepSeek",
         rf"\bimages?\b(?!/)(?:(?!{_OF_ONE}).){{0,40}}(not supported|not available)"
         rf"|does(n't| not) support (images?|vision|multi-?modal)\b(?!/)(?![^.\n]{{0,20}}{_OF_ONE})"
         r"|image_url.{0,20}(not supported|not available)|not a multimodal model|support image input"
         r"|unknown variant .?image_url|image_url is only supported"
+        r"|multi-?modal.{0,60}text.only|image input modality is not"
         r"|content.{0,80}(must be|should be|expected)( a)?( valid)? string",
         lambda refused, found: _switch("images")(refused, found) if refused.files else None,
         "github.com/nexu-io/nexu/issues/875",
@@ -516,6 +542,15 @@ RULES: Final = (
         rf"|schema.{{0,80}}{_SCHEMA}",
         _answer_schema,
         "github.com/tldraw/ai-template/issues/2",
+    ),
+    Rule(
+        "more tools than the server takes: the last ones are left out",
+        "OpenAI and others behind a gateway",
+        r"(too many|number of|(at most|maximum(?: of)?|up to|more than|limit of) \d{1,9}) (tools|functions)\b"
+        r"|\btools\b(?![.\[]\d)[^\n]{0,20}(array too long|too many|at most \d{1,9} items)|\btools?\W+(count|number)\b"
+        r"|\btools\W{1,3}\d{1,9} > \d",
+        _fewer_tools,
+        "github.com/anomalyco/opencode/issues/1814, github.com/microsoft/vscode-copilot-release/issues/9375",
     ),
     Rule(
         "a tool whose definition is refused: it is left out",
@@ -552,6 +587,23 @@ RULES: Final = (
         "github.com/vllm-project/vllm/issues/9019",
     ),
     Rule(
+        "ids of calls that the server does not know: they are left out",
+        "Vertex AI and older servers with Google's protocol",
+        r"unknown name .?id\b.{0,80}function_?(call|response)",
+        _switch("ids"),
+        "",
+    ),
+    Rule(
+        "ids of calls that are too long, or have odd letters: all ids become short ones",
+        "OpenAI and Anthropic behind a gateway that calls others, too",
+        r"(tool_calls?|tool_use|input|messages)[\[\].\w]*\.(id|call_id|tool_call_id|tool_use_id)\b.{0,60}"
+        r"(too long|match pattern|maximum length)",
+        lambda refused, found: (
+            _in_chat("ids", lambda turn: "tool_calls" in turn)(refused, found) or _reasoning(refused, found)
+        ),
+        "",
+    ),
+    Rule(
         "a prompt behind results of tools: an answer is put between",
         "Mistral, vLLM",
         r"unexpected role .?user.? after role .?tool",
@@ -563,8 +615,11 @@ RULES: Final = (
         "Gemma, Mistral and others over vLLM and llama.cpp",
         r"system role.{0,20}(not|n't) support|role.{0,20}['\"`]system['\"`].{0,40}(not|n't|unsupported|unexpected)"
         r"|(not|n't) support.{0,40}(['\"`]system['\"`]|system (role|message|prompt))"
-        r"|developer instruction is not enabled",
-        _in_chat("system_role", _of_system),
+        r"|role:? system\b|developer instruction is not enabled",
+        lambda refused, found: (
+            _in_chat("system_role", _of_system)(refused, found)
+            or (_switch("system_role")(refused, found) if "systemInstruction" in refused.sent[0] else None)
+        ),
         "github.com/huggingface/chat-ui/issues/1386",
     ),
     Rule(
@@ -577,14 +632,6 @@ RULES: Final = (
             or _switch("system_role")(refused, found)
         ),
         "github.com/charmbracelet/crush/issues/279",
-    ),
-    Rule(
-        "an answer without a text beside its calls: it gets an empty one",
-        "servers with OpenAI's chat completions",
-        r"content.{0,100}(got null|null|<nil>|to be a string|must be a string"
-        r"|None\b|NoneType|expected (a )?string|is required|missing)",
-        _in_chat("null_content", lambda turn: turn.get("content", "") is None),
-        "github.com/ggml-org/llama.cpp/issues/13471",
     ),
     Rule(
         "a member of the body that the server does not know or take: it is left out, or goes under its other name",
@@ -625,6 +672,30 @@ RULES: Final = (
         r"",
         _size,
         "github.com/earendil-works/pi/issues/401",
+    ),
+    Rule(
+        "any other refusal with a word for reasoning in it: reasoning and signatures of the answers so far are dropped",
+        "all",
+        r"\b(thinking|reasoning|signatures?|encrypted)\b",
+        _reasoning,
+        "",
+    ),
+    Rule(
+        "any other refusal with a word for images, documents or the size: notes replace the older files",
+        "all",
+        r"\b(images?|pdfs?|documents?|mime|media.?types?|payload|pages|(multi-?)?modal(ity)?)\b|fetch content"
+        r"|(access the|no such) file|request.{0,20}(size|too large)",
+        _files,
+        "",
+        coded=False,
+    ),
+    Rule(
+        "a refusal that says nothing: notes replace the older files, then reasoning and signatures are dropped",
+        "Gemini, proxies",
+        r"contains an invalid argument|^\W*(bad request|invalid (request|input|argument|parameters?))\W*$",
+        lambda refused, found: _files(refused, found) or _reasoning(refused, found),
+        "",
+        coded=False,
     ),
 )
 _REPAIRABLE: Final = frozenset({400, 404, 405, 406, 409, 413, 415, 422, 500, 501, 502})

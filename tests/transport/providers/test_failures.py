@@ -70,6 +70,7 @@ async def test_status(model: str, code: int, cause: str, retryable: bool) -> Non
             False,
         ),
         (400, {"type": "exceed_context_size_error", "code": 400, "message": "no"}, "context_length", False),
+        (400, {"code": "tool_use_failed", "message": "Failed to call a function."}, "bad_response", True),
         (500, {"type": "overloaded_error", "message": "Overloaded"}, "overloaded", True),
     ],
 )

@@ -329,6 +329,63 @@ async def test_a_file_that_a_fault_of_a_moment_names(status: int) -> None:
     assert (answer, [each.what for each in repaired]) == ("fine", [f"{REMOTE.label}, by a note"])
 
 
+@pytest.mark.parametrize("protocol", ["chat", "responses", "anthropic"])
+@pytest.mark.parametrize(
+    ("words", "left"),
+    [
+        (
+            "Invalid 'tools': array too long. Expected an array with maximum length 128, but got one with length 200.",
+            128,
+        ),
+        ("You may not include more than 128 tools in your request.", 128),
+        ("tools: List should have at most 64 items after validation, not 200", 64),
+        ("The maximum number of tools is 20", 20),
+        ("Tool count exceeds limit: 200 > 128", 128),
+        ("too many functions", 100),
+    ],
+)
+async def test_more_tools_than_a_server_takes(protocol: str, words: str, left: int) -> None:
+    """A server of another maker gets all of them; if it refuses that, the first ones that it takes."""
+    specs = tuple(ToolSpec(f"t{number}", "", {"type": "object", "properties": {}}) for number in range(200))
+    server = Strict(protocol, lambda body: error(words) if len(body["tools"]) > left else None)
+    variables = {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1", "ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
+    names = {"chat": "chat", "responses": "responses", "anthropic": "anthropic"}
+    pieces: list[Emitted] = []
+    async with (
+        httpx.AsyncClient(transport=httpx.MockTransport(server)) as client,
+        open_providers(environ() | variables, client=client, servers=servers("http://127.0.0.1:9/v1")) as providers,
+    ):
+        model = MODELS[protocol]
+        provider = providers.resolve(model, names[protocol]).provider
+        await provider.complete(request(model, "a", tools=specs), pieces.append)
+    assert [len(body["tools"]) for body in server.asked] == [200, left]
+    (repaired,) = [piece for piece in pieces if isinstance(piece, Repaired)]
+    assert (repaired.action, repaired.what) == ("left_out", f"the last {200 - left} tools")
+
+
+ODD_ID: Final = "call_1__thought__" + "CiQB+/=" * 20
+
+
+@pytest.mark.parametrize(
+    ("protocol", "words"),
+    [
+        ("chat", "Invalid 'messages[1].tool_calls[0].id': string too long. Expected a string with maximum length 40"),
+        ("anthropic", "messages.1.content.0.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'"),
+        ("responses", "Invalid 'input[1].call_id': string too long. Expected a string with maximum length 64"),
+    ],
+)
+async def test_ids_that_another_server_has_chosen(protocol: str, words: str) -> None:
+    """They go out as they came until the server refuses them: then call and result have a short one."""
+    server = Strict(protocol, lambda body: error(words) if ODD_ID in json.dumps(body, ensure_ascii=False) else None)
+    maker = {"provider": provider_of(MODELS[protocol]) or "anthropic", "model": MODELS[protocol]}
+    answer = AssistantMessage((ToolUseBlock(ODD_ID, "weather", {}, None, maker),), "tool_use")
+    results = ToolResultsMessage((ToolResult(ODD_ID, "sunny"),))
+    repaired, said = await asked_of(server, "a", answer, results, tools=(WEATHER,))
+    assert (said, len(repaired)) == ("fine", 1)
+    assert json.dumps(server.asked[0]).count(json.dumps(ODD_ID)) == 2
+    assert "sunny" in json.dumps(server.asked[1])
+
+
 @pytest.mark.parametrize("code", ["invalid_image", "image_parse_error", "invalid_image_format", "image_too_large"])
 async def test_a_code_that_says_image(code: str) -> None:
     """A code is enough, if the words say nothing."""
@@ -750,3 +807,49 @@ async def test_left_out_tools_are_told_once_for_all_repairs() -> None:
             "`temperature`",
             "`top_p`",
         ]
+
+
+WORDS: Final = (
+    ("anthropic", "OPAQUE", "messages.1.content.0.thinking.signature: Field required"),
+    ("anthropic", "OPAQUE", "messages.1.content.0.type: Input tag 'thinking' does not match any of the expected tags"),
+    ("responses", "OPAQUE", "Encrypted content is not supported with this model."),
+    ("responses", "OPAQUE", "Unknown item type 'reasoning' in input[1]"),
+    ("responses", '"include"', "Unsupported parameter: include"),
+    ("gemini", "systemInstruction", "Developer instruction is not enabled for models/gemma-3-27b-it"),
+    ("gemini", '"id"', "Unknown name \"id\" at 'contents[1].parts[0].function_call': Cannot find field."),
+    ("chat", '"role": "system"', "unexpected message role: system"),
+    ("chat", '"content": null', "Value is not a string: messages[2].content"),
+    ("chat", '"content": null', "messages.2.content: Input should be a valid string"),
+    ("chat", '"content": null', "invalid type: null, expected a string at line 1 column 220"),
+    ("anthropic", "base64", "A maximum of 100 PDF pages may be provided."),
+    ("anthropic", "base64", "The image was specified using the image/png media type, but appears to be image/jpeg"),
+    ("responses", "base64", "The image data you provided does not represent a valid image."),
+    ("chat", "base64", "The prompt contains multimodal content but model is text-only"),
+    ("gemini", "inlineData", "Request payload size exceeds the limit: 20971520 bytes."),
+    ("gemini", "inlineData", "Cannot fetch content from the provided URL."),
+    ("gemini", "inlineData", "The document has no pages."),
+    ("gemini", "inlineData", "Request contains an invalid argument."),
+    ("chat", "base64", "Bad Request"),
+    ("gemini", "inlineData", "Image input modality is not enabled for models/gemma-3-1b-it"),
+)
+"""What servers of these protocols say when a part of a request, whose bytes have a text, is too much for them."""
+
+
+@pytest.mark.parametrize(("protocol", "part", "words"), WORDS)
+async def test_words_of_other_servers(protocol: str, part: str, words: str) -> None:
+    """The part that is meant is known by a word of the refusal, and the conversation goes on without it."""
+    answer = AssistantMessage((ToolUseBlock("call_1", "weather", {"city": "x"}),), "tool_use")
+    if protocol != "chat":
+        answer = signed(protocol, provider_of(MODELS[protocol]) or protocol, MODELS[protocol])
+    server = Strict(protocol, lambda body: error(words) if part in json.dumps(body) else None)
+    asked: list[Message | str] = [
+        SYSTEM,
+        UserMessage("look", (FIRST,)),
+        answer,
+        RESULT,
+        AssistantMessage((TextBlock("ok"),)),
+        "and?",
+    ]
+    repaired, said = await asked_of(server, *asked, tools=(WEATHER,))
+    assert (said, len(repaired)) == ("fine", 1)
+    assert "sunny" in json.dumps(server.asked[-1])
