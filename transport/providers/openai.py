@@ -316,12 +316,12 @@ class ChatAnswer:
 
     def reply(self, sent: int) -> ModelReply:
         """Return the whole answer; `sent` is the size of the request in bytes, for estimates."""
-        stopped, blocks = stop_of(_STOP, self.reason.lower()), tuple(self._blocks())
-        if not self.reason and any(isinstance(each, ToolUseBlock) and each.invalid_args for each in blocks):
-            stopped = "max_tokens", ""  # servers that never give reasons: it was cut within a call
         if self._sound:
             self._files.append(pictures.sound_of("".join(self._sound)))
             self._sound.clear()
+        stopped, blocks = stop_of(_STOP, self.reason.lower()), tuple(self._blocks())
+        if not self.reason and any(isinstance(each, ToolUseBlock) and each.invalid_args for each in blocks):
+            stopped = "max_tokens", ""  # servers that never give reasons: it was cut within a call
         return reply(blocks, stopped, self.counts, sent, tuple(self._files))
 
     def _take(self, chunk: dict[str, Any]) -> list[Piece]:
