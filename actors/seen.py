@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from warren import codec
-from warren.actors.session.planning import candidates_for, tools_of
+from warren.actors.session.offered import tools_of
+from warren.actors.session.planning import candidates_for
 from warren.actors.supervisor.supervisor import Supervisor
 from warren.actors.turn.compaction import prefix_of, window_for
 from warren.actors.turn.route import Candidate

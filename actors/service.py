@@ -1,6 +1,6 @@
 """The methods of `SessionService` that change sessions: each finds the session's actor, and asks it."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Final, TypeVar
@@ -8,7 +8,6 @@ from typing import Final, TypeVar
 import attrs
 import trio
 
-from warren import aliases
 from warren.actors import attaching, forking
 from warren.actors.access import guarded, scoped
 from warren.actors.creating import create_once
@@ -21,7 +20,8 @@ from warren.actors.reading import Reads, action_of
 from warren.actors.schemas import check_options
 from warren.actors.session.actor import SessionActor
 from warren.actors.session.ending import result_of
-from warren.actors.session.planning import candidates_for, check_priced, instructions_of
+from warren.actors.session.offered import instructions_of, names_of, warnings_of
+from warren.actors.session.planning import candidates_for, check_priced
 from warren.actors.shared import HostObjects
 from warren.actors.tenancy import Acceptance, Accounts
 from warren.attachments import Attachment, Blob, File
@@ -102,7 +102,7 @@ class Service(Reads):
         self._supervisor.check_open()
         shared, config = self._supervisor.shared, self._supervisor.shared.config
         session_tools, turn_tools = _by_name(call.tools or ()), _by_name(call.extra_tools)
-        asked = await self._asked(call, {*session_tools, *turn_tools})
+        asked = await self._asked(call)
         now, session_id = utc_now(), new_session_id()
         record = SessionRecord(
             session_id=session_id,
@@ -115,6 +115,7 @@ class Service(Reads):
             tenant=self.principal.tenant,
             owner=self.principal.name,
         )
+        warnings = warnings_of(record, shared, self._comms, {**session_tools, **turn_tools})
         sent = await self._sent(call.attachments, _has_none) if call.attachments else ()
         kept = await self._kept(sent)
         files, new = attaching.references(kept), attaching.new_of(kept)
@@ -159,19 +160,20 @@ class Service(Reads):
                     "structured_output_retries": call.structured_output_retries,
                 }
                 creation = creation_of(call.idempotency_key, compared)
-                return await self._create_once(creation, create, turn, _on_begin(call), accepted)
-            actor = await create()
-            if turn is None:
-                await actor.mailbox.ask(Loaded())
-                return TurnResult(session_id)
-            return await self._counted(new, self._turn(session_id, turn, _on_begin(call), accepted.get(session_id)))
+                result = await self._create_once(creation, create, turn, _on_begin(call), accepted)
+            elif turn is None:
+                await (await create()).mailbox.ask(Loaded())
+                result = TurnResult(session_id)
+            else:
+                await create()
+                running = self._turn(session_id, turn, _on_begin(call), accepted.get(session_id))
+                result = await self._counted(new, running)
+        return attrs.evolve(result, warnings=warnings) if warnings else result
 
-    async def _asked(self, call: SessionCall, own_tools: Collection[str]) -> SessionOptions:
-        """Return the options that a session is asked for with, checked against the runtime and its own tools."""
-        shared, tools = self._supervisor.shared, None
-        if call.tools is not None:
-            tools = _names_of(call.tools, {*shared.tool_names, *own_tools})
-        asked = session_options(call, tools)
+    async def _asked(self, call: SessionCall) -> SessionOptions:
+        """Return the options that a session is asked for with, checked against the runtime."""
+        shared = self._supervisor.shared
+        asked = session_options(call, None if call.tools is None else names_of(call.tools))
         if asked is not DEFAULTS:
             asked = await check_options(asked)
             asked.check_kinds(shared.categories)
@@ -515,12 +517,3 @@ def _check_compactor(compactor: Compactor | NewCompactor | None, config: Compact
 def _by_name(tools: Sequence[str | Tool]) -> dict[str, Tool]:
     """Return the tools among tools and names of tools, by their names."""
     return {tool.spec.name: tool for tool in tools if isinstance(tool, Tool)}
-
-
-def _names_of(tools: Sequence[str | Tool], known: Collection[str]) -> tuple[str, ...]:
-    """Return the names of tools. Raises InvalidParamsError."""
-    names = tuple(tool.spec.name if isinstance(tool, Tool) else aliases.TOOLS.get(tool, tool) for tool in tools)
-    for index, name in enumerate(names):
-        if name not in known:
-            raise FieldValueError(f"tools[{index}]", f"there is no tool {name!r}").refusal()
-    return names

@@ -109,12 +109,6 @@ class Shared:
         return Outages(self.config.retry.cool_down)
 
     @property
-    def tool_names(self) -> Collection[str]:
-        """The names of all tools that a session may be given."""
-        there = {*self.tools, *self.memory.tools_of("", "")}
-        return there if self.dynamic_tools is None else {*there, *self.dynamic_tools(None, there)}
-
-    @property
     def categories(self) -> frozenset[Category]:
         """The kinds of tools that sessions of this runtime may have."""
         tools = (*self.tools.values(), *self.memory.tools_of("", "").values())

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import attrs
 import trio
@@ -23,6 +23,11 @@ from warren.records import SessionRecord
 from warren.storage.refusals import name_taken
 from warren.tools import Tool, ToolError, tool
 from warren.values import define
+
+SENDING: Final = frozenset({"send_message", "send_response"})
+"""The tools by which a model answers its peers."""
+COMMS_TOOLS: Final = SENDING | {"list_peers", "send_request"}
+"""The tools of sessions with a name."""
 
 
 @define(eq=False)

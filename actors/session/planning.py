@@ -9,6 +9,7 @@ from warren.actors import attaching
 from warren.actors.attaching import check_kinds
 from warren.actors.protocol import Compact, StartTurn
 from warren.actors.session.comms import Comms
+from warren.actors.session.offered import tools_of
 from warren.actors.shared import HostObjects, Shared
 from warren.actors.turn.chain import Chain
 from warren.actors.turn.compaction import window_for
@@ -146,46 +147,3 @@ def _within(  # noqa: PLR0917 - all but the last one are bound once for a turn
         raise AgentError(encodable(f"the compactor could not be made: {exc!r}"), cause="compactor") from exc
     index = shared.limiter.bounded(shared.memory.index_of(record), record.tenant, record.owner)
     return window, CompactionPlan(compactor, distance, index)
-
-
-def instructions_of(
-    given: str | None, record: SessionRecord, shared: Shared, comms: Comms, session_tools: Mapping[str, Tool]
-) -> str | None:
-    """Return the instructions of a new session: the given ones, and the notes of the tools that it is offered."""
-    if not shared.notes:
-        return given
-    offered = tools_of(record, NO_OPTIONS, shared, comms, session_tools)
-    notes = [note for name, note in shared.notes.items() if offered.get(name) is shared.tools[name]]
-    return "\n\n".join([*([given] if given else []), *notes]) or None
-
-
-def tools_of(
-    record: SessionRecord,
-    asked: TurnOptions,
-    shared: Shared,
-    comms: Comms,
-    given_tools: Mapping[str, Tool],
-    *,
-    chain: Chain | None = None,
-) -> Mapping[str, Tool]:
-    """Return the tools that the model is offered: of the categories that are on, those that the session may use.
-
-    Args:
-        record: the session.
-        asked: the options of the turn.
-        shared: the resources of the runtime, with its tools.
-        comms: has the tools for messages to peers.
-        given_tools: tools that the host gave the session, or the caller the turn, by name. They replace others.
-        chain: the chain of messages of peers that the turn belongs to.
-    """
-    search = shared.memory.tools_of(record.session_id, record.tenant)
-    own = {name: each for name, each in shared.tools.items() if each.tenant in (None, record.tenant)}
-    known = {**search, **comms.tools_of(record, chain), **own, **given_tools}
-    if shared.dynamic_tools is not None:
-        known |= shared.dynamic_tools(record.session_id, known)
-    if not known:
-        return known
-    switches = asked.switched(record.options, shared.config.switches)
-    allowed = record.options.tools
-    names = known if allowed is None else [name for name in allowed if name in known]
-    return {name: known[name] for name in names if switches.on(known[name].category)}

@@ -248,7 +248,8 @@ class SessionOptions(TurnOptions):
     Attributes:
         structured_output_retries: how often an answer that does not fit it is tried again; null is the default too.
         keep_alive: whether a peer's message begins a turn while none runs; null is as `peer.keep_alive` has it.
-        tools: names of the tools that it may use; null offers all that there are.
+        tools: names of the tools that its model sees, of all that Warren runs for it: those for messages to peers and
+            the search of the memory stay away too unless they are named. Null offers all that there are.
         peer: its name among other sessions, whose messages it takes, and whether these begin turns; null has none.
         compaction: how its context is compacted; null takes the runtime's way.
     """

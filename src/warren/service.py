@@ -167,8 +167,8 @@ class SessionCall(SessionRequest):
     """The arguments of `SessionService.create_session`: a request, and objects that only code in the same process has.
 
     Attributes:
-        tools: names of the runtime's tools, or tools of this session's own, which do not outlive the process; None
-            offers all that the runtime has.
+        tools: names of tools, as `SessionOptions` says, or tools of this session's own, which do not outlive the
+            process; None offers all that the runtime has.
         compactor: a compaction strategy for this session alone, as `Config.compactor` is for all; it does not outlive
             the process either, and forks of the session have it too.
         extra_tools: tools for the first turn, see `TurnCall`.

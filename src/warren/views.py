@@ -32,6 +32,8 @@ class TurnResult:
         first_seq: the number of the turn's first event, `run_started`; None for a session created without a prompt.
         last_seq: the number of the turn's last event; None for a session created without a prompt.
         attachments: the files that the model has made in this turn, such as pictures.
+        warnings: of a new session, what it asks for and does not get: tools whose kind is off, a way to answer its
+            peers. Each begins with the option.
     """
 
     session_id: str
@@ -44,6 +46,7 @@ class TurnResult:
     first_seq: int | None = attrs.field(default=None, metadata=LEFT_OUT)
     last_seq: int | None = attrs.field(default=None, metadata=LEFT_OUT)
     attachments: tuple[Attachment, ...] = attrs.field(default=(), metadata=LEFT_OUT)
+    warnings: tuple[str, ...] = attrs.field(default=(), metadata=LEFT_OUT)
 
 
 @frozen

@@ -134,7 +134,10 @@ async def test_the_folder_and_the_shell_are_for_the_default_tenant_alone(tmp_pat
         for overrides in (None, ON):
             await acme.create_session("hi", overrides=overrides)
             assert model.offered == CLOCK | {"fetch", "own_tool"}
-        await acme.create_session("hi", tools=("read_file", "shell", "wait"))
+        for name in ("read_file", "shell"):
+            with pytest.raises(InvalidParamsError, match=f"there is no tool '{name}'"):
+                await acme.create_session("hi", tools=("wait", name))
+        await acme.create_session("hi", tools=("wait",))
         assert model.offered == {"wait"}
 
 
@@ -288,6 +291,8 @@ async def test_servers_of_the_runtime(tmp_path: Path) -> None:
         assert "no database here" in str((health.mcp or ())[1].last_error)
         await hosted.service.create_session("go", tools=["square"])
         assert model.offered == {"square"}
+        with pytest.raises(InvalidParamsError, match="MCP servers that are not connected are unknown: broken"):
+            await hosted.service.create_session("go", tools=["look_up"])
     assert not any(exists(pid) for name in ("first", "broken") for pid in pids(tmp_path, name))
 
 
