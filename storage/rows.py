@@ -99,6 +99,7 @@ class _Details(SessionOptions):
     spent: Spent = attrs.field(factory=Spent)
     usage: Usage = attrs.field(factory=Usage)
     last_assistant_text: str | None = None
+    last_structured_output: Any = None
     compactions: int = 0
     last_compaction_step: int | None = None
     last_input_tokens: int = 0

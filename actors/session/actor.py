@@ -583,7 +583,8 @@ class SessionActor:
         if turn is None:
             raise AgentError("no turn runs that could compact", session_id=self.session_id, cause="crash")
         event = self.log.stamp(CompactionCompleted(entry.summary_tokens, entry.messages_before, entry.messages_after))
-        now, count, turn_open = conversation.known, conversation.context.end, turn.first_seq is not None
+        now, turn_open = conversation.known, turn.first_seq is not None
+        count = conversation.context.end - turn.unsettled
         record = turn.so_far().compacted(turn.record, now, entry, event.seq, count, turn_open=turn_open)
         await conversation.commit_compaction(record, entry, event)
         if turn.plan.spending is not None:

@@ -382,9 +382,9 @@ class Conversation:
         turns: tuple[Charge, ...] = (),
         audit: AuditEntry | None = None,
     ) -> None:
-        """Commit the record, the messages from position `first` on, the events with a last one, and a new head."""
-        bodies = self.context.since(first)
-        rows = tuple([MessageRow(place, record.updated_at, body) for place, body in enumerate(bodies, first)])
+        """Commit the record, its messages from position `first` on, the events with a last one, and a new head."""
+        places, bodies = range(first, record.message_count), self.context.since(first)
+        rows = tuple([MessageRow(place, record.updated_at, body) for place, body in zip(places, bodies, strict=False)])
         inputs = self.inbox.outcome(ending)
         events = self.log.unstored(last)
         charges = (*self.charges, *turns)

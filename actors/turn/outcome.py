@@ -74,7 +74,7 @@ class Outcome:
     def terminal(self, session_id: str) -> Event:
         """Return the turn's one terminal event."""
         if self.error is None:
-            return RunCompleted(session_id, self.text, self.usage)
+            return RunCompleted(session_id, self.text, self.usage, self.structured_output)
         return RunFailed(session_id, self.error.message, cause_of(self.error))
 
     def ending(self, session_id: str, first_seq: int | None, terminal: Envelope | None) -> TurnResult | WarrenError:
@@ -123,6 +123,7 @@ class Outcome:
             message_count=message_count,
             last_seq=last_seq if terminal is None else terminal.seq,
             last_assistant_text=self.text or base.last_assistant_text,
+            last_structured_output=self.structured_output if self.text else base.last_structured_output,
             title=self._title(now),
             turn_open=False,
             left_out=base.left_out if self.left_out is None else self.left_out,

@@ -170,6 +170,8 @@ class Turn:
         text: the text of the newest answer.
         stop_reason: the model's stop reason.
         structured_output: the answer as data, if a schema was given.
+        unsettled: number of newest messages that a compaction leaves for the end of the turn to store, as their data is
+            yet to come.
         files: the files that the model has made.
         room: the room of requests.
         keeper: keeps the context within the model's window.
@@ -189,6 +191,7 @@ class Turn:
     text: str = ""
     stop_reason: StopReason = "end_turn"
     structured_output: Any = None
+    unsettled: int = 0
     files: tuple[Attachment, ...] = ()
     first_seq: int | None = None
     compacted: CompactionEntry | None = None
@@ -329,11 +332,14 @@ class Turn:
             if not self._take_inputs("last" if final else "next") and final:
                 break
         if self.plan.output is not None:
+            self.unsettled = 1
             try:
-                self.structured_output = await Extraction(self.plan.output, self.emit, self._ask_for_data).run()
+                data = await Extraction(self.plan.output, self.emit, self._ask_for_data).run()
             except ProviderError as exc:
                 self._refused |= exc.refuses_request
                 raise
+            self.structured_output = data
+            self.context.note_data(data)
         await proved(self.guard)  # so that the commit has all events
 
     async def _answer(self) -> AssistantMessage:

@@ -380,16 +380,16 @@ def to_data(value: object) -> Any:
     return _strict.unstructure(value)
 
 
-def parse(raw: bytes | str) -> Any:
-    """Return the data of a JSON text. Raises ValueError if it is not JSON in UTF-8, or nests below `MAX_DEPTH`."""
+def parse(raw: bytes | str, *, levels: int = MAX_DEPTH) -> Any:
+    """Return the data of a JSON text. Raises ValueError if it is not JSON in UTF-8, or nests deeper than `levels`."""
     try:
         data = _decode_large(raw) if len(raw) > LARGE else _decode(raw)
     except RecursionError:
-        raise ValueError(_TOO_DEEP) from None
+        raise _too_deep(levels) from None
     except (msgspec.MsgspecError, UnicodeError) as exc:
         raise ValueError(str(exc)) from exc
-    if _may_be_deep(raw) and _is_deep(raw):
-        raise ValueError(_TOO_DEEP)
+    if _may_be_deep(raw, levels) and _is_deep(raw, levels):
+        raise _too_deep(levels)
     return data
 
 
@@ -430,22 +430,23 @@ def _decode_large(raw: bytes | str) -> Any:
             gc.enable()
 
 
-_TOO_DEEP: Final = f"nests deeper than {MAX_DEPTH} levels"
+def _too_deep(levels: int) -> ValueError:
+    return ValueError(f"nests deeper than {levels} levels")
 
 
-def _may_be_deep(raw: bytes | str) -> bool:
+def _may_be_deep(raw: bytes | str, levels: int) -> bool:
     """Tell whether a text has enough brackets to be too deep, without parsing it."""
     opening = raw.count("[") + raw.count("{") if isinstance(raw, str) else raw.count(b"[") + raw.count(b"{")
-    return opening > MAX_DEPTH
+    return opening > levels
 
 
-def _is_deep(raw: bytes | str) -> bool:
+def _is_deep(raw: bytes | str, levels: int) -> bool:
     """Tell whether a JSON text nests too deep. It counts brackets, as a walk over millions of lists takes seconds."""
     data = raw.encode() if isinstance(raw, str) else raw
     outside = data.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]
     brackets = b"".join(outside).translate(_SIGNS, _NO_BRACKETS)
     inner = brackets.replace(_PAIR, b"")  # drops the innermost level, which has most of the brackets
-    return max(accumulate(array("b", inner)), default=0) + (len(inner) < len(brackets)) > MAX_DEPTH
+    return max(accumulate(array("b", inner)), default=0) + (len(inner) < len(brackets)) > levels
 
 
 _SIGNS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
@@ -522,11 +523,19 @@ def decode_stored(cls: Any, raw: bytes | str) -> Any:
         raise ValueError(f"damaged row: {path}: {problem}") from exc
 
 
+_DATA: Final = "structured_output"
+WITH_DATA: Final = b'{"role":"assistant","structured_output":'
+"""The beginning of the rows of answers that have data: a look at it costs less than a search for the member."""
+
+
 def encode_message(message: messages.Message) -> bytes:
-    """Return the row of a message, as `encode` does."""
+    """Return the row of a message, as `encode` does; an answer's data comes first, so the row begins as `WITH_DATA`."""
     if isinstance(message, messages.UserMessage) and not (message.attachments or message.steered):
         return _encode_whole(_PromptRow(message.content))
     if isinstance(message, messages.AssistantMessage):
+        if message.structured_output is not None:
+            data = _strict.unstructure(message)
+            return _encode_whole({"role": data["role"], _DATA: data[_DATA], **data})
         texts = [
             _TextRow(block.text)
             for block in message.blocks

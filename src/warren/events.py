@@ -255,11 +255,15 @@ class ExtractionFailed:
 
 @value
 class RunCompleted:
-    """The turn ended with an answer, and is stored. No event of the turn follows."""
+    """The turn ended with an answer, and is stored. No event of the turn follows.
+
+    `structured_output` is the answer as data, if a schema was given.
+    """
 
     session_id: str
     result: str
     usage: Usage
+    structured_output: Any = None
 
 
 @value

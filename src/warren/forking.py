@@ -38,8 +38,8 @@ class Original(Protocol):
         """Return the position of the newest prompt of a turn; 0 if there is none."""
         ...
 
-    def last_text(self, before: int) -> str | None:
-        """Return the text of the newest answer with a text before a position."""
+    def last_answer(self, before: int) -> AssistantMessage | None:
+        """Return the newest answer with a text before a position."""
         ...
 
     def moves(self, at: int) -> tuple[int, CompactionEntry | None]:
@@ -72,6 +72,10 @@ def forked(original: Original, wanted: ForkRequest, session_id: str, now: dateti
     labels = {**source.labels, **(wanted.labels or {})}
     _check_labels(labels, source.labels)
     whole = at == source.message_count
+    text, data = source.last_assistant_text, source.last_structured_output
+    if not whole:
+        answer = original.last_answer(at)
+        text, data = (None, None) if answer is None else (answer.text, answer.structured_output)
     return source.changed(
         session_id=session_id,
         created_at=now,
@@ -82,7 +86,8 @@ def forked(original: Original, wanted: ForkRequest, session_id: str, now: dateti
         turns=0,
         message_count=at,
         last_seq=0,
-        last_assistant_text=source.last_assistant_text if whole else original.last_text(at),
+        last_assistant_text=text,
+        last_structured_output=data,
         title=wanted.title or (source.title if _has_prompt(original, at) else None),
         head=head,
         compactions=count,

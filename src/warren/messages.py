@@ -1,6 +1,6 @@
 """The messages of a conversation and their parts, independent of any provider."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 
 import attrs
@@ -148,10 +148,17 @@ class ContextMessage:
 
 @frozen
 class AssistantMessage:
-    """One answer of the model: its blocks in order, and the reason for its end."""
+    """One answer of the model.
+
+    Attributes:
+        blocks: its blocks in order.
+        stop_reason: the reason for its end.
+        structured_output: the final answer of a turn as data, if a schema was given. No model is sent it.
+    """
 
     blocks: tuple[Block, ...]
     stop_reason: StopReason = "end_turn"
+    structured_output: Any = None
 
     @property
     def text(self) -> str:
@@ -207,6 +214,11 @@ class ToolResultsMessage:
 def begins_turn(message: "Message") -> bool:
     """Tell whether a message is the prompt with which a turn has begun."""
     return isinstance(message, UserMessage) and not message.steered
+
+
+def newest_answer(messages: Iterable["Message"]) -> AssistantMessage | None:
+    """Return the first answer with a text among messages, the newest of which is the first; None if there is none."""
+    return next((each for each in messages if isinstance(each, AssistantMessage) and each.text), None)
 
 
 def files_of(message: "Message") -> tuple[Attachment, ...]:

@@ -94,6 +94,7 @@ class SessionRecord:
         message_count: messages of the transcript, the system message included.
         last_seq: number of the last event.
         last_assistant_text: text of the newest answer.
+        last_structured_output: the same answer as data; None if no schema was given.
         title: the host's title, or else the beginning of the first prompt; None before the first turn.
         head: position of the first message in the context; a summary stands for the messages before it.
         compactions: number of times that the head was moved.
@@ -123,6 +124,7 @@ class SessionRecord:
     message_count: int = 0
     last_seq: int = 0
     last_assistant_text: str | None = None
+    last_structured_output: Any = None
     title: str | None = None
     head: int = 0
     compactions: int = 0

@@ -5,9 +5,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Final, overload
 
+import attrs
+
 from warren import codec
 from warren.attachments import TOKENS
-from warren.messages import Message
+from warren.messages import AssistantMessage, Message
 from warren.records import Span, within
 
 ATTACHED: Final = 4 * TOKENS
@@ -19,13 +21,21 @@ _TEXT: Final = re.compile(rb'"media_type":"(?:text/|application/(?!pdf"))[^"]*",
 def weight_of(body: bytes) -> int:
     """Return the bytes of a message's JSON, with those that its attachments count for in estimates of tokens.
 
-    A text counts by its bytes, because the model gets it as words; each other file as `ATTACHED`.
+    A text counts by its bytes, because the model gets it as words; each other file as `ATTACHED`. An answer as data
+    does not count, because the model does not get it.
     """
+    if body.startswith(codec.WITH_DATA):
+        body = codec.encode_message(with_data(codec.decode_message(body), None))
     count = body.count(_MARK)
     if not count:
         return len(body)
     texts = _TEXT.findall(body)
     return len(body) + ATTACHED * (count - len(texts)) + sum(map(int, texts))
+
+
+def with_data(message: Message, data: Any) -> Message:
+    """Return an answer as it is with this data, and any other message unchanged."""
+    return attrs.evolve(message, structured_output=data) if isinstance(message, AssistantMessage) else message
 
 
 class Transcript(Sequence[Message]):
@@ -137,6 +147,10 @@ class Transcript(Sequence[Message]):
         body = codec.encode_message(message)
         self.rows.append(body)
         self.size += weight_of(body)
+
+    def note_data(self, data: Any) -> None:
+        """Note the data of the last message, an answer. What the model sees stays the same."""
+        self.rows[-1] = codec.encode_message(with_data(codec.decode_message(self.rows[-1]), data))
 
     def since(self, position: int) -> list[bytes]:
         """Return the rows from a position of the whole conversation on. It must not be before `head`."""

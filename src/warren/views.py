@@ -75,6 +75,8 @@ class SessionState:
     """The state and the settings of a session.
 
     Attributes:
+        last_assistant_text: text of the newest answer.
+        last_structured_output: the same answer as data, if a schema was given.
         overrides: the kinds of tools that the session itself switches on or off; None if it switches none.
         approvals: the gates in which the session is stricter than the runtime; None if there are none.
         parent: the original of a fork; None if the session is no fork.
@@ -96,6 +98,7 @@ class SessionState:
     model: str
     compactions: int = 0
     title: str | None = None
+    last_structured_output: Any = attrs.field(default=None, metadata=LEFT_OUT)
     overrides: Switches | None = attrs.field(default=None, metadata=LEFT_OUT)
     approvals: Gates | None = attrs.field(default=None, metadata=LEFT_OUT)
     parent: Parent | None = attrs.field(default=None, metadata=LEFT_OUT)
@@ -337,6 +340,7 @@ def view_of(
         model=record.model,
         compactions=record.compactions,
         title=record.title,
+        last_structured_output=record.last_structured_output,
         overrides=record.options.overrides,
         approvals=record.options.approvals,
         parent=record.parent,

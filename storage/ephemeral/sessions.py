@@ -13,7 +13,7 @@ from warren.attachments import Blob
 from warren.creation import FIRST_PROMPT
 from warren.inputs import Input, Numbered
 from warren.journal import LogItem, release, row_of
-from warren.messages import AssistantMessage, Message, begins_turn
+from warren.messages import AssistantMessage, Message, begins_turn, newest_answer
 from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord
 from warren.storage.operations import MAX_OUTCOMES, InputOutcome
 from warren.values import define
@@ -172,10 +172,9 @@ class EphemeralSession:
         positions = reversed(range(len(self.bodies)))
         return next((at for at in positions if begins_turn(self.message(at))), 0)
 
-    def last_text(self, before: int) -> str | None:
-        """Return the text of the newest answer with one, before a position."""
-        answers = map(codec.decode_message, reversed(self.bodies[:before]))
-        return next((each.text for each in answers if isinstance(each, AssistantMessage) and each.text), None)
+    def last_answer(self, before: int) -> AssistantMessage | None:
+        """Return the newest answer with a text before a position."""
+        return newest_answer(map(codec.decode_message, reversed(self.bodies[:before])))
 
     def moves(self, at: int) -> tuple[int, CompactionEntry | None]:
         """Return how many compactions have moved the head to a position up to `at`, and the newest of them."""

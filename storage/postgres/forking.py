@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from warren import codec
 from warren.forking import forked
-from warren.messages import AssistantMessage, Message
+from warren.messages import AssistantMessage, Message, newest_answer
 from warren.records import CompactionEntry, SessionRecord
 from warren.storage.operations import Fork
 from warren.storage.postgres import attachments, audit
@@ -88,7 +88,7 @@ class _Stored:
     kept_from: int
     _messages: dict[int, Message]
     _prompt: int
-    _text: str | None
+    _answer: AssistantMessage | None
     _moves: tuple[int, CompactionEntry | None]
     newest_move: int | None
 
@@ -98,8 +98,8 @@ class _Stored:
     def newest_prompt(self) -> int:
         return self._prompt
 
-    def last_text(self, before: int) -> str | None:  # noqa: ARG002 - it was read for this place
-        return self._text
+    def last_answer(self, before: int) -> AssistantMessage | None:  # noqa: ARG002 - it was read for this place
+        return self._answer
 
     def moves(self, at: int) -> tuple[int, CompactionEntry | None]:  # noqa: ARG002 - as above
         return self._moves
@@ -112,21 +112,19 @@ async def _read(db: Connection, session: int, record: SessionRecord, kept_from: 
     place = at if at is not None else prompt if record.turn_open else record.message_count
     bodies = await db.fetch(_MESSAGES, session, place - 1)
     messages = {position: _decoded(body, record) for position, body in bodies}
-    text = None if place == record.message_count else await _last_text(db, session, record, place)
+    answer = None if place == record.message_count else await _last_answer(db, session, record, place)
     newest = await db.fetch(_MOVE, session, place)
     if not newest:
-        return _Stored(record, kept_from, messages, prompt, text, (0, None), None)
+        return _Stored(record, kept_from, messages, prompt, answer, (0, None), None)
     key, *columns = newest[0]
     ((count,),) = await db.fetch(_MOVES, session, place, key)
-    return _Stored(record, kept_from, messages, prompt, text, (count, _entry(tuple(columns), record)), key)
+    return _Stored(record, kept_from, messages, prompt, answer, (count, _entry(tuple(columns), record)), key)
 
 
-async def _last_text(db: Connection, session: int, record: SessionRecord, before: int) -> str | None:
+async def _last_answer(db: Connection, session: int, record: SessionRecord, before: int) -> AssistantMessage | None:
     while answers := await db.fetch(_ANSWERS, session, before):
-        for _, body in answers:
-            answer = _decoded(body, record)
-            if isinstance(answer, AssistantMessage) and answer.text:
-                return answer.text
+        if (found := newest_answer(_decoded(body, record) for _, body in answers)) is not None:
+            return found
         before = answers[-1][0]
     return None
 

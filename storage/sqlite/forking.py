@@ -7,7 +7,7 @@ import apsw
 
 from warren import codec
 from warren.forking import forked
-from warren.messages import AssistantMessage, Message
+from warren.messages import AssistantMessage, Message, newest_answer
 from warren.records import CompactionEntry, SessionRecord
 from warren.storage.operations import Fork
 from warren.storage.refusals import not_found
@@ -93,9 +93,8 @@ class _Stored:
     def newest_prompt(self) -> int:
         return self.db.execute(_PROMPTS, (self.key,)).get or 0
 
-    def last_text(self, before: int) -> str | None:
-        answers = (self._decoded(body) for (body,) in self.db.execute(_ANSWERS, (self.key, before)))
-        return next((each.text for each in answers if isinstance(each, AssistantMessage) and each.text), None)
+    def last_answer(self, before: int) -> AssistantMessage | None:
+        return newest_answer(self._decoded(body) for (body,) in self.db.execute(_ANSWERS, (self.key, before)))
 
     def moves(self, at: int) -> tuple[int, CompactionEntry | None]:
         count, newest = self.db.execute(_MOVES, (self.key, at)).get

@@ -1,6 +1,8 @@
 """Structured output: one more question after the answer, which no stream and no transcript shows."""
 
+import json
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +13,14 @@ import trio
 from tests.support.asking import ask
 from tests.support.checks import assert_valid_stream, assert_valid_transcript, names
 from tests.support.models import Emit, FunctionModel, reply, says, stuck
-from tests.support.runtime import Recorder, new_session, open_runtime, replay, transcript
+from tests.support.runtime import Recorder, new_session, open_runtime, replay, supervisor_of, transcript
+from warren import codec
 from warren.budget import Budget
 from warren.compaction import CompactionConfig
 from warren.config import Config, RetryPolicy
 from warren.errors import AgentError, BudgetExhaustedError, InvalidParamsError, ProviderError, SessionBusyError
 from warren.events import (
     BudgetWarning,
-    CompactionCompleted,
     Event,
     ExtractionCompleted,
     ExtractionFailed,
@@ -32,6 +34,7 @@ from warren.events import (
 )
 from warren.messages import AssistantMessage, TextBlock, ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest, ReasoningPiece, TextPiece
+from warren.options import TurnMode
 from warren.service import SessionService
 from warren.structured.output import CORRECTION, INSTRUCTION
 from warren.tools import tool
@@ -41,6 +44,8 @@ from warren.usage import Usage
 pytestmark = pytest.mark.virtual_time
 PERSON = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 ANN = {"name": "Ann"}
+BEA = {"name": "Bea"}
+LONG = json.dumps({"name": "Ann" * 1_000})
 
 
 @attrs.define(eq=False)
@@ -101,12 +106,85 @@ async def test_an_answer_as_data(store: Path | None) -> None:
         shown = ["run_started", "turn_started", "text_delta", "text_complete", "turn_completed"]
         assert names(recorder.envelopes) == [*shown, "extraction_completed", "run_completed"]
         assert about_data(recorder) == [ExtractionCompleted(1)]
-        assert recorder.events[-1] == RunCompleted(session_id, "She is called Ann.", Usage(6, 4))
+        assert recorder.events[-1] == RunCompleted(session_id, "She is called Ann.", Usage(6, 4), ANN)
         assert names(await replay(service, session_id)) == names(recorder.envelopes)
     (request,) = model.asked
     assert (request.answer_schema, request.tools) == (PERSON, ())
-    assert tuple(request.messages[:2]) == (UserMessage("Who is she?"), AssistantMessage((TextBlock(model.text),)))
+    answer = AssistantMessage((TextBlock(model.text),), structured_output=ANN)  # it is the context as it is now
+    assert tuple(request.messages[:2]) == (UserMessage("Who is she?"), answer)
     assert '"required":["name"]' in str(request.messages[2])
+
+
+async def test_the_data_stays_with_the_turn(store: Path | None) -> None:
+    """The log, the history and the session have it, also of one that was loaded anew; each turn has its own or none."""
+    model = Formed(answers=['{"name": "Ann"}', '{"name": "Bea"}'])
+    async with AsyncExitStack() as stack:
+        service = await stack.enter_async_context(open_runtime(model, store=store))
+        session_id = await new_session(service)
+        await service.start_turn(session_id, "Who is she?", output_schema=PERSON)
+        await service.start_turn(session_id, "Thanks.")
+        assert (await service.read(session_id)).state.last_structured_output is None
+        await service.start_turn(session_id, "And she?", output_schema=PERSON)
+        if store is not None:
+            await stack.aclose()
+            service = await stack.enter_async_context(open_runtime(model, store=store))
+        assert (await service.read(session_id)).state.last_structured_output == BEA
+        ends = [each.event for each in await replay(service, session_id) if isinstance(each.event, RunCompleted)]
+        assert [end.structured_output for end in ends] == [ANN, None, BEA]
+        answers = [each for each in await transcript(service, session_id) if isinstance(each, AssistantMessage)]
+        assert [answer.structured_output for answer in answers] == [ANN, None, BEA]
+        for at, newest in ((None, BEA), (4, None), (2, ANN)):
+            fork = (await service.fork(session_id, at=at)).state
+            assert fork.last_structured_output == newest
+            messages = await transcript(service, fork.session_id)
+            assert messages == (await transcript(service, session_id))[: fork.message_count]
+
+
+async def test_no_model_is_sent_the_data(store: Path | None) -> None:
+    """A later turn has the context that it would have without the data, by its messages and by its size."""
+    sizes = []
+    for schema in (None, PERSON):
+        async with open_runtime(Formed(answers=[LONG]), store=store) as service:
+            session_id = (await service.create_session("Who?", output_schema=schema)).session_id
+            context = await service.context(session_id)
+            sizes.append([each.tokens for each in context.messages])
+            live = supervisor_of(service).find(session_id)
+            assert live is not None
+            sizes[-1].append(live.conversation.context.size)
+    assert sizes[0] == sizes[1]
+
+
+@pytest.mark.parametrize("mode", ["queue", "steer"])
+async def test_an_answer_under_a_key_keeps_its_data(tmp_path: Path, mode: TurnMode) -> None:
+    """Asked again under the same key, in the process or after a restart, the prompt gets the same data."""
+    model = Formed(answers=['{"name": "Ann"}', '{"name": "Bea"}'])
+    results = []
+    session_id = ""
+    for _ in range(2):
+        async with open_runtime(model, store=tmp_path) as service:
+            made = await service.create_session("Who?", output_schema=PERSON, idempotency_key="k")
+            session_id = made.session_id
+            turn = await service.start_turn(
+                session_id, "And she?", mode=mode, idempotency_key="t", output_schema=PERSON
+            )
+            results.append((made, turn))
+    assert results[0] == results[1]
+    assert [each.structured_output for each in results[0]] == [ANN, BEA]
+
+
+async def test_data_that_nests_deep_does_not_fit() -> None:
+    """Clients refuse messages that nest too deep, so data has to leave room for the messages that it is part of."""
+    for levels, fits in ((80, True), (81, False)):
+        model = Formed(answers=["[" * levels + "]" * levels])
+        async with open_runtime(model) as service:
+            session_id = await new_session(service, output_schema={"type": "array"}, structured_output_retries=0)
+            turn = service.start_turn(session_id, "x")
+            if fits:
+                await turn
+                assert codec.parse(codec.encode({"result": await service.history(session_id)}))
+            else:
+                with pytest.raises(AgentError, match="nests deeper than 80 levels"):
+                    await turn
 
 
 async def test_after_tools() -> None:
@@ -335,8 +413,8 @@ async def test_a_server_that_fails_on_the_form() -> None:
             await service.start_turn(session_id, "b")
 
 
-async def test_it_may_need_room() -> None:
-    """A context that is due for it is compacted before the question, which then goes out with the new one."""
+async def test_it_may_need_room(store: Path | None) -> None:
+    """A context that is due for it is compacted before the question, and the answer that is stored has its data."""
     model, recorder = Formed(text="long " * 2_000, answers=['{"name": "Ann"}'] * 3), Recorder()
     model_of_summaries = model.complete
 
@@ -347,14 +425,23 @@ async def test_it_may_need_room() -> None:
         return await model_of_summaries(request, emit)
 
     compaction = CompactionConfig(auto_compact_threshold=6_000, recent_turn_budget=0, min_turns_between_compactions=1)
-    async with open_runtime(FunctionModel(answer), config=Config(compaction=compaction)) as service:
+    config = Config(compaction=compaction)
+    async with open_runtime(FunctionModel(answer), store=store, config=config) as service:
         session_id = await new_session(service, output_schema=PERSON)
         for prompt in "abc":
             result = await service.start_turn(session_id, prompt, on_event=recorder)
             assert result.structured_output == ANN
-        assert recorder.only(CompactionCompleted)
+        names_ = names(recorder.envelopes)
+        ends = [at for at, name in enumerate(names_) if name == "extraction_completed"]
+        assert any(names_[at - 1] == "compaction_completed" for at in ends), "none came between answer and data"
         assert_valid_stream(recorder.envelopes)
-        assert_valid_transcript(await transcript(service, session_id))
+        messages = await transcript(service, session_id)
+        assert_valid_transcript(messages)
+        answers = [each for each in messages if isinstance(each, AssistantMessage)]
+        assert [answer.structured_output for answer in answers] == [ANN] * 3
+    if store is not None:
+        async with open_runtime(store=store) as service:
+            assert await transcript(service, session_id) == messages
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ async def test_the_head_is_the_newest_that_the_cut_leaves(tmp_path: Path, at: in
 OWN = {
     *("session_id", "created_at", "updated_at", "spent", "usage", "turns", "message_count", "last_seq", "parent"),
     *("last_assistant_text", "title", "head", "compactions", "last_compaction_step", "last_input_tokens", "labels"),
-    *("turn_open", "archived", "options"),
+    *("last_structured_output", "turn_open", "archived", "options"),
 }
 """The fields of a record that are each session's own; the rest is settings, and the step counter."""
 

@@ -168,6 +168,7 @@ records = st.builds(
     message_count=counts,
     last_seq=counts,
     last_assistant_text=st.none() | texts,
+    last_structured_output=st.none() | st.booleans() | st.dictionaries(texts, st.lists(counts, max_size=2), max_size=2),
     archived=st.booleans(),
 )
 

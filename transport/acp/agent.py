@@ -31,6 +31,7 @@ from warren.transport.acp.updates import (
     stop_reason,
     stop_reason_of,
     usage_of,
+    with_data,
 )
 from warren.values import define, frozen
 from warren.version import VERSION
@@ -246,7 +247,9 @@ class Agent:
         outcome = await outcome_of(pending.turn(prompt, tell, approve, gates))
         await self._tell_info(pending.session_id)
         result = unwrap(prompt.located(outcome) if isinstance(outcome, InvalidParamsError) else outcome)
-        return MethodResult({"stopReason": stop_reason(result.stop_reason), "usage": usage_of(result.usage)})
+        answer = {"stopReason": stop_reason(result.stop_reason), "usage": usage_of(result.usage)}
+        data = result.structured_output
+        return MethodResult(answer if data is None else with_data(answer, data))
 
     async def _obey(self, command: commands.SlashCommand, pending: PendingPrompt) -> None:
         """Run a slash command, and send its output to the client as a message of the agent."""

@@ -54,6 +54,8 @@ KINDS: Final[Mapping[str, str]] = {
     "load_skill": "read",
 }
 """The protocol's kind of each tool of the runtime; clients choose an icon by it."""
+DATA: Final = "warren/structured_output"
+"""The key in the `_meta` of an answer, and of its update in a loaded session, whose value is the answer as data."""
 STOP_REASONS: Final[Mapping[StopReason | None, str]] = {
     "max_tokens": "max_tokens",
     "content_filter": "refusal",
@@ -139,12 +141,19 @@ def replayed(message: Message) -> Iterator[Update | UpdateWithFiles]:
             yield from _said(content, files)
         case ContextMessage(content):
             yield chunk("user_message_chunk", content)
-        case AssistantMessage(blocks):
-            for block in blocks:
-                yield from _block(block)
+        case AssistantMessage(blocks, structured_output=data):
+            updates = [update for block in blocks for update in _block(block)]
+            if data is not None and updates and isinstance(updates[-1], dict):
+                updates[-1] = with_data(updates[-1], data)
+            yield from updates
         case ToolResultsMessage(results):
             for result in results:
                 yield _result(result.tool_use_id, result.content, result.attachments, is_error=result.is_error)
+
+
+def with_data(answer: Mapping[str, Any], data: Any) -> dict[str, Any]:
+    """Return an answer, or a piece of one, with its data, for which the protocol has no member of its own."""
+    return {**answer, "_meta": {DATA: data}}
 
 
 def _said(content: str, files: Sequence[Attachment]) -> Iterator[Update | UpdateWithFiles]:

@@ -6,6 +6,7 @@ from datetime import datetime
 from itertools import starmap
 from typing import Final
 
+from warren import codec
 from warren.attachments import Attachment
 from warren.inputs import Input
 from warren.messages import (
@@ -142,9 +143,10 @@ def entry_text(message: Message) -> tuple[str, str]:
             return "user", _with_files(content, files)
         case ContextMessage(content=content, source=source):
             return "context" if source is None else f"from {source}", content
-        case AssistantMessage(blocks=blocks, stop_reason=reason):
+        case AssistantMessage(blocks=blocks, stop_reason=reason, structured_output=data):
             ending = "" if reason in ("end_turn", "tool_use") else f" ({reason})"
-            return f"assistant{ending}", "\n".join(filter(None, map(_block, blocks)))
+            as_data = "" if data is None else f"(as data) {codec.encode(data).decode()}"
+            return f"assistant{ending}", "\n".join(filter(None, (*map(_block, blocks), as_data)))
         case ToolResultsMessage(results=results):
             told = ((f"[{'error' if item.is_error else 'ok'}] {item.content}", item.attachments) for item in results)
             return "tools", "\n".join(starmap(_with_files, told))

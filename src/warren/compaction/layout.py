@@ -104,7 +104,7 @@ def split_request(summary: str) -> tuple[str, str]:
 
 def size_of(message: Message) -> int:
     """Return the bytes of a message's JSON, with its attachments as `weight_of` counts them."""
-    return weight_of(codec.encode(message))
+    return weight_of(codec.encode_message(message))
 
 
 @frozen

@@ -19,6 +19,8 @@ from warren.values import frozen
 Options = TypeVar("Options", bound=TurnOptions)
 MAX_SCHEMA: Final = 32 * 1024
 """Bytes of a schema, which is sent with every request for data."""
+MAX_LEVELS: Final = codec.MAX_DEPTH - 20
+"""Levels that the data of an answer may nest: there is room for those of the events and replies that it is part of."""
 MAX_ANSWER: Final = 1024 * 1024
 """Characters of an answer that is checked. Parsing a longer one would block the interpreter for too long."""
 QUICK_SCHEMA: Final = 256
@@ -124,7 +126,7 @@ def fit(schema: Mapping[str, Any], answer: AssistantMessage, *, quick: bool = Fa
     try:
         for found in _values(text):
             try:
-                data = codec.parse(found)
+                data = codec.parse(found, levels=MAX_LEVELS)
             except ValueError as exc:
                 broken = broken or _cut(str(exc))
                 continue

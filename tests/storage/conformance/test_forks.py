@@ -1,15 +1,19 @@
 """Forks in any home."""
 
 from pathlib import Path
+from typing import Any
 
+import attrs
 import pytest
 
 from tests.storage.conformance.homes import Home, done
-from tests.storage.samples import NOW, entry, moved, turn
+from tests.storage.samples import NOW, entry, moved, turn, updated
+from warren import codec
 from warren.errors import InvalidParamsError, SessionNotFoundError
 from warren.records import Parent
 from warren.requests import ForkRequest
 from warren.storage import Claim, Claimed, Commit, Fork
+from warren.transcript import with_data
 
 LATER = NOW.replace(year=2027)
 
@@ -31,6 +35,28 @@ async def test_a_fork_has_the_beginning_of_its_original(home: Home, tmp_path: Pa
         assert (await store.of("default").history("f")).compactions == [entry(2, 2)]
         assert (await store.replay("f")).rows == []
         assert await store.record("a") == turn("a", 2).record or (await store.messages("a"))[1] == 6
+
+
+async def test_a_fork_has_the_data_of_its_newest_answer(home: Home, tmp_path: Path) -> None:
+    """Its record and its messages have the data of the answers that it took over, and not that of later ones."""
+
+    def answered(number: int, data: Any) -> Commit:
+        commit = updated(turn("a", number), last_structured_output=data)
+        prompt, answer = commit.messages
+        body = codec.encode_message(with_data(codec.decode_message(answer.body), data))
+        return attrs.evolve(commit, messages=(prompt, attrs.evolve(answer, body=body)))
+
+    async with home(tmp_path) as store:
+        await store.write([answered(0, {"name": "Ann\0"}), answered(1, [1, None, "é"])])
+        record = await store.record("a")
+        assert record is not None
+        assert record.last_structured_output == [1, None, "é"]
+        early = await done(store, fork(2))
+        assert early.last_structured_output == {"name": "Ann\0"}
+        assert await store.record("f") == early
+        assert (await store.messages("f"))[0] == (await store.messages("a", limit=2))[0]
+        late = await done(store, attrs.evolve(fork(), session_id="g"))
+        assert late.last_structured_output == [1, None, "é"]
 
 
 async def test_both_go_on_by_themselves(home: Home, tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from warren.model import ModelReply, ModelRequest, ReasoningPiece, TextPiece
 from warren.storage.sqlite.file import FILE_NAME
 from warren.tools import tool
 from warren.transport.acp.listing import LOOKED_AT, PAGE
+from warren.transport.providers.scripted import Script, ScriptedProvider, ScriptedStep
 from warren.usage import Usage
 
 CALL = ToolUseBlock("c1", "look", {"at": "door"})
@@ -143,6 +144,20 @@ async def test_a_turn_is_told_in_order() -> None:
         assert ended.only("session_info_update")[0]["title"] == "which colour has the door?"
         assert ended.stop_reason == "end_turn"
         assert ended.data["usage"]["totalTokens"] == 40
+
+
+async def test_the_data_of_an_answer_is_in_its_meta(tmp_path: Path) -> None:
+    """A session whose answers have a schema tells their data with the answer, and again when it is loaded."""
+    model = ScriptedProvider(Script((ScriptedStep("It is Ann.", structured=('{"name": "Ann"}',)), ScriptedStep("Hm."))))
+    meta = {"warren/structured_output": {"name": "Ann"}}
+    async with open_runtime(model, store=tmp_path) as service, connect(service) as client:
+        session_id = await new_session(service, output_schema={"type": "object"}, structured_output_retries=0)
+        await client.call("session/load", sessionId=session_id, cwd="/work", mcpServers=[])
+        assert (await client.prompt(session_id, "who?")).data["_meta"] == meta
+        loaded = await client.call("session/load", sessionId=session_id, cwd="/work", mcpServers=[])
+        assert [update.get("_meta") for _, update in loaded.updates][:2] == [None, meta]
+        plain = await client.new()
+        assert "_meta" not in (await client.prompt(plain, "who?")).data
 
 
 async def test_blocks_become_one_prompt() -> None:

@@ -24,6 +24,10 @@ def test_the_data_is_on_stdout(cli: Cli) -> None:
     assert streamed.out == 'It is Ann.\n{"name":"Ann"}\n'
     shown = cli.run("run", "Who?", "--model", model, "--output-schema", SCHEMA, "--output", "json").data
     assert (shown["text"], shown["structured_output"]) == ("It is Ann.", {"name": "Ann"})
+    assert 'It is Ann.\n(as data) {"name":"Ann"}\n' in cli.run("sessions", "show", "last").out
+    kept = cli.run("sessions", "show", "last", "--output", "json").data
+    assert kept["state"]["last_structured_output"] == {"name": "Ann"}
+    assert kept["messages"][-1]["message"]["structured_output"] == {"name": "Ann"}
 
 
 def test_no_data(cli: Cli) -> None:

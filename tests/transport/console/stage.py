@@ -33,6 +33,7 @@ SCRIPTS: Final = (
         "busy",
         "compacts",
         "forks",
+        "formed",
         "guide",
         "keys",
         "long",

@@ -159,6 +159,22 @@ def test_a_session_is_forked_renamed_exported_and_deleted(served: Gateway, watch
     expect(page.locator(ROWS).filter(has_text="A shorter plan")).to_have_count(0)
 
 
+def test_the_data_of_an_answer_is_below_it(served: Gateway, watched: Watched, tmp_path: Path) -> None:
+    """It opens below the answer, also in a fork, which has messages and no events, and the export has it."""
+    steps = {"steps": [{"text": "It is Ann.", "structured": ['{"name": "Ann"}']}]}
+    session_id = served.create("who?", model=served.model("formed", steps), output_schema={"type": "object"})
+    fork = served.ask(lambda service: service.fork(session_id)).state.session_id
+    page = watched.page
+    for each in (session_id, fork):
+        show(page, served, "session", each)
+        page.get_by_role("log").get_by_text("The answer as data").click()
+        expect(page.get_by_role("log")).to_contain_text('{ "name": "Ann" }')
+    with page.expect_download() as saved:
+        act(page, "Export as Markdown")
+    saved.value.save_as(tmp_path / "Markdown")
+    assert '**The answer as data**\n\n```json\n{\n  "name": "Ann"\n}\n```' in (tmp_path / "Markdown").read_text()
+
+
 def test_a_compaction_is_a_line_that_opens_the_summary(served: Gateway, watched: Watched) -> None:
     """The line says how many messages there were; behind it is the summary."""
     steps = {"loop": True, "steps": [{"text": "A long answer. " * 200}]}

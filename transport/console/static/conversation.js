@@ -6,7 +6,7 @@ export const WINDOW = 20_000;
 /**
  * The turns of a session.
  *
- * A turn has the `prompt`, its `entries` (`text`, `files`, `reasoning`, `tool`, `input`, `compaction`, `note`), its `steps`, its
+ * A turn has the `prompt`, its `entries` (`text`, `files`, `reasoning`, `tool`, `input`, `compaction`, `data`, `note`), its `steps`, its
  * `state` (`running`, `done`, `failed`) and a `version` that rises with each change.
  */
 export class Conversation {
@@ -194,6 +194,7 @@ const TAKE = {
     note(turn, time, "The session goes on in another process; events that were shown here last were not stored.", "warn");
   },
   run_completed: (turn, event, time) => {
+    if (event.structured_output !== undefined) add(turn, { kind: "data", time, data: event.structured_output });
     finish(turn, time, "done", { usage: event.usage });
   },
   run_failed: (turn, event, time) => {

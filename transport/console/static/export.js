@@ -17,7 +17,7 @@ export async function transcript(connection, session_id) {
 export function asMarkdown(title, { messages }) {
   const parts = [`# ${title}`];
   for (const { message, created_at } of messages) {
-    if (message.role === "assistant") parts.push(`## Model\n\n*${created_at}*`, ...(message.blocks ?? []).map(blockText));
+    if (message.role === "assistant") parts.push(`## Model\n\n*${created_at}*`, ...(message.blocks ?? []).map(blockText), dataText(message.structured_output));
     else if (message.role === "tool_results") parts.push(...message.results.flatMap((result) => [`**Result of ${result.tool_use_id}**\n\n${fenced(result.content)}`, filesText(result.attachments)]));
     else parts.push(`## ${message.role[0].toUpperCase()}${message.role.slice(1)}\n\n*${created_at}*`, message.content, filesText(message.attachments));
   }
@@ -31,6 +31,8 @@ function blockText(block) {
   if (block.type === "file") return filesText([block.file]);
   return "";
 }
+
+const dataText = (data) => data !== undefined && `**The answer as data**\n\n${fenced(JSON.stringify(data, null, 2), "json")}`;
 
 /** The files of a message: the type, the name, and the hash under which the gateway has the bytes. */
 function filesText(files = []) {

@@ -47,9 +47,15 @@ function Entry({ entry, now, decide, connection, id }) {
       return html`<div class="said input"><p class="who">${INPUTS[entry.how] ?? entry.how}${entry.source ? ` from ${entry.source}` : ""} <time>${clock(entry.time)}</time></p><${LongText} text=${entry.text} /><${Attachments} files=${entry.files} connection=${connection} id=${id} /></div>`;
     case "compaction":
       return html`<${Compaction} entry=${entry} connection=${connection} id=${id} />`;
+    case "data":
+      return html`<${Data} data=${entry.data} />`;
     default:
       return html`<p class=${`notice ${entry.tone}`}>${entry.text}</p>`;
   }
+}
+
+function Data({ data }) {
+  return html`<details class="reasoning"><summary>The answer as data</summary><${LongText} text=${JSON.stringify(data, null, 2)} /></details>`;
 }
 
 const INPUTS = { steer: "Steered", context: "Context", queue: "Queued", peer: "Message" };
@@ -122,7 +128,7 @@ export function Message({ each, connection, id }) {
       if (block.type === "reasoning") return block.text && html`<details class="reasoning"><summary>Reasoning</summary><${Markdown} text=${block.text} /></details>`;
       if (block.type === "file") return html`<${Attachments} files=${[block.file]} connection=${connection} id=${id} />`;
       return html`<div class="tool done"><details><summary><span class="mark" aria-hidden="true"></span><code>${block.name ?? block.type}</code> <span class="brief">${brief(block.args)}</span></summary><div class="inside"><pre class="plain" tabindex="0">${shorten(JSON.stringify(block.args ?? {}, null, 2))}</pre></div></details></div>`;
-    })}</div>`;
+    })}${message.structured_output !== undefined && html`<${Data} data=${message.structured_output} />`}</div>`;
   }
   if (message.role === "tool_results") return message.results.map((result) => html`<details class="reasoning"><summary>Result${result.is_error ? " (error)" : ""}</summary><${LongText} text=${result.content} /><${Attachments} files=${result.attachments} connection=${connection} id=${id} /></details>`);
   if (message.role === "system") return html`<details class="reasoning"><summary>System prompt</summary><${LongText} text=${message.content} /></details>`;
