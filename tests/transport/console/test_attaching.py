@@ -45,6 +45,16 @@ def choose(page: Page, *paths: Path) -> None:
     opened.value.set_files(paths)
 
 
+def test_the_context_shows_the_pictures_of_its_messages(served: Gateway, watched: Watched) -> None:
+    """A picture is loaded there as in the conversation, and can be saved."""
+    session_id = served.create("What is this?", attachments=[File(png(8), name="dot.png")])
+    show(watched.page, served, "session", session_id, "context")
+    expect(watched.page.locator(".context img")).to_have_js_property("naturalWidth", 8)
+    with watched.page.expect_download() as saved:
+        watched.page.locator(".context").get_by_role("button", name="Save dot.png").click()
+    assert saved.value.suggested_filename == "dot.png"
+
+
 def test_files_go_with_a_prompt(served: Gateway, watched: Watched, tmp_path: Path) -> None:
     """A photo above the bound of a message, and a dropped file; the conversation shows them, also afterwards."""
     photo = tmp_path / "photo.png"

@@ -92,6 +92,8 @@ def test_calls_are_approved_and_denied_in_place(served: Gateway, watched: Watche
     show(page, served, "session", session_id)
     say(page, "What time is it?")
     expect(page.locator(".head .state")).to_have_text("Waits for approval")
+    expect(page.locator(".turn .foot")).to_contain_text("Waits for approval, after")
+    expect(page.locator(".turn .foot")).not_to_contain_text("Working")
     show(page, served)
     page.get_by_role("button", name="To approve").click()
     expect(page.locator(ROWS)).to_contain_text("What time?")
@@ -562,6 +564,32 @@ def test_a_gateway_that_does_not_answer_is_tried_again(served: Gateway, watched:
     expect(page.get_by_test_id("status")).to_have_text("Connected")
 
 
+def test_an_address_without_a_place_says_so(served: Gateway, watched: Watched) -> None:
+    """A mistyped address shows no other place in its stead, also one that is not encoded well."""
+    page, session_id = watched.page, served.create(None)
+    known: list[tuple[str, ...]] = [("memory",), ("session", session_id, "events"), ()]
+    for place in ("sesions", "session", "memory/more", f"session/{session_id}/contxt", "%E0%A4"):
+        page.goto(f"{served.url}#/{place}")
+        expect(page.get_by_role("heading", name="This address is unknown")).to_be_visible()
+        expect(page.get_by_role("alert")).to_contain_text(f"#/{place}")
+        assert page.locator("nav [aria-current]").count() == 0
+    for parts in known:
+        show(page, served, *parts)
+        expect(page.get_by_role("heading", name="This address is unknown")).to_have_count(0)
+    page.goto(f"{served.url}#/sesions")
+    page.get_by_role("link", name="All sessions").click()
+    expect(page.locator(ROWS).first).to_be_visible()
+
+
+def test_a_notice_is_one_text(served: Gateway, watched: Watched) -> None:
+    """Words with code between them stand in line, and break as a text does."""
+    page = watched.page
+    show(page, served, "memory")
+    notice = page.locator("p.notice")
+    expect(notice).to_have_text("This gateway has no memory: start it with --memory.")
+    assert notice.inner_text() == notice.text_content()
+
+
 def test_a_wrong_token_is_refused_and_a_right_one_stays_in_the_tab(folder: Path, watched: Watched) -> None:
     """Without the token there is a form; the token is in no address, and another tab does not have it."""
     page = watched.page
@@ -571,6 +599,12 @@ def test_a_wrong_token_is_refused_and_a_right_one_stays_in_the_tab(folder: Path,
     page.on("websocket", lambda socket: asked.append(socket.url))
     with gateway(folder, token="rabbits-only") as served:  # noqa: S106 - of a test
         page.goto(served.url)
+        sign_in = page.get_by_role("button", name="Sign in")
+        expect(sign_in).to_be_disabled()
+        expect(page.get_by_role("button", name="Connect without a token")).to_have_count(0)
+        page.get_by_label("Token").press("Enter")
+        page.get_by_label("Token").fill("f")
+        expect(sign_in).to_be_enabled()
         for token, heading in (("foxes", "Sign in"), ("rabbits-only", "Sessions")):
             page.get_by_label("Token").fill(token)
             page.keyboard.press("Enter")

@@ -2,7 +2,7 @@
 import { html, render, useEffect, useState } from "./vendor/preact.js";
 import { Connection } from "./connection.js";
 import { List } from "./list.js";
-import { Dialog, Failure, Loading, useChanges, useKeys, useLoaded } from "./parts.js";
+import { Dialog, Failure, Loading, useChanges, useKeys, useLoaded, useTitle } from "./parts.js";
 import { go, linkTo, useRoute } from "./route.js";
 import { Rows } from "./rows.js";
 
@@ -41,6 +41,15 @@ function Later({ name, frame, ...props }) {
   return frame ? html`<${frame} title=${props.title} close=${props.close}>${told}<div class="buttons"><button onClick=${props.close}>Cancel</button></div><//>` : html`<main class="screen" id="main" tabindex="-1">${told}</main>`;
 }
 
+const PARTS_OF_SESSIONS = [undefined, "context", "events"];
+
+/** Return the name of the screen at a place; null if there is no such place. */
+function screenAt([first, second, ...rest]) {
+  if (first === undefined) return "List";
+  if (first === "session") return second && rest.length <= 1 && PARTS_OF_SESSIONS.includes(rest[0]) ? "Session" : null;
+  return second === undefined ? { memory: "Memory", load: "Load", health: "Health" }[first] ?? null : null;
+}
+
 const connection = new Connection();
 const rows = new Rows(connection);
 
@@ -53,7 +62,8 @@ function App() {
   useKeys({ "?": () => setHelping(true), s: () => go(), m: () => go("memory"), l: () => go("load"), h: () => go("health") });
   useEffect(() => document.getElementById("main")?.focus({ preventScroll: true }), [parts.join("/")]);
   const places = [["Sessions", []], connection.can("memory:read") && ["Memory", ["memory"]], connection.can("metrics:read") && ["Load", ["load"]], ["Store and nodes", ["health"]]].filter(Boolean);
-  const here = parts[0] === "session" ? undefined : parts[0];
+  const screen = screenAt(parts);
+  const here = screen === "Session" ? undefined : screen ? parts[0] : null;
   return html`
     <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById("main")?.focus(); }}>Skip to the content</a>
     <header class="top">
@@ -67,11 +77,10 @@ function App() {
     <${Banner} />
     ${connection.state === "refused" ? html`<${SignIn} />`
       : connection.opened === 0 ? html`<main class="screen" id="main"><p class="quiet" role="status">${connection.silent ? "The gateway does not answer. It is tried again." : connection.state === "lost" || connection.tries > 0 ? "The gateway cannot be reached. It is tried again." : "Connecting…"}</p></main>`
-      : parts[0] === "session" && parts[1] ? html`<${Later} key="Session" name="Session" connection=${connection} rows=${rows} id=${parts[1]} part=${parts[2]} turn=${Number(query.get("turn")) || 0} />`
-      : parts[0] === "memory" ? html`<${Later} key="Memory" name="Memory" connection=${connection} query=${query} />`
-      : parts[0] === "load" ? html`<${Later} key="Load" name="Load" connection=${connection} />`
-      : parts[0] === "health" ? html`<${Later} key="Health" name="Health" connection=${connection} />`
-      : html`<${List} connection=${connection} rows=${rows} query=${query} create=${create} />`}
+      : screen === "Session" ? html`<${Later} key="Session" name="Session" connection=${connection} rows=${rows} id=${parts[1]} part=${parts[2]} turn=${Number(query.get("turn")) || 0} />`
+      : screen === "List" ? html`<${List} connection=${connection} rows=${rows} query=${query} create=${create} />`
+      : screen ? html`<${Later} key=${screen} name=${screen} connection=${connection} query=${query} />`
+      : html`<${Nowhere} />`}
     ${creating && html`<${Later} name="Create" frame=${Dialog} title="New session" connection=${connection} rows=${rows} close=${() => setCreating(false)} />`}
     ${helping && html`<${Keyboard} close=${() => setHelping(false)} />`}`;
 }
@@ -109,6 +118,11 @@ function Banner() {
   return back && connection.state === "open" ? html`<div class="banner" role="status">Connected again. What happened meanwhile is shown; nothing is missing.</div>` : null;
 }
 
+function Nowhere() {
+  useTitle("Unknown address");
+  return html`<main class="screen" id="main" tabindex="-1"><h1>This address is unknown</h1><p role="alert">The console has no place <code>${location.hash}</code>.</p><a href=${linkTo()}>All sessions</a></main>`;
+}
+
 function SignIn() {
   const [token, setToken] = useState("");
   const bad = connection.token !== "";
@@ -123,7 +137,8 @@ function SignIn() {
       <label for="token">Token</label>
       <input id="token" type="password" autocomplete="off" autofocus value=${token} onInput=${(event) => setToken(event.target.value)} aria-invalid=${bad} />
       <p class="quiet">It stays in this tab until it is closed, and goes nowhere but to this gateway.</p>
-      <div class="buttons"><button class="primary" type="submit">${token.trim() ? "Sign in" : "Connect without a token"}</button></div>
+      <div class="buttons"><button type="button" class="quiet" onClick=${() => connection.signIn("")}>${bad ? "Connect without a token" : "Try again"}</button>
+        <button class="primary" type="submit" disabled=${!token.trim()}>Sign in</button></div>
     </form>
   </main>`;
 }

@@ -14,6 +14,7 @@ export function Context({ connection, id, version }) {
   const { parts = [], tools = [], messages = [], summary, window, room, tokens, model } = value;
   const free = window ? Math.max(0, window - tokens) : 0;
   const share = (size) => `${((100 * size) / (window || tokens || 1)).toFixed(1)} %`;
+  const shown = ({ position, message }) => html`<${Message} key=${position} each=${{ message }} connection=${connection} id=${id} />`;
   const said = parts.map(({ name, tokens: size }) => `${PARTS[name]} ${count(size)}`);
   return html`<div class="context scroll" tabindex="0" aria-label="Context">
     <p>About <b>${count(tokens)}</b> ${window ? html`of <b>${count(window)}</b> tokens in the window of ${modelName(model)}` : html`tokens; the window of ${modelName(model)} is not known`}.
@@ -23,12 +24,10 @@ export function Context({ connection, id, version }) {
     <table class="plain"><thead><tr><th>Part</th><th class="figure">Number</th><th class="figure">Tokens</th><th class="figure">${window ? "Of the window" : "Share"}</th></tr></thead><tbody>
       ${parts.map(({ name, tokens: size, count: number }) => html`<tr><td><span class=${`swatch ${name}`} aria-hidden="true"></span>${PARTS[name]}</td><td class="figure">${count(number)}</td><td class="figure">${count(size)}</td><td class="figure">${share(size)}</td></tr>`)}</tbody></table>
     ${!messages.length && html`<p class="empty">Nothing yet.</p>`}
-    ${messages.filter(({ message }) => message.role === "system").map(show)}
+    ${messages.filter(({ message }) => message.role === "system").map(shown)}
     ${tools.length > 0 && html`<details class="card"><summary>${plural(tools.length, "tool")}</summary>
       <dl class="facts">${tools.map((tool) => html`<div key=${tool.name}><dt><code>${tool.name}</code> ${tool.description}</dt><dd>${count(tool.tokens)}</dd></div>`)}</dl></details>`}
     ${summary && html`<div class="said input"><p class="who">Summary of the messages before</p><pre class="plain">${summary}</pre></div>`}
-    ${messages.filter(({ message }) => message.role !== "system").map(show)}
+    ${messages.filter(({ message }) => message.role !== "system").map(shown)}
   </div>`;
 }
-
-const show = ({ position, message }) => html`<${Message} key=${position} each=${{ message }} />`;

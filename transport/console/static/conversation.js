@@ -25,7 +25,7 @@ export class Conversation {
 
   /** The calls that wait for approval. */
   get approvals() {
-    return (this.running?.entries ?? []).filter((entry) => entry.kind === "tool" && entry.approval === "waits");
+    return this.running ? waiting(this.running) : [];
   }
 
   /** Take the next event; one that was taken before is passed over. */
@@ -61,6 +61,9 @@ export class Conversation {
     if (turn) finish(turn, time, state, more);
   }
 }
+
+/** Return the calls of a turn that wait for approval. */
+export const waiting = (turn) => turn.entries.filter((entry) => entry.kind === "tool" && entry.approval === "waits");
 
 /** Events that come between turns: a compaction that was asked for. */
 const OUTSIDE = new Set(["compaction_started", "compaction_completed", "compaction_failed", "session_moved", "run_failed"]);

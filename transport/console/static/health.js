@@ -88,7 +88,7 @@ function Nodes({ connection }) {
         <td class="more" title=${when(node.started_at)}>${ago(node.started_at, now)}</td><td class="more">${node.release || "–"}</td><td class="more id">${node.address ?? "–"}</td>
         ${may && html`<td class="act">${node.address !== null && !node.draining && html`<button class="danger" onClick=${() => ask(node)} aria-label=${`Drain ${node.name}…`}>Drain…</button>`}</td>`}
       </tr>`)}</tbody></table></div>`}
-    ${value && !served.length && html`<p class="quiet">This server is no node: it serves its sessions alone.</p>`}
+    ${value && !served.length && html`<p class="quiet">${nodes.length ? "No process of these is a node: each serves its own sessions alone." : "This server is no node: it serves its sessions alone."}</p>`}
     ${served.length > 0 && !may && html`<p class="quiet">To drain a node here a token needs the scope tenant:admin. At the store itself <code>warren nodes drain NAME</code> does it.</p>`}
     ${asked && html`<${Ask} ...${asked} close=${() => setAsked(null)} />`}
   </section>`;

@@ -1,9 +1,18 @@
 // The place in the console, which the address after # names: `#/`, `#/session/ID`, `#/session/ID/context`, `#/memory`.
 import { useLayoutEffect, useState } from "./vendor/preact.js";
 
+/** Return a part of the address; one that is not encoded well stays as it is. */
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 function read() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
-  return { parts: path.split("/").filter(Boolean).map(decodeURIComponent), query: new URLSearchParams(query) };
+  return { parts: path.split("/").filter(Boolean).map(decoded), query: new URLSearchParams(query) };
 }
 
 export function useRoute() {

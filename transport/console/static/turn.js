@@ -1,5 +1,6 @@
 // One turn of a conversation: the prompt, and what the model and its tools did.
 import { Component, html, useState } from "./vendor/preact.js";
+import { waiting } from "./conversation.js";
 import { clock, compact, count, dollars, duration, plural, when } from "./format.js";
 import { Attachments } from "./files.js";
 import { LongText, Markdown } from "./markdown.js";
@@ -23,7 +24,7 @@ export class Turn extends Component {
       ${turn.entries.slice(from).map((entry, index) => html`<${Entry} key=${from + index} entry=${entry} now=${now} decide=${decide} connection=${connection} id=${id} />`)}
       ${turn.state === "failed" && html`<p class=${`notice ${turn.cause === "cancelled" ? "warn" : "bad"}`}>${turn.cause === "cancelled" ? "Interrupted" : `Failed (${turn.cause})`}: ${turn.error}</p>`}
       <p class="foot">
-        ${turn.state === "running" ? html`<span class="working">Working for ${duration(Math.max(0, time))}</span>` : duration(time)}
+        ${turn.state === "running" ? html`<span class="working">${waiting(turn).length ? "Waits for approval, after" : "Working for"} ${duration(Math.max(0, time))}</span>` : duration(time)}
         ${turn.steps.length > 0 && ` · ${plural(turn.steps.length, "step")}`}
         ${turn.usage && ` · ${compact(turn.usage.input_tokens)} in, ${compact(turn.usage.output_tokens)} out`}
         ${turn.usage?.cost !== undefined && ` · ${dollars(turn.usage.cost)}`}
