@@ -32,8 +32,6 @@ class UnstoredService(Service):
         if after_seq is not None:
             await self._check_here(session_id, "only events of sessions of this process can be replayed")
         async with super().subscribe(session_id, after_seq=after_seq) as reader:
-            if after_seq is not None:
-                await self._check_kept(session_id, after_seq)
             yield reader
 
     @keywords_of(SessionRef)
@@ -48,15 +46,6 @@ class UnstoredService(Service):
         self._supervisor.check_open()
         if await (await self._reader()).record(session_id) is None:
             raise _no_store(problem)
-
-    async def _check_kept(self, session_id: str, after_seq: int) -> None:
-        """Raise PersistenceDisabledError if only a store would still have the events above a number."""
-        gone = (
-            await (await self._supervisor.shared.storage.reader()).replay(session_id, after_seq=after_seq, limit=0)
-        ).gone
-        if gone is not None and after_seq < gone:
-            problem = f"events up to {gone} are gone and no store has them"
-            raise PersistenceDisabledError(problem, session_id=session_id)
 
 
 def _no_store(problem: str) -> PersistenceDisabledError:

@@ -462,7 +462,7 @@ class SessionService(Protocol):
         The arguments are the fields of `SubscribeRequest`.
 
         Raises:
-            PersistenceDisabledError: on entering, if the events are gone and no store has them.
+            PersistenceDisabledError: on entering with `after_seq`, if there is no store, and no such session in memory.
             InvalidParamsError: on entering, if `after_seq` is ahead of the log.
         """
         ...

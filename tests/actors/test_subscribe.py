@@ -12,7 +12,7 @@ from tests.support.faulty_store import Faults
 from tests.support.models import FunctionModel, says, stuck
 from tests.support.runtime import Recorder, new_session, open_runtime, replay
 from warren.config import Config, Limits
-from warren.errors import AgentError, InvalidParamsError, PersistenceDisabledError, SessionNotFoundError
+from warren.errors import AgentError, InvalidParamsError, SessionNotFoundError
 from warren.events import Envelope, RunFailed, StreamTruncated
 
 pytestmark = pytest.mark.virtual_time
@@ -28,17 +28,6 @@ async def test_a_place_ahead_of_the_log_is_refused(store: Path | None) -> None:
                     pass
             assert caught.value.path == "$.after_seq"
         assert numbers(await replay(service, session_id, 5)) == [6]
-
-
-async def test_events_that_are_gone_need_a_store() -> None:
-    """Without a store only the newest events are kept: an earlier place is refused, a later one works."""
-    config = Config(limits=Limits(event_log=2))
-    async with open_runtime(says(["hi"]), config=config) as service:
-        session_id = (await service.create_session("hello")).session_id
-        with pytest.raises(PersistenceDisabledError):
-            async with service.subscribe(session_id, after_seq=0):
-                pass
-        assert names(await replay(service, session_id, 4)) == ["turn_completed", "run_completed"]
 
 
 async def test_a_slow_subscriber_does_not_slow_the_turn(store: Path | None) -> None:

@@ -72,6 +72,7 @@ class Setting:
             then but the exchange in flight.
         tool_timeout: seconds that a tool may take.
         approval_timeout: seconds that a call waits to be approved.
+        event_log: events that a session without a store keeps.
         principal: the one whose service is behind the surface.
     """
 
@@ -81,6 +82,7 @@ class Setting:
     threshold: int = 100_000
     tool_timeout: float = 600.0
     approval_timeout: float = 300.0
+    event_log: int = 10_000
     principal: Principal = LOCAL
 
     @property
@@ -98,6 +100,7 @@ class Setting:
                 turn=self.budget,
                 tool_timeout=self.tool_timeout,
                 approval_timeout=self.approval_timeout,
+                event_log=self.event_log,
             ),
             compaction=compaction if "compaction" in build.on else None,
         )

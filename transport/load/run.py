@@ -6,7 +6,6 @@ from typing import Final
 
 import trio
 
-from warren.errors import ErrorCode
 from warren.transport.http.shutdown import Shutdown
 from warren.transport.load.follower import FollowerCheck
 from warren.transport.load.pace import paces
@@ -143,16 +142,10 @@ async def _kept(target: Target, ledger: Ledger, rows: RowCounts | None) -> Kept:
     log = FollowerCheck(StreamCheck(ledger.session_id))
     async with target.line(log) as line:
         ledger.replayed = log.check
-        try:
-            with trio.fail_after(READ_LIMIT):
-                await line.follow(ledger.session_id, 0)
-        except TargetError as exc:
-            if exc.code != ErrorCode.SESSION_PERSISTENCE_DISABLED:
-                raise
-            ledger.replayed = None
-        else:
-            await log.reach(ledger.heard.last_seq, SILENCE)
-            log.check.complete()
+        with trio.fail_after(READ_LIMIT):
+            await line.follow(ledger.session_id, 0)
+        await log.reach(ledger.heard.last_seq, SILENCE)
+        log.check.complete()
         with trio.fail_after(READ_LIMIT):
             history = await line.history(ledger.session_id)
             return Kept(history, await line.message_count(ledger.session_id), rows)

@@ -49,7 +49,7 @@ class Ledger:
         sent: the requested turns, in order.
         heard: the client's own stream.
         watched: the stream of a second client that followed from the beginning, if there was one.
-        replayed: the whole log, read at the end; None if the target does not keep it.
+        replayed: the whole log; None until it is read, at the end.
         found: violations that were seen during the run.
     """
 

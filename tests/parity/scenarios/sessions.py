@@ -28,6 +28,7 @@ ABOUT_ONE: Final = (
 )
 NEEDS_STORE: Final = ("session/resume", "session/delete")
 PRICED: Final = {"input_tokens": 9, "output_tokens": 5, "cost": "0.1250000000000000001"}
+GONE: Final = ["stream_truncated", "turn_completed", "run_completed"]
 TWO: Final = Setting(({"text": "one"}, {"text": "two"}))
 
 
@@ -236,6 +237,19 @@ async def restart_without_a_store(stage: Stage) -> None:
     if stage.has(REPLAY):
         replayed = await stage.one.call(REPLAY, session_id=session_id, after_seq=0)
         stage.refused(replayed, ErrorCode.SESSION_PERSISTENCE_DISABLED)
+
+
+@scenario(REPLAY, TURN, lacks=["store"], where="inside", setting=Setting(({"text": "one"},), event_log=2))
+async def events_that_memory_no_longer_keeps(stage: Stage) -> None:
+    """A reader that comes too late for the oldest events gets one marker in their place, then those that are kept."""
+    session_id = stage.well(await stage.one.first_turn("hi")).data["session_id"]
+    for after_seq in (0, 2):
+        late = await stage.one.replay(session_id, after_seq, 6)
+        marker = {"type": "stream_truncated", "dropped": 4 - after_seq, "resume_after": after_seq}
+        kept = [(after_seq, after_seq), (5, 5), (6, 6)]
+        assert (late.code, [event["type"] for event in late.events], list(late.seqs)) == (None, GONE, kept)
+        assert late.events[0] == marker
+    assert [seq for seq, _ in (await stage.one.replay(session_id, 4, 6)).seqs] == [5, 6]
 
 
 @scenario(calls=False, lacks=["store"], codes=[ErrorCode.SESSION_PERSISTENCE_DISABLED], where="processes")

@@ -107,18 +107,11 @@ class _Requests(Client):
         response = await self.http.get(f"/sessions/{session_id}")
         return response.is_success and response.json()["state"]["lifecycle"] != "archived"
 
-    async def _missed(self, session_id: str, seen: int, last: int) -> list[Envelope]:
-        """Come back for what a stream had no room for, as browsers do."""
-        async with events(port_of(self.http), session_id, **{"Last-Event-ID": str(seen)}) as stream:
-            return await self._up_to(stream, last)
-
     async def _up_to(self, stream: Events, last: int) -> list[Envelope]:
         found: list[Envelope] = []
         while last and (not found or found[-1].seq < last):
             event = await stream.next()
             assert event is not None, "the stream ended early"
-            if event.kind == "stream_truncated":
-                return [*found, *await self._missed(str(event.data["session_id"]), event.id, last)]
             found.append(envelope_of(event.data))
             await trio.sleep(PAUSE if self.slow and len(found) < SLOWLY else 0)
         return found
