@@ -10,7 +10,7 @@ from warren.errors import InvalidParamsError, WarrenError
 from warren.service import SessionService
 from warren.transport.cli.asking import Asker
 from warren.transport.cli.chosen_store import check_place
-from warren.transport.cli.ending import SIGNALS
+from warren.transport.cli.ending import heard
 from warren.transport.cli.exits import NOT_WHOLE
 from warren.transport.cli.ids import resolve
 from warren.transport.cli.lines import EditedLines, LineSource, open_lines
@@ -108,7 +108,7 @@ class Chat:
         return line
 
     async def _leave_on_signal(self, scope: trio.CancelScope, *, task_status: trio.TaskStatus[None]) -> None:
-        with trio.open_signal_receiver(*SIGNALS) as signals:
+        with trio.open_signal_receiver(*heard()) as signals:
             task_status.started()
             async for number in signals:
                 self.exit_code = self.exit_code or SIGNALLED + number

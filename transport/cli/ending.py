@@ -15,7 +15,6 @@ from warren.service import RuntimeService
 from warren.transport.cli.watchdog import Watchdog, kill_descendants
 from warren.values import define
 
-SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 LEAST: Final = 1.0
 """Seconds that an end has at least: what was interrupted has to be stored."""
 
@@ -27,6 +26,7 @@ async def graceful_signals(
     """While the body runs, call `first` with the first SIGTERM or SIGINT; the second one ends the process.
 
     With `hangup` each SIGHUP of an operator calls it; one that says that the terminal was closed counts as SIGTERM.
+    Signals that the process was told to ignore stay ignored; see `heard`.
     """
     async with trio.open_nursery() as nursery:
         await nursery.start(_listen, first, hangup)
@@ -48,7 +48,7 @@ async def _listen(
 async def ends(hangup: Callable[[], None] | None, task_status: trio.TaskStatus[None]) -> AsyncGenerator[int]:
     """Yield the signals that ask for an end, as they come; see `graceful_signals`."""
     terminal = Terminal()
-    with trio.open_signal_receiver(*(SIGNALS if hangup is None else heard())) as signals:
+    with trio.open_signal_receiver(*heard(hangup=hangup is not None)) as signals:
         task_status.started()
         async for number in signals:
             if number != signal.SIGHUP or hangup is None:
@@ -119,10 +119,14 @@ async def until_signalled(
         yield stop
 
 
-def heard() -> tuple[signal.Signals, ...]:
-    """Return the signals that a server listens to: not SIGHUP if the process was told to ignore it, as by nohup."""
-    ignores = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    return SIGNALS if ignores else (*SIGNALS, signal.SIGHUP)
+def heard(*, hangup: bool = False) -> tuple[signal.Signals, ...]:
+    """Return the signals that a command listens to: SIGTERM, SIGINT, and with `hangup` SIGHUP.
+
+    The last two are left out if the process was told to ignore them: a shell does so with SIGINT for a command with `&`
+    in a script, so that Ctrl-C ends only the command that the user waits for; `nohup` does so with SIGHUP.
+    """
+    asked = (signal.SIGINT, signal.SIGHUP) if hangup else (signal.SIGINT,)
+    return (signal.SIGTERM, *(number for number in asked if signal.getsignal(number) is not signal.SIG_IGN))
 
 
 def _has_terminal() -> bool:

@@ -16,7 +16,7 @@ from warren.records import CompactionEntry
 from warren.service import OnEvent, SessionService
 from warren.transport.cli.asking import ApprovalQueue, Asker
 from warren.transport.cli.chosen_store import check_place
-from warren.transport.cli.ending import SIGNALS, die_of
+from warren.transport.cli.ending import die_of, heard
 from warren.transport.cli.exits import NOT_WHOLE
 from warren.transport.cli.ids import LAST, resolve
 from warren.transport.cli.options import Options
@@ -252,7 +252,7 @@ async def _take(running: _Running, begin: Callable[[OnEvent], Awaitable[T]], fin
 
 async def _listen(running: _Running, *, task_status: trio.TaskStatus[None]) -> None:
     async with trio.open_nursery() as nursery:
-        with trio.open_signal_receiver(*SIGNALS) as signals:
+        with trio.open_signal_receiver(*heard()) as signals:
             task_status.started()
             async for number in signals:
                 if not running.stoppable:
