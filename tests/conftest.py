@@ -5,6 +5,7 @@ import gc
 import inspect
 import logging
 import os
+import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Generator, Iterator
@@ -30,6 +31,14 @@ sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != ROOT]
 # Else every worker rewrites all assertions, and every process that a test starts compiles all modules, each time.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# Whatever started the tests may ignore signals, as a shell does for `make test &`, and processes that tests start would
+# ignore them, too. They do not inherit a handler.
+for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, lambda *_: None)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests on trio count on it
 
 hypothesis.settings.register_profile("suite", derandomize=True, deadline=None, max_examples=30)
 hypothesis.settings.register_profile("soak", deadline=None, max_examples=2000)
