@@ -159,13 +159,14 @@ async def _serve(settings: Serving) -> None:
                         async with trio.open_nursery() as serving:
                             started = partial(serve, latest=stop.connections_end)
                             port = await serving.start(started, service, gateway, listeners)
-                            Streams().write(f"listening on {_url(gateway.host, port)}\n")
-                            if seat is None:
-                                _say_model(settings)
-                            else:
+                            if seat is not None:
                                 serving.start_soon(_end_after, seat.wait_for_parent, stop)
                             if isinstance(service, NodeService):
                                 serving.start_soon(_end_after, service.asked_to_drain, stop)
+                            # At last: whoever reads it finds all tasks of the server there.
+                            Streams().write(f"listening on {_url(gateway.host, port)}\n")
+                            if seat is None:
+                                _say_model(settings)
 
 
 def _note(signals: "trio.MemorySendChannel[None]") -> None:
