@@ -3,16 +3,19 @@
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
 
 from warren.errors import StoreError
-from warren.events import TERMINAL, Envelope, Event, SessionMoved, StreamTruncated
+from warren.events import TERMINAL, Envelope, Event, RunFailed, SessionMoved, StreamTruncated
 from warren.journal import Journal, LogItem
 from warren.service import Notify
 from warren.values import define, frozen
+
+if TYPE_CHECKING:
+    from warren.storage.results import Lost
 
 TAIL: Final = 64 * 1024
 """Bytes of stored events that stay in memory for readers that are close behind; later readers read the store."""
@@ -32,9 +35,11 @@ class LogPage:
 
 
 PAUSE: Final = 0.5
-"""Seconds between two looks of a reader at a store that has gone back and cannot be read."""
+"""Seconds between two looks of a reader at a store that cannot be read now."""
 ReadLog = Callable[[str, int], Awaitable[LogPage]]
 """Reads a page of a session's stored events above a seq."""
+FindLost = Callable[[str, int], Awaitable["Lost | None"]]
+"""Reads which events around one that was shown are lost; None if it is stored, or may be stored some day."""
 LastStored = Callable[[str, int], Awaitable[int | None]]
 """Reads the number of the last stored event of a session up to a seq; None if there is no such session."""
 
@@ -90,6 +95,11 @@ class EventLog:
     def watched(self) -> bool:
         """Whether the log has a reader."""
         return bool(self._readers)
+
+    @property
+    def unsure(self) -> bool:
+        """Whether a reader may have to be told of the end of a turn that is lost with another process."""
+        return any(reader.find_lost is not None for reader in self._readers)
 
     @property
     def subscriptions(self) -> int:
@@ -209,11 +219,13 @@ class LogReader(AsyncIterator[Envelope]):
         log: the log.
         cursor: the last seq that was taken.
         notify: see EventReader.
+        find_lost: looks for the turn whose beginning the reader saw elsewhere, as long as it may be lost; else None.
     """
 
     log: EventLog
     cursor: int
     notify: Notify = notify_nobody
+    find_lost: FindLost | None = None
     _ready: deque[Envelope] = attrs.field(factory=deque)
     _doubts: int = 0  # how often the store went back since the place was known to be in it
     _end: Envelope | None = None
@@ -248,11 +260,6 @@ class LogReader(AsyncIterator[Envelope]):
         self._end = end or self._end
         self.notify(None)
 
-    def begin_with(self, seq: int, event: Event) -> None:
-        """Give this reader alone an event, and continue above its number."""
-        self._ready.append(Envelope(self.log.session_id, seq, utc_now(), event))
-        self.cursor = seq
-
     def take(self) -> list[Envelope] | None:
         """See EventReader."""
         if self._ready:
@@ -273,12 +280,28 @@ class LogReader(AsyncIterator[Envelope]):
     async def load(self) -> list[Envelope]:
         """See EventReader."""
         try:
-            return await (self._settled() if self._doubts else self._stored())
+            if self._doubts:
+                return await self._settled()
+            end = None if self.find_lost is None else await self._end_of_lost_turn(self.find_lost)
+            return await self._stored() if end is None else [end]
         except StoreError as exc:
-            if not (exc.cause == "lease_lost" or (self._doubts and exc.retryable)):
+            if not (exc.cause == "lease_lost" or exc.retryable):
                 raise
-            await trio.sleep(PAUSE)  # the store is on its way back: no reader has to be broken off
+            await trio.sleep(PAUSE)  # the store comes back: no event is gone, and no reader has to be broken off
             return []
+
+    async def _end_of_lost_turn(self, find: FindLost) -> Envelope | None:
+        """Return the end of a turn whose beginning this reader saw, if its process died before it stored the turn."""
+        session_id, cursor = self.log.session_id, self.cursor
+        lost = await find(session_id, cursor)
+        if cursor != self.cursor or (lost is not None and not lost.final):
+            return None
+        self.find_lost = None
+        if lost is None or lost.ended:
+            return None
+        self.cursor = lost.last
+        problem = "the process ended during the turn: nothing of the turn was stored"
+        return Envelope(session_id, lost.last, utc_now(), RunFailed(session_id, problem, "crash"))
 
     async def _stored(self) -> list[Envelope]:
         """Return the next events of the store."""
@@ -319,6 +342,7 @@ class LogReader(AsyncIterator[Envelope]):
     def another(self) -> "LogReader":
         """See EventReader."""
         reader = self.log.read(self.cursor)
+        reader.find_lost = self.find_lost
         if self._doubts:
             reader.doubt(self._end)
         return reader

@@ -28,7 +28,6 @@ from warren.audit import Action, AuditEntry, AuditPage, AuditRequest, Outcome
 from warren.categories import CATEGORIES, Answer
 from warren.config import PostgresConfig
 from warren.errors import SessionNotFoundError
-from warren.events import RunFailed
 from warren.fields import FieldValueError
 from warren.health import Status, worst
 from warren.inputs import Input
@@ -70,6 +69,7 @@ from warren.views import (
 )
 
 if TYPE_CHECKING:
+    from warren.storage.results import Lost
     from warren.storage.store import TenantReads
 
 
@@ -283,29 +283,33 @@ class Reads:
         """Move the reader of a new subscription to its beginning. Raises InvalidParamsError, StoreError."""
         log = reader.log
         if after_seq is not None and after_seq > max(log.last_seq, log.bound):
+            # What is known here may be old: another process may have gone on with the session.
+            stored = await (await self._supervisor.shared.storage.reader()).load(log.session_id)
+            log.bound = max(log.bound, 0 if stored is None else stored.seq_floor)
+        if after_seq is not None and after_seq > max(log.last_seq, log.bound):
             if self._supervisor.shared.storage.went_back_at is None or after_seq > log.last_seq + SEQ_STRIDE:
                 raise FieldValueError("after_seq", f"must be from 0 to {log.last_seq}, the log's end").refusal()
             reader.cursor = after_seq
             reader.doubt()
             return
         reader.cursor = log.last_seq if after_seq is None else after_seq
-        if after_seq:
-            await self._tell_of_lost_turn(reader, after_seq)
+        if after_seq and not log.journal.has(after_seq):  # else its turn is known here
+            await self._look_for_lost_turn(reader, after_seq)
 
-    async def _tell_of_lost_turn(self, reader: LogReader, after_seq: int) -> None:
-        """Begin a subscription with the end of a turn whose beginning the reader saw, if the turn died unstored."""
-        log, store = reader.log, await self._reader()
-        if log.floor < after_seq <= log.last_seq:  # this process has shown that event, so that its turn is known here
+    async def _look_for_lost_turn(self, reader: LogReader, after_seq: int) -> None:
+        """Have a reader told of the end of the turn whose beginning it saw, if the turn dies or has died unstored."""
+        session_id = reader.session_id
+        lost = await self._lost(session_id, after_seq)
+        if lost is None and after_seq <= reader.log.last_seq:  # it is stored
             return
-        lost = await store.lost(log.session_id, after_seq)
+        reader.find_lost = self._lost
         if lost is not None and not lost.final:
             # Its process may only hang. Without the lease it stores nothing below the numbers that the reader waits
-            # for. If another process was faster, the subscription is told there, or when the session comes here.
-            mine = await self._supervisor.mailbox(log.session_id).ask(TakeOver())
-            lost = await store.lost(log.session_id, after_seq) if mine else None
-        if lost is not None and not lost.ended:
-            problem = "the process ended during the turn: nothing of the turn was stored"
-            reader.begin_with(lost.last, RunFailed(log.session_id, problem, "crash"))
+            # for. If it lives, or if another process was faster, the reader is told once the log goes on above them.
+            await self._supervisor.mailbox(session_id).ask(TakeOver())
+
+    async def _lost(self, session_id: str, seq: int) -> "Lost | None":
+        return await (await self._reader()).lost(session_id, seq)
 
     @asynccontextmanager
     async def watch(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from warren.actors.protocol import Loaded
+from warren.actors.protocol import Loaded, TakeOver
 from warren.actors.supervisor.supervisor import Supervisor
 from warren.errors import StoreError, WarrenError
 from warren.values import define
@@ -41,8 +41,9 @@ class StoreWatcher:
     async def recover_loop(self) -> None:
         """Wake sessions for which something waits and that no process has, for ever.
 
-        They are of processes that died, or of this one, if their actors crashed or left with work undone. To find them
-        costs more the more inputs wait, so they are looked for when a process has gone, and else once in a lease.
+        That is an input, or a reader that may have to be told of the end of a lost turn. The sessions are of processes
+        that died, or of this one, if their actors crashed or left with work undone. To find them costs more the more
+        inputs wait, so they are looked for when a process has gone, and else once in a lease.
         """
         pause, due, living = LONGEST_PAUSE, -math.inf, frozenset[int]()
         while True:
@@ -65,6 +66,9 @@ class StoreWatcher:
         if others:  # each of them finds the same sessions: in another order they claim others first
             random.shuffle(found)
         await self._supervisor.recover(found)
+        for log in [handle.log for handle in self._supervisor.registry if handle.log.unsure]:
+            with contextlib.suppress(WarrenError):
+                self._supervisor.mailbox(log.session_id).tell(TakeOver())
 
     async def _look(self, store: "Store") -> None:
         version = await store.version_of_others()

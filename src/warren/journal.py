@@ -143,6 +143,12 @@ class Journal:
                     return page
         return page
 
+    def has(self, seq: int) -> bool:
+        """Return whether the event with a number is in the journal. The numbers have gaps."""
+        index = self._above(seq - 1)
+        run = self._runs[index] if index < len(self._runs) else None
+        return run is not None and (run.first_seq or run.seq) <= seq
+
     def parts_at(self, seq: int) -> bool:
         """Return whether a number is in the middle of deltas that came merged: they cannot be parted there."""
         index = self._above(seq)

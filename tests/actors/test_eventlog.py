@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from tests.support.checks import numbers
 from warren.actors.eventlog import TAIL, EventLog, LogPage, LogReader
+from warren.errors import StoreError
 from warren.events import Envelope, RunCompleted, RunFailed, SessionMoved, StreamTruncated, TextDelta, TurnStarted
 from warren.journal import LONGEST, TEXT, envelopes, row_of
 from warren.records import EventRow
+from warren.storage.results import Lost
 from warren.usage import Usage
 
 pytestmark = pytest.mark.virtual_time
@@ -31,6 +33,7 @@ class Stream:
         published: every event, unmerged.
         reads: how often the store was asked.
         missing: whether the store does not have the session.
+        faults: the errors of the next reads.
     """
 
     rows: list[EventRow] = attrs.field(factory=list)
@@ -39,6 +42,7 @@ class Stream:
     published: list[Envelope] = attrs.field(factory=list)
     reads: int = 0
     missing: bool = False
+    faults: list[StoreError] = attrs.field(factory=list)
     log: EventLog = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -47,6 +51,8 @@ class Stream:
     async def _read(self, session_id: str, after_seq: int) -> LogPage:
         self.reads += 1
         await trio.lowlevel.checkpoint()
+        if self.faults:
+            raise self.faults.pop(0)
         found = [row for row in self.rows if row.seq > max(after_seq, self.gone)][: self.page]
         gone = self.gone
         await trio.lowlevel.checkpoint()
@@ -389,3 +395,41 @@ async def test_a_reader_ends_with_a_session_that_the_store_does_not_have_any_mor
     stream.log.doubt()
     with trio.fail_after(1):
         assert [each.event async for each in reader] == [SessionMoved(1, 1)]
+
+
+async def test_a_store_that_cannot_be_read_for_a_while_is_waited_for() -> None:
+    """No event is gone, so the reader is told of none; a fault that lasts breaks it off."""
+    stream = Stream()
+    stream.say("a", "b")
+    stream.end()
+    reader = stream.follow(0)
+    stream.log.journal.forget(stream.log.last_seq)
+    stream.faults += [StoreError("it cannot be reached", cause="unreachable"), StoreError("busy", cause="locked")]
+    assert text([await anext(reader), await anext(reader)]) == "ab"
+    stream.faults.append(StoreError("a row is damaged", cause="corrupt"))
+    with pytest.raises(StoreError, match="damaged"):
+        await anext(stream.follow(0))
+
+
+async def test_a_reader_of_a_turn_that_may_be_lost_hears_its_end_once() -> None:
+    """As soon as it is lost for certain, before all later events; until then the reader goes on."""
+    stream = Stream()
+    answers = [Lost(1, 1_000_000, final=False), Lost(1, 1_000_000)]
+
+    async def find(_session_id: str, seq: int) -> Lost:
+        await trio.lowlevel.checkpoint()
+        assert seq in (3, 5)
+        return answers.pop(0)
+
+    reader = stream.follow(3)
+    reader.find_lost = find
+    assert stream.log.unsure
+    assert reader.take() == []
+    stream.log.begin(5)  # the process may still store the turn
+    assert await reader.load() == []
+    stream.log.begin(1_000_000)
+    (end,) = await reader.load()
+    assert (end.seq, type(end.event)) == (1_000_000, RunFailed)
+    assert not stream.log.unsure
+    stream.say("later")
+    assert text(await take(reader)) == "later"

@@ -275,6 +275,16 @@ def test_what_is_not_stored_yet_stays() -> None:
     assert (runs_of(journal), journal.floor) == (1, 2)
 
 
+def test_it_has_no_event_of_a_gap() -> None:
+    """The numbers of events have gaps: a number between two events of the journal may be of neither."""
+    journal = Journal()
+    for seq, event in ((2, TurnStarted(0)), (7, TextDelta("a")), (8, TextDelta("b")), (1_000_001, END)):
+        journal.append(Envelope("s", seq, EPOCH, event))
+    assert [seq for seq in (1, 2, 3, 6, 7, 8, 9, 1_000_000, 1_000_001, 1_000_002) if journal.has(seq)] == [
+        *(2, 7, 8, 1_000_001)
+    ]
+
+
 def test_a_journal_begun_late_has_no_past() -> None:
     """A journal that begins at a number has nothing up to it."""
     assert Journal(5).floor == 5

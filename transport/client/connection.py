@@ -6,6 +6,7 @@ import math
 import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Protocol
 
 import anyio
@@ -144,6 +145,10 @@ class Dial:
     headers: Mapping[str, str]
     stray: Callable[[Mapping[str, Any]], None] = lambda _params: None
     ping_interval: float = PING_INTERVAL
+
+    def open(self) -> AbstractAsyncContextManager[Socket]:
+        """Open a connection for a body. Raises FAILURES."""
+        return open_socket(self.http, self.url, self.headers)
 
 
 @define(eq=False)
@@ -308,7 +313,7 @@ class Connection:
         self._stray = dial.stray
         try:
             with self._closing:
-                async with open_socket(dial.http, dial.url, dial.headers) as socket, anyio.create_task_group() as tasks:
+                async with dial.open() as socket, anyio.create_task_group() as tasks:
                     opened, self._socket = True, socket
                     task_status.started()
                     tasks.start_soon(self._write, socket)

@@ -33,7 +33,6 @@ logger: Final = logging.getLogger(__name__)
 
 @frozen
 class _Peer:
-    http: httpx.AsyncClient
     links: Links
     service: RemoteService
 
@@ -63,7 +62,7 @@ class Peers:
     def passing(self, node: Node, path: str) -> Passing:
         """Return the way to a path of a node's gateway."""
         peer = self._of(node)
-        return Passing(peer.http, httpx.URL(peer.links.dial.url).join(path.lstrip("/")), self._proves)
+        return Passing(peer.links.dial.http, httpx.URL(peer.links.dial.url).join(path.lstrip("/")), self._proves)
 
     def _proves(self, response: httpx.Response) -> bool:
         token = response.request.headers["Authorization"].removeprefix("Bearer ")
@@ -76,6 +75,11 @@ class Peers:
         return peer
 
     def _peer(self, node: Node) -> _Peer:
+        links = Links(self.dial(node), cast("TaskGroup", _Guarded(self.tasks)), patience=0)
+        return _Peer(links, RemoteService(links, self.capabilities))
+
+    def dial(self, node: Node) -> Dial:
+        """Return the address of a node, and a new client that opens connections to it."""
         url = node.address or ""
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
         parts = urlsplit(url)
@@ -87,25 +91,24 @@ class Peers:
         )
         timeout = httpx.Timeout(ANSWER_TIMEOUT)
         http = httpx.AsyncClient(auth=_Bearer(self.tokens, node.key), transport=transport, timeout=timeout)
-        tasks = cast("TaskGroup", _Guarded(self.tasks))
         interval = min(self.lease / 2, PING_INTERVAL)
-        dial = Dial(http, OVER_UNIX if over_unix else address_of(url), {}, ping_interval=interval)
-        links = Links(dial, tasks, patience=0)
-        return _Peer(http, links, RemoteService(links, self.capabilities))
+        return Dial(http, OVER_UNIX if over_unix else address_of(url), {}, ping_interval=interval)
 
     def forget_others(self, living: Collection[int]) -> None:
         """Close the clients of nodes that are not among the living. Calls that wait for their answers fail."""
         for key in [key for key in self._peers if key not in living]:
             peer = self._peers.pop(key)
             peer.links.close()
-            self.tasks.start_soon(peer.http.aclose)
+            self.tasks.start_soon(peer.links.dial.http.aclose)
 
     async def aclose(self) -> None:
         """Close all clients."""
         with trio.CancelScope(shield=True):
             for peer in self._peers.values():
+                peer.links.closed = True  # a call that is about to connect finds the end of this node
                 peer.links.close()
-                await peer.http.aclose()
+            for peer in self._peers.values():
+                await peer.links.dial.http.aclose()
         self._peers.clear()
 
 

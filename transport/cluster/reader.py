@@ -80,6 +80,15 @@ class TurnFeed:
 Upstream = EventReader | TurnFeed
 
 
+def _passes(error: WarrenError) -> bool:
+    """Return whether a session can be followed later, or at another node.
+
+    An AgentError is about a node that is gone or has the session no more. A node that has not found yet that the store
+    has gone back, or that another node has the session, knows of fewer events than the reader was shown elsewhere.
+    """
+    return error.retryable or isinstance(error, AgentError | InvalidParamsError)
+
+
 @frozen
 class Continuation:
     """The log of a session at its next node.
@@ -185,7 +194,9 @@ class MovingReader(AsyncIterator[Envelope]):
                 continue
             try:
                 page = await upstream.load()
-            except AgentError as exc:  # the other node is gone, or has the session no more
+            except WarrenError as exc:
+                if not _passes(exc):
+                    raise
                 logger.info("session %s is followed at another node: %s", self._session_id, exc)
                 self.leave()
                 continue
@@ -205,8 +216,7 @@ class MovingReader(AsyncIterator[Envelope]):
         except SessionNotFoundError:
             found = None
         except WarrenError as exc:
-            # A node that has not found yet that the store has gone back has fewer events than were shown elsewhere.
-            if not (exc.retryable or isinstance(exc, InvalidParamsError)):
+            if not _passes(exc):
                 raise
             logger.info("session %s cannot be followed now: %s", self._session_id, exc)
             return

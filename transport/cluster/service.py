@@ -401,7 +401,7 @@ class _Sessions(RuntimeService):
             return None
         store = await self.store()
         holder = await store.of(self.principal.tenant).holder(session_id)
-        return holder if _is_other(holder, store) else None
+        return holder if _is_other(holder, store) and not self._supervisor.stopping else None
 
     def _followed_here(self) -> Sequence[MovingReader]:
         """Return the readers of logs of this process whose sessions another process may have by now."""
@@ -856,13 +856,16 @@ def new_key() -> str:
 
 
 @asynccontextmanager
-async def clustered(runtime: Runtime) -> AsyncIterator[ClusterService]:
-    """Open the service of a node for a body. Raises StoreError if the store cannot be read."""
+async def clustered(runtime: Runtime, links: Callable[..., Peers] = Peers) -> AsyncIterator[ClusterService]:
+    """Open the service of a node for a body; `links` makes the clients of the other nodes.
+
+    Raises StoreError if the store cannot be read.
+    """
     storage = runtime.supervisor.shared.storage
     store = await storage.reader()
     tokens = NodeTokens(await store.secret(), store.key, "" if storage.node is None else storage.node.name)
     async with supervised_nursery() as nursery:
-        peers = Peers(tokens, runtime.service.capabilities(), nursery, store.lease)
+        peers = links(tokens, runtime.service.capabilities(), nursery, store.lease)
         service = ClusterService(runtime, tokens, peers)
         nursery.start_soon(service.look_loop)
         try:
