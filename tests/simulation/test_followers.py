@@ -1,0 +1,35 @@
+"""Followers see every event once and the end of every turn, whatever befalls the nodes and their store."""
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from tests.simulation.play import play
+
+pytestmark = [pytest.mark.virtual_time, pytest.mark.usefixtures("silent_log")]
+SEEDS = st.integers(0, 2**32)
+NO_SHRINKING = hypothesis.settings(phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate])
+
+
+async def _check(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    found = await play(seed, tmp_path_factory.mktemp("play"))
+    assert found.wrong == [], found.diary
+
+
+@hypothesis.example(seed=4)  # a reader comes to a node that another one has overtaken: its place is no mistake
+@hypothesis.example(seed=5)  # a link breaks and is opened again, to such a node: no event is gone
+@hypothesis.example(seed=20)  # a plain process loses a session in the middle of a turn, and a node goes on with it
+@hypothesis.example(seed=22)  # the log of another node's session is filled from before a takeover
+@NO_SHRINKING
+@hypothesis.given(seed=SEEDS)
+async def test_every_event_once(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Each reader gets each event above its place once, in order, with each turn's end, and no marker of a gap."""
+    await _check(seed, tmp_path_factory)
+
+
+@pytest.mark.soak
+@NO_SHRINKING
+@hypothesis.given(seed=SEEDS)
+async def test_every_event_once_for_many_seeds(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The same for as many seeds as the profile asks for."""
+    await _check(seed, tmp_path_factory)

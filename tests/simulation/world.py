@@ -1,0 +1,350 @@
+"""Nodes on one store, and the faults that befall them. Time is virtual, and a seed draws all that is left to chance."""
+
+import inspect
+import random
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import attrs
+import trio
+
+from tests.simulation.network import Call, Port, Wire
+from tests.support.faulty_store import CrashError
+from tests.support.models import Emit, reply
+from warren.actors.runtime import open_runtime
+from warren.actors.storage import StorageActor
+from warren.compaction.config import CompactionConfig
+from warren.config import Config, Limits, NodeConfig, StoreConfig
+from warren.errors import StoreError
+from warren.messages import ToolUseBlock
+from warren.model import ModelReply, ModelRequest, TextPiece
+from warren.nodes import Node as Neighbour
+from warren.service import RuntimeService
+from warren.storage import Commit, Operation
+from warren.storage.sqlite import Holder, SqliteStore
+from warren.tools import tool
+from warren.transport.client.connection import Dial
+from warren.transport.cluster.peers import Peers
+from warren.transport.cluster.service import clustered
+from warren.transport.providers import open_providers
+from warren.transport.rpc.methods import Host
+
+R = TypeVar("R")
+EPOCH: Final = 1_800_000_000.0
+LEASE: Final = 2.0
+"""Seconds of a lease: a node that is silent for so long has lost its sessions."""
+ALONE: Final = "clara"
+SMALL: Final = CompactionConfig(40, recent_turn_budget=0, min_turns_between_compactions=0)
+
+
+class KilledError(BaseException):
+    """A dead node went on. It ends all of its tasks, as no process of the node is there any more."""
+
+
+def now() -> float:
+    """Return the time by the clocks of all machines."""
+    return EPOCH + trio.current_time()
+
+
+@attrs.define(eq=False)
+class World:
+    """All that there is.
+
+    Attributes:
+        chance: draws what the seed decides.
+        folder: the folder of the store.
+        tasks: runs the nodes.
+        compacts: whether contexts are compacted in the middle of turns, which stores their beginnings.
+        held: events that a node keeps of the running turn of another one.
+        nodes: those that serve, by name.
+        lives: the number of nodes so far.
+        calm: whether no fault comes any more.
+    """
+
+    chance: random.Random
+    folder: Path
+    tasks: trio.Nursery
+    compacts: bool = False
+    held: int = 1_000
+    nodes: dict[str, "Node"] = attrs.field(factory=dict)
+    lives: int = 0
+    calm: bool = False
+
+    @classmethod
+    def of(cls, seed: int, folder: Path, tasks: trio.Nursery) -> "World":
+        """Make the world of a seed."""
+        chance = random.Random(seed)  # noqa: S311 - the seed tells all
+        return cls(chance, folder / f"{seed}", tasks, chance.random() < 0.3, chance.choice((2, 1_000)))
+
+    def latency(self) -> float:
+        """Draw the seconds that a message, or a look at the disk, takes."""
+        return self.chance.choice((0.0, 0.0, 0.0005, 0.004, 0.05))
+
+    def any_node(self) -> "Node | None":
+        """Draw a node that serves."""
+        return self.nodes[self.chance.choice(sorted(self.nodes))] if self.nodes else None
+
+    def reach(self) -> Wire:
+        """Connect a client to some node. Raises OSError if there is none."""
+        node = self.any_node()
+        if node is None:
+            raise ConnectionRefusedError
+        return node.port.connect(node.port.clients)
+
+    def reach_node(self, name: str) -> Wire:
+        """Connect a node to another one. Raises OSError if it is gone."""
+        node = self.nodes.get(name)
+        if node is None:
+            raise ConnectionRefusedError
+        return node.port.connect(node.port.nodes)
+
+    async def start(self, slot: str) -> "Node":
+        """Start a node; the process in the slot `ALONE` serves its sessions to its own clients alone."""
+        self.lives += 1
+        node = Node(self, f"{slot}{self.lives}", alone=slot == ALONE)
+        await self.tasks.start(node.live)
+        return node
+
+
+@attrs.define(eq=False)
+class Node:
+    """One life of a node.
+
+    Attributes:
+        world: the world.
+        name: its name.
+        alone: whether it is no node for the others.
+        dead: whether it was killed.
+        hung: set when it goes on; None if it does not hang.
+        away: whether it cannot reach the store.
+        full: whether the store has no room for its turns.
+        crashes: how many of its next writes crash; half of them once they are done.
+        leaves: set to have it end in order.
+        gone: set when nothing of it is left.
+    """
+
+    world: World
+    name: str
+    alone: bool = False
+    dead: bool = False
+    hung: trio.Event | None = None
+    away: bool = False
+    full: bool = False
+    crashes: int = 0
+    leaves: trio.Event = attrs.field(factory=trio.Event)
+    gone: trio.Event = attrs.field(factory=trio.Event)
+    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    _guests: set[trio.CancelScope] = attrs.field(factory=set)
+    _holder: Holder = attrs.field(init=False)
+    _service: RuntimeService | None = None
+    _port: Port | None = None
+
+    @property
+    def service(self) -> RuntimeService:
+        """Its service."""
+        assert self._service is not None
+        return self._service
+
+    @property
+    def port(self) -> Port:
+        """Its port."""
+        assert self._port is not None
+        return self._port
+
+    # -- the faults
+
+    def kill(self) -> None:
+        """End it at once, as `kill -9` does."""
+        self.dead = True
+        self._serve_no_more()
+        self._holder.die()
+        self._scope.cancel()
+        for guest in self._guests:
+            guest.cancel()
+
+    def hang(self) -> None:
+        """Let it do nothing that others would see until `go_on`."""
+        self.hung = trio.Event()
+        self.port.hang()
+
+    def go_on(self) -> None:
+        """End a hang, and reach the store again."""
+        self.away = False
+        if self.hung is not None:
+            self.hung.set()
+            self.hung = None
+            self.port.flow()
+
+    def check_room(self, operations: Sequence[Operation[Any]]) -> None:
+        """Raise StoreError if the disk is full for some operations."""
+        if self.full and any(isinstance(each, Commit) and each.messages for each in operations):
+            raise StoreError("the disk is full", cause="disk_full")
+
+    @contextmanager
+    def visit(self) -> Iterator[trio.CancelScope]:
+        """Cancel a body within this process when it is killed."""
+        with trio.CancelScope() as scope:
+            self._guests.add(scope)
+            try:
+                yield scope
+            finally:
+                self._guests.discard(scope)
+
+    def _serve_no_more(self) -> None:
+        self.world.nodes.pop(self.name, None)
+        if self._port is not None:
+            self._port.close()
+
+    # -- the life
+
+    async def live(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """Serve until it is killed or told to leave."""
+        try:
+            with self._scope:
+                await self._serve(task_status)
+        except* (KilledError, StoreError):
+            if not self.dead:
+                raise
+        finally:
+            self._serve_no_more()
+            self.gone.set()
+
+    async def _serve(self, task_status: trio.TaskStatus[None]) -> None:
+        store = StoreConfig(self.world.folder, lease=LEASE, projections=False, synchronous="NORMAL")
+        self._holder = Holder(store.path / "holders", self.name, LEASE, clock=now)
+        config = Config(
+            store=store,
+            node=None if self.alone else NodeConfig(self.name, f"ws://{self.name}"),
+            model="test",
+            limits=Limits(idle_after=0.5),
+            compaction=SMALL if self.world.compacts else None,
+        )
+
+        async def open_store() -> Any:
+            return UnsteadyStore(await SqliteStore.open(store, holder=self._holder, runner=self._run), self)
+
+        async with (
+            open_providers({}, extra={"test": Talker(self.world.chance)}) as providers,
+            open_runtime(config, providers, (tool(look),), open_store=open_store) as runtime,
+            AsyncExitStack() as stack,
+        ):
+            storage = runtime.supervisor.shared.storage
+            assert isinstance(storage, StorageActor)
+            storage.fence.clock = trio.current_time
+            await storage.renew()
+            self._service, own = runtime.service, Host(runtime.service)
+            if not self.alone:
+                opened = clustered(runtime, partial(Neighbours, world=self.world))
+                self._service = service = await stack.enter_async_context(opened)
+                service.fanout.keep = self.world.held
+                own = Host(service.own, of_nodes=True)
+            connections = await stack.enter_async_context(trio.open_nursery())
+            self._port = Port(connections, Host(self._service), own, self.world.latency)
+            self.world.nodes[self.name] = self
+            task_status.started()
+            await self.leaves.wait()
+            with trio.move_on_after(self.world.chance.choice((0.0, 1.0))):
+                await self._service.drain()
+            await self._service.stop()
+            self._serve_no_more()
+            connections.cancel_scope.cancel()
+
+    async def _run(self, function: Callable[[], R], /) -> R:
+        """Do what the disk has to do, unless it is dead."""
+        await self._reach_disk()
+        result = function()
+        await self._reach_disk()  # done, and not known here yet
+        return result
+
+    async def _reach_disk(self) -> None:
+        await trio.sleep(self.world.latency())
+        while self.hung is not None and not self.dead:
+            await self.hung.wait()
+        if self.dead:
+            raise KilledError
+
+
+class UnsteadyStore:
+    """A store that its node cannot reach now and then, as a database on another machine."""
+
+    def __init__(self, store: Any, node: Node) -> None:
+        self._behind = store
+        self._node = node
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._behind, name)
+        return partial(self._call, found) if inspect.iscoroutinefunction(found) else found
+
+    def of(self, tenant: str) -> "UnsteadyStore":
+        """See Store."""
+        return UnsteadyStore(self._behind.of(tenant), self._node)
+
+    async def aclose(self, *, leave: bool = True) -> None:
+        """See Store."""
+        await self._behind.aclose(leave=leave)
+
+    async def write(self, operations: Sequence[Operation[Any]]) -> list[Any]:
+        """See Store."""
+        with trio.CancelScope(shield=True):
+            node = self._node
+            try:
+                await self._look()
+                node.check_room(operations)
+            except StoreError as exc:
+                return [StoreError(exc.message, session_id=each.session_id, cause=exc.cause) for each in operations]
+            crashes, node.crashes = node.crashes > 0, max(0, node.crashes - 1)
+            if crashes and node.world.chance.random() < 0.5:
+                raise CrashError("before a write")
+            found: list[Any] = await self._behind.write(operations)
+            if crashes:
+                raise CrashError("after a write")
+        return found
+
+    async def _call(self, method: Callable[..., Awaitable[R]], *args: Any, **options: Any) -> R:
+        await self._look()
+        result = await method(*args, **options)
+        await self._look()
+        return result
+
+    async def _look(self) -> None:
+        if self._node.away:
+            await trio.sleep(self._node.world.chance.choice((0.0, 0.1, 1.0)))
+        if self._node.away:
+            raise StoreError("the database cannot be reached", cause="unreachable")
+
+
+@attrs.define(eq=False)
+class Neighbours(Peers):
+    """The clients of the other nodes, in the simulated network."""
+
+    world: World = attrs.field(kw_only=True)
+
+    def dial(self, node: Neighbour) -> Dial:
+        """See Peers."""
+        assert node.name is not None
+        return Call(reach=partial(self.world.reach_node, node.name), ping_interval=self.lease / 2)
+
+
+@attrs.define(eq=False)
+class Talker:
+    """A model that says some words, with pauses between them."""
+
+    chance: random.Random
+
+    async def complete(self, request: ModelRequest, emit: Emit) -> ModelReply:
+        """See Provider."""
+        words = [f"word {number} " for number in range(self.chance.randint(1, 4))]
+        for word in words:
+            await trio.sleep(self.chance.expovariate(4.0))
+            emit(TextPiece(word))
+        calls = (ToolUseBlock("call", "look", {}),) if request.tools and self.chance.random() < 0.3 else ()
+        return reply("".join(words), *calls)
+
+
+async def look() -> str:
+    """Look around."""
+    await trio.lowlevel.checkpoint()
+    return "there is nothing to see here, " * 3
