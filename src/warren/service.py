@@ -104,8 +104,10 @@ class EventReader(Protocol):
     async def load(self) -> list[Envelope]:
         """Take the next page of events from the store, with a marker for those that are kept nowhere.
 
+        It waits for a store that cannot be reached just now, and may return an empty list meanwhile.
+
         Raises:
-            StoreError: if the store cannot be read.
+            StoreError: if the store cannot be read, and that does not pass by itself.
         """
         ...
 
@@ -457,7 +459,8 @@ class SessionService(Protocol):
         There is no gap between the two, and no event comes twice. However slowly a subscriber reads, it gets every
         event that is kept, adjacent deltas as one, and never slows the turn. A `stream_truncated` event stands for
         events that are kept nowhere: retention has removed them, their row is damaged, or there is no store and memory
-        keeps only newer ones. The iteration ends when the session is archived or deleted, or the runtime ends.
+        keeps only newer ones. A store that cannot be reached is waited for. The iteration ends when the session is
+        archived or deleted, or the runtime ends.
 
         The arguments are the fields of `SubscribeRequest`.
 

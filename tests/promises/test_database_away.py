@@ -13,11 +13,15 @@ from tests.promises.processes import soon
 from tests.support.models import FunctionModel, reply
 from tests.support.postgres import database
 from tests.support.postgres_proxy import Wire, wire_to
+from tests.support.waiting import until
+from tests.transport.clients import gateway as serving
+from warren.client import connect
 from warren.config import Config, PostgresConfig
 from warren.errors import StoreError, WarrenError
+from warren.events import Envelope, RunCompleted
 from warren.messages import UserMessage
 from warren.model import ModelReply, ModelRequest
-from warren.service import RuntimeService
+from warren.service import RuntimeService, SessionService
 from warren.transport.embed import open_supervisor
 
 TIMEOUT: Final = 0.5
@@ -97,14 +101,6 @@ class Talkative:
         return reply("said")
 
 
-async def first_event(service: RuntimeService, session_id: str) -> int:
-    """Return the number of a session's first event."""
-    async with service.subscribe(session_id, after_seq=0) as events:
-        async for envelope in events:
-            return envelope.seq
-    return 0
-
-
 Call = Callable[[RuntimeService, str], Awaitable[Any]]
 WRITES: Final[dict[str, Call]] = {
     "turn": lambda service, session_id: service.start_turn(session_id, "x"),
@@ -122,7 +118,6 @@ READS: Final[dict[str, Call]] = {
     "list": lambda service, _session_id: service.list(),
     "history": lambda service, session_id: service.history(session_id),
     "inputs": lambda service, session_id: service.inputs(session_id),
-    "events": first_event,
     "usage": lambda service, _session_id: service.usage(),
 }
 
@@ -188,6 +183,31 @@ async def test_every_request_is_answered(way: Way, lapsed: bool) -> None:  # noq
         for name, call in WRITES.items():
             if name not in unsure:
                 await soon(partial(call, service, calls[name]))
+
+
+@pytest.mark.parametrize("way", ["killed", "silent"])
+async def test_a_follower_waits_for_the_server(way: Way) -> None:
+    """It is told of no gap, and of each event once the server is back: within the process and over the socket."""
+    async with cut_off(60.0) as (service, wire, _, ids), serving(service) as port, connect(f"127.0.0.1:{port}") as far:
+        seen: dict[SessionService, list[Envelope]] = {service: [], far: []}
+
+        async def follow(each: SessionService) -> None:
+            async with each.subscribe(ids[0], after_seq=0) as events:
+                async for envelope in events:
+                    seen[each].append(envelope)
+
+        async with trio.open_nursery() as nursery:
+            away(wire, way)
+            for each in seen:
+                nursery.start_soon(follow, each)
+            await trio.sleep(3 * TIMEOUT)
+            assert not any(seen.values())
+            back(wire)
+            with trio.fail_after(GENEROUS):
+                await until(lambda: all(found and isinstance(found[-1].event, RunCompleted) for found in seen.values()))
+            nursery.cancel_scope.cancel()
+        kinds = ["RunStarted", "TurnStarted", "TextComplete", "TurnCompleted", "RunCompleted"]
+        assert [[type(each.event).__name__ for each in found] for found in seen.values()] == [kinds, kinds]
 
 
 @pytest.mark.parametrize("way", ["killed", "silent"])
