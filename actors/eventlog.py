@@ -271,7 +271,7 @@ class LogReader(AsyncIterator[Envelope]):
         journal = self.log.journal
         if self.cursor >= journal.last_seq:
             return []
-        if self.cursor < journal.floor:
+        if self.cursor < journal.floor or self.find_lost is not None:  # a lost turn ends before all later events
             return None
         page = journal.after(self.cursor)
         self.cursor = page[-1].seq if page else journal.last_seq
@@ -283,12 +283,15 @@ class LogReader(AsyncIterator[Envelope]):
             if self._doubts:
                 return await self._settled()
             end = None if self.find_lost is None else await self._end_of_lost_turn(self.find_lost)
-            return await self._stored() if end is None else [end]
+            page = await self._stored() if end is None else [end]
+            waits = self.find_lost is not None and not page  # nobody can tell before another process has the session
         except StoreError as exc:
             if not (exc.cause == "lease_lost" or exc.retryable):
                 raise
-            await trio.sleep(PAUSE)  # the store comes back: no event is gone, and no reader has to be broken off
-            return []
+            page, waits = [], True  # the store comes back: no event is gone, and no reader has to be broken off
+        if waits:
+            await trio.sleep(PAUSE)
+        return page
 
     async def _end_of_lost_turn(self, find: FindLost) -> Envelope | None:
         """Return the end of a turn whose beginning this reader saw, if its process died before it stored the turn."""
