@@ -5,23 +5,26 @@ Nothing here waits, locks or allocates more than a number: a count costs a turn 
 
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Collection
 from typing import Final, get_args
 
 import attrs
 import trio
 
+from warren.catalog import listed_provider
 from warren.errors import WarrenError
 from warren.events import Envelope, FailureCause, RunFailed
 from warren.health import ToolsHealth
 from warren.metrics import OTHER, Series
 from warren.model import ModelChoice
+from warren.tools import Tool
 from warren.usage import Usage
 from warren.values import define
 
 MODELS: Final = 50
-"""Models with series of their own. Clients name models, so there may be any number of them."""
+"""Models with series of their own, besides those of the settings and the catalog: clients name models."""
 TOOLS: Final = 100
-"""Tools with series of their own: clients and servers bring tools."""
+"""Tools of one kind with series of their own: programs, clients and MCP servers bring tools."""
 LEFT_OUT_SECONDS: Final = 3600.0
 """Seconds for which the health tells of tools that were left out."""
 MOST_LEFT_OUT: Final = 100
@@ -33,6 +36,8 @@ OF_CALLS: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 
 OF_COMMITS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 OF_LAGS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 OF_GROUPS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
+CLIENTS: Final = "client"
+"""The kind of all tools that clients bring; those of others are of their category."""
 COMPLETED: Final = "completed"
 FAILED: Final = "failed"
 OUTCOMES: Final = (COMPLETED, *get_args(FailureCause))
@@ -133,7 +138,11 @@ class LeftOut:
 class Counters:
     """The counts of the turns of one runtime.
 
+    A client cannot use up the series of others with names that it invents: a model has series of its own if the settings
+    or the catalog name it, else from its first completed call on; a client's tool from its first completed call on.
+
     Attributes:
+        named: the models that the settings name.
         models: those of each model, by the names of its provider and of itself.
         turn_seconds: the durations of turns, from their beginning to the commit of their end.
         steps: the steps of turns that have ended.
@@ -145,6 +154,7 @@ class Counters:
         left_out: the tools that were left out of requests.
     """
 
+    named: Collection[str] = ()
     models: dict[tuple[str, str], ModelCounters] = attrs.field(factory=dict)
     turn_seconds: Histogram = attrs.field(factory=lambda: Histogram(OF_TURNS))
     steps: int = 0
@@ -154,18 +164,32 @@ class Counters:
     compactions: Counter[str] = attrs.field(factory=Counter)
     forwarded: int = 0
     left_out: LeftOut = attrs.field(factory=LeftOut)
+    _others: int = 0  # the models with series that nobody but clients has named
     _tool_names: set[str] = attrs.field(factory=set)
+    _tools_of: Counter[str] = attrs.field(factory=Counter)
 
-    def model(self, choice: ModelChoice) -> ModelCounters:
-        """Return the counts of a model; beyond the first `MODELS` models, those of all others together."""
+    def model(self, choice: ModelChoice, *, completed: bool = False) -> ModelCounters:
+        """Return the counts of a model, or those of all models without series of their own.
+
+        Args:
+            choice: the model.
+            completed: whether a call of it has just completed.
+        """
         found = self.models.get((choice.name, choice.model))
-        return self._new_model(choice) if found is None else found
+        return self._new_model(choice, completed=completed) if found is None else found
 
-    def _new_model(self, choice: ModelChoice) -> ModelCounters:
+    def _new_model(self, choice: ModelChoice, *, completed: bool) -> ModelCounters:
         key = (choice.name, choice.model)
-        if len(self.models) >= MODELS or len(choice.model) > LONGEST:
-            key = (OTHER, OTHER)
+        if not self._is_named(choice):
+            if completed and self._others < MODELS and len(choice.model) <= LONGEST:
+                self._others += 1
+            else:
+                key = (OTHER, OTHER)
         return self.models.setdefault(key, ModelCounters())
+
+    def _is_named(self, choice: ModelChoice) -> bool:
+        named = choice.model in self.named or f"{choice.name}:{choice.model}" in self.named
+        return named or listed_provider(choice.model) == choice.name
 
     def turn(self, choice: ModelChoice, terminal: Envelope, first_seq: int, seconds: float, steps: int) -> None:
         """Count a turn that has ended.
@@ -183,11 +207,24 @@ class Counters:
         self.steps += steps
         self.events += terminal.seq - first_seq + 1
 
-    def tool(self, name: str, outcome: str) -> None:
-        """Count a tool call that has ended; those of tools beyond the first `TOOLS` are counted together."""
-        if name not in self._tool_names:
-            if len(self._tool_names) >= TOOLS or len(name) > LONGEST:
-                name = OTHER
-            self._tool_names.add(name)
+    def tool(self, tool: Tool | None, outcome: str) -> None:
+        """Count a tool call that has ended; calls of tools without series of their own are counted together.
+
+        Args:
+            tool: the tool; None if the session has none of the name that the model called.
+            outcome: how the call has ended.
+        """
+        name = OTHER if tool is None else tool.spec.name
+        if tool is not None and name not in self._tool_names:
+            name = self._new_tool(name, tool, outcome)
         key = (name, outcome)
         self.tools[key] = self.tools.get(key, 0) + 1
+
+    def _new_tool(self, name: str, tool: Tool, outcome: str) -> str:
+        """Return the label of a tool without series: its name if it gets some now."""
+        kind = CLIENTS if tool.of_client else tool.category
+        if self._tools_of[kind] >= TOOLS or len(name) > LONGEST or (tool.of_client and outcome != COMPLETED):
+            return OTHER
+        self._tools_of[kind] += 1
+        self._tool_names.add(name)
+        return name

@@ -87,10 +87,14 @@ class Shared:
     mcp_health: McpHealthOf | None = None
     fetch_file: FetchFile | None = None
     notes: Mapping[str, str] = attrs.field(factory=dict)
-    counters: Counters = attrs.field(factory=Counters)
+    counters: Counters = attrs.field(init=False)
     tracer: Tracer | None = None
     lessons: Lessons = attrs.field(factory=Lessons)
     limiter: Limiter = attrs.field(init=False)
+
+    @counters.default
+    def _counters(self) -> Counters:
+        return Counters({self.config.model, *(self.config.fallback or ()), *self.config.models})
 
     @limiter.default
     def _limiter(self) -> Limiter:

@@ -9,7 +9,7 @@ from typing import Final
 import attrs
 import trio
 
-from warren.actors.counters import Counters, ModelCounters
+from warren.actors.counters import Counters
 from warren.actors.turn.answer import GO_ON, endless, not_empty
 from warren.actors.turn.route import Candidate, Route
 from warren.compaction.layout import estimate, size_of
@@ -92,8 +92,8 @@ class ModelCall:
     text: PublishedText = attrs.field(factory=PublishedText)
     reasoning: PublishedText = attrs.field(factory=PublishedText)
     _candidate: Candidate | None = None  # of the attempt
-    _counts: ModelCounters | None = None  # until the first piece of an attempt
     _began: float = 0.0
+    _first: float | None = None  # seconds to the first piece of the attempt
     _shown: int = 0  # bytes of the pieces of the attempt
 
     async def run(self, route: Route, request: ModelRequest) -> ModelReply:
@@ -132,10 +132,10 @@ class ModelCall:
     async def _answer(self, route: Route, request: ModelRequest) -> ModelReply:
         """Return the reply of one model, after retries. Raises ProviderError."""
         candidate = route.current
-        attempt, counts, emptied = 1, self.counters.model(candidate.choice), False
+        attempt, emptied = 1, False
         while True:
             try:
-                return await self._attempt(candidate, request, counts)
+                return await self._attempt(candidate, request)
             except ProviderError as exc:
                 most, was_empty = self.policy.max_attempts, exc.cause == "empty_answer"
                 if was_empty:  # once more, whatever else has failed: a model may have nothing to say
@@ -147,7 +147,7 @@ class ModelCall:
                     raise
                 delay = retry_delay(self.policy, attempt, exc.retry_after)
                 attempt += 1
-                counts.retries += 1
+                self.counters.model(candidate.choice).retries += 1
                 self.emit(Retrying(attempt, most, encodable(exc.message), round(delay * 1000)))
             await trio.sleep(delay)
             if was_empty:
@@ -162,30 +162,32 @@ class ModelCall:
         text = "".join(self.text.parts)
         return AssistantMessage((TextBlock(text),), "cancelled") if text.strip() else None
 
-    async def _attempt(self, candidate: Candidate, request: ModelRequest, counts: ModelCounters) -> ModelReply:
-        pieces = WholePieces(self._piece)
+    async def _attempt(self, candidate: Candidate, request: ModelRequest) -> ModelReply:
+        pieces, choice = WholePieces(self._piece), candidate.choice
         self._candidate = candidate
-        self._counts, self._began, self._shown = counts, trio.current_time(), 0
+        self._began, self._first, self._shown = trio.current_time(), None, 0
         reply: ModelReply | None = None
         told: Usage | None = None
         try:
-            answer = await candidate.choice.provider.complete(request, pieces)
+            answer = await choice.provider.complete(request, pieces)
             reply = not_empty(answer) if self.aloud else answer
         except WarrenError as exc:
             told = exc.usage if isinstance(exc, ProviderError) else None
-            counts.failed(exc)
+            self.counters.model(choice).failed(exc)
             raise
         except Exception as exc:  # a provider may be the host's code: its bug fails this turn, not the session
-            logger.exception("provider of model %s raised", candidate.choice.model)
+            logger.exception("provider of model %s raised", choice.model)
             problem = encodable(f"the provider failed: {type(exc).__name__}: {exc}")
             error = ProviderError(problem, cause="provider_bug")
-            counts.failed(error)
+            self.counters.model(choice).failed(error)
             raise error from exc
         finally:
             pieces.end()
+            if self._first is not None:
+                self.counters.model(choice, completed=reply is not None).first_piece.add(self._first)
             if reply is None and (told is not None or self._shown):  # the provider charges for it
                 self.book(candidate.priced(self._lost(told, request.messages)))
-        counts.called(trio.current_time() - self._began, reply.usage)
+        self.counters.model(choice, completed=True).called(trio.current_time() - self._began, reply.usage)
         return reply
 
     def _lost(self, told: Usage | None, messages: Sequence[Message]) -> Usage:
@@ -199,9 +201,8 @@ class ModelCall:
         if isinstance(piece, Repaired):
             self._repaired(piece)
             return
-        if self._counts is not None:
-            self._counts.first_piece.add(trio.current_time() - self._began)
-            self._counts = None
+        if self._first is None:
+            self._first = trio.current_time() - self._began
         # Not a match: its class patterns take twice the time, and pieces are the most frequent values here.
         if isinstance(piece, TextPiece):
             self._shown += len(piece.text.encode())

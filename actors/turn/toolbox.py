@@ -27,7 +27,6 @@ from warren.events import (
 )
 from warren.fields import encodable
 from warren.messages import ToolResult, ToolUseBlock
-from warren.metrics import OTHER
 from warren.tools import Tool, ToolArgumentsError, ToolCall, ToolOutput, asking, bounded, calling, failure_text
 from warren.values import define
 
@@ -110,7 +109,7 @@ class ToolRun:
     def _start(self, nursery: trio.Nursery, call: ToolUseBlock, number: int) -> None:
         if call.id in self.cut:
             return self._refuse(call, self.cut[call.id])
-        tool = self.tools.get(call.name) or self.tools.get(aliases.TOOLS.get(call.name, ""))
+        tool = self._tool_of(call)
         if tool is None:
             known = ", ".join(sorted(self.tools)) or "none"
             return self._refuse(call, f"there is no tool {call.name!r}; there are: {known}")
@@ -129,6 +128,9 @@ class ToolRun:
             self._begin(call)
             nursery.start_soon(self._run_one, call, tool, bound, number)
         return None
+
+    def _tool_of(self, call: ToolUseBlock) -> Tool | None:
+        return self.tools.get(call.name) or self.tools.get(aliases.TOOLS.get(call.name, ""))
 
     async def _ask(self, call: ToolUseBlock, tool: Tool, bound: dict[str, Any], number: int) -> None:
         if (reason := await self.approvals.refused(call, tool)) is not None:
@@ -204,7 +206,7 @@ class ToolRun:
                 await proved(self.guard)
 
     def _refuse(self, call: ToolUseBlock, reason: str) -> None:
-        self.counters.tool(call.name if call.name in self.tools else OTHER, "refused")
+        self.counters.tool(self._tool_of(call), "refused")
         self.results[call.id] = ToolResult(call.id, reason, is_error=True)
         self.emit(ToolResultReceived(call.id, call.name, is_error=True, result=reason))
 
@@ -223,7 +225,8 @@ class ToolRun:
         content = encodable(bounded(content))
         seconds = trio.current_time() - started
         duration = round(seconds * 1000)
-        self.counters.tool(call.name, "timed_out" if timed_out else FAILED if is_error else COMPLETED)
+        outcome = "timed_out" if timed_out else FAILED if is_error else COMPLETED
+        self.counters.tool(self._tool_of(call), outcome)
         self.counters.tool_seconds.add(seconds)
         self.results[call.id] = ToolResult(call.id, content, is_error, files)
         self.emit(ToolExecutionCompleted(call.id, call.name, content, is_error, duration, files))

@@ -152,6 +152,12 @@ def known() -> Models:
     return {name: _entry(name) for name in _table()["models"]}
 
 
+def listed_provider(model: str) -> str | None:
+    """Return the provider of a model that the table has under exactly this name; None if it has none."""
+    entry = _table()["models"].get(model)
+    return None if entry is None else entry.get("provider")
+
+
 @cache
 def _entry(name: str) -> ModelEntry:
     return codec.from_data(ModelEntry, _table()["models"][name])

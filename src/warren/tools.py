@@ -167,6 +167,7 @@ class Tool:
         category: the kind of the tool, by which switches offer it and gates let its calls wait for approval.
         tenant: the tenant whose sessions may be offered it; None for those of all tenants.
         polls: whether the model may call it again and again until its result is another one, as it waits for something.
+        of_client: whether a client of the runtime has brought it: the metrics name it once a call of it has completed.
     """
 
     spec: ToolSpec
@@ -177,6 +178,7 @@ class Tool:
     _arguments: Any = attrs.field(default=None, repr=False, eq=False)
     tenant: str | None = None
     polls: bool = False
+    of_client: bool = False
 
     def bind(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """Return the model's arguments as checked keyword arguments for `call`.

@@ -13,6 +13,7 @@ from tests.support.faulty_store import Faults
 from tests.support.models import FunctionModel, GatedModel, reply, says
 from tests.support.runtime import new_session, open_runtime
 from warren.actors.counters import MODELS, TOOLS, Counters, Histogram
+from warren.catalog import ModelEntry, known
 from warren.config import Config, Limits, RetryPolicy
 from warren.errors import (
     AgentError,
@@ -26,7 +27,7 @@ from warren.messages import ToolUseBlock
 from warren.metrics import OTHER, Series
 from warren.model import ModelChoice, ModelReply, ModelRequest, TextPiece
 from warren.principals import Principal
-from warren.tools import tool
+from warren.tools import Tool, ToolSpec, tool
 from warren.usage import Usage
 
 pytestmark = pytest.mark.virtual_time
@@ -202,17 +203,62 @@ async def test_lag_and_health() -> None:
 
 
 async def test_labels_are_bounded() -> None:
-    """Clients name models and bring tools: beyond a bound all others share a series."""
+    """Beyond a bound all models that clients name, and all tools of a kind, share a series."""
     counters = Counters()
     for number in range(2 * MODELS):
-        counters.model(ModelChoice(says(), f"model-{number}", "mine")).retries += 1
-    counters.model(ModelChoice(says(), "x" * 1000, "mine")).retries += 1
+        counters.model(ModelChoice(says(), f"model-{number}", "mine"), completed=True).retries += 1
+    counters.model(ModelChoice(says(), "x" * 1000, "mine"), completed=True).retries += 1
     assert len(counters.models) == MODELS + 1
     assert counters.models[OTHER, OTHER].retries == MODELS + 1
-    for number in range(2 * TOOLS):
-        counters.tool(f"tool-{number}", "completed")
-    counters.tool("tool-1", "failed")
+    tools = [_tool(f"tool-{number}") for number in range(2 * TOOLS)]
+    for each in tools:
+        counters.tool(each, "completed")
+    counters.tool(tools[1], "failed")
     assert len(counters.tools) == TOOLS + 2
+    assert counters.tools[OTHER, "completed"] == TOOLS
+
+
+def _tool(name: str, *, of_client: bool = False) -> Tool:
+    return Tool(ToolSpec(name, "", {}), lambda: "", is_async=False, of_client=of_client)
+
+
+async def test_invented_names_use_up_no_series() -> None:
+    """A client's sessions with a thousand invented models leave the models of settings, catalog and answers theirs."""
+
+    async def answer(request: ModelRequest, _emit: Any) -> ModelReply:
+        if request.model.startswith("invented"):
+            raise broken("bad_request")
+        return reply("hi")
+
+    catalog = next(iter(known()))
+    config = Config(model="mine", provider="test", models={"listed": ModelEntry(window=1000)}, retry=SURE)
+    async with open_runtime(FunctionModel(answer), config=config) as service:
+        for number in range(1_000):
+            with pytest.raises(ProviderError):
+                await service.create_session("hello", model=f"invented-{number}", provider="test")
+        for model in ("mine", "listed", "answers"):
+            await service.create_session("hello", model=model, provider="test")
+        found = service.metrics()
+    assert {each.labels[2] for each in found["warren_turns_total"].series} == {OTHER, "mine", "listed", "answers"}
+    assert {each.labels[1] for each in found["warren_model_errors_total"].series} == {OTHER}
+    counters = Counters()
+    for number in range(2 * MODELS):
+        counters.model(ModelChoice(says(), f"answers-{number}", "mine"), completed=True)
+    provider = known()[catalog].provider or ""
+    assert counters.model(ModelChoice(says(), catalog, provider)) is counters.models[provider, catalog]
+    assert counters.model(ModelChoice(says(), catalog, "another")) is counters.models[OTHER, OTHER]
+
+
+async def test_tools_of_clients_use_up_no_series() -> None:
+    """A client's tools get series by completed calls, and share a bound that is theirs alone."""
+    counters = Counters()
+    for number in range(2 * TOOLS):
+        counters.tool(_tool(f"invented-{number}", of_client=True), "failed")
+    assert set(counters.tools) == {(OTHER, "failed")}
+    for number in range(2 * TOOLS):
+        counters.tool(_tool(f"answers-{number}", of_client=True), "completed")
+    counters.tool(_tool("ours"), "failed")
+    assert counters.tools["ours", "failed"] == counters.tools["answers-0", "completed"] == 1
     assert counters.tools[OTHER, "completed"] == TOOLS
 
 

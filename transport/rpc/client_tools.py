@@ -63,7 +63,7 @@ class ClientTools:
             problem = f"a client may register {MAX_TOOLS} tools, and these would be {len(names)}"
             raise CapacityExceededError(problem, cause="max_tools", retryable=False)
         for spec in specs:
-            self._tools[spec.name] = Tool(spec, partial(self._execute, spec.name), is_async=True)
+            self._tools[spec.name] = Tool(spec, partial(self._execute, spec.name), is_async=True, of_client=True)
 
     async def _execute(self, name: str, /, **arguments: Any) -> str:
         """Have the client run a tool, and return the text for the model. Raises ToolError."""

@@ -105,19 +105,24 @@ class McpPool:
         Tools of one name, or of a name that is `taken`, are called `server_tool`. A call while the server is away
         gets an error at once.
         """
-        mine = [held.connection for held in self._held if held.owners & {None, owner}]
-        offers = [(connection, spec) for connection in mine for spec in connection.tools]
-        called = names([(connection.server.name, spec.name) for connection, spec in offers], taken)
+        mine = [held for held in self._held if held.owners & {None, owner}]
+        offers = [(held, spec) for held in mine for spec in held.connection.tools]
+        called = names([(held.connection.server.name, spec.name) for held, spec in offers], taken)
         return [
             Tool(
                 attrs.evolve(spec, name=name),
-                partial(connection.call, spec.name),
+                partial(held.connection.call, spec.name),
                 is_async=True,
-                timeout=connection.server.call_timeout,
+                timeout=held.connection.server.call_timeout,
                 category="mcp",
+                of_client=not self._is_ours(held),
             )
-            for (connection, spec), name in zip(offers, called, strict=True)
+            for (held, spec), name in zip(offers, called, strict=True)
         ]
+
+    def _is_ours(self, held: _Held) -> bool:
+        """Return whether a server is of the settings: one that is not shared has a connection for each session."""
+        return None in held.owners or held.connection.server in self._each
 
     def health(self) -> Sequence[McpStatus]:
         """Return the state of each connection, the runtime's first."""
