@@ -138,8 +138,8 @@ class LeftOut:
 class Counters:
     """The counts of the turns of one runtime.
 
-    A client cannot use up the series of others with names that it invents: a model has series of its own if the settings
-    or the catalog name it, else from its first completed call on; a client's tool from its first completed call on.
+    A client cannot use up the series of others with names that it invents: a model has series of its own if the
+    settings or the catalog name it, else from its first completed call on; a client's tool likewise.
 
     Attributes:
         named: the models that the settings name.

@@ -18,7 +18,16 @@ from warren.errors import ProviderError, WarrenError
 from warren.events import Event, ModelSwitched, ReasoningDelta, RequestRepaired, Retrying, TextDelta
 from warren.fields import encodable
 from warren.messages import AssistantMessage, Message, TextBlock, ToolResultsMessage
-from warren.model import Emitted, ModelReply, ModelRequest, ReasoningPiece, Repaired, TextPiece, WholePieces
+from warren.model import (
+    Emitted,
+    ModelChoice,
+    ModelReply,
+    ModelRequest,
+    ReasoningPiece,
+    Repaired,
+    TextPiece,
+    WholePieces,
+)
 from warren.transcript import Continued, Transcript
 from warren.usage import Usage
 from warren.values import define
@@ -183,12 +192,15 @@ class ModelCall:
             raise error from exc
         finally:
             pieces.end()
-            if self._first is not None:
-                self.counters.model(choice, completed=reply is not None).first_piece.add(self._first)
+            self._count_first(choice, completed=reply is not None)
             if reply is None and (told is not None or self._shown):  # the provider charges for it
                 self.book(candidate.priced(self._lost(told, request.messages)))
         self.counters.model(choice, completed=True).called(trio.current_time() - self._began, reply.usage)
         return reply
+
+    def _count_first(self, choice: ModelChoice, *, completed: bool) -> None:
+        if self._first is not None:
+            self.counters.model(choice, completed=completed).first_piece.add(self._first)
 
     def _lost(self, told: Usage | None, messages: Sequence[Message]) -> Usage:
         """Return the tokens of an attempt that failed; of those that the provider did not count, an estimate."""

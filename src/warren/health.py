@@ -92,6 +92,20 @@ class AccessHealth:
 
 
 @frozen
+class FilesHealth:
+    """The health of the files that a server may open, of which each client needs one.
+
+    Attributes:
+        status: degraded while the server lets in fewer clients than its settings allow, and for a minute after a client
+            could not be accepted.
+        last_error: the reason.
+    """
+
+    status: Status
+    last_error: str
+
+
+@frozen
 class LoopHealth:
     """The health of the event loop.
 

@@ -14,6 +14,7 @@ from warren.events import Envelope, Event
 from warren.fields import FieldValueError
 from warren.health import (
     AccessHealth,
+    FilesHealth,
     LoopHealth,
     McpHealth,
     MemoryHealth,
@@ -239,6 +240,7 @@ class Health:
         mcp: the MCP servers of all sessions; None without any.
         tools: tools that were left out of the requests to models; None for none.
         access: the tokens of clients; None if the server has no file of them, and takes no JWTs.
+        files: the files that the server may open; None if there are enough for its clients, and without a server.
         loop: the event loop.
         processes: processes that it tells of: the workers of one command answer for each other.
     """
@@ -253,6 +255,7 @@ class Health:
     mcp: tuple[McpHealth, ...] | None = None
     tools: tuple[ToolsHealth, ...] | None = None
     access: AccessHealth | None = None
+    files: FilesHealth | None = None
     loop: LoopHealth = attrs.field(factory=LoopHealth)
     processes: int = 1
 

@@ -11,12 +11,18 @@ from warren.transport.cli.help import examples
 from warren.transport.cli.options import Mode
 from warren.transport.cli.service_links import note_on, service_links
 from warren.transport.cli.setting_names import COMPLETION, WORKER
+from warren.transport.cli.stderr import in_background
 from warren.transport.cli.streams import Streams, prepare_streams
 
 
 def run_app(argv: list[str]) -> int:
     """Run one command to its end, with errors on stderr, and return the exit code."""
     prepare_streams()
+    with in_background():
+        return _run(argv)
+
+
+def _run(argv: list[str]) -> int:
     mode = Mode.guess(argv, os.environ)
     if (links := service_links(os.environ)) and os.environ.keys().isdisjoint((WORKER, COMPLETION)):
         Streams().note(note_on(links))

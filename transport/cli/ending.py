@@ -12,6 +12,7 @@ import trio
 
 from warren.end_budget import EndBudget
 from warren.service import RuntimeService
+from warren.transport.cli.stderr import settle
 from warren.transport.cli.watchdog import Watchdog, kill_descendants
 from warren.values import define
 
@@ -152,5 +153,6 @@ class Terminal:
 def die_of(number: int) -> None:
     """End the process, and all that it started, at once by a signal, as if nobody had listened: its parent sees why."""
     kill_descendants()
+    settle()
     signal.signal(number, signal.SIG_DFL)
     signal.raise_signal(number)

@@ -10,7 +10,9 @@ START: Final = 200_000
 YOUNG: Final = 100_000
 """Objects made between two garbage collections: a thousand turns at once make many that are soon dropped."""
 FILES: Final = 8192
-"""Files that may be open: each client has one, and the store must never lack one."""
+"""Files that may be open besides those of clients: the store must never lack one."""
+OWN: Final = 128
+"""Files that a server needs before it lets in clients: of the others half are for clients, half for their turns."""
 
 
 SWITCH: Final = 0.0005
@@ -40,10 +42,23 @@ def tune() -> None:
     gc.set_threshold(YOUNG, 10, 100)
 
 
-def allow_files(clients: int = 0) -> None:
-    """Raise the limit of open files for many clients, as far as the system allows."""
+def allow_files(clients: int = 0) -> int | None:
+    """Raise the limit of open files for many clients, as far as the system allows; return it, None if there is none."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return None
     needed = FILES + clients
     wanted = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    if soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return max(soft, wanted)
+
+
+def clients_within(files: int) -> int:
+    """Return the clients that a server may have with a limit of open files."""
+    return max(1, (files - OWN) // 2)
+
+
+def files_for(clients: int) -> int:
+    """Return the limit of open files that suffices for a server with so many clients."""
+    return OWN + 2 * clients

@@ -14,7 +14,7 @@ from warren.options import ModelOptions, given
 from warren.principals import Principal
 from warren.service import RuntimeService, SessionService
 from warren.transport.cli.chosen_store import existing_store_of, memory_of, store_of
-from warren.transport.cli.logs import JsonLines, OneLine
+from warren.transport.cli.logs import FewOfAKind, JsonLines, OneLine, WithTracebacks
 from warren.transport.cli.options import Mode, Options
 from warren.transport.cli.streams import Streams
 from warren.transport.embed import Hosted, open_host
@@ -30,8 +30,11 @@ IN_MEMORY: Final = "sessions are kept in memory and end with this process: the e
 
 def execute(work: Callable[[], Awaitable[T]], options: Options, *, log_level: int = logging.CRITICAL) -> T:
     """Run the work of a command on trio; log records from `log_level` on go to stderr."""
-    _start_log(options.mode, log_level)
-    return trio.run(work)
+    few = _start_log(options.mode, log_level)
+    try:
+        return trio.run(work)
+    finally:
+        few.finish()
 
 
 def open_service(options: Options, *, stored: bool = False) -> AbstractAsyncContextManager[SessionService]:
@@ -130,18 +133,21 @@ def served_config_of(options: Options) -> Config:
     return config_of(options, store)
 
 
-def _start_log(mode: Mode, level: int) -> None:
-    """Send the log to stderr: with `verbose` all of it with tracebacks, else from a level on."""
+def _start_log(mode: Mode, level: int) -> FewOfAKind:
+    """Send the log to stderr: with `verbose` all of it with tracebacks, else from a level on; of a kind a few lines."""
     handler = logging.StreamHandler()
+    few = FewOfAKind(handler)
+    handler.addFilter(few)
     handler.setFormatter(_formatter(mode))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO if mode.verbose else level)
     if mode.verbose:
         logging.getLogger("warren.tools").setLevel(logging.DEBUG)  # the tracebacks of tools: they may quote a text
+    return few
 
 
 def _formatter(mode: Mode) -> logging.Formatter:
     if mode.json_log:
         return JsonLines()
-    return logging.Formatter("%(levelname)s %(name)s: %(message)s") if mode.verbose else OneLine()
+    return WithTracebacks("%(levelname)s %(name)s: %(message)s") if mode.verbose else OneLine()

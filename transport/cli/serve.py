@@ -20,19 +20,21 @@ from warren.extras import missing
 from warren.fields import FieldValueError
 from warren.transport.cli.ending import Stop, until_signalled
 from warren.transport.cli.options import Options
-from warren.transport.cli.process import allow_files, tune
+from warren.transport.cli.process import allow_files, clients_within, files_for, tune
 from warren.transport.cli.runtime import execute, open_runtime, served_config_of
 from warren.transport.cli.streams import Streams
 from warren.transport.cli.turns import NO_MODEL
 from warren.transport.cli.workers import Seat, Workers, until_workers_end
 from warren.transport.cluster.door import NodeService
 from warren.transport.gateway.link import address_of, check_address, open_link
+from warren.transport.http.accepting import OpenFiles
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.jwt_config import JwtConfig
 from warren.transport.http.starting import starting
 from warren.transport.providers.registry import ECHO
 from warren.values import frozen
 
+logger: Final = logging.getLogger(__name__)
 ANSWERS: Final = "answers sessions that name no model; --model names another one"
 
 Named = tuple[str | None, str | None]
@@ -67,8 +69,21 @@ def serve(options: Options, settings: Mapping[str, Any], token_file: Path | None
     if gateway.workers > 1 and seat is None:
         execute(partial(_serve_with_workers, serving), options, log_level=logging.WARNING)
         return
-    allow_files(gateway.max_connections)
-    execute(partial(_serve, serving), options, log_level=logging.WARNING)
+    execute(partial(_serve, _within_files(serving)), options, log_level=logging.WARNING)
+
+
+def _within_files(serving: "Serving") -> "Serving":
+    """Raise the limit of open files for the clients, or let in those alone that the system has files for."""
+    gateway = serving.gateway
+    files, wanted = allow_files(gateway.max_connections), gateway.max_connections
+    if files is None or wanted <= (most := clients_within(files)):
+        return serving
+    shortage = (
+        f"max_connections is {most} in place of {wanted}, as this process may open {files} files: "
+        f"`ulimit -n {files_for(wanted)}` before the start lets it open enough"
+    )
+    gateway = attrs.evolve(gateway, max_connections=most, max_http=min(gateway.max_http, most))
+    return attrs.evolve(serving, gateway=gateway, files=OpenFiles(shortage))
 
 
 def _unnamed(options: Options) -> bool:
@@ -124,6 +139,7 @@ class Serving:
         node: this process as a node; None if it is none.
         seat: its place among the workers of one command; None if it is no worker.
         unnamed: whether nobody has named a model.
+        files: the files that it may open.
     """
 
     config: Config
@@ -131,25 +147,28 @@ class Serving:
     node: NodeConfig | None
     seat: Seat | None
     unnamed: bool
+    files: OpenFiles = attrs.field(factory=OpenFiles)
 
 
 async def _serve(settings: Serving) -> None:
     from warren.transport.gateway.server import serve_gateway  # noqa: PLC0415 - it has an extra of its own
 
-    gateway, seat = settings.gateway, settings.seat
+    gateway, seat, files = settings.gateway, settings.seat, settings.files
+    if files.shortage is not None and (seat is None or seat.number == 1):
+        logger.warning("%s", files.shortage)
     listeners = await _listen(gateway) if seat is None else seat.listeners()
     metrics = await _listen_for_metrics(gateway) if seat is None else seat.metrics_listeners()
     with ExitStack() as stack:
         node = _reached(settings, listeners, stack)
         config = attrs.evolve(settings.config, node=node)
         hung_up, hangups = trio.open_memory_channel[None](1)
-        serve = partial(serve_gateway, metrics=metrics, hangups=hangups)
+        serve = partial(serve_gateway, metrics=metrics, hangups=hangups, files=files)
         # Workers share their sockets: one that starts again must not hold clients that others could serve.
         own, scraped = (listeners, metrics) if seat is None else ([], [])
         async with (
             until_signalled(config.limits.drain, partial(_note, hung_up)) as stop,
-            starting(own, gateway.max_connections) as clients,
-            starting(scraped, gateway.max_connections) as scrapers,
+            starting(own, gateway.max_connections, files) as clients,
+            starting(scraped, gateway.max_connections, files) as scrapers,
         ):
             with stop.opening:
                 async with open_runtime(config) as service:

@@ -13,12 +13,15 @@ from typing import IO, TYPE_CHECKING, AnyStr, Final, TextIO, cast
 import attrs
 
 from warren.errors import InvalidParamsError
+from warren.transport.cli.stderr import settle
 from warren.values import define, frozen
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 STANDARD: Final = 3
+STDOUT: Final = 1
+STDERR: Final = 2
 PIPE_PATIENCE: Final = 2.0
 """Seconds after which stderr says that the command waits for the end of a pipe."""
 BEHIND_PROMPT: Final = "waiting for the end of stdin, which is part of the prompt; `< /dev/null` brings nothing"
@@ -131,6 +134,8 @@ class _Pacified:
 
 
 def _write(file: IO[AnyStr], text: AnyStr) -> None:
+    if file is not sys.stderr and os.path.sameopenfile(STDOUT, STDERR):
+        settle()  # their lines stay in order
     try:
         file.write(text)
         file.flush()

@@ -5,7 +5,6 @@ import logging
 import math
 import os
 import signal
-import sys
 import threading
 import time
 from typing import Final
@@ -13,6 +12,7 @@ from typing import Final
 import attrs
 
 from warren.end_budget import EndBudget
+from warren.transport.cli.stderr import settle
 from warren.values import define
 
 FAILED: Final = 1
@@ -66,7 +66,7 @@ class Watchdog:
         kill_descendants()
         time.sleep(max(0.0, self.last - time.monotonic()))
         logger.error("the process has not ended by itself within the drain time, and is ended now")
-        sys.stderr.flush()
+        settle()
         os._exit(FAILED)
 
 

@@ -22,6 +22,7 @@ from warren.transport.cluster.door import NodeService
 from warren.transport.console.pages import console_pages
 from warren.transport.gateway.connection import WebSocketConnection
 from warren.transport.gateway.handshake import check
+from warren.transport.http.accepting import OpenFiles, serve_all
 from warren.transport.http.access import Access, check_access, open_access
 from warren.transport.http.auth import NODE_PROOF
 from warren.transport.http.config import GatewayConfig
@@ -56,6 +57,7 @@ async def serve_gateway(
     early: Sequence[trio.SocketStream] = (),
     early_scrapers: Sequence[trio.SocketStream] = (),
     hangups: AsyncIterable[object] | None = None,
+    files: OpenFiles | None = None,
     latest: Callable[[], float] = lambda: math.inf,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -73,6 +75,7 @@ async def serve_gateway(
         early: connections that were accepted before.
         early_scrapers: those for `/metrics` alone.
         hangups: signals at which the files of tokens and keys are read at once, and the log says what is new.
+        files: the files that the server may open, as the health shows them.
         latest: returns when all connections have to be closed at the latest, on trio's clock.
         task_status: gets the port once clients can connect.
 
@@ -88,7 +91,15 @@ async def serve_gateway(
         scraped = scraped or await listen_for_metrics(config)
         began = (early, early_scrapers)
         await _serve(
-            service, config, accepting, scraped, began, hangups=hangups, latest=latest, task_status=task_status
+            service,
+            config,
+            accepting,
+            scraped,
+            began,
+            hangups=hangups,
+            files=files or OpenFiles(),
+            latest=latest,
+            task_status=task_status,
         )
     finally:
         for listener in (*accepting, *scraped):
@@ -103,6 +114,7 @@ async def _serve(
     early: tuple[Sequence[trio.SocketStream], Sequence[trio.SocketStream]],
     *,
     hangups: AsyncIterable[object] | None,
+    files: OpenFiles,
     latest: Callable[[], float],
     task_status: trio.TaskStatus[int],
 ) -> None:
@@ -137,6 +149,7 @@ async def _serve(
                 opened=opened,
             ),
             access,
+            files,
         )
         mounts: dict[str, ASGIApp] = {}
         if installed("mcp"):  # it has an extra of its own
@@ -170,9 +183,9 @@ async def _serve(
                 scrapers = await nursery.start(scraping.hold_connections)
                 for stream in early[1]:
                     scrapers.start_soon(scraping.serve, stream)
-                nursery.start_soon(partial(trio.serve_listeners, scraping.serve, scraped, handler_nursery=scrapers))
+                nursery.start_soon(serve_all, scraping.serve, scraped, files, scrapers)
             task_status.started(listeners[0].socket.getsockname()[1])
-            await trio.serve_listeners(server.serve, listeners, handler_nursery=connections)
+            await serve_all(server.serve, listeners, files, connections)
         finally:
             server.shut_down(latest())
             scraping.shut_down(latest())
@@ -212,7 +225,7 @@ async def listen_for_metrics(config: GatewayConfig) -> list[trio.SocketListener]
     return await trio.open_tcp_listeners(config.metrics_port, host=LOOPBACK)
 
 
-def _hosts(host: Host, access: Access) -> Callable[[Login], Host]:
+def _hosts(host: Host, access: Access, files: OpenFiles) -> Callable[[Login], Host]:
     """Return the function that gives each client its host: the service of its principal."""
     authenticator = access.policy.authenticator
     tokens = authenticator.tokens
@@ -228,21 +241,24 @@ def _hosts(host: Host, access: Access) -> Callable[[Login], Host]:
     def make(login: Login) -> Host:
         own = host.of(login.principal)
         node = own.service if isinstance(own.service, NodeService) else None
-        health = partial(_health, login.principal, own.service, node, access)
+        health = partial(_health, login.principal, own.service, node, access, files)
         return attrs.evolve(own, health=health, load=None if node is None else node.load_of_nodes)
 
     return host_of
 
 
-async def _health(principal: Principal, service: RuntimeService, node: NodeService | None, access: Access) -> Health:
-    """Return the health of all processes that serve the port, and of the tokens of this one.
+async def _health(
+    principal: Principal, service: RuntimeService, node: NodeService | None, access: Access, files: OpenFiles
+) -> Health:
+    """Return the health of all processes that serve the port, and of the tokens and the files of this one.
 
     Raises PermissionDeniedError without the scope `metrics:read`.
     """
     check_scope(principal, "health")
     found = service.health() if node is None else await node.health_of_group()
-    own = access.health
-    return found if own is None else attrs.evolve(found, status=worst(found.status, own.status), access=own)
+    tokens, room = access.health, files.health()
+    status = worst(found.status, *(part.status for part in (tokens, room) if part is not None))
+    return attrs.evolve(found, status=status, access=tokens, files=room)
 
 
 @frozen

@@ -1,11 +1,10 @@
 """The doors of a server that is only opening its store: probes are answered, and all other clients wait."""
 
-import errno
-import logging
 import re
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Final
 
 import attrs
@@ -13,6 +12,7 @@ import trio
 
 from warren.actors.streams import GONE
 from warren.actors.supervision import supervised_nursery
+from warren.transport.http.accepting import OpenFiles, accept
 from warren.transport.http.probes import LIVE, READY
 from warren.values import define
 
@@ -21,12 +21,6 @@ LOOK: Final = 4096
 """Bytes of a request that tell whether it is a probe."""
 ANSWERS: Final = {LIVE.encode(): b"200 OK", READY.encode(): b"503 Service Unavailable"}
 ANSWER: Final = b"HTTP/1.1 %s\r\nContent-Length: 0\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
-OVERLOAD: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
-"""The errors of `accept` that pass."""
-PAUSE: Final = 0.1
-"""Seconds before the next attempt then."""
-
-logger: Final = logging.getLogger(__name__)
 
 
 @define(eq=False)
@@ -34,9 +28,11 @@ class Starting:
     """The clients that came too early.
 
     Attributes:
+        files: the files that the server may open.
         held: their connections, the oldest first, of which nothing was read; whoever takes them closes them.
     """
 
+    files: OpenFiles = attrs.field(factory=OpenFiles)
     held: dict[trio.SocketStream, None] = attrs.field(factory=dict)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _ended: trio.Event = attrs.field(factory=trio.Event)
@@ -57,19 +53,10 @@ class Starting:
         self._ended.set()
 
     async def _accept_from(self, listener: trio.SocketListener, most: int, nursery: trio.Nursery) -> None:
-        noted = False
+        # What is held may be what the process lacks, and the store needs files, too.
+        make_room = partial(self._make_room, 0)
         while True:
-            try:
-                stream = await listener.accept()
-            except OSError as exc:
-                if exc.errno not in OVERLOAD:
-                    raise
-                if not noted:
-                    logger.error("clients cannot be accepted, which is tried again: %s", exc.strerror)  # noqa: TRY400
-                    noted = True
-                self._make_room(0)  # what is held may be what the process lacks, and the store needs files, too
-                await trio.sleep(PAUSE)
-                continue
+            stream = await accept(listener, self.files, make_room)
             self._make_room(most)
             self.held[stream] = None
             nursery.start_soon(self._look_at, stream)
@@ -95,9 +82,11 @@ class Starting:
 
 
 @asynccontextmanager
-async def starting(listeners: Sequence[trio.SocketListener], most: int) -> AsyncIterator[Starting]:
+async def starting(
+    listeners: Sequence[trio.SocketListener], most: int, files: OpenFiles | None = None
+) -> AsyncIterator[Starting]:
     """Answer probes during a body until the clients are taken; close those that are not."""
-    doors = Starting()
+    doors = Starting(files or OpenFiles())
     async with supervised_nursery() as nursery:
         nursery.start_soon(doors.accept, listeners, most)
         try:

@@ -1,6 +1,7 @@
 """The standard streams of this process, kept for the protocol alone."""
 
 import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -25,6 +26,8 @@ async def open_stdio() -> AsyncIterator[tuple[trio.abc.ReceiveStream, trio.abc.S
     nowhere = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nowhere, STDIN)
     os.close(nowhere)
+    sys.stdout.flush()
     os.dup2(STDERR, STDOUT)
+    sys.stdout = sys.stderr  # which may be one that makes no writer wait
     async with trio.lowlevel.FdStream(source) as incoming, trio.lowlevel.FdStream(sink) as outgoing:
         yield incoming, outgoing

@@ -2,12 +2,15 @@
 
 import json
 import logging
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from warren.log_context import LogContext, working_for
-from warren.transport.cli.logs import JsonLines, OneLine
+from warren.transport.cli import logs
+from warren.transport.cli.logs import FewOfAKind, JsonLines, OneLine
 
 
 def line_of(message: str, *args: object, error: Exception | None = None) -> dict[str, Any]:
@@ -48,3 +51,74 @@ def test_the_session_of_a_record(turn: int | None) -> None:
     finally:
         working_for.reset(token)
     assert (found["session_id"], found["tenant"], found.get("turn")) == ("s1", "acme", turn)
+
+
+class Written(logging.Handler):
+    """A handler that keeps what it writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self.setFormatter(OneLine())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(self.format(record))
+
+
+@pytest.fixture
+def written() -> Iterator[Written]:
+    """Yield a handler of a logger, with the bound of commands on its lines."""
+    handler, logger = Written(), logging.getLogger("bounded")
+    few = FewOfAKind(handler)
+    handler.addFilter(few)
+    logger.addHandler(handler)
+    yield handler
+    few.finish()
+    logger.removeHandler(handler)
+
+
+def test_lines_of_a_kind(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the lines of one statement a few are written, whatever they say, and then how many were left out."""
+    monkeypatch.setattr(logs, "WINDOW", 0.2)
+    logger = logging.getLogger("bounded")
+    for number in range(1_000):
+        logger.warning(f"wrong {number}: " + "x" * 1_000)  # noqa: G003 - as other libraries do it
+    logger.warning("another kind")
+    assert len(written.lines) == logs.LINES + 1
+    deadline = time.monotonic() + 10
+    while len(written.lines) < logs.LINES + 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert written.lines[-1].startswith(f"WARNING: {1_000 - logs.LINES} more lines of this kind were left out within")
+    assert f"wrong {logs.LINES}: " in written.lines[-1]
+    assert len(written.lines[-1]) < 400
+
+
+def test_lines_left_out_at_the_end(written: Written) -> None:
+    """A command that ends within the window tells of them, too."""
+    (few,) = written.filters
+    for number in range(logs.LINES + 7):
+        logging.getLogger("bounded").error("wrong %d", number)
+    assert isinstance(few, FewOfAKind)
+    few.finish()
+    assert written.lines[-1].startswith("ERROR: 7 more lines of this kind")
+
+
+def test_a_long_line(written: Written) -> None:
+    """It is cut, and so is the text of its error; values that do not fit the text are the handler's problem."""
+    error = ValueError("y" * 100_000)
+    logging.getLogger("bounded").warning("%s", "x" * 1_000_000, exc_info=error)
+    assert len(written.lines[0]) < 2 * logs.LONGEST + 100
+    found = line_of("failed", error=error)
+    assert len(json.dumps(found)) < logs.LONGEST + logs.LONGEST_TRACEBACK + 1_000
+
+
+def test_entries_of_the_audit_are_all_written(written: Written) -> None:
+    """The log is the only place of those that the store does not take."""
+    logger = logging.getLogger("warren.audit")
+    logger.addHandler(written)
+    try:
+        for number in range(3 * logs.LINES):
+            logger.error("an entry: %d", number)
+    finally:
+        logger.removeHandler(written)
+    assert len(written.lines) == 3 * logs.LINES

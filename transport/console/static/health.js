@@ -30,6 +30,7 @@ export function Health({ connection }) {
       ${value.memory && html`<${Card} title="Memory" status=${value.memory.status} error=${value.memory.last_error} facts=${[["Entries not in the index yet", count(value.memory.behind ?? 0)]]} />`}
       ${value.projector && html`<${Card} title="Projections" status=${value.projector.status} error=${value.projector.last_error} facts=${[["Behind", value.projector.behind === null ? "another process writes" : count(value.projector.behind ?? 0)]]} />`}
       ${value.access && html`<${Card} title="Tokens" status=${value.access.status} error=${value.access.last_error} facts=${[["The newest list", value.access.status === "ok" ? "in use" : "cannot be used"]]} />`}
+      ${value.files && html`<${Card} title="Open files" status=${value.files.status} error=${value.files.last_error} facts=${[["For clients", "too few"]]} />`}
       ${(value.mcp ?? []).map((each) => html`<${Card} key=${each.name} title=${`MCP: ${each.name}`} status=${each.status} error=${each.last_error} facts=${[["State", each.state], ["Restarts", count(each.restarts ?? 0)]]} />`)}
       ${(value.tools ?? []).map((each) => html`<${Card} key=${each.what} title="Tools that are left out" status=${each.status} error=${each.why} facts=${[["Tools", each.what]]} />`)}
     </div>`}
