@@ -16,7 +16,8 @@ from mcp.client.session import ClientRequestContext, IncomingMessage
 from mcp.shared.exceptions import MCPError
 
 from warren.actors.supervision import first_error
-from warren.actors.tools.mcp.process import ServerGoneError, open_process
+from warren.actors.tools.mcp.pace import FloodError, Pace, ServerGoneError
+from warren.actors.tools.mcp.process import open_process
 from warren.actors.tools.mcp.refusal import Refusal
 from warren.actors.tools.mcp.results import LARGE, output_of, size_of
 from warren.actors.tools.mcp.server import ConnectBackoff, McpServer, McpStatus, State
@@ -31,6 +32,8 @@ MAX_TOOLS: Final = 1_000
 MAX_PAGES: Final = 100
 PATIENCE: Final = 5.0
 """Seconds that a call waits for a new session, to be made once more in it."""
+LIST_AGAIN: Final = 1.0
+"""Seconds between two lists of the tools."""
 MAX_ERROR: Final = 2_000
 """Characters of the error of a connection that are kept."""
 DECLINED: Final = types.ElicitResult(action="decline")
@@ -240,6 +243,8 @@ class McpConnection:
         self._error = bounded(_said(error, self.server.connect_timeout), MAX_ERROR)
         self._state = "failed"
         self.tried.set()
+        if isinstance(error, FloodError):
+            self._began = math.inf  # it was not healthy, however long that took
         logger.warning("the MCP server %s %s", self.server.name, self._error)
         refusal = Refusal.of_error(error) if isinstance(error, MCPError) else None
         if self._began == math.inf and refusal is not None and not refusal.passing:
@@ -252,7 +257,8 @@ class McpConnection:
 
     async def _connect(self) -> None:
         opened: AbstractAsyncContextManager[tuple[Any, Any]]
-        opened = open_web(self.server) if self.server.command is None else open_process(self.server)
+        open_it = open_web if self.server.command is None else open_process
+        opened = open_it(self.server, Pace())
         ours = types.Implementation(name="warren", version=VERSION)
         async with (
             opened as (read, write),
@@ -375,7 +381,7 @@ class McpConnection:
             self._listed.set()
 
     async def _list_again(self, session: ClientSession) -> None:
-        """List the tools again after each notification that they have changed."""
+        """List the tools again after notifications that they have changed."""
         while True:
             await self._listed.wait()
             self._listed = trio.Event()
@@ -385,6 +391,7 @@ class McpConnection:
             except (MCPError, ServerGoneError, ValueError) as exc:
                 self._error = bounded(f"does not list its tools: {exc}", MAX_ERROR)
                 logger.warning("the MCP server %s %s", self.server.name, self._error)
+            await trio.sleep(LIST_AGAIN)
 
     async def _list(self, session: ClientSession) -> None:
         """Take the tools of all pages, each name once."""

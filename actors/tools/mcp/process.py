@@ -21,6 +21,7 @@ from mcp.shared.message import SessionMessage
 
 from warren.actors.streams import GONE, LineReader, LineTooLongError
 from warren.actors.tools.mcp.offers import mended
+from warren.actors.tools.mcp.pace import Pace, ServerGoneError
 from warren.actors.tools.mcp.server import McpServer
 from warren.actors.tools.mcp.values import LARGE, has_too_many, refusal
 from warren.values import define
@@ -39,6 +40,9 @@ DRAIN: Final = 0.25
 REAP: Final = 2.0
 """Seconds to wait after SIGKILL: only a process that hangs in the kernel takes longer."""
 TICK: Final = 0.02
+REST: Final = 0.005
+"""Seconds between two reads of stderr: a server that writes without end is read in few large parts."""
+ANSWERS: Final = (types.JSONRPCResponse, types.JSONRPCError)
 
 Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
 Outgoing = MemoryObjectSendStream[SessionMessage]
@@ -46,26 +50,23 @@ Outgoing = MemoryObjectSendStream[SessionMessage]
 logger: Final = logging.getLogger(__name__)
 
 
-class ServerGoneError(Exception):
-    """A server has ended or cannot be reached; the text continues after the server's name."""
-
-
 @asynccontextmanager
-async def open_process(server: McpServer) -> AsyncIterator[tuple[Incoming, Outgoing]]:
+async def open_process(server: McpServer, pace: Pace) -> AsyncIterator[tuple[Incoming, Outgoing]]:
     """Start a server for a body, yield its streams of messages, and end it afterwards.
 
-    If the server ends first, the body is cancelled and ServerGoneError is raised in a group.
+    If the server ends first, or floods its `pace`, the body is cancelled and ServerGoneError is raised in a group.
     """
     process = await _start(server)
     to_session, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, to_server = anyio.create_memory_object_stream[SessionMessage](BACKLOG)
-    pipes = _Pipes(process)
+    pipes = _Pipes(process, pace)
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(pipes.read, to_session)
             nursery.start_soon(pipes.write, to_server)
             nursery.start_soon(pipes.listen)
             nursery.start_soon(pipes.watch)
+            nursery.start_soon(pace.watch)
             yield incoming, outgoing
             nursery.cancel_scope.cancel()
     finally:
@@ -101,6 +102,7 @@ class _Pipes:
     """The standard streams of a process."""
 
     process: trio.Process
+    pace: Pace
     _stderr: bytes = b""
     _silent: trio.Event = attrs.field(factory=trio.Event)
     _read: trio.Event = attrs.field(factory=trio.Event)
@@ -112,7 +114,11 @@ class _Pipes:
         lines = LineReader(self.process.stdout, MAX_LINE)
         with _bounded(), suppress(*GONE, anyio.ClosedResourceError, anyio.BrokenResourceError):
             while (line := await lines.next()) is not None:
-                for message in await _bounded_messages(line):
+                found = await _bounded_messages(line)
+                if not found:
+                    await self.pace.lines(1, len(line))
+                for message in found:
+                    await self.pace.message(len(line), answers=isinstance(message, ANSWERS))
                     await to_session.send(SessionMessage(mended(message)))
         self._read.set()
 
@@ -121,6 +127,7 @@ class _Pipes:
         assert self.process.stdin is not None  # noqa: S101 - for the type checker
         try:
             async for item in to_server:
+                self.pace.asked += isinstance(item.message, types.JSONRPCRequest)
                 await self.process.stdin.send_all(_line(item.message))
         except GONE:
             self._refused.set()
@@ -131,6 +138,7 @@ class _Pipes:
         with suppress(*GONE):
             async for data in self.process.stderr:
                 self._stderr = (self._stderr + bytes(data))[-TAIL:]
+                await trio.sleep(REST)
         self._silent.set()
 
     async def watch(self) -> None:

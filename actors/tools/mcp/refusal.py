@@ -47,6 +47,12 @@ class _Reply(msgspec.Struct):
     id: int | str | None = None
 
 
+class _Request(msgspec.Struct):
+    method: str | None = None
+    id: int | str | None = None
+
+
+_request_of: Final[Callable[[bytes], _Request | None]] = codec.parser_of(_Request, b"jsonrpc")
 _reply_of: Final[Callable[[bytes], _Reply | None]] = codec.parser_of(_Reply, b"jsonrpc")
 
 
@@ -126,9 +132,9 @@ class Refusal:
 
 
 def id_of(request: bytes) -> int | str | None:
-    """Return the number of a request of the protocol; None for a notification."""
-    head = _reply_of(request)
-    return None if head is None else head.id
+    """Return the number of a request of the protocol; None for a notification, and for an answer to the server."""
+    head = _request_of(request)
+    return None if head is None or head.method is None else head.id
 
 
 def _is_lost(error: _Error) -> bool:

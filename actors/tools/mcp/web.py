@@ -8,12 +8,14 @@ from typing import Any, Final, Self
 import anyio
 import httpx2
 import mcp_types as types
+import trio
 from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 
 from warren.actors.proxies import EnvironmentProxies
 from warren.actors.tools.mcp.offers import mended
+from warren.actors.tools.mcp.pace import Pace
 from warren.actors.tools.mcp.refusal import FAILURES, REFUSALS, Refusal, id_of
 from warren.actors.tools.mcp.server import McpServer
 from warren.actors.tools.mcp.values import are_too_many, refusal_of
@@ -32,11 +34,12 @@ UNSENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout,
 class _Bounded:
     """A stream of a service's messages, with an error in place of each answer that has too many values.
 
-    Lists of tools are mended.
+    Lists of tools are mended, and messages that nobody has asked for are held back.
     """
 
-    def __init__(self, inner: ReadStream[SessionMessage | Exception]) -> None:
+    def __init__(self, inner: ReadStream[SessionMessage | Exception], pace: Pace) -> None:
         self._inner = inner
+        self._pace = pace
 
     @property
     def last_context(self) -> Any:
@@ -47,6 +50,7 @@ class _Bounded:
         """Return the next message."""
         item = await self._inner.receive()
         answer = item.message if isinstance(item, SessionMessage) else None
+        await self._pace.message(answers=isinstance(answer, types.JSONRPCResponse | types.JSONRPCError))
         if isinstance(answer, types.JSONRPCResponse) and are_too_many(answer.result):
             return SessionMessage(refusal_of(answer.id))
         if isinstance(item, SessionMessage) and (made := mended(item.message)) is not item.message:
@@ -77,6 +81,23 @@ class _Bounded:
 
 
 @define(eq=False)
+class _Paced(httpx2.AsyncByteStream):
+    """The body of an answer, which is read at a pace: events may have no message in them."""
+
+    inner: httpx2.AsyncByteStream
+    pace: Pace
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for part in self.inner:
+            await self.pace.lines(part.count(b"\n"), len(part))
+            yield part
+
+    async def aclose(self) -> None:
+        """Close the body."""
+        await self.inner.aclose()
+
+
+@define(eq=False)
 class _Speaking(httpx2.AsyncBaseTransport):
     """A transport of httpx that puts an error of the protocol in place of an HTTP refusal.
 
@@ -84,16 +105,19 @@ class _Speaking(httpx2.AsyncBaseTransport):
     """
 
     inner: httpx2.AsyncBaseTransport
+    pace: Pace
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request; see httpx."""
         asked = id_of(request.content) if request.method == "POST" else None
         if asked is None:
-            return await self.inner.handle_async_request(request)
+            await self.pace.request()  # the answer to one of the service, or a stream that it has ended
+            return self._paced(await self.inner.handle_async_request(request))
+        self.pace.asked += 1
         try:
             response = await self.inner.handle_async_request(request)
             if response.status_code < REFUSALS and not _is(response, "json"):
-                return response  # a stream, which goes on, or a redirect
+                return self._paced(response)  # a stream, which goes on, or a redirect
             body = await _read(response)
         except httpx2.RequestError as exc:
             text = f"{type(exc).__name__}: {exc}".rstrip(": ")
@@ -107,6 +131,11 @@ class _Speaking(httpx2.AsyncBaseTransport):
             return _refused(status, refusal)
         kept = {name: headers[name] for name in ("content-type", MCP_SESSION_ID) if name in headers}
         return httpx2.Response(status, headers=kept, content=body)
+
+    def _paced(self, response: httpx2.Response) -> httpx2.Response:
+        if isinstance(response.stream, httpx2.AsyncByteStream):
+            response.stream = _Paced(response.stream, self.pace)
+        return response
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -143,18 +172,22 @@ def _proxy_for(url: httpx2.URL) -> str | None:
 
 @asynccontextmanager
 async def open_web(
-    server: McpServer,
+    server: McpServer, pace: Pace
 ) -> AsyncIterator[tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]]:
     """Yield the streams of a service's messages for a body, and end its session afterwards, if it has one.
 
-    A request that is refused, or that gets no answer, ends with an error from which `Refusal.of_error` makes a refusal.
+    If the service floods its `pace`, the body is cancelled and FloodError is raised in a group. A request that is
+    refused, or that gets no answer, ends with an error from which `Refusal.of_error` makes a refusal.
     """
     assert server.url is not None  # noqa: S101 - for the type checker
     timeout = httpx2.Timeout(server.connect_timeout, read=READ)
     inner = httpx2.AsyncHTTPTransport(proxy=_proxy_for(httpx2.URL(server.url)), limits=UNLIMITED)
     async with (
-        httpx2.AsyncClient(headers=dict(server.headers), timeout=timeout, transport=_Speaking(inner)) as client,
+        httpx2.AsyncClient(headers=dict(server.headers), timeout=timeout, transport=_Speaking(inner, pace)) as client,
         streamable_http_client(server.url, http_client=client, max_sse_event_size=MAX_EVENT) as streams,
+        trio.open_nursery() as nursery,
     ):
+        nursery.start_soon(pace.watch)
         read, write = streams
-        yield _Bounded(read), write
+        yield _Bounded(read, pace), write
+        nursery.cancel_scope.cancel()

@@ -3,8 +3,9 @@
 `bare.py FOLDER NAME FLAGS...` notes in FOLDER, as `NAME.pids`, every process it is. Flags: `mute` never answers,
 `noisy` prints what is no message, `stubborn` outlives the end of its input and SIGTERM, `parent` starts a process that
 is as stubborn, `dies` ends at once and says why, `deaf` answers no ping, `modern` knows no handshake, `huge` answers
-calls with a line that is too long, and those of `ODD` with an odd one, `unsound` has tools without a sound schema. Each
-call of `hang` is noted as `NAME.hung`.
+calls with a line that is too long, and those of `ODD` with an odd one, `unsound` has tools without a sound schema,
+`chatty` writes to stderr without end. While there is `NAME.floods`, `pings` and `wrong` send as many pings, or wrong
+notifications, as they can. Each call of `hang` is noted as `NAME.hung`.
 """
 
 import json
@@ -12,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +28,11 @@ ODD = {
     "unsaid": '{"jsonrpc":"2.0","id":ID,"error":{"code":"no"}}',
 }
 """Answers to calls, which are not quite what they should be, by their flags."""
+FLOODS = {
+    "pings": {"jsonrpc": "2.0", "id": "p", "method": "ping"},
+    "wrong": {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": 7}},
+}
+"""Messages that nobody has asked for, by their flags."""
 TOOLS = [
     {"name": "square", "inputSchema": {"type": "object", "properties": {"n": {"type": "integer"}}}},
     {"name": "hang", "inputSchema": {"type": "object"}},
@@ -59,16 +66,32 @@ def main(folder: str, name: str, *flags: str) -> None:
         assert child.stdout is not None
         child.stdout.readline()
         note(folder, name, child.pid)
+    threading.Thread(target=chat, args=[flags], daemon=True).start()
     for line in sys.stdin:
         message = json.loads(line)
         if "noisy" in flags:
             say("loading...\n\n{}")
-        if "id" in message and "mute" not in flags:
+        if "method" in message and "id" in message and "mute" not in flags:
             answer(message, flags)
+        if message.get("method") == "tools/list":
+            flood(Path(folder) / f"{name}.floods", flags)
         if message.get("params", {}).get("name") == "hang":
             (Path(folder) / f"{name}.hung").touch()
     while "stubborn" in flags:
         time.sleep(60)
+
+
+def flood(file: Path, flags: Sequence[str]) -> None:
+    """Send messages that nobody has asked for as long as there is a file."""
+    for flag in FLOODS.keys() & set(flags):
+        while file.exists():
+            say("\n".join([json.dumps(FLOODS[flag])] * 100))
+
+
+def chat(flags: Sequence[str]) -> None:
+    """Write to stderr without end."""
+    while "chatty" in flags:
+        sys.stderr.write("and so on\n" * 1000)
 
 
 def note(folder: str, name: str, pid: int) -> None:
