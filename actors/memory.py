@@ -117,6 +117,7 @@ class MemoryActor(Owner["MemoryStore"]):
     """
 
     name: ClassVar[str] = "memory"
+    optional: ClassVar[bool] = True
     works: ClassVar[bool] = True
     storage: Storage = attrs.field(kw_only=True)
     searches: Histogram = attrs.field(factory=lambda: Histogram(OF_CALLS))
@@ -125,8 +126,8 @@ class MemoryActor(Owner["MemoryStore"]):
     _write_error: str | None = None
 
     def index_of(self, session: SessionRecord) -> Index | None:
-        """See Memory."""
-        return partial(self.remember, session.session_id, tenant=session.tenant)
+        """See Memory; nothing is remembered while the actor rests, as compactions must go on."""
+        return None if self.resting else partial(self.remember, session.session_id, tenant=session.tenant)
 
     async def remember(
         self, session_id: str, first: int, messages: Sequence[Message], *, tenant: str = DEFAULT_TENANT
@@ -288,7 +289,7 @@ class MemoryActor(Owner["MemoryStore"]):
     def health(self) -> MemoryHealth:
         """Return the progress of the index, and the newest error. Never waits."""
         behind = 0 if self._resource is None else self._resource.behind
-        error = self._write_error or self._index_error
+        error = self.last_crash or self._write_error or self._index_error
         weighs = None if self._resource is None else self._resource.weighs
         return MemoryHealth("ok" if error is None else "degraded", behind, error, weighs)
 
@@ -304,6 +305,9 @@ class MemoryActor(Owner["MemoryStore"]):
         except WarrenError as exc:
             logger.warning("texts of uncommitted messages are still in the memory: %s", exc)
             return False
+        except Exception:
+            logger.exception("texts of uncommitted messages are still in the memory")
+            return False
         return True
 
 
@@ -311,8 +315,7 @@ class MemoryActor(Owner["MemoryStore"]):
 async def remembering(open_it: OpenMemory, restarts: Restarts, storage: Storage) -> AsyncIterator[MemoryActor]:
     """Open the memory of the sessions in `storage`, run its actor and keep its index up to date.
 
-    At the end of the block the mail that waits is handled first. Raises StoreError if the memory cannot be opened,
-    ActorFailedError if the actor crashes too often.
+    At the end of the block the mail that waits is handled first. Raises StoreError if the memory cannot be opened.
     """
     async with MemoryActor(open_it, storage=storage).running(restarts) as actor, supervised_nursery() as nursery:
         nursery.start_soon(actor.keep_up)

@@ -1,5 +1,7 @@
 """An actor that owns one resource and opens it anew after a crash: the common part of the storage and memory actors."""
 
+import contextlib
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -8,13 +10,17 @@ from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 import attrs
 import trio
 
-from warren.actors.supervision import Restarts, supervise, supervised_nursery
+from warren.actors.supervision import Restarts, first_error, supervise, supervised_nursery
 from warren.errors import StoreError, WarrenError
 from warren.mailbox import Mail, Mailbox, MailboxClosedError
 from warren.values import define
 
 T = TypeVar("T")
 MAILBOX_CAPACITY: Final = 100_000
+FIRST_REST: Final = 1.0
+LONGEST_REST: Final = 60.0
+"""Seconds for which an optional actor rests at first and at most; the time doubles until it has done something."""
+logger: Final = logging.getLogger("warren.supervision")
 
 
 @define(eq=False)
@@ -24,18 +30,28 @@ class Owner(ABC, Generic[T]):
     After a crash the senders of the current batch get StoreError(cause="crash"), whose outcome is unknown. The crashed
     resource is closed before a new one is opened, so two openings never work on one file.
 
+    An actor that crashes too often ends the runtime, unless the runtime works without it: then it rests, for longer and
+    longer times, refuses what comes meanwhile, and begins again.
+
     Attributes:
         name: the resource's name in errors and in the log.
+        optional: whether the runtime works without it.
         mailbox: takes the requests for changes.
+        last_crash: the last crash; None once something has succeeded since.
+        resting: whether the actor rests.
     """
 
     name: ClassVar[str]
+    optional: ClassVar[bool] = False
     _open: Callable[[], Awaitable[T]]
     _resource: T | None = None
     mailbox: Mailbox = attrs.field(factory=lambda: Mailbox(MAILBOX_CAPACITY))
     _crashed: T | None = None
     _opened: trio.Event = attrs.field(factory=trio.Event)
     _batch: list[Mail[Any]] = attrs.field(factory=list)
+    last_crash: str | None = attrs.field(default=None, init=False)
+    resting: bool = attrs.field(default=False, init=False)
+    _pause: float = attrs.field(default=FIRST_REST, init=False)
 
     @abstractmethod
     async def _handle(self, resource: T, batch: list[Mail[Any]]) -> None:
@@ -48,11 +64,13 @@ class Owner(ABC, Generic[T]):
     async def reader(self) -> T:
         """Return the resource, for reads beside the mailbox. If the actor is restarting, wait for the new resource.
 
-        Raises StoreError(cause="closed") once the actor has ended.
+        Raises StoreError(cause="closed") once the actor has ended, StoreError(cause="unreachable") while it rests.
         """
         while self._resource is None:
             if self.mailbox.statistics().closed:
                 raise self._closed()
+            if self.resting:
+                raise self._away()
             await self._opened.wait()
         return self._resource
 
@@ -61,7 +79,8 @@ class Owner(ABC, Generic[T]):
         # Shielded: a cancelled runtime first stores the turns that have ended. `running` closes the mailbox.
         with trio.CancelScope(shield=True):
             try:
-                await supervise(self.name, self._serve, restarts, self._on_crash)
+                rest = self._rest if self.optional else None
+                await supervise(self.name, self._serve, restarts, self._on_crash, rest)
             finally:
                 self.mailbox.abandon(self._closed)
                 for mail in self._batch:  # left over by a KeyboardInterrupt: their senders cannot be cancelled
@@ -85,14 +104,31 @@ class Owner(ABC, Generic[T]):
                 return
             await self._handle(self._resource, self._batch)
             self._batch = []
+            self.last_crash, self._pause = None, FIRST_REST
 
-    def _on_crash(self) -> None:
+    async def _rest(self) -> None:
+        """Refuse all requests for a while."""
+        seconds, self._pause = self._pause, min(2 * self._pause, LONGEST_REST)
+        logger.error("the %s crashed too often: it rests for %g s, the runtime goes on without it", self.name, seconds)
+        self.resting = True
+        self._opened.set()  # those who wait for it go on
+        with trio.move_on_after(seconds), contextlib.suppress(MailboxClosedError):
+            while True:
+                for mail in await self.mailbox.receive():
+                    mail.refuse(self._away())
+        self.resting, self._opened = False, trio.Event()
+
+    def _on_crash(self, crash: Exception) -> None:
+        self.last_crash = f"it crashed: {first_error(crash)!r}"
         batch, self._batch = self._batch, []
         for mail in batch:
             mail.refuse(StoreError(f"the {self.name} actor crashed; the outcome of this is unknown", cause="crash"))
         self._crashed, self._resource = self._resource, None
         if self._opened.is_set():  # a second crash before the opening leaves the event for the readers that wait
             self._opened = trio.Event()
+
+    def _away(self) -> StoreError:
+        return StoreError(f"the {self.name} is not there now: {self.last_crash}", cause="unreachable")
 
     def _closed(self) -> WarrenError:
         return StoreError(f"the {self.name} is closed", cause="closed", retryable=False)

@@ -19,14 +19,14 @@ from warren.actors.projector import OpenProjection, ProjectorActor, projecting
 from warren.actors.service import Service
 from warren.actors.shared import DynamicTools, McpHealthOf, Shared
 from warren.actors.storage import DirectStorage, OpenStore, Storage, StorageActor, storing
-from warren.actors.supervision import Restarts, supervised_nursery
+from warren.actors.supervision import Restarts, first_error, supervised_nursery
 from warren.actors.supervisor.gauge import MemoryGauge
 from warren.actors.supervisor.store_watcher import StoreWatcher
 from warren.actors.supervisor.supervisor import Supervisor
 from warren.actors.unstored import UnstoredService
 from warren.audit import AuditEntry
 from warren.config import Config
-from warren.errors import StoreError
+from warren.errors import StoreError, WarrenError
 from warren.fields import FieldValueError
 from warren.model import Providers
 from warren.tools import Tool
@@ -69,8 +69,8 @@ async def open_runtime(
 ) -> AsyncIterator[Runtime]:
     """Run the actors for as long as the body lasts: storage outside, then memory, the projector, and the sessions.
 
-    They end in the opposite order, the sessions first. If the memory cannot be opened, the sessions run without it; the
-    log and the health have the reason. An error of the body leaves unchanged.
+    They end in the opposite order, the sessions first. If the memory cannot be opened, or crashes too often, the
+    sessions run without it; the log and the health have the reason. An error of the body leaves unchanged.
 
     Args:
         config: the settings.
@@ -88,7 +88,7 @@ async def open_runtime(
     Raises:
         FieldValueError: if the config names a node, and there is no store.
         StoreError: if the store cannot be opened.
-        ActorFailedError: if an actor crashed too often.
+        ActorFailedError: if the storage actor crashed too often.
     """
     if config.node is not None and open_store is None:
         raise FieldValueError("node", "needs a store, which all nodes have open")
@@ -108,6 +108,11 @@ async def open_runtime(
             except StoreError as exc:  # no session needs the memory in order to go on
                 memory = NoMemory(exc)
                 logger.critical("the memory cannot be used, sessions run without it: %s", exc)
+            except (WarrenError, FieldValueError):  # the settings are wrong
+                raise
+            except Exception as exc:
+                memory = NoMemory(StoreError(f"the memory crashed when it was opened: {first_error(exc)!r}"))
+                logger.critical("the memory cannot be used, sessions run without it", exc_info=True)
             else:
                 await finish_erasing(storage, memory)
         if open_projection is not None:

@@ -60,17 +60,26 @@ class ActorFailedError(Exception):
 
 
 async def supervise(
-    name: str, run: Callable[[], Awaitable[None]], restarts: Restarts, crashed: Callable[[], None]
+    name: str,
+    run: Callable[[], Awaitable[None]],
+    restarts: Restarts,
+    crashed: Callable[[Exception], None],
+    rest: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
     """Run an actor until it ends by itself; after a crash call `crashed` and start it again.
 
-    Raises ActorFailedError past the allowed intensity.
+    Past the allowed intensity await `rest` before each start. Without it raise ActorFailedError: nothing works without
+    the actor.
     """
     while True:
         try:
             return await run()
         except Exception as exc:
             logger.exception("%s actor crashed", name)
-            crashed()
-            if not restarts.allow(trio.current_time()):
+            crashed(exc)
+            if restarts.allow(trio.current_time()):
+                continue
+            if rest is not None:
+                await rest()
+            else:
                 raise ActorFailedError(f"the {name} actor crashed too often; the last time: {exc!r}") from exc

@@ -70,7 +70,7 @@ async def open_supervisor(
         MemoryDisabledError: if the config names a memory and its extra is not installed.
         InvalidParamsError: if no provider is known for the model of the config or for one that takes over, if a tool
             cannot be made, or if the config makes this a node or asks for traces, and the extra for that is missing.
-        warren.actors.supervision.ActorFailedError: if an actor crashed too often.
+        warren.actors.supervision.ActorFailedError: if the storage actor crashed too often.
     """
     opened = open_host(config, tools=tools, providers=providers, embedder=embedder, environ=environ, tracer=tracer)
     async with opened as hosted:

@@ -162,6 +162,8 @@ class Limits:
 class Intensity:
     """The restart intensity of the storage actor: crashes that it may have before the runtime stops.
 
+    The memory actor rests past it, and the runtime goes on without the memory meanwhile.
+
     Attributes:
         restarts: restarts within `seconds`; with one more the runtime stops.
         seconds: the time in which restarts are counted.

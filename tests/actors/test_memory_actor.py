@@ -14,13 +14,12 @@ import trio.testing
 
 from tests.support.asking import ask
 from tests.support.compacting import settings, talk
-from tests.support.faulty_store import CrashError, Faults, FaultyStore
+from tests.support.faulty_store import Faults, FaultyStore
 from tests.support.memories import MemoryFaults, memory_in, recalling_model, remembered
 from tests.support.models import FunctionModel, OneModel, stuck
 from tests.support.runtime import memory_of, new_session, open_runtime
 from warren.actors.memory import RETRY_AFTER
 from warren.actors.runtime import open_runtime as open_actors
-from warren.actors.supervision import ActorFailedError
 from warren.config import Config, Intensity, StoreConfig
 from warren.errors import AgentError, InvalidParamsError, MemoryDisabledError, ProviderError, StoreError
 from warren.health import MemoryHealth
@@ -102,21 +101,51 @@ async def test_an_opening_that_crashes_is_tried_again(tmp_path: Path) -> None:
         assert len(await service.search_memory("lynx", scope="project")) == 1
 
 
-async def test_past_the_intensity_the_runtime_stops_with_the_cause(tmp_path: Path) -> None:
-    """A memory that crashes too often ends the runtime; the last crash is the cause."""
-    faults, config = MemoryFaults(), Config(intensity=Intensity(2, 10))
+@pytest.mark.parametrize("crash", ["crash_before", "crash_open"])
+async def test_past_the_intensity_the_runtime_goes_on_without_the_memory(tmp_path: Path, crash: str) -> None:
+    """A memory that crashes again and again refuses at once what comes, and turns run on; then it is back."""
+    faults, config = MemoryFaults(), Config(intensity=Intensity(5, 10))
+    async with open_runtime(recalling_model(), config=config, memory=memory_in(tmp_path, faults)) as service:
+        memory = memory_of(service)
+        await memory.add([entry(0)])
+        faults.crash_before = 1
+        setattr(faults, crash, 20)
+        while not memory.resting:
+            with contextlib.suppress(StoreError):
+                await memory.add([entry(1)])
+        began = trio.current_time()
+        assert service.health().status == "degraded"
+        assert memory.health().status == "degraded"
+        assert "it crashed: CrashError" in str(memory.health().last_error)
+        with pytest.raises(StoreError, match="the memory is not there now") as caught:
+            await service.search_memory("lynx", scope="project")
+        assert (caught.value.cause, caught.value.retryable) == ("unreachable", True)
+        with pytest.raises(StoreError, match="the memory is not there now"):
+            await memory.add([entry(1)])
+        session_id = await new_session(service)
+        await service.start_turn(session_id, "go on")
+        assert trio.current_time() == began
+        while getattr(faults, crash):
+            with contextlib.suppress(StoreError):
+                await memory.add([entry(1)])
+            await trio.sleep(0.5)
+        assert trio.current_time() - began > 15
+        await trio.sleep(120)
+        await memory.add([entry(1)])
+        assert len(await service.search_memory("lynx", scope="project")) == 2
+        assert memory.health() == MemoryHealth("ok", 0, None, "words")
 
-    async def until_it_stops() -> None:
-        async with open_runtime(config=config, memory=memory_in(tmp_path, faults)) as service:
-            faults.crash_before = 3
-            for _ in range(3):
-                with pytest.raises(StoreError):
-                    await memory_of(service).add([entry(0)])
-            await trio.sleep_forever()
 
-    with pytest.raises(ActorFailedError, match="memory") as caught:
-        await until_it_stops()
-    assert isinstance(caught.value.__cause__, CrashError)
+async def test_a_runtime_ends_while_its_memory_rests(tmp_path: Path) -> None:
+    """At once, and without an error."""
+    faults = MemoryFaults()
+    async with open_runtime(config=Config(intensity=Intensity(0, 10)), memory=memory_in(tmp_path, faults)) as service:
+        faults.crash_before, faults.crash_open = 1, 100
+        with pytest.raises(StoreError):
+            await memory_of(service).add([entry(0)])
+        await trio.sleep(40)
+        began = trio.current_time()
+    assert trio.current_time() == began
 
 
 async def test_crashes_far_apart_are_survived(tmp_path: Path) -> None:
@@ -312,14 +341,15 @@ async def _open_later(faults: MemoryFaults) -> None:
     faults.gate.set()
 
 
-async def test_a_memory_that_cannot_be_opened(tmp_path: Path) -> None:
-    """The error comes out as it is, and storage is closed in order: it can be opened again at once."""
+async def test_a_memory_that_crashes_when_it_is_opened(tmp_path: Path) -> None:
+    """The sessions run without it, and the health has the reason."""
     opener = memory_in(tmp_path / "memory", MemoryFaults(crash_open=1))
-    with pytest.raises(CrashError):
-        async with open_runtime(recalling_model(), store=tmp_path, memory=opener):
-            pytest.fail("it opened")
-    async with open_runtime(recalling_model(), store=tmp_path) as service:
+    async with open_runtime(recalling_model(), store=tmp_path, memory=opener) as service:
         await service.create_session("hello")
+        health = service.health()
+        assert health.memory is not None
+        assert health.memory.status == "degraded"
+        assert "the memory crashed when it was opened: CrashError" in str(health.memory.last_error)
 
 
 async def test_after_the_end_everything_is_refused(tmp_path: Path) -> None:
