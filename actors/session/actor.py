@@ -581,7 +581,7 @@ class SessionActor:
         """Store the new head of the running turn; return the function that publishes the event of it."""
         turn, conversation = self._turn, self.conversation
         if turn is None:
-            raise AgentError("no turn runs that could compact", session_id=self.session_id, cause="crash")
+            raise AgentError("no turn runs that could compact", session_id=self.session_id, cause="internal")
         event = self.log.stamp(CompactionCompleted(entry.summary_tokens, entry.messages_before, entry.messages_after))
         now, turn_open = conversation.known, turn.first_seq is not None
         count = conversation.context.end - turn.unsettled

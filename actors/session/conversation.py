@@ -101,14 +101,14 @@ class Conversation:
     def known(self) -> SessionRecord:
         """The record of a session that is loaded."""
         if self.record is None:
-            raise AgentError("the session is not loaded", session_id=self.log.session_id, cause="crash")
+            raise AgentError("the session is not loaded", session_id=self.log.session_id, cause="internal")
         return self.record
 
     @property
     def context(self) -> Transcript:
         """The context, once a turn has had it loaded."""
         if self._context is None:
-            raise AgentError("the context is not loaded", session_id=self.log.session_id, cause="crash")
+            raise AgentError("the context is not loaded", session_id=self.log.session_id, cause="internal")
         return self._context
 
     @property

@@ -130,6 +130,7 @@ AgentCause = Literal[
     "outcome_unknown",
     "shutting_down",
     "structured_output",
+    "system",
     "unreachable",
 ]
 

@@ -1,5 +1,6 @@
 """The findings of an examination of a store, as plain values."""
 
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Generic, Literal, TypeVar
 
@@ -239,3 +240,14 @@ def report_for_client(found: "Report[FileFacts] | Report[DatabaseFacts]", second
         memory=found.memory,
         findings=found.findings if ids else tuple(attrs.evolve(each, sessions=()) for each in found.findings),
     )
+
+
+def about_dead(holders: Iterable[HolderFacts], sessions: Sequence[str]) -> list[Finding]:
+    """Return the finding about processes that died, if they still have sessions."""
+    if not sessions:
+        return []
+    dead = sum(each.sessions > 0 and not each.alive for each in holders)
+    who = "1 crashed process still has" if dead == 1 else f"{dead} crashed processes still have"
+    what = "1 session" if len(sessions) == 1 else f"{len(sessions)} sessions"
+    text = f"{who} {what}: a process that needs one takes it over"
+    return [Finding("leases", text, "notice", fixable=True, sessions=tuple(sessions))]

@@ -12,7 +12,7 @@ import attrs
 
 from warren.config import StoreConfig
 from warren.errors import StoreError, WarrenError
-from warren.reports import FileFacts, Finding, HolderFacts, Integrity, ProjectionFacts, Report
+from warren.reports import FileFacts, Finding, HolderFacts, Integrity, ProjectionFacts, Report, about_dead
 from warren.storage.maintenance.attached import DIFFERENT, DropEmpty, DropUnused, GiveBack, SetDifferentAside
 from warren.storage.maintenance.checks import (
     BAD_CLUSTER,
@@ -200,9 +200,7 @@ def _holders(db: apsw.Connection, me: Holder) -> tuple[tuple[HolderFacts, ...], 
     known = {row[0]: row for row in db.execute(f"SELECT key, {raw('name, expires_at')} FROM holders")}
     facts = tuple(_holder(known.get(key), key in alive, len(held.get(key, ()))) for key in sorted({*known, *held}))
     left = tuple(session_id for key, ids in held.items() if key not in alive for session_id in ids)
-    dead = [fact for fact in facts if not fact.alive]
-    text = f"{len(dead)} crashed processes still have {len(left)} sessions: a process that needs one takes it over"
-    return facts, [Finding("leases", text, "notice", fixable=True, sessions=left)] if dead else []
+    return facts, about_dead(facts, left)
 
 
 def _holder(row: tuple[Any, ...] | None, alive: bool, sessions: int) -> HolderFacts:  # noqa: FBT001 - private

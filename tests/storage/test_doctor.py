@@ -222,7 +222,17 @@ async def test_who_holds_what(tmp_path: Path) -> None:
     assert ((killed.name or "")[:12], killed.alive, killed.sessions) == ("a killed one", False, 2)
     (notice,) = found(report, "notice")
     assert (notice.check, notice.fixable, set(notice.sessions)) == ("leases", True, {"b", "c"})
+    assert notice.message.startswith("1 crashed process still has 2 sessions: ")
     assert report.healthy
+    await one.end()
+
+
+async def test_a_dead_process_without_sessions(tmp_path: Path) -> None:
+    """Nothing is left of it that anybody could take over, so nothing is said."""
+    one, two = await Process.starting(tmp_path), await Process.starting(tmp_path)
+    await one.do(turn("a"))
+    two.die()
+    assert found(examine(StoreConfig(tmp_path / "store")), "notice") == []
     await one.end()
 
 

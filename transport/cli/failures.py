@@ -37,10 +37,8 @@ def report(failure: BaseException, mode: Mode, streams: Streams) -> int:
             return _show_usage(error, mode, streams)
         case KeyboardInterrupt() | click.Abort():
             return INTERRUPTED
-        case OSError() as error:
-            return _show_other(_system_error(error), failure, mode, streams)
         case error:
-            return _show_other(f"internal error: {type(error).__name__}: {error}", failure, mode, streams)
+            return _show_other(error_of(error), failure, mode, streams)
 
 
 def error_of(failure: BaseException) -> WarrenError:
@@ -51,9 +49,9 @@ def error_of(failure: BaseException) -> WarrenError:
         case click.ClickException() as error:
             return InvalidParamsError(error.format_message(), path=_path_of(error) or "$")
         case OSError() as error:
-            return AgentError(_system_error(error), cause="crash")
+            return AgentError(_system_error(error), cause="system")
         case error:
-            return AgentError(f"internal error: {type(error).__name__}: {error}", cause="crash")
+            return AgentError(f"internal error: {type(error).__name__}: {error}", cause="internal")
 
 
 def innermost(failure: BaseException) -> BaseException:
@@ -106,11 +104,11 @@ def _path_of(error: click.ClickException) -> str | None:
     return f"$.{name}" if name else getattr(error, "option_name", None)
 
 
-def _show_other(message: str, failure: BaseException, mode: Mode, streams: Streams) -> int:
+def _show_other(error: WarrenError, failure: BaseException, mode: Mode, streams: Streams) -> int:
     if mode.json:
-        _write_body(AgentError(message, cause="crash").body(), streams)
+        _write_body(error.body(), streams)
     else:
-        streams.note(f"Error: {message}", "red")
+        streams.note(f"Error: {error.message}", "red")
     if mode.verbose:
         streams.note("".join(traceback.format_exception(failure)).rstrip())
     return 1

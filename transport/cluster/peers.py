@@ -75,7 +75,8 @@ class Peers:
         return peer
 
     def _peer(self, node: Node) -> _Peer:
-        links = Links(self.dial(node), cast("TaskGroup", _Guarded(self.tasks)), patience=0)
+        dial = self.dial(node)
+        links = Links(dial, cast("TaskGroup", _Guarded(self.tasks, dial.http)), patience=0)
         return _Peer(links, RemoteService(links, self.capabilities))
 
     def dial(self, node: Node) -> Dial:
@@ -118,36 +119,42 @@ class _Guarded:
 
     Attributes:
         tasks: the nursery of all connections.
+        http: the client of the node.
     """
 
     tasks: trio.Nursery
+    http: httpx.AsyncClient
 
     def start_soon(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None:
         """See TaskGroup."""
-        self.tasks.start_soon(_alone, function, args)
+        self.tasks.start_soon(_alone, self.http, function, args)
 
     async def start(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
         """See TaskGroup."""
-        return await self.tasks.start(_started_alone, function, args)
+        return await self.tasks.start(_started_alone, self.http, function, args)
 
 
-async def _alone(function: Callable[..., Awaitable[Any]], args: tuple[Any, ...], **options: Any) -> None:
+async def _alone(
+    http: httpx.AsyncClient, function: Callable[..., Awaitable[Any]], args: tuple[Any, ...], **options: Any
+) -> None:
     try:
         await function(*args, **options)
     except Exception as exc:
         if isinstance(exc, RefusedError):  # it did not open: its caller hears of it
             raise
-        logger.exception("a connection to another node failed")
+        if not http.is_closed:  # else the node has died, and a call was on its way to it
+            logger.exception("a connection to another node failed")
 
 
 async def _started_alone(
+    http: httpx.AsyncClient,
     function: Callable[..., Awaitable[Any]],
     args: tuple[Any, ...],
     *,
     task_status: trio.TaskStatus[Any],
 ) -> None:
     status = _Status(task_status)
-    await _alone(function, args, task_status=status)
+    await _alone(http, function, args, task_status=status)
     if not status.opened:
         raise RefusedError("the node is gone", retryable=True)
 

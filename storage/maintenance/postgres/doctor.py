@@ -14,7 +14,7 @@ from warren.errors import WarrenError
 from warren.health import clock_fault
 from warren.ledger import COUNTS
 from warren.principals import TENANT
-from warren.reports import DatabaseFacts, Finding, HolderFacts, Report
+from warren.reports import DatabaseFacts, Finding, HolderFacts, Report, about_dead
 from warren.storage.ledger import HOUR
 from warren.storage.maintenance.plans import EARLIEST
 from warren.storage.maintenance.postgres.attached import examine_files, fix_files
@@ -339,9 +339,7 @@ async def _holders(db: Connection) -> tuple[tuple[HolderFacts, ...], list[Findin
         if alive:
             node = node_of(key, unescaped(name), status)
             findings += _about_clock(status_of(status).clock_ahead, f"that of {node.name}")
-    dead = sum(not fact.alive for fact in facts)
-    text = f"{dead} crashed processes still have {len(left)} sessions: a process that needs one takes it over"
-    findings += [Finding("leases", text, "notice", fixable=True, sessions=tuple(left))] if dead else []
+    findings += about_dead(facts, left)
     return tuple(facts), findings
 
 

@@ -183,7 +183,9 @@ async def test_sessions_of_dead_processes_are_freed() -> None:
             (finding,) = await examined(url)
             assert (finding.check, finding.level, finding.fixable) == ("leases", "notice", True)
             assert finding.sessions == ("a", "b")
+            assert finding.message.startswith("1 crashed process still has 2 sessions: ")
             assert await fix(PostgresConfig(url)) == ("freed 2 sessions of processes that are dead",)
+            assert await examined(url) == []
             holders = "SELECT session_id FROM warren.sessions WHERE holder IS NOT NULL"
             assert server().run(name_in(url), holders) == [("c",)]
 

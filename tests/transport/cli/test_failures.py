@@ -19,7 +19,7 @@ from warren.errors import (
     SessionNotFoundError,
     WarrenError,
 )
-from warren.transport.cli.failures import innermost, report
+from warren.transport.cli.failures import error_of, innermost, report
 from warren.transport.cli.options import Mode
 from warren.transport.cli.streams import Streams
 
@@ -123,7 +123,8 @@ def test_the_system_refuses() -> None:
     error = OSError(errno.EADDRINUSE, "Address already in use", "somewhere")
     assert reported(error) == (1, "Error: Address already in use: somewhere\n")
     body = codec.parse(reported(error, json=True)[1])
-    assert body["code"] == "AGENT_ERROR"
+    assert (body["code"], body["details"]["cause"]) == ("AGENT_ERROR", "system")
+    assert error_of(error).body()["details"]["cause"] == "system"
 
 
 def test_a_bug_is_one_line() -> None:
@@ -135,6 +136,7 @@ def test_a_bug_is_one_line() -> None:
     shown = reported(bug, verbose=True)[1]
     assert shown.startswith("Error: internal error: ZeroDivisionError: integer division or modulo by zero\nTraceback")
     assert __file__ in shown
+    assert codec.parse(reported(bug, json=True)[1])["details"]["cause"] == "internal"
 
 
 def test_an_exception_group_is_about_its_cause() -> None:

@@ -70,7 +70,7 @@ async def test_a_body_goes_to_a_node_once() -> None:
         tasks.cancel_scope.cancel()
 
 
-async def test_a_call_to_a_node_that_is_found_to_be_gone_has_to_look_again() -> None:
+async def test_a_call_to_a_node_that_is_found_to_be_gone_has_to_look_again(caplog: pytest.LogCaptureFixture) -> None:
     """Its client is closed while the call holds it: that is the node's end, not an error of this one."""
     node = Node(2, "gone", "ws://127.0.0.1:9", "1", datetime.now(UTC))
     async with trio.open_nursery() as tasks:
@@ -82,6 +82,7 @@ async def test_a_call_to_a_node_that_is_found_to_be_gone_has_to_look_again() -> 
             await service.read("01a20959-0000-7000-8000-000000000000")
         tasks.cancel_scope.cancel()
     assert (refused.value.cause, refused.value.retryable) == ("unreachable", True)
+    assert not caplog.records
 
 
 @pytest.mark.virtual_time
