@@ -11,8 +11,16 @@ GONE: Final = (trio.BrokenResourceError, trio.ClosedResourceError)
 """The errors of a stream whose other end is gone, or that was closed here meanwhile."""
 
 
+EDGE: Final = 4096
+
+
 class LineTooLongError(Exception):
-    """A line was longer than the bound, and was skipped."""
+    """A line was longer than the bound, and was skipped; the first and the last `EDGE` bytes of it are left."""
+
+    def __init__(self, limit: int, head: bytes, tail: bytes) -> None:
+        super().__init__(f"the line has more than {limit} bytes")
+        self.head = head
+        self.tail = tail
 
 
 class LineReader:
@@ -25,10 +33,11 @@ class LineReader:
     def __init__(self, stream: trio.abc.ReceiveStream, limit: int) -> None:
         self._stream = stream
         self._limit = limit
-        self._ready: deque[bytes | None] = deque()
+        self._ready: deque[bytes | LineTooLongError] = deque()
         self._parts: list[bytes] = []
         self._size = 0
         self._begun = False
+        self._edges = b"", b""  # of a line that is too long
         self._ended = False
 
     async def next(self) -> bytes | None:
@@ -38,8 +47,8 @@ class LineReader:
                 return None
             await self._receive()
         line = self._ready.popleft()
-        if line is None:
-            raise LineTooLongError(f"the line has more than {self._limit} bytes")
+        if isinstance(line, LineTooLongError):
+            raise line
         return line
 
     async def _receive(self) -> None:
@@ -59,15 +68,19 @@ class LineReader:
 
     def _add(self, part: bytes) -> None:
         self._size += len(part)
-        if self._size > self._limit:
-            self._parts.clear()
-        elif part:
+        if part:
             self._parts.append(part)
+        if self._size > self._limit:
+            known = b"".join(self._parts)
+            self._edges = self._edges[0] or known[:EDGE], (self._edges[1] + known)[-EDGE:]
+            self._parts.clear()
 
     def _end_line(self) -> None:
-        line = None if self._size > self._limit else b"".join(self._parts)
+        too_long = self._size > self._limit
+        line = LineTooLongError(self._limit, *self._edges) if too_long else b"".join(self._parts)
         if not self._begun:
-            self._begun, line = True, line and line.removeprefix(BOM_UTF8)
+            self._begun = True
+            line = line if isinstance(line, LineTooLongError) else line.removeprefix(BOM_UTF8)
         self._ready.append(line)
         self._parts.clear()
-        self._size = 0
+        self._size, self._edges = 0, (b"", b"")

@@ -25,6 +25,11 @@ PART: Final = 64
 """Bytes for which a longer message may come in one part more. trio-websocket keeps the parts, also empty ones."""
 
 
+ESCAPED: Final = 6
+"""Bytes of an escaped character for each byte that it has in UTF-8: a request that is too long may be so by escapes."""
+TEXT: Final = 1
+
+
 def parts_of(most: int) -> int:
     """Return how many parts a message of at most so many bytes may come in."""
     return SPARE + most // PART
@@ -42,11 +47,14 @@ class Bounds:
     Attributes:
         problem: why the next frame may not be passed on; None if nothing is wrong.
         closed: whether the client has closed.
+        long: bytes of the next frame, with its head: the whole text of a message that is too long, but not very much.
+            Its bytes are not to be given again: whoever passes it over sets this to 0.
     """
 
     def __init__(self, most: int) -> None:
         self.problem: str | None = None
         self.closed: bool = False
+        self.long: int = 0
         self._most = most
         self._most_parts = parts_of(most)
         self._size = 0  # announced bytes of the message
@@ -67,14 +75,14 @@ class Bounds:
                     break
                 frames += 1
                 head = self._head + data[at : at + LONGEST - len(self._head)]
-                width = _width(head)
+                width = width_of(head)
                 if width > len(head):
                     self._head = head
                     return len(data)
                 begin, at = at, at + width - len(self._head)
-                self._head = b""
-                self._begin(head, width)
-                if self.problem is not None:
+                whole, self._head = not self._head, b""
+                self._begin(head, width, whole=whole)
+                if self.problem is not None or self.long:
                     return begin
             step = min(self._left, len(data) - at)
             at += step
@@ -88,7 +96,7 @@ class Bounds:
                     break
         return at
 
-    def _begin(self, head: bytes, width: int) -> None:
+    def _begin(self, head: bytes, width: int, *, whole: bool) -> None:
         self._first, second = head[0], head[1]
         length = second & LENGTH if width == 2 else int.from_bytes(head[2:width], "big")  # noqa: PLR2004 - as RFC 6455
         self._left = length + (KEY if second & MASKED else 0)
@@ -96,11 +104,15 @@ class Bounds:
             self.closed = self.closed or self._first & OPCODE == CLOSE
             return
         self._size += length
-        if self._size > self._most:
+        if self._size <= self._most:
+            return
+        if whole and head[0] == FINAL | TEXT and second & MASKED and not self._parts and length <= ESCAPED * self._most:
+            self.long, self._left, self._size = width + self._left, 0, 0
+        else:
             self.problem = f"the message has more than {self._most} bytes"
 
 
-def _width(head: bytes) -> int:
+def width_of(head: bytes) -> int:
     """Return the bytes that a head has before its key; 2 if that cannot be told yet."""
     length = head[1] & LENGTH if len(head) > 1 else 0
     return 2 + (0 if length < LONG else 2 if length == LONG else 8)

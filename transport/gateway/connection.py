@@ -10,7 +10,7 @@ import trio_websocket
 
 from warren.actors.streams import GONE
 from warren.transport.gateway.handshake import Opening
-from warren.transport.gateway.stream import PART, FrameStream
+from warren.transport.gateway.stream import PART, PASSED_OVER, FrameStream
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.pace import wait_for_all
 from warren.transport.http.wire import Wire
@@ -120,6 +120,8 @@ class Messages:
         if self._wire.paces:
             await wait_for_all(self._wire.paces, 1)
         message, self._received = self._received, None
+        if message == PASSED_OVER and self._stream.passed_over:
+            return self._stream.passed_over.popleft()
         return message if isinstance(message, str) else Unreadable("is a binary frame: send text")
 
     async def send(self, frames: Sequence[bytes]) -> None:

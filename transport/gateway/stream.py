@@ -1,13 +1,16 @@
 """The stream under trio-websocket: what it reads is bounded, and what it writes leaves together."""
 
 import struct
+from collections import deque
 from typing import Final
 
 import trio
 from trio_websocket import WebSocketConnection
 
-from warren.transport.gateway.bounds import FINAL, LONG, LONGER, Bounds
+from warren.actors.streams import EDGE
+from warren.transport.gateway.bounds import FINAL, KEY, LONG, LONGER, MASKED, TEXT, Bounds, width_of
 from warren.transport.http.wire import Wire
+from warren.transport.rpc.endpoint import Unreadable
 
 CLOSE: Final = 0x88
 """The first byte of a close frame, and the least of those of control frames: trio-websocket writes each frame whole."""
@@ -16,7 +19,9 @@ FAULTS: Final = (1002, 1007)
 """Close codes for frames that break the protocol, and for text that is not UTF-8."""
 MAX_REASON: Final = 123
 CONTINUATION: Final = 0
-TEXT: Final = 1
+CHUNK: Final = 64 * 1024
+PASSED_OVER: Final = "\0"
+"""The message that stands in for one that is too long: no text of JSON begins like this."""
 MAX_SHORT: Final = 0xFFFF
 """The largest length of two bytes."""
 PART: Final = 512 * 1024
@@ -28,21 +33,26 @@ class FrameStream(trio.abc.Stream):
 
     The head of the request comes first, once more, and the bytes behind it after the answer: trio-websocket would not
     look at bytes that come with the head before others follow. A message that is too much ends the input, with close
-    code 1009. After our close frame the client is only waited for until it has closed, too.
+    code 1009; one that may be too long by its escapes alone is passed over, and keeps its id. After our close frame the
+    client is only waited for until it has closed, too.
 
     Messages wait for `flush`: each would cost a system call. So trio-websocket never waits for a slow client while it
     holds its lock, and a cancelled send leaves either a whole frame or none.
 
     Attributes:
         socket: the WebSocket on this stream, once it is open.
+        passed_over: the messages that were too long; each has a `PASSED_OVER` in its place.
     """
 
     socket: WebSocketConnection | None = None
+    passed_over: deque[Unreadable]
 
     def __init__(self, wire: Wire, head: bytes, max_bytes: int) -> None:
         self._wire = wire
         self._head = head
         self._bounds = Bounds(max_bytes)
+        self._max_bytes = max_bytes
+        self.passed_over = deque()
         self._answered = trio.Event()
         self._out = list[bytes]()
         self._closing = False
@@ -58,6 +68,8 @@ class FrameStream(trio.abc.Stream):
             await self._answered.wait()
         bounds = self._bounds
         while bounds.problem is None:
+            if bounds.long:
+                return await self._pass_over()
             data = await self._wire.receive_some(max_bytes)
             taken = bounds.take(data)
             if not data or (self._closing and bounds.closed):
@@ -68,6 +80,24 @@ class FrameStream(trio.abc.Stream):
                 return data[:taken]
         self.say_goodbye(TOO_BIG, bounds.problem)
         return b""
+
+    async def _pass_over(self) -> bytes:
+        """Read a message that is too long; return the frame that stands in for it, b"" if the client ends before."""
+        size, self._bounds.long = self._bounds.long, 0
+        head, tail, left = b"", b"", size
+        while left:
+            data = await self._wire.receive_some(min(CHUNK, left))
+            if not data:
+                return b""
+            left -= len(data)
+            head = (head + data)[: 2 * EDGE]
+            tail = (tail + data)[-EDGE:]
+        begin = width_of(head) + KEY
+        key, length = head[begin - KEY : begin], size - begin
+        tail = tail[-length:]
+        edges = _unmasked(head[begin : begin + EDGE], key), _unmasked(tail, key, length - len(tail))
+        self.passed_over.append(Unreadable.too_long(self._max_bytes, *edges))
+        return bytes((FINAL | TEXT, MASKED | len(PASSED_OVER), *bytes(KEY))) + PASSED_OVER.encode()
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Keep a message for `flush`, and send a control frame. Nothing follows a close frame.
@@ -140,6 +170,11 @@ class FrameStream(trio.abc.Stream):
         self._wire.send_nowait(b"".join(self._out))
         self._out.clear()
         self._wire.send_soon(close)
+
+
+def _unmasked(data: bytes, key: bytes, at: int = 0) -> bytes:
+    """Return bytes of a frame without its mask; `at` is the place of the first one among those of the frame."""
+    return bytes(byte ^ key[index % KEY] for index, byte in enumerate(data, at))
 
 
 def _head(first: int, size: int) -> bytes:

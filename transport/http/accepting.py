@@ -70,11 +70,15 @@ async def serve_all(
     files: OpenFiles,
     clients: trio.Nursery,
 ) -> None:
-    """Serve the clients of some sockets until cancelled, each in a task in `clients`. `serve` closes the connection."""
+    """Serve the clients of some sockets until cancelled, each in a task in `clients`; then close the sockets at once.
+
+    `serve` closes the connection.
+    """
 
     async def serve_those_of(listener: trio.SocketListener) -> None:
-        while True:
-            clients.start_soon(serve, await accept(listener, files))
+        async with listener:
+            while True:
+                clients.start_soon(serve, await accept(listener, files))
 
     async with trio.open_nursery() as nursery:
         for listener in listeners:

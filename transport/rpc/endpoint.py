@@ -44,9 +44,22 @@ class GoneError(Exception):
 
 @frozen
 class Unreadable:
-    """A message that was not read. `problem` says why, as the rest of a sentence that begins with "the message"."""
+    """A message that was not read.
+
+    Attributes:
+        problem: why, as the rest of a sentence that begins with "the message".
+        request_id: its id, if that is known.
+        answers: whether it is a response to a request of this side.
+    """
 
     problem: str
+    request_id: jsonrpc.Id = None
+    answers: bool = False
+
+    @classmethod
+    def too_long(cls, most: int, head: bytes, tail: bytes) -> "Unreadable":
+        """Return a message of more than `most` bytes, with its beginning and its end."""
+        return cls(f"has more than {most} bytes", *jsonrpc.outline(head, tail))
 
 
 class Channel(Protocol):
@@ -337,7 +350,7 @@ class Endpoint:
             if raw is None:
                 return
             if isinstance(raw, Unreadable):
-                outbox.reply(jsonrpc.invalid_request(f"the message {raw.problem}"))
+                self._refuse(raw)
                 continue
             message = jsonrpc.read_batch(raw, self._bounds.max_batch)
             if isinstance(message, list):
@@ -379,6 +392,14 @@ class Endpoint:
                 here.reset(before)
         elif work is not None:
             self._reply(work, batch)
+
+    def _refuse(self, message: Unreadable) -> None:
+        """Answer a message that was not read; a response ends its request with an error."""
+        problem = f"the message {message.problem}"
+        if message.answers:
+            self._receive_response(jsonrpc.Response(message.request_id, None, {"message": problem}))
+        else:
+            self.outbox.reply(jsonrpc.invalid_request(problem, message.request_id))
 
     def _receive_response(self, response: jsonrpc.Response) -> None:
         """Hand a response to the task that waits for it; drop one to an unknown request, and a second one."""

@@ -1,6 +1,8 @@
 """JSON-RPC 2.0 as plain functions: reads one message, writes requests, results, errors and notifications. No I/O."""
 
 import functools
+import json
+import re
 from collections.abc import Iterable
 from typing import Any, Final, cast
 
@@ -19,6 +21,11 @@ MEMBERS: Final = frozenset({"jsonrpc", "id", "method", "params"})
 IDS: Final = frozenset({str, int, float})
 """The types of ids that the parser makes. Booleans are no ids, although bool is a subclass of int in Python."""
 SHOWN: Final = 80
+
+_ID: Final = rb'("(?:[^"\\]|\\.)*+"|-?\d[\d.eE+-]*+|null)'
+_MEMBER: Final = re.compile(rb'\s*[{,]\s*"(jsonrpc|id|method)"\s*:\s*' + _ID + rb"(?=\s*[,}])")
+_LONG: Final = re.compile(rb'\s*[{,]\s*"(params|result|error)"')
+_LAST: Final = re.compile(rb'"id"\s*:\s*' + _ID + rb'\s*(?:,\s*"(?:jsonrpc|method)"\s*:\s*"[^"\\]*"\s*)*}\s*$')
 
 Id = str | int | float | None
 """The id of a request and of the reply to it; None in the reply to a request whose id could not be read."""
@@ -92,6 +99,28 @@ def read_batch(raw: str | bytes, limit: int) -> Incoming | list[Incoming]:
     return [_read(each, f"$[{index}]") for index, each in enumerate(data)]
 
 
+def outline(head: bytes, tail: bytes) -> tuple[Id, bool]:
+    """Return the id of a message that is too long to be read, and whether it is a response; the id is None if unknown.
+
+    Args:
+        head: the beginning of the message.
+        tail: its end. Members that come behind the parameters are looked for there.
+    """
+    at, found = 0, dict[bytes, bytes]()
+    while (member := _MEMBER.match(head, at)) is not None:
+        found[member[1]] = member[2]
+        at = member.end()
+    long = _LONG.match(head, at)
+    if b"id" not in found and (last := _LAST.search(tail)) is not None:
+        found[b"id"] = last[1]
+    try:
+        request_id = json.loads(found.get(b"id", b"null"))
+    except ValueError:
+        request_id = None
+    answers = long is not None and long[1] != b"params" and b"method" not in found
+    return request_id if type(request_id) in IDS else None, answers
+
+
 def request(request_id: Id, method: str, params: object) -> bytes:
     """Return a request of this side; `params` is an object as plain data, or a domain object."""
     return codec.encode({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
@@ -157,9 +186,9 @@ def abandoned(session_id: str | None = None) -> AgentError:
     return AgentError(problem, session_id=session_id, cause="shutting_down")
 
 
-def invalid_request(message: str) -> bytes:
-    """Return the reply to a message that is not a request."""
-    return error(None, InvalidParamsError(f"$: {message}", path="$"), INVALID_REQUEST)
+def invalid_request(message: str, request_id: Id = None) -> bytes:
+    """Return the reply to a message that is not a request, or cannot be read as one."""
+    return error(request_id, InvalidParamsError(f"$: {message}", path="$"), INVALID_REQUEST)
 
 
 def shorten(text: str) -> str:

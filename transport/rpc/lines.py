@@ -23,8 +23,8 @@ class LineChannel:
             while (line := await self._lines.next()) is not None:
                 if line.strip():
                     return line
-        except LineTooLongError:
-            return Unreadable(f"has more than {self._max_bytes} bytes")
+        except LineTooLongError as exc:
+            return Unreadable.too_long(self._max_bytes, exc.head, exc.tail)
         return None
 
     async def send(self, frames: Sequence[bytes]) -> None:

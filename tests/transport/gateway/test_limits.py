@@ -23,10 +23,31 @@ async def forever(turn: FakeTurn) -> None:
     await trio.sleep_forever()
 
 
-async def test_a_message_over_the_limit_ends_its_connection() -> None:
-    """One of just the limit is served, a longer one is closed with 1009 and a reason, and nobody else is."""
+@pytest.mark.parametrize("more", [1, 400_000])
+@pytest.mark.parametrize("place", ["before", "behind"])
+async def test_a_message_over_the_limit_is_answered_under_its_id(more: int, place: str) -> None:
+    """If it may be so long by its escapes alone; the requests before and behind it are answered, too."""
+    request: dict[str, Any] = {"jsonrpc": "2.0", "id": "long", "method": "session/create", "params": {"prompt": ""}}
+    if place == "behind":
+        request["id"] = request.pop("id")
+    request["params"]["prompt"] = "\u00fc" * ((100_000 + more) // 6)
+    async with gateway(FakeService(), max_message_bytes=100_000) as port, frames(port) as client:
+        for text_ in (HEALTH, json.dumps(request), HEALTH):
+            await client.send(TextMessage(text_))
+        found = list[Any]()
+        while len(found) < 3:
+            if isinstance(event := await client.next(), TextMessage):
+                found.append(json.loads(event.data))
+    by_id = {each["id"]: each for each in found}
+    assert len(by_id) == 2
+    assert by_id["long"]["error"]["code"] == -32600
+    assert "has more than 100000 bytes" in by_id["long"]["error"]["message"]
+
+
+async def test_a_message_far_over_the_limit_ends_its_connection() -> None:
+    """One of just the limit is served, one of many times is closed with 1009 and a reason, and nobody else is."""
     async with gateway(FakeService(), max_message_bytes=100_000) as port, connect(port) as other:
-        for times in (1, 5, 60):
+        for times in (7, 60):
             async with frames(port) as client, trio.open_nursery() as nursery:
                 fitting = HEALTH + " " * (100_000 - len(HEALTH))
                 await client.send(TextMessage(fitting))
@@ -60,10 +81,14 @@ async def test_a_head_that_announces_too_much_is_enough(head: bytes) -> None:
 
 
 async def test_the_limit_is_in_bytes() -> None:
-    """Characters that take several bytes count as many."""
+    """Characters that take several bytes count as many; what is no request has no id."""
     async with gateway(FakeService(), max_message_bytes=1000) as port, frames(port) as client:
         await client.send(TextMessage("\u20ac" * 400))
-        await refused(client, "the message has more than 1000 bytes")
+        event = await client.next()
+    assert isinstance(event, TextMessage)
+    reply = json.loads(event.data)
+    assert reply["id"] is None
+    assert "the message has more than 1000 bytes" in reply["error"]["message"]
 
 
 async def test_endless_empty_fragments_are_not_collected(caplog: pytest.LogCaptureFixture) -> None:

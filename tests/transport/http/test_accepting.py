@@ -20,6 +20,12 @@ class Scarce:
         self.until = until
         self.tried = 0
 
+    async def __aenter__(self) -> "Scarce":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """It has nothing to close."""
+
     async def accept(self) -> Any:
         await trio.lowlevel.checkpoint()
         self.tried += 1

@@ -9,6 +9,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from tests.transport.rpc.endpoints import opened
+from warren.actors.streams import EDGE
 from warren.errors import InvalidParamsError, WarrenError
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.endpoint import GRACE, Dispatcher, Endpoint, EndpointBounds, GoneError, Unreadable, Work
@@ -137,6 +138,46 @@ async def test_bad_messages_get_an_error_and_the_next_is_answered() -> None:
         assert errors(line.sent) == [(None, -32700), (None, -32600), (None, -32600)]
         assert line.sent[2]["error"]["message"] == "$: the message has more than 5 bytes"
         assert line.sent[-1]["id"] == 1
+
+
+async def test_a_message_that_is_too_long_has_its_id() -> None:
+    """A request is answered under it, and a response ends the request that it is for."""
+    long = b'{"jsonrpc":"2.0","id":7,"method":"echo","params":["' + b"x" * 9_000
+    async with opened(Echo()) as (endpoint, line):
+        line.say(Unreadable.too_long(5, long[:EDGE], long[-EDGE:]))
+        await wait_all_tasks_blocked()
+        assert errors(line.sent) == [(7, -32600)]
+        found: list[object] = []
+        async with trio.open_nursery() as nursery:
+
+            async def ask() -> None:
+                found.append((await endpoint.ask("say", {})).error)
+
+            nursery.start_soon(ask)
+            await wait_all_tasks_blocked()
+            number = line.sent[-1]["id"]
+            line.say(Unreadable.too_long(5, b'{"jsonrpc":"2.0","result":{"a":"x', b'x"},"id":%d}' % number))
+        assert found == [{"message": "the message has more than 5 bytes"}]
+
+
+@pytest.mark.parametrize(
+    ("head", "tail", "found"),
+    [
+        (b'{"jsonrpc":"2.0","id":7,"method":"m","params":{"a":"', b'"}}', (7, False)),
+        (b' { "method" : "m", "params" : {"id": 3, "a": "', b'"}, "id" : "a\\"b" , "jsonrpc": "2.0"} ', ('a"b', False)),
+        (b'{"method":"m","params":{"a":"', b'","id":3}}', (None, False)),
+        (b'{"method":"m","params":{"a":"', b'\\",\\"id\\":3}"}}', (None, False)),
+        (b'{"id":5,"jsonrpc":"2.0","result":{"a":"', b'"}}', (5, True)),
+        (b'{"jsonrpc":"2.0","error":{"a":"', b'"},"id":1.5}', (1.5, True)),
+        (b'{"id":true,"method":"m","params":["', b'"]}', (None, False)),
+        (b'{"id":"\xff","method":"m","params":["', b'"]}', (None, False)),
+        (b'[{"id":1,"method":"m","params":["', b'"]}]', (None, False)),
+        (b"\xff\x00", b"", (None, False)),
+    ],
+)
+def test_the_outline_of_a_long_message(head: bytes, tail: bytes, found: tuple[object, bool]) -> None:
+    """Its id is found before or behind its parameters, and never within them."""
+    assert jsonrpc.outline(head + b"x" * 100, b"x" * 100 + tail) == found
 
 
 async def test_it_asks() -> None:

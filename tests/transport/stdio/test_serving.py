@@ -39,12 +39,12 @@ async def test_odd_lines_are_read_as_lines() -> None:
 
 @pytest.mark.parametrize("piece", [7, 1000])
 async def test_a_line_that_is_too_long_is_passed_over(piece: int) -> None:
-    """It gets an error, however it arrives; the next one is read as ever."""
+    """It gets an error under its id, however it arrives; the next one is read as ever."""
     async with near(FakeService(), max_message_bytes=200) as client:
         data = line("health", 1, padding="x" * 500) + line("health", 2)
         for start in range(0, len(data), piece):
             await client.raw(data[start : start + piece])
-        refused, served = await client.reply(None), await client.reply(2)
+        refused, served = await client.reply(1), await client.reply(2)
         assert refused["error"]["code"] == -32600
         assert "more than 200 bytes" in refused["error"]["message"]
         assert served["result"]["status"] != "failed"
