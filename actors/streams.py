@@ -76,11 +76,11 @@ class LineReader:
             self._parts.clear()
 
     def _end_line(self) -> None:
-        too_long = self._size > self._limit
-        line = LineTooLongError(self._limit, *self._edges) if too_long else b"".join(self._parts)
-        if not self._begun:
-            self._begun = True
-            line = line if isinstance(line, LineTooLongError) else line.removeprefix(BOM_UTF8)
-        self._ready.append(line)
+        if self._size > self._limit:
+            self._ready.append(LineTooLongError(self._limit, *self._edges))
+        else:
+            line = b"".join(self._parts)
+            self._ready.append(line if self._begun else line.removeprefix(BOM_UTF8))
+        self._begun = True
         self._parts.clear()
         self._size, self._edges = 0, (b"", b"")

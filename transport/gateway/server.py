@@ -20,6 +20,7 @@ from warren.principals import Principal
 from warren.service import Health, RuntimeService
 from warren.transport.cluster.door import NodeService
 from warren.transport.console.pages import console_pages
+from warren.transport.gateway.bounds import ESCAPED
 from warren.transport.gateway.connection import WebSocketConnection
 from warren.transport.gateway.handshake import check
 from warren.transport.http.accepting import OpenFiles, serve_all
@@ -166,7 +167,7 @@ async def _serve(
                 settings,
                 metrics=with_clients,
                 of_nodes=True,
-                max_message_bytes=config.max_message_bytes,
+                max_message_bytes=_of_nodes(config).max_message_bytes,
                 max_attachment=limits.max_attachment,
                 opened=opened,
             )
@@ -199,6 +200,11 @@ def _with_connections(metrics: Metrics, connections: Mapping[str, int]) -> Metri
     series = tuple(Series((surface,), count) for surface, count in connections.items())
     metric = Metric("warren_connections", "gauge", "Connections of clients, by surface.", ("surface",), series=series)
     return attrs.evolve(metrics, metrics=(*metrics.metrics, metric))
+
+
+def _of_nodes(config: GatewayConfig) -> GatewayConfig:
+    """Return the bounds of another node: what a client may send has to fit with its escapes, and with who sent it."""
+    return attrs.evolve(config, max_message_bytes=ESCAPED * config.max_message_bytes)
 
 
 async def _no_websocket(_connection: HttpConnection, _head: Head) -> None:
@@ -286,16 +292,16 @@ class _WebSockets:
         opening = check(head, policy)
         headers = [] if proof is None else [(NODE_PROOF.encode(), proof.encode())]
         if self.own is not None and proof is not None:
-            host, login = self.own, None
+            host, login, config = self.own, None, _of_nodes(self.config)
             calling_from.set(None)  # its callers are clients of the other node
         else:
             login = await policy.login(authorization, head.values("sec-websocket-protocol"), head.lines(TENANT_HEADER))
             self.access.places.take(http.place, login.principal, http=False)
-            host = self.host_of(login)
+            host, config = self.host_of(login), self.config
         wire = http.unread()
         if login is not None:
             wire.paces = self.access.paces.of(login)
-        connection = WebSocketConnection(wire, host, self.config)
+        connection = WebSocketConnection(wire, host, config)
         stays = nullcontext() if login is None else self.access.stays.ends(login, connection.end_login)
         with self.shutdown.cancels(connection.serving), stays:
             await connection.run(opening, headers)

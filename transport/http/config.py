@@ -71,8 +71,8 @@ class GatewayConfig:
         mcp_scopes: the scopes that clients of `/mcp` are told to ask the issuer for; None takes `session:read` and
             `session:write` by the issuer's names, or none if `jwt.scope_claim` is neither `scope` nor `scp`.
         origins: web pages that may connect besides those of this machine: `https://example.org`, `http://host:*`.
-        max_message_bytes: a longer message closes its WebSocket with code 1009; a longer body of a request is refused
-            with 413.
+        max_message_bytes: a longer request is refused: under its id over WebSocket, with 413 over HTTP. A message of
+            more than six times as many bytes closes its WebSocket with code 1009.
         max_in_flight: requests of one connection that may be unanswered.
         max_subscriptions: sessions that one connection may follow.
         max_connections: clients at once. One more takes the place of the client that has been longest without a

@@ -3,7 +3,7 @@
 import errno
 import logging
 import os
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import pytest
 import trio
@@ -20,7 +20,7 @@ class Scarce:
         self.until = until
         self.tried = 0
 
-    async def __aenter__(self) -> "Scarce":
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
