@@ -13,7 +13,7 @@ BURST: Final = 0.15
 """Seconds of a core that they may take at once."""
 DEBT: Final = 0.01
 """Seconds of a core that are spent in one go while a server is held back: few long waits cost less than many."""
-MESSAGE: Final = 0.0003
+MESSAGE: Final = 0.0004
 """Seconds that a notification or a request of a server takes at most, with its answer."""
 REQUEST: Final = 0.004
 """Seconds that an HTTP request takes at most which a service causes."""
