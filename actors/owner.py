@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -37,7 +38,7 @@ class Owner(ABC, Generic[T]):
         name: the resource's name in errors and in the log.
         optional: whether the runtime works without it.
         mailbox: takes the requests for changes.
-        last_crash: the last crash; None once something has succeeded since.
+        last_crash: the last crash; None once a request has succeeded since, or the resource was there for a minute.
         resting: whether the actor rests.
     """
 
@@ -49,9 +50,15 @@ class Owner(ABC, Generic[T]):
     _crashed: T | None = None
     _opened: trio.Event = attrs.field(factory=trio.Event)
     _batch: list[Mail[Any]] = attrs.field(factory=list)
-    last_crash: str | None = attrs.field(default=None, init=False)
+    _crash: str | None = attrs.field(default=None, init=False)
+    _crashed_at: float = attrs.field(default=-math.inf, init=False)
     resting: bool = attrs.field(default=False, init=False)
     _pause: float = attrs.field(default=FIRST_REST, init=False)
+
+    @property
+    def last_crash(self) -> str | None:
+        """See above."""
+        return self._crash if self._resource is None or trio.current_time() < self._crashed_at + LONGEST_REST else None
 
     @abstractmethod
     async def _handle(self, resource: T, batch: list[Mail[Any]]) -> None:
@@ -104,7 +111,7 @@ class Owner(ABC, Generic[T]):
                 return
             await self._handle(self._resource, self._batch)
             self._batch = []
-            self.last_crash, self._pause = None, FIRST_REST
+            self._crash, self._pause = None, FIRST_REST
 
     async def _rest(self) -> None:
         """Refuse all requests for a while."""
@@ -119,7 +126,7 @@ class Owner(ABC, Generic[T]):
         self.resting, self._opened = False, trio.Event()
 
     def _on_crash(self, crash: Exception) -> None:
-        self.last_crash = f"it crashed: {first_error(crash)!r}"
+        self._crash, self._crashed_at = f"it crashed: {first_error(crash)!r}", trio.current_time()
         batch, self._batch = self._batch, []
         for mail in batch:
             mail.refuse(StoreError(f"the {self.name} actor crashed; the outcome of this is unknown", cause="crash"))
@@ -128,7 +135,7 @@ class Owner(ABC, Generic[T]):
             self._opened = trio.Event()
 
     def _away(self) -> StoreError:
-        return StoreError(f"the {self.name} is not there now: {self.last_crash}", cause="unreachable")
+        return StoreError(f"the {self.name} is not there now: {self._crash}", cause="unreachable")
 
     def _closed(self) -> WarrenError:
         return StoreError(f"the {self.name} is closed", cause="closed", retryable=False)

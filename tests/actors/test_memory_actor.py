@@ -49,6 +49,7 @@ async def test_a_crash_refuses_what_waited_and_the_memory_is_opened_anew(tmp_pat
         with pytest.raises(StoreError) as caught:
             await memory.add([entry(1)])
         assert caught.value.cause == "crash"
+        assert memory.health().status == "degraded"
         assert await memory.add([entry(0), entry(1)]) == 1
         assert len(await service.search_memory("lynx", scope="project")) == 2
         assert faults.opened == 2
@@ -131,6 +132,7 @@ async def test_past_the_intensity_the_runtime_goes_on_without_the_memory(tmp_pat
             await trio.sleep(0.5)
         assert trio.current_time() - began > 15
         await trio.sleep(120)
+        assert memory.health().status == "ok"
         await memory.add([entry(1)])
         assert len(await service.search_memory("lynx", scope="project")) == 2
         assert memory.health() == MemoryHealth("ok", 0, None, "words")
