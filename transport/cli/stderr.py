@@ -1,7 +1,6 @@
 """Standard error that never makes its writers wait: a thread writes, and drops lines that nobody reads in time."""
 
 import io
-import logging
 import os
 import select
 import signal
@@ -23,8 +22,6 @@ PIECE: Final = 4096
 """Bytes that are written at once: after each piece a reader counts as one that reads."""
 IN_ORDER: Final = 0.1
 """Seconds that stdout waits for stderr if both are one terminal or file, so that lines stay in their order."""
-
-logger: Final = logging.getLogger(__name__)
 
 
 class _Queue(io.RawIOBase):
@@ -96,8 +93,10 @@ class _Queue(io.RawIOBase):
                 self._in_vain = 0.0
                 self._changed.notify_all()
             if dropped:
+                import logging  # noqa: PLC0415 - no command waits for it when it starts
+
                 # Critical, as that is the least that every command shows.
-                logger.critical("%d lines of stderr were dropped, as nobody has read it", dropped)
+                logging.getLogger(__name__).critical("%d lines of stderr were dropped, as nobody has read it", dropped)
 
     def _write(self, piece: bytes) -> None:
         while piece:

@@ -66,7 +66,7 @@ def test_lines_wait_for_the_reader() -> None:
         before = fill(writer)
         text = BackgroundText(writer, "utf-8")
         handler = logging.StreamHandler(text)
-        stderr.logger.addHandler(handler)
+        logging.getLogger(stderr.__name__).addHandler(handler)
         try:
             many = 2 * stderr.MOST // (len(LINE) + 1)
             for number in range(many):
@@ -77,7 +77,7 @@ def test_lines_wait_for_the_reader() -> None:
             while not kept.endswith("nobody has read it\n"):
                 kept += os.read(reader, 65536).decode()
         finally:
-            stderr.logger.removeHandler(handler)
+            logging.getLogger(stderr.__name__).removeHandler(handler)
         assert text.settle(10)
     *lines, last = kept.splitlines()
     assert lines == [f"{number:06}{LINE[6:]}" for number in range(len(lines))]
