@@ -7,6 +7,7 @@ import click
 
 from warren.tracing import HEADER, context_of, here
 from warren.transport.cli.failures import report
+from warren.transport.cli.groups import CommandGroup
 from warren.transport.cli.help import examples
 from warren.transport.cli.options import Mode
 from warren.transport.cli.service_links import note_on, service_links
@@ -34,7 +35,7 @@ def _run(argv: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-class _Group(click.Group):
+class _Group(CommandGroup):
     """Commands of which some are imported when they are looked up: no command waits for the options of all others."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -9,6 +9,7 @@ from click.core import ParameterSource
 
 from warren.database_url import DatabaseUrl
 from warren.options import TurnOptions
+from warren.transport.cli.groups import CommandGroup
 from warren.transport.cli.help import examples
 from warren.transport.cli.option import F, of_field, option
 from warren.transport.cli.options import config_option, gather, output_options, stored_options
@@ -18,6 +19,7 @@ FILE: Final = click.Path(path_type=Path)
 
 
 @click.group(
+    cls=CommandGroup,
     invoke_without_command=True,
     epilog=examples("warren doctor", "warren doctor --full --output json", "warren doctor --fix"),
 )

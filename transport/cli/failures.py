@@ -15,6 +15,7 @@ from warren.errors import (
     WarrenError,
 )
 from warren.transport.cli.exits import INTERRUPTED
+from warren.transport.cli.groups import harmless
 from warren.transport.cli.options import Mode
 from warren.transport.cli.streams import Streams
 
@@ -34,7 +35,7 @@ def report(failure: BaseException, mode: Mode, streams: Streams) -> int:
             show_error(error, mode, streams)
             return error.numbers.exit
         case click.ClickException() as error:
-            return _show_usage(error, mode, streams)
+            return _show_usage(harmless(error), mode, streams)
         case KeyboardInterrupt() | click.Abort():
             return INTERRUPTED
         case error:
@@ -47,7 +48,7 @@ def error_of(failure: BaseException) -> WarrenError:
         case WarrenError() as error:
             return error
         case click.ClickException() as error:
-            return InvalidParamsError(error.format_message(), path=_path_of(error) or "$")
+            return InvalidParamsError(harmless(error).format_message(), path=_path_of(error) or "$")
         case OSError() as error:
             return AgentError(_system_error(error), cause="system")
         case error:
@@ -100,8 +101,12 @@ def _show_usage(error: click.ClickException, mode: Mode, streams: Streams) -> in
 
 
 def _path_of(error: click.ClickException) -> str | None:
-    name = getattr(getattr(error, "param", None), "name", None)
-    return f"$.{name}" if name else getattr(error, "option_name", None)
+    match getattr(error, "param", None):
+        case click.Option(opts=opts):
+            return f"$.{max(opts, key=len).lstrip('-').replace('-', '_')}"
+        case click.Parameter(name=name):
+            return f"$.{name}"
+    return getattr(error, "option_name", None)
 
 
 def _show_other(error: WarrenError, failure: BaseException, mode: Mode, streams: Streams) -> int:

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 import attrs
 import click
 
+from warren.transport.cli.groups import CommandGroup
 from warren.transport.cli.help import examples
 from warren.transport.cli.option import group, of_field
 from warren.transport.cli.options import output_options
@@ -91,7 +92,7 @@ inside_options: Final = group(
 )
 
 
-class _Group(click.Group):
+class _Group(CommandGroup):
     """`warren load URL` is `warren load run URL`, and so is `warren load` with options alone."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

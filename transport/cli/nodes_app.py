@@ -4,11 +4,12 @@ from typing import Any
 
 import click
 
+from warren.transport.cli.groups import CommandGroup
 from warren.transport.cli.help import examples
 from warren.transport.cli.options import gather, shared_options
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def nodes() -> None:
     """See the processes that share a store, and have one of them end in order."""
 

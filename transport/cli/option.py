@@ -13,6 +13,7 @@ from warren.transport.cli.service_links import is_service_link
 from warren.transport.cli.values import delay_of, duration_of, schema_of, text_of
 
 F = TypeVar("F", bound=Callable[..., Any])
+NAMED: Final = re.compile(r"`([a-z_]+)`")
 UNSET: Final = re.compile(r"(\. )?\b(?:None|[Nn]ull)\b")
 
 
@@ -58,7 +59,11 @@ def of_field(
         settings: settings of click in place of those that the field gives.
     """
     field = attrs.fields_dict(cls)[name]
-    made = {"help": f"{sentence(cls, name)} {note}".strip(), "show_default": _default(field), **_kind(field)}
+    made = {
+        "help": f"{_with_flags(cls, sentence(cls, name))} {note}".strip(),
+        "show_default": _default(field),
+        **_kind(field),
+    }
     make = option if variable else click.option
     return make(*(names or (f"--{name.replace('_', '-')}",)), **made | settings)
 
@@ -68,6 +73,12 @@ def sentence(cls: type, name: str) -> str:
     about = attributes_of(cls).get(name, "").removeprefix("whether to ")
     text = UNSET.sub(lambda found: f"{found[1]}Unset" if found[1] else "unset", about)
     return text[:1].upper() + text[1:]
+
+
+def _with_flags(cls: type, text: str) -> str:
+    """Return the sentence on a field with its names of other fields as the options that these have."""
+    fields = attrs.fields_dict(cls)
+    return NAMED.sub(lambda found: f"--{found[1].replace('_', '-')}" if found[1] in fields else found[0], text)
 
 
 def is_flat(field: "attrs.Attribute[Any]") -> bool:

@@ -541,6 +541,7 @@ shared_options: Final = group(server_options, stored_options)
 tenant_option: Final = option(
     "--tenant",
     type=tenant_of,
+    metavar="NAME",
     help="Work in that tenant; at a server that is the tenant of the token, and another one needs tenant:admin.",
 )
 reached_options: Final = group(server_options, tenant_option, stored_options)

@@ -4,11 +4,12 @@ from typing import Any
 
 import click
 
+from warren.transport.cli.groups import CommandGroup
 from warren.transport.cli.help import examples
 from warren.transport.cli.options import gather, project_option, stored_options
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def project() -> None:
     """Look after the plain files that mirror the store.
 

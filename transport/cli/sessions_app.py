@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from warren.requests import MAX_PAGE, ContextRequest, ForkRequest, ListRequest
+from warren.transport.cli.groups import CommandGroup
 from warren.transport.cli.help import ID_HELP, examples
 from warren.transport.cli.option import of_field
 from warren.transport.cli.options import gather, label_option, reached_options, title_option
@@ -13,7 +14,7 @@ from warren.transport.cli.streams import read_prompt
 from warren.transport.cli.values import label_of, text_of
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def sessions() -> None:
     """Look at stored sessions, fork, label and retire them."""
 

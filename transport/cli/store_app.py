@@ -4,11 +4,12 @@ from typing import Any
 
 import click
 
+from warren.transport.cli.groups import CommandGroup
 from warren.transport.cli.help import examples
 from warren.transport.cli.options import gather, stored_options
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def store() -> None:
     """Create a store, and bring it up to the version of this program.
 

@@ -6,6 +6,7 @@ import click
 
 from warren.principals import DEFAULT_TENANT, METRICS, OWN_SCOPES
 from warren.tenant_limits import TokenLimits
+from warren.transport.cli.groups import CommandGroup
 from warren.transport.cli.help import examples
 from warren.transport.cli.option import group
 from warren.transport.cli.options import Options, gather, stored_options, token_file_option, token_table_option
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 token_options: Final = group(token_file_option, token_table_option, stored_options)
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def token() -> None:
     """Make and revoke the tokens by which servers know their clients.
 
@@ -37,7 +38,14 @@ def token() -> None:
     ),
 )
 @click.argument("name", type=text_of)
-@click.option("--tenant", type=text_of, default=DEFAULT_TENANT, show_default=True, help="The tenant of its clients.")
+@click.option(
+    "--tenant",
+    type=text_of,
+    metavar="NAME",
+    default=DEFAULT_TENANT,
+    show_default=True,
+    help="The tenant of its clients.",
+)
 @click.option(
     "--scope",
     type=click.Choice(GRANTED),
@@ -94,7 +102,14 @@ def list_tokens(**given: Any) -> None:
     ),
 )
 @click.argument("which", type=text_of)
-@click.option("--tenant", type=text_of, default=DEFAULT_TENANT, show_default=True, help="The tenant of a name.")
+@click.option(
+    "--tenant",
+    type=text_of,
+    metavar="NAME",
+    default=DEFAULT_TENANT,
+    show_default=True,
+    help="The tenant of a name.",
+)
 @token_options
 def revoke(which: str, tenant: str, **given: Any) -> None:
     """Revoke the tokens of a name, or one token by the beginning of its hash: 8 digits at least.

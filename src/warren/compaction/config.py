@@ -16,7 +16,7 @@ class CompactionConfig:
 
     Attributes:
         auto_compact_threshold: tokens from which on a compaction is due; None is 100,000. If the model's window is
-            known, it is at most 80 % of that, and less if answers (`max_tokens`) or tools take much of it.
+            known, it is at most 80 % of that, and less if the cap of answers or tools take much of it.
         recent_turn_budget: complete exchanges that are kept; fewer if so many would leave the history too large.
         max_summary_tokens: cap of the summary in tokens; at most a quarter of a known window.
         min_turns_between_compactions: steps (model calls) from one attempt to the next.

@@ -1,22 +1,26 @@
 """The examples of the help, and the completions of a shell."""
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import click
 import pytest
 from click.testing import CliRunner, Result
 
 from tests.transport.cli.process import clean_environ
+from warren.audit import ACTIONS
 from warren.transport.cli.app import cli as root
 from warren.transport.cli.completion import SHELLS
 from warren.transport.cli.help import commands_of
 from warren.transport.cli.options import Mode
+from warren.transport.cli.values import LIMITS
 
 BASH = shutil.which("bash") or ""
 PROMISED = (
@@ -83,6 +87,28 @@ def test_every_command_has_examples_that_parse(path: str, command: click.Command
         assert arguments[: len(path.split())] == path.split(), example
         context = click.Context(root, info_name="warren")
         command.make_context(path, arguments[len(path.split()) :], parent=context)
+
+
+METAVAR: Final = re.compile(r"\[?[A-Z0-9]+(?:[-=|:][A-Z0-9]+)*\]?(?:\.\.\.)?|[\[{][a-z0-9_:|-]+[\]}]")
+PYTHON: Final = re.compile(r"\b(?:None|True|False|[a-z]+_[a-z_]+(?:_of)?|[A-Z][a-z]+[A-Z]\w+Error)\b")
+OF_THE_PROTOCOL: Final = frozenset({"web_search", "structured_output", "session_id", "text_id", *LIMITS, *ACTIONS})
+"""Names with an underscore that a user meets in JSON, in the audit or in a list of tokens."""
+
+
+@pytest.mark.parametrize(
+    ("path", "command"), list(leaves(root)), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_help_has_no_names_of_the_code(path: str, command: click.Command) -> None:
+    """Values are words for people, such as NAME, and no sentence has a Python name."""
+    context = click.Context(command, info_name=path)
+    for param in command.params:
+        if getattr(param, "is_flag", False) or getattr(param, "hidden", False):
+            continue
+        assert METAVAR.fullmatch(param.make_metavar(context)), (param.opts, param.make_metavar(context))
+    shown = command.get_help(context)
+    variables = {str(param.envvar) for param in command.params}
+    found = set(PYTHON.findall(shown.replace("\n", " "))) - OF_THE_PROTOCOL - variables
+    assert found == set()
 
 
 def ask(*args: str) -> Result:

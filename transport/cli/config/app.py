@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from warren.transport.cli.groups import CommandGroup
 from warren.transport.cli.help import commands_of, examples
 from warren.transport.cli.options import Mode
 
@@ -18,7 +19,7 @@ class _SettingsCommand(click.Command):
         return [*settings_of_commands(ctx.find_root().command), *own]
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def config() -> None:
     """Look at the settings."""
 

@@ -6,13 +6,14 @@ import attrs
 import click
 
 from warren.requests import ForgetRequest, SearchRequest
+from warren.transport.cli.groups import CommandGroup
 from warren.transport.cli.help import ID_HELP, examples
 from warren.transport.cli.option import of_field
 from warren.transport.cli.options import embedder_option, gather, reached_options, remembered_options
 from warren.transport.cli.values import text_of
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def memory() -> None:
     """Search the memory, and look after it.
 
