@@ -480,7 +480,8 @@ class SessionService(Protocol):
 
         The first changes are the sessions whose turn runs, and then come all changes from the entering on. Enter it,
         and then `list`: nothing falls between the two. A session that changes often is told of a few times a second.
-        With nodes the changes of all of them come. Changes by commands beside the runtime, as `warren doctor prune`, do not.
+        With nodes the changes of all of them come. Changes by commands beside the runtime, as
+        `warren doctor prune`, do not.
 
         The arguments are the fields of `WatchRequest`.
         """

@@ -163,7 +163,7 @@ async def _target(plan: LoadPlan, urls: Sequence[str], given: Mapping[str, Any])
 
 def told(result: Any) -> str:
     """Return a result in words."""
-    from warren.transport.load.result import unit_of  # noqa: PLC0415 - it needs the extra
+    from warren.transport.load.result import UNCHECKED, unit_of  # noqa: PLC0415 - it needs the extra
 
     lines = [f"{name:<36}{value:>14,.10g} {unit_of(name)}".rstrip() for name, value in result.figures.items()]
     lines += [f"{code:<36}{count:>14}" for code, count in result.errors.items()]
@@ -172,7 +172,7 @@ def told(result: Any) -> str:
     lines += [f"VIOLATION session {each.session_id}: {each.rule}: {each.detail}" for each in result.violations[:LISTED]]
     if (more := result.violation_count - LISTED) > 0:
         lines.append(f"… and {more} more")
-    sessions = int(result.figures["sessions"])
+    sessions = int(result.figures["sessions"] - result.figures.get(UNCHECKED, 0))
     lines.append(f"checked {sessions} sessions: {result.violation_count or 'no'} violations")
     return "\n".join(lines) + "\n"
 

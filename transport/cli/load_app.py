@@ -12,7 +12,7 @@ from warren.transport.cli.help import examples
 from warren.transport.cli.option import group, of_field
 from warren.transport.cli.options import output_options
 from warren.transport.cli.values import folder_of, text_of
-from warren.transport.load.failover.plan import FAULTS, FailoverPlan
+from warren.transport.load.failover.plan import FAULTS, OF_DATABASE, FailoverPlan
 from warren.transport.load.plan import BadClients, LoadPlan, Mix, Profile
 from warren.transport.load.scenarios import SCENARIOS
 
@@ -177,7 +177,11 @@ failover_options: Final = group(
     _of_failover("store", "--store", required=True, type=text_of, metavar="URL|DIR"),
     *(_of_failover(name) for name in ("nodes", "sessions", "rounds", "lease")),
     click.option(
-        "--faults", type=faults_of, metavar="KINDS", help=f"Of {', '.join(FAULTS)}, with commas; all by default."
+        "--faults",
+        type=faults_of,
+        metavar="KINDS",
+        help=f"Of {', '.join(FAULTS)}, with commas; by default all, and on a folder"
+        f" {', '.join(each for each in FAULTS if each not in OF_DATABASE)}.",
     ),
     _of_failover("seed", type=int),
 )
@@ -186,7 +190,7 @@ failover_options: Final = group(
 @load.command(
     epilog=examples(
         "warren load failover --store postgresql:///test --nodes 3 --rounds 8",
-        "warren load failover --store /tmp/failover --faults kill,stop",
+        "warren load failover --store /tmp/failover",
     )
 )
 @failover_options

@@ -6,25 +6,34 @@ import attrs
 import trio
 
 from warren.transport.load.stream import StreamCheck
-from warren.transport.load.target import Seen
+from warren.transport.load.target import LOST, Seen
 from warren.values import define
 
 
 @define
 class FollowerCheck:
-    """Checks a session's events as they arrive."""
+    """Checks a session's events as they arrive.
+
+    Attributes:
+        check: the check of the events.
+        lost: whether the connection has ended: then no more is checked.
+    """
 
     check: StreamCheck
+    lost: bool = False
     _wanted: int | None = None
     _reached: trio.Event = attrs.field(factory=trio.Event)
 
     def __call__(self, seen: Seen) -> None:
         """Check an event."""
-        self.check.take(seen)
+        if seen.kind == LOST:
+            self.lost = self.check.truncated = True
+        else:
+            self.check.take(seen)
         self._look()
 
     async def reach(self, seq: int, silence: float = math.inf) -> None:
-        """Wait for an event and the end of its turn, or for the marker that events are missing.
+        """Wait for an event and the end of its turn, for the marker of missing events, or for the end of the connection.
 
         It also returns when no event has arrived for so many seconds.
         """

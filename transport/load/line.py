@@ -127,6 +127,12 @@ class Line:
             if not begun:
                 raise
             logger.warning("session %s: its subscription ended: %s", session_id, exc)
+            if error_of(exc).dropped:
+                self._lose(session_id)
+
+    def _lose(self, session_id: str) -> None:
+        """Tell of a subscription that its connection has ended."""
+        self.on_seen(Seen(0, 0, LOST, session_id=session_id))
 
     def _take(self, reader: EventReader) -> bool:
         """Take all events that are in memory; return whether the reader has to be looked after."""

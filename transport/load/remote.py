@@ -39,6 +39,10 @@ class RemoteLine(Line):
         self.following = True
         await super().follow(session_id, after_seq)
 
+    def _lose(self, session_id: str) -> None:
+        self.following, self.left = False, trio.CancelScope()
+        super()._lose(session_id)
+
     async def create(self, model: str | None) -> str:
         """Create a session."""
         session_id = await super().create(model)

@@ -24,6 +24,8 @@ SHOWN: Final = 1_000
 MILLISECONDS: Final = ("setup ", "latency ", "service time ", "first event ", "refusal ", "tester's lag ")
 """Prefixes of the names of figures that are times."""
 CUT_SHORT: Final = "the run was stopped before its end: the figures cover the time until then"
+UNCHECKED: Final = "not checked"
+"""The figure of the sessions that could not be checked to their ends."""
 COUNTED: Final = {
     "interrupts": "interrupted",
     "busy": "busy",
@@ -62,7 +64,7 @@ class Result:
         violations: the first broken promises.
         violation_count: number of all broken promises.
         warnings: reasons to doubt the figures.
-        untried: parts of the mix that were asked for and have not happened, so that they were not tested.
+        untried: sessions that were not created or not checked, and parts of the mix that have not happened.
     """
 
     format: int
@@ -86,35 +88,48 @@ class Result:
 
     @property
     def passed(self) -> bool:
-        """Whether every part of the mix was tried, and every promise kept."""
+        """Whether every session was checked, every part of the mix tried, and every promise kept."""
         return self.kept and not self.untried
 
 
-def result_of(
-    plan: LoadPlan,
-    target: str,
-    recorder: Recorder,
-    sessions: int,
-    violations: Sequence[Violation],
-    *,
-    cut_short: bool = False,
-) -> Result:
-    """Return the result of a run that has ended with so many sessions."""
-    warnings = [*_warnings(recorder), *([CUT_SHORT] if cut_short else _lacking(plan, sessions))]
+@frozen
+class Outcome:
+    """The outcome of the checks of a run.
+
+    Attributes:
+        sessions: number of created sessions.
+        violations: the broken promises.
+        unchecked: for each session that could not be checked to its end, the reason.
+        turned_away: the first reason why a session could not be created; "" if there was none.
+        cut_short: whether the run was stopped before its end.
+    """
+
+    sessions: int
+    violations: Sequence[Violation] = ()
+    unchecked: Sequence[str] = ()
+    turned_away: str = ""
+    cut_short: bool = attrs.field(default=False, kw_only=True)
+
+
+def result_of(plan: LoadPlan, target: str, recorder: Recorder, outcome: Outcome) -> Result:
+    """Return the result of a run that has ended."""
+    if outcome.unchecked:
+        recorder.counts[UNCHECKED] = len(outcome.unchecked)
+    warnings = [*_warnings(recorder), *([CUT_SHORT] if outcome.cut_short else ())]
     return Result(
         format=FORMAT,
         finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
         target=target,
         plan=attrs.asdict(plan),
         machine=_machine(),
-        figures=figures_of(recorder, sessions),
+        figures=figures_of(recorder, outcome.sessions),
         errors=dict(sorted(recorder.errors.items())),
         latency=tuple(recorder.latency.curve()),
         series=tuple(recorder.series),
-        violations=tuple(violations[:SHOWN]),
-        violation_count=len(violations),
+        violations=tuple(outcome.violations[:SHOWN]),
+        violation_count=len(outcome.violations),
         warnings=tuple(warnings),
-        untried=() if cut_short else tuple(_untried(plan, recorder, sessions)),
+        untried=tuple(_untried(plan, recorder, outcome)),
     )
 
 
@@ -156,17 +171,19 @@ def _warnings(recorder: Recorder) -> list[str]:
             " times contain that. Give it fewer sessions, or a processor of its own."
         )
     if truncated := recorder.counts["truncated streams"]:
-        found.append(f"{truncated} streams said that they lack events: they were not checked to the end")
+        found.append(f"{truncated} streams lack events or their ends: they were not checked further")
     return found
 
 
-def _lacking(plan: LoadPlan, sessions: int) -> list[str]:
-    missing = plan.sessions - sessions
-    return [f"{missing} of {plan.sessions} sessions could not be created"] if missing else []
-
-
-def _untried(plan: LoadPlan, recorder: Recorder, sessions: int) -> Iterator[str]:
-    """Yield each part of the mix that was asked for and has not happened, with advice."""
+def _untried(plan: LoadPlan, recorder: Recorder, outcome: Outcome) -> Iterator[str]:
+    """Yield the sessions that were not checked, and each part of the plan that has not happened, with advice."""
+    sessions = outcome.sessions
+    if outcome.unchecked:
+        yield f"{len(outcome.unchecked)} of {sessions} sessions were not checked: {outcome.unchecked[0]}"
+    if outcome.cut_short:
+        return
+    if missing := plan.sessions - sessions:
+        yield f"{missing} of {plan.sessions} sessions could not be created: {outcome.turned_away}"
     for name, share in attrs.asdict(plan.mix).items():
         if share and not recorder.counts[COUNTED[name]]:
             of = f"{sessions} sessions" if name == "subscribers" else f"{recorder.counts['turns']} turns"

@@ -18,6 +18,8 @@ SELECT s.session_id, s.message_count,
         AND json_extract(e.body, '$.type') IN ('run_completed', 'run_failed'))
 FROM sessions s WHERE s.session_id IN (SELECT value FROM json_each(?))
 """
+PATIENCE: Final = 500
+"""Milliseconds for which a commit that goes on may hold the lock of the file."""
 NOTHING: Final = RowCounts(0, 0, 0, 0, 0)
 
 
@@ -31,3 +33,15 @@ def count_rows(store: Path, session_ids: Sequence[str]) -> Mapping[str, RowCount
             for session_id, claimed, messages, positions, last_seq, turns in connection.execute(COUNT, (asked,))
         }
     return {each: found.get(each, NOTHING) for each in session_ids}
+
+
+def is_locked(store: Path) -> bool:
+    """Return whether the lock for writing a store's file stays with a process. Blocks."""
+    with closing(apsw.Connection(str(store / "sessions.sqlite3"), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
+        connection.set_busy_timeout(PATIENCE)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except apsw.BusyError:
+            return True
+        connection.execute("ROLLBACK")
+        return False

@@ -1,5 +1,6 @@
 """A whole load run: the users, then the checks of every session, then the result."""
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -11,9 +12,9 @@ from warren.transport.load.follower import FollowerCheck
 from warren.transport.load.pace import paces
 from warren.transport.load.plan import LoadPlan
 from warren.transport.load.recorder import Recorder
-from warren.transport.load.result import Result, result_of
+from warren.transport.load.result import Outcome, Result, result_of
 from warren.transport.load.stream import StreamCheck, Violation
-from warren.transport.load.target import LOST, RowCounts, Target, TargetError
+from warren.transport.load.target import LOST, RowCounts, Target, TargetError, tried_again
 from warren.transport.load.user import User
 from warren.transport.load.verify import Kept, Ledger, verify
 from warren.values import define
@@ -23,8 +24,6 @@ CHECKED_AT_ONCE: Final = 20
 RECOVERIES_AT_ONCE: Final = 5
 READ_LIMIT: Final = 300.0
 """Seconds for one reading of a long session: it only has to end, and the tester may be busy with others."""
-READINGS: Final = 3
-"""Attempts to read a session back: a gateway hangs up if this process, which reads many at once, is slow to greet."""
 SILENCE: Final = 10.0
 """Seconds without an event after which the replay of a log is complete."""
 
@@ -90,7 +89,10 @@ async def run_load(
     progress.stage = "checks"
     found = await _check(target, ledgers, progress)
     progress.stage = "done"
-    return result_of(plan, target.name, recorder, len(ledgers), found, cut_short=cut_short)
+    unchecked = [ledger.unchecked for ledger in ledgers if ledger.unchecked]
+    turned_away = next((f"{user.turned_away}" for user in users if user.turned_away is not None), "")
+    outcome = Outcome(len(ledgers), found, unchecked, turned_away, cut_short=cut_short)
+    return result_of(plan, target.name, recorder, outcome)
 
 
 async def _load(plan: LoadPlan, users: Sequence[User], recorder: Recorder) -> None:
@@ -111,7 +113,7 @@ async def _check(target: Target, ledgers: Sequence[Ledger], progress: RunProgres
     found: list[list[Violation]] = [[] for _ in ledgers]
 
     async def one(number: int) -> None:
-        found[number] = await check_session(target, ledgers[number], rows)
+        found[number] = await check_session(target, ledgers[number], rows, progress.recorder.counts)
         progress.checked += 1
         if truncated := sum(stream.truncated for stream in ledgers[number].streams):
             progress.recorder.counts["truncated streams"] += truncated
@@ -121,19 +123,27 @@ async def _check(target: Target, ledgers: Sequence[Ledger], progress: RunProgres
     return [violation for each in found for violation in each]
 
 
-async def check_session(target: Target, ledger: Ledger, rows: Mapping[str, RowCounts]) -> list[Violation]:
-    """Read a session back from the target, and compare it with the ledger."""
+async def check_session(
+    target: Target, ledger: Ledger, rows: Mapping[str, RowCounts], counts: Counter[str]
+) -> list[Violation]:
+    """Read a session back from the target, and compare it with the ledger.
+
+    A gateway hangs up if this process, which reads many sessions at once, is slow to greet, or if it is overloaded
+    itself: the session is read again, and if that does not help it was not checked.
+    """
     for stream in ledger.streams:
         if not ledger.cut_short:
             stream.complete()
-    for left in reversed(range(READINGS)):
-        try:
-            kept = await _kept(target, ledger, rows.get(ledger.session_id))
-        except (TargetError, trio.TooSlowError) as exc:
-            if left and isinstance(exc, TargetError) and exc.code == LOST:
-                continue
-            ledger.wrong("unreadable", f"could not be read back: {exc if str(exc) else 'it took too long'}")
-            return ledger.noticed
+    try:
+        kept = await tried_again(partial(_kept, target, ledger, rows.get(ledger.session_id)), counts)
+    except TargetError as exc:
+        if exc.dropped:
+            ledger.unchecked = f"{exc}"
+        else:
+            ledger.wrong("unreadable", f"could not be read back: {exc}")
+    except trio.TooSlowError:
+        ledger.wrong("unreadable", "could not be read back: it took too long")
+    else:
         return verify(ledger, kept)
     return ledger.noticed
 
@@ -145,6 +155,8 @@ async def _kept(target: Target, ledger: Ledger, rows: RowCounts | None) -> Kept:
         with trio.fail_after(READ_LIMIT):
             await line.follow(ledger.session_id, 0)
         await log.reach(ledger.heard.last_seq, SILENCE)
+        if log.lost:
+            raise TargetError(LOST, "its log was cut off")
         log.check.complete()
         with trio.fail_after(READ_LIMIT):
             history = await line.history(ledger.session_id)

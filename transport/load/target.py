@@ -1,16 +1,23 @@
 """The interface of a target, and the form of events and messages that all targets share."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+import trio
 
 from warren.errors import ErrorCode
 from warren.transport.load.plan import BadClients
 from warren.values import frozen
 
+T = TypeVar("T")
 LOST: Final = "CONNECTION_LOST"
-"""The code of a call whose connection ended, or never began."""
+"""The code of a call whose connection ended, or never began; also the kind of the last event of such a stream."""
+OVERLOADED: Final = frozenset({LOST, "HTTP_429", "HTTP_503"})
+ATTEMPTS: Final = 4
+PAUSE: Final = 0.1
+"""Seconds before the second attempt; each further pause is twice as long."""
 
 
 class Seen(NamedTuple):
@@ -113,6 +120,24 @@ class TargetError(Exception):
     def cancelled(self) -> bool:
         """Whether it is the error of an interrupted turn."""
         return self.code == ErrorCode.AGENT_ERROR and self.cause == "cancelled"
+
+    @property
+    def dropped(self) -> bool:
+        """Whether an overloaded gateway, or a proxy, had no place for the connection: no promise is broken by that."""
+        return self.code in OVERLOADED
+
+
+async def tried_again(work: Callable[[], Awaitable[T]], counts: Counter[str]) -> T:
+    """Return the result of some work, which is begun anew if its connection is dropped. Raises the last TargetError."""
+    for attempt in range(ATTEMPTS - 1):
+        try:
+            return await work()
+        except TargetError as exc:
+            if not exc.dropped:
+                raise
+        counts["tried again"] += 1
+        await trio.sleep(PAUSE * 2**attempt)
+    return await work()
 
 
 class TargetConnection(Protocol):

@@ -12,7 +12,7 @@ from warren.transport.load.pace import TurnPace
 from warren.transport.load.plan import Conduct, LoadPlan
 from warren.transport.load.recorder import Recorder
 from warren.transport.load.stream import ENDS, StreamCheck
-from warren.transport.load.target import LOST, Seen, Target, TargetConnection, TargetError
+from warren.transport.load.target import LOST, Seen, Target, TargetConnection, TargetError, tried_again
 from warren.transport.load.verify import Ledger, SentTurn
 from warren.values import define
 
@@ -26,9 +26,14 @@ class EventRecorder:
     began: float | None = None
     spoken: trio.Event = attrs.field(factory=trio.Event)
     ended: trio.Event = attrs.field(factory=trio.Event)
+    lost: bool = False
 
     def __call__(self, seen: Seen) -> None:
-        """Check an event."""
+        """Check an event; the end of the connection also ends the wait for the end of a turn."""
+        if seen.kind == LOST:
+            self.lost = not self.ended.is_set()
+            self.ended.set()
+            return
         self.recorder.events += 1
         self.check.take(seen)
         if seen.kind == "tool_result_received":
@@ -44,7 +49,7 @@ class EventRecorder:
     def listen(self) -> None:
         """Reset the state for the next turn."""
         self.began, self.spoken, self.ended = trio.current_time(), trio.Event(), trio.Event()
-        self.check.speaking = False
+        self.check.speaking = self.lost = False
 
 
 @define(eq=False)
@@ -82,7 +87,7 @@ class User:
         asked = trio.current_time()
         try:
             with trio.fail_after(self.plan.turn_limit):
-                await self._create_session()
+                await tried_again(self._create_session, self.recorder.counts)
         except (TargetError, trio.TooSlowError) as exc:
             refused = exc if isinstance(exc, TargetError) else TargetError(LOST, "no answer in time")
             self.turned_away = refused
@@ -121,18 +126,33 @@ class User:
         self.recorder = self._events.recorder = Recorder()  # a recovery turn is no part of the load
         async with AsyncExitStack() as self._watching, AsyncExitStack() as self._stack:
             try:
-                await self._connect()
-                await self._watch()
+                await tried_again(self._connect_again, self.recorder.counts)
             except TargetError as exc:
-                self.ledger.wrong("recovery", f"no connection after the load: {exc}")
+                self._unconnected("recovery", "no connection after the load", exc)
                 return
             with trio.move_on_after(self.plan.turn_limit):
                 await self._turn(self.plan.recovery_turn(self.number), trio.current_time())
             await self._rest()
-        if self.ledger.sent[-1].outcome != "answered":
+        if self.ledger.sent[-1].code == LOST:
+            self.ledger.unchecked = "the recovery turn after the load lost its connection"
+        elif self.ledger.sent[-1].outcome != "answered":
             self.ledger.wrong("recovery", f"the recovery turn after the load ended as {self.ledger.sent[-1]}")
 
+    async def _connect_again(self) -> None:
+        await self._connect()
+        await self._watch()
+
+    def _unconnected(self, rule: str, detail: str, error: TargetError) -> None:
+        """Note that there was no way back: a violation, unless the connections were dropped."""
+        assert self.ledger is not None  # noqa: S101 - it has arrived
+        if error.dropped:
+            self.ledger.unchecked = f"{detail}: {error}"
+        else:
+            self.ledger.wrong(rule, f"{detail}: {error}")
+
     async def _connect(self) -> None:
+        """Connect; an earlier connection is dropped."""
+        await self._stack.aclose()
         self._line = await self._stack.enter_async_context(self.target.line(self._events))
 
     async def _create_session(self) -> None:
@@ -149,6 +169,7 @@ class User:
     async def _watch(self) -> None:
         """Reconnect the follower of the session, if it has one, behind its last event."""
         if self._watcher is not None:
+            await self._watching.aclose()
             line = await self._watching.enter_async_context(self.target.line(self._watcher))
             await line.follow(self._watcher.check.session_id, self._watcher.check.last_seq)
 
@@ -166,7 +187,7 @@ class User:
         if limit.cancelled_caught:
             self.ledger.wrong("limit", f"{conduct.prompt!r} was not over after {self.plan.turn_limit:g} s")
             self.recorder.errors["TURN_LIMIT"] += 1
-        return not limit.cancelled_caught and self.ledger.sent[-1].code != LOST
+        return not limit.cancelled_caught and not self.ledger.lost
 
     async def _turn(self, conduct: Conduct, meant: float) -> None:
         """Start a turn, disturb it as planned, and wait for its end."""
@@ -181,7 +202,7 @@ class User:
             nursery.start_soon(self._disturb, conduct, nursery.cancel_scope)
             await self._ask(sent, conduct, meant)
             nursery.cancel_scope.cancel()
-        if sent.outcome == "unknown":
+        if sent.outcome == "unknown" and sent.code != LOST:
             await self._come_back(sent)
 
     async def _ask(self, sent: SentTurn, conduct: Conduct, meant: float) -> None:
@@ -256,14 +277,21 @@ class User:
         await self._stack.aclose()
         self.recorder.counts["disconnects"] += 1
         try:
-            await self._connect()
-            await self._line.follow(self.ledger.session_id, self._events.check.last_seq)
+            await tried_again(self._hear_the_rest, self.recorder.counts)
         except TargetError as exc:
-            self.ledger.wrong("resume", f"{sent.prompt!r}: could not follow it after a disconnect: {exc}")
+            self._unconnected("resume", f"{sent.prompt!r}: could not follow it after a disconnect", exc)
             sent.code = LOST
-            return
+
+    async def _hear_the_rest(self) -> None:
+        """Follow the turn to its end on a new connection, and leave that for another one."""
+        assert self.ledger is not None  # noqa: S101 - it has arrived
+        if self._events.lost:
+            self._events.ended, self._events.lost = trio.Event(), False
+        await self._connect()
+        await self._line.follow(self.ledger.session_id, self._events.check.last_seq)
         await self._events.ended.wait()
-        await self._stack.aclose()
+        if self._events.lost:
+            raise TargetError(LOST, "the connection ended again")
         await self._connect()
 
     async def _compact(self) -> None:

@@ -51,6 +51,7 @@ class Ledger:
         watched: the stream of a second client that followed from the beginning, if there was one.
         replayed: the whole log; None until it is read, at the end.
         found: violations that were seen during the run.
+        unchecked: the reason why the session could not be checked to its end, which is no violation; "" if it was.
     """
 
     session_id: str
@@ -59,6 +60,7 @@ class Ledger:
     watched: StreamCheck | None = None
     replayed: StreamCheck | None = None
     found: list[Violation] = attrs.field(factory=list)
+    unchecked: str = ""
 
     @property
     def streams(self) -> list[StreamCheck]:
@@ -68,7 +70,12 @@ class Ledger:
     @property
     def cut_short(self) -> bool:
         """Whether the outcome of the last turn is unknown: then streams may end within it."""
-        return bool(self.sent) and self.sent[-1].outcome == "unknown"
+        return self.lost or (bool(self.sent) and self.sent[-1].outcome == "unknown")
+
+    @property
+    def lost(self) -> bool:
+        """Whether the connection was lost in a turn, after which its user left."""
+        return any(each.code == LOST for each in self.sent)
 
     @property
     def noticed(self) -> list[Violation]:

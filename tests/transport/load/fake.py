@@ -36,6 +36,8 @@ class Faults:
         busy: whether a second turn is let in.
         cursor: to the number from which a client goes on that comes back.
         resume: to what takes its events then.
+        drop: the connections that are dropped, the first ones.
+        full: the most sessions; 0 for any number.
         lose: the turn of a session, from 1, whose request is lost with its connection; 0 for none.
         watch: to what takes the events of somebody who follows, as they happen.
     """
@@ -51,6 +53,8 @@ class Faults:
     cursor: Change[int] = same
     resume: Change[OnSeen] = same
     watch: Change[OnSeen] = same
+    drop: int = 0
+    full: int = 0
     lose: int = 0
 
 
@@ -78,10 +82,14 @@ class FakeTarget:
     tagged: bool = True
     capacity: int = 1_000
     running: int = 0
+    dropped: int = 0
     created: list[float] = attrs.field(factory=list)
 
     @asynccontextmanager
     async def line(self, on_seen: OnSeen) -> AsyncIterator[TargetConnection]:
+        self.dropped += 1
+        if self.dropped <= self.faults.drop:
+            raise TargetError(LOST, "the gateway hung up")
         line = FakeLine(self, on_seen)
         try:
             yield line
@@ -114,6 +122,8 @@ class FakeLine:
     async def create(self, model: str | None) -> str:
         del model
         await trio.lowlevel.checkpoint()
+        if self.target.faults.full and len(self.target.sessions) >= self.target.faults.full:
+            raise TargetError(ErrorCode.CAPACITY_EXCEEDED, "too many sessions")
         session_id = f"session-{len(self.target.sessions)}"
         self.target.created.append(trio.current_time())
         self.target.sessions[session_id] = Session(session_id)

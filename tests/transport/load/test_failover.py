@@ -7,7 +7,7 @@ import pytest
 
 from warren.fields import FieldValueError
 from warren.transport.load.failover.ledger import Acknowledged, SessionLedger, Stored, judge
-from warren.transport.load.failover.plan import FailoverPlan
+from warren.transport.load.failover.plan import FAULTS, FailoverPlan
 
 GOOD = Stored(("a", "b"), (1, 3, 6, 1_000_007), (1, 6, 1_000_007))
 
@@ -65,7 +65,6 @@ def test_a_broken_promise_is_named(seen: SessionLedger, stored: Stored, found: d
 @pytest.mark.parametrize(
     ("settings", "field"),
     [
-        ({"store": "folder"}, "faults"),
         ({"store": "folder", "faults": ("kill", "blip")}, "faults"),
         ({"store": "folder", "faults": ("answers",)}, "faults"),
         ({"store": "folder", "faults": ("flood",)}, "faults"),
@@ -79,3 +78,9 @@ def test_a_plan_that_cannot_be_carried_out_is_refused(settings: dict[str, Any], 
     with pytest.raises(FieldValueError) as refused:
         FailoverPlan(**settings)
     assert refused.value.field == field
+
+
+def test_the_faults_of_a_plan_are_those_that_its_store_can_have() -> None:
+    """By default a database has all of them, and a folder those that need no wire to a database."""
+    assert FailoverPlan("postgresql:///test").faults == FAULTS
+    assert FailoverPlan("folder").faults == ("kill", "stop", "links")

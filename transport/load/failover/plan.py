@@ -25,6 +25,12 @@ def _faults(_instance: object, attribute: "attrs.Attribute[tuple[Fault, ...]]", 
         raise FieldValueError(attribute.name, "must not be empty")
 
 
+def _possible(plan: "FailoverPlan") -> tuple[Fault, ...]:
+    """Return all kinds of faults that nodes on the store of a plan can have."""
+    of_files = not is_url_of_database(plan.store)
+    return tuple(each for each in FAULTS if not (of_files and each in OF_DATABASE))
+
+
 @frozen
 class FailoverPlan:
     """The settings of a run.
@@ -37,7 +43,7 @@ class FailoverPlan:
         faults: the kinds: `kill` (and start again), `stop` (until others have its sessions), `partition` (from the
             database, until others have its sessions), `blip` (the same for a second), `links` (no node reaches another
             one for a lease, and all reach the store), `answers` (for a second the database commits, and each answer
-            is lost with its connection).
+            is lost with its connection). By default all of them; on a folder `kill`, `stop` and `links`.
         lease: seconds of a lease.
         seed: begins the choice of nodes.
     """
@@ -46,7 +52,7 @@ class FailoverPlan:
     nodes: int = attrs.field(default=3, validator=positive)
     sessions: int = attrs.field(default=20, validator=positive)
     rounds: int = attrs.field(default=len(FAULTS), validator=positive)
-    faults: tuple[Fault, ...] = attrs.field(default=FAULTS, validator=_faults)
+    faults: tuple[Fault, ...] = attrs.field(default=attrs.Factory(_possible, takes_self=True), validator=_faults)
     lease: float = attrs.field(default=3.0, validator=positive)
     seed: int = 0
 

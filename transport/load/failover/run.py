@@ -11,6 +11,7 @@ from typing import Final
 import attrs
 import trio
 
+from warren.config import StoreConfig
 from warren.errors import WarrenError
 from warren.events import ReasoningDelta, SessionMoved, StreamTruncated, TextDelta
 from warren.messages import UserMessage
@@ -192,7 +193,7 @@ class _Run:
             case "kill":
                 await node.kill()
             case "stop":
-                node.signal(signal.SIGSTOP)
+                await self._stop(node)
             case "links":
                 for each in self.nodes:
                     each.link.cut()
@@ -216,6 +217,18 @@ class _Run:
                     each.link.mend()
             case _:
                 self._mend(node)
+
+    async def _stop(self, node: LoadNode) -> None:
+        """Stop a node; on a store in a file between two commits: within one it keeps the lock that all nodes need."""
+        node.signal(signal.SIGSTOP)
+        if not isinstance(self.plan.place, StoreConfig):
+            return
+        from warren.transport.load.rows import is_locked  # noqa: PLC0415 - it needs the extra of a store in files
+
+        while await trio.to_thread.run_sync(is_locked, self.plan.place.path):
+            node.signal(signal.SIGCONT)
+            await trio.sleep(self._random.random() * CALM)
+            node.signal(signal.SIGSTOP)
 
     async def _swallow(self, node: LoadNode) -> None:
         """Lose each answer to a commit of a node for a second, and one at least.
