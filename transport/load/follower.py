@@ -33,7 +33,7 @@ class FollowerCheck:
         self._look()
 
     async def reach(self, seq: int, silence: float = math.inf) -> None:
-        """Wait for an event and the end of its turn, for the marker of missing events, or for the end of the connection.
+        """Wait for an event and the end of its turn, for the marker of missing events, or the end of the connection.
 
         It also returns when no event has arrived for so many seconds.
         """
