@@ -87,12 +87,13 @@ class Pruned:
         messages: superseded ones, and those of archived sessions.
         events: rows of the event log; adjacent deltas share one.
         sessions: archived sessions that were deleted. Copies elsewhere, as in the memory, are due for deletion.
-        bytes_before: size of the file, or of the tables, before.
+        bytes_before: size of the file with its write-ahead log, or of the tables, before.
         bytes_after: size after it. A file is larger than possible if a reader was in the way, until the next removal;
             tables in a database keep their size.
         damaged: sessions that were left alone because their rows cannot be read.
         entries: entries of the audit that were removed.
         usage: rows of the ledger that were removed.
+        log_bytes: size of the write-ahead log, after it: above 0 if other processes read rows in it all the time.
     """
 
     messages: int
@@ -103,6 +104,7 @@ class Pruned:
     damaged: tuple[str, ...] = ()
     entries: int = 0
     usage: int = 0
+    log_bytes: int = 0
 
 
 @define

@@ -16,7 +16,7 @@ from warren.errors import LeasedError, StoreError, WarrenError
 from warren.memory import Progress
 from warren.retention import Retention
 from warren.storage.maintenance.damage import readable_session
-from warren.storage.maintenance.files import reading, rivals
+from warren.storage.maintenance.files import log_size, reading, rivals
 from warren.storage.maintenance.plans import (
     EARLIEST,
     ROOM,
@@ -204,7 +204,7 @@ def prune(config: StoreConfig, planned: Plan, progress: Progress | None = None, 
 
     Raises StoreError.
     """
-    before = size_of(config)
+    before, _ = sizes_of(config)
     with SESSION_STORE.faults(config.path / FILE_NAME):
         writer = Writer(db := open_writer(config), Holder.of(config))
         try:
@@ -216,10 +216,8 @@ def prune(config: StoreConfig, planned: Plan, progress: Progress | None = None, 
             _give_back(db, rest)
         finally:
             writer.close()
-        gone = pruning.gone
-        return Pruned(
-            gone["messages"], gone["events"], deleted, before, size_of(config), planned.damaged, entries, usage
-        )
+        gone, (after, log) = pruning.gone, sizes_of(config)
+        return Pruned(gone["messages"], gone["events"], deleted, before, after, planned.damaged, entries, usage, log)
 
 
 @define
@@ -296,14 +294,15 @@ def can_shrink(db: apsw.Connection) -> bool:
     return bool(db.pragma("auto_vacuum") == 2)  # noqa: PLR2004 - SQLite's number for INCREMENTAL
 
 
-def size_of(config: StoreConfig) -> int:
-    """Return the size of a store's file in bytes. Raises StoreError."""
+def sizes_of(config: StoreConfig) -> tuple[int, int]:
+    """Return the bytes of a store's file with its write-ahead log, and those of the log. Raises StoreError."""
     path = config.path / FILE_NAME
     with SESSION_STORE.faults(path):
-        return path.stat().st_size
+        log = log_size(path)
+        return path.stat().st_size + log, log
 
 
-def rewrite(config: StoreConfig) -> None:
+def rewrite(config: StoreConfig, rest: Rest = time.sleep) -> None:
     """Write the file anew, without free room; from then on it can give room back piece by piece.
 
     It needs as much room again on the disk, and no process can write meanwhile.
@@ -319,6 +318,7 @@ def rewrite(config: StoreConfig) -> None:
                 raise StoreError(problem, cause="leased", details={"holder": others[0]})
             db.pragma("auto_vacuum", "INCREMENTAL")
             db.execute("VACUUM")
+            _shorten(db, rest)
         finally:
             Writer(db, me).close()
 

@@ -265,6 +265,29 @@ async def test_the_file_shrinks(tmp_path: Path) -> None:
     assert (done.messages, done.events) == (3_989, 6_000)
 
 
+@pytest.mark.parametrize("anew", [False, True])
+async def test_the_log_counts(tmp_path: Path, *, anew: bool) -> None:
+    """The sizes are those of the file with its log, which is emptied, unless somebody reads it all the time."""
+    file = tmp_path / "store" / FILE_NAME
+    log = file.with_name(f"{FILE_NAME}-wal")
+    await filled(tmp_path, turns=500, head=900)
+    reader = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READONLY)
+    reader.execute("BEGIN")
+    assert reader.execute("SELECT count(*) FROM messages").get == 1_000
+    before = file.stat().st_size + (log.stat().st_size if log.exists() else 0)
+    done = pruned(tmp_path, Retention(superseded=DAY, events=DAY))
+    assert done.bytes_before == before
+    assert done.log_bytes == log.stat().st_size > 0
+    assert done.bytes_after == file.stat().st_size + log.stat().st_size
+    reader.execute("ROLLBACK")
+    if anew:
+        rewrite(StoreConfig(tmp_path / "store"))
+    else:
+        assert pruned(tmp_path, Retention(superseded=DAY)).log_bytes == 0
+    assert log.stat().st_size == 0
+    reader.close()
+
+
 async def test_a_file_of_the_first_version_shrinks_once_it_is_rewritten(tmp_path: Path) -> None:
     """It keeps its empty pages until then; from then on it gives them back by itself."""
     folder = tmp_path / "store"

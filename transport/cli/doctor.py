@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from warren.reports import DatabaseFacts, FileFacts, Finding, Report
     from warren.storage.maintenance.plans import Plan, Pruned
 
+IN_USE = "another process reads it; prune again later"
 STYLES = {"problem": "red", "notice": "yellow"}
 
 
@@ -83,7 +84,8 @@ def _prune_files(options: Options, config: "StoreConfig", ages: Retention, *, dr
         done = retention.prune(config, plan, progress)
     if rewrite:
         retention.rewrite(config)
-        done = attrs.evolve(done, bytes_after=retention.size_of(config))
+        after, log = retention.sizes_of(config)
+        done = attrs.evolve(done, bytes_after=after, log_bytes=log)
     _forget(options, done.sessions)
     _show_pruned(options, done, "the file")
 
@@ -238,6 +240,8 @@ def _show_plan(options: Options, plan: "Plan") -> None:
 
 def _show_pruned(options: Options, done: "Pruned", noun: str) -> None:
     streams = Streams()
+    if done.log_bytes:
+        streams.note(f"{size(done.log_bytes)} are still in the log, and removed rows among them: {IN_USE}", "yellow")
     if options.mode.json:
         streams.write(codec.encode(done).decode() + "\n")
         return
