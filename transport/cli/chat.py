@@ -43,7 +43,7 @@ Ctrl-C during an answer interrupts it. All other lines are prompts."""
 
 
 def chat(options: Options, name: str | None) -> int:
-    """Chat until the lines end; return the first exit code of a turn or command that is not 0, or that of a signal."""
+    """Chat until the lines end; return the exit code, see `Chat`."""
     if name is not None:
         check_place(options)
 
@@ -59,6 +59,7 @@ def chat(options: Options, name: str | None) -> int:
                 if isinstance(lines, EditedLines):
                     greet(options, talk.screen.streams)
                     talk.screen.streams.note("/help lists the commands", "dim")
+                    talk.attended = True
                 await talk.follow(lines)
             return talk.exit_code
 
@@ -72,7 +73,9 @@ class Chat:
     Attributes:
         session_id: the session; None until the first turn.
         asker: decides on calls that wait for approval; None refuses them.
-        exit_code: the first one of a turn or command that is not 0; that of a signal at the prompt if none is.
+        attended: whether a user types the lines, who sees what fails and goes on: no failure is in the exit code then.
+        exit_code: the first one of a failed turn or a bad line; that of a signal at the prompt if there was none. A turn
+            that the user has interrupted and a failed compaction, which changes nothing, do not count.
     """
 
     service: SessionService
@@ -80,6 +83,7 @@ class Chat:
     screen: Screen
     session_id: str | None = None
     asker: Asker | None = None
+    attended: bool = False
     exit_code: int = 0
 
     async def follow(self, lines: LineSource) -> None:
@@ -118,7 +122,7 @@ class Chat:
         result = await take_turn(self.service, self._begin(prompt), self.screen, self.asker)
         self.session_id = result.session_id
         if missing(result) is not None:
-            self.exit_code = self.exit_code or NOT_WHOLE
+            self._count(NOT_WHOLE)
 
     def _begin(self, prompt: str) -> Begin:
         if self.session_id is None:
@@ -127,8 +131,12 @@ class Chat:
 
     async def _compact(self, instructions: str | None) -> None:
         if self.session_id is None:
-            raise InvalidParamsError(f"$.prompt: there is nothing to compact: {NO_SESSION}", path="$.prompt")
-        await take_compaction(self.service, self.session_id, instructions, self.screen, aside=True)
+            self.screen.streams.note(f"there is nothing to compact: {NO_SESSION}")
+            return
+        try:
+            await take_compaction(self.service, self.session_id, instructions, self.screen, aside=True)
+        except WarrenError as exc:
+            self.screen.fail(exc)
 
     def _obey(self, command: str) -> bool:
         """Run a command; return False if it was `/quit`."""
@@ -146,5 +154,10 @@ class Chat:
     def _failed(self, error: WarrenError) -> None:
         """Show the error. A session exists even if its first turn failed, and the chat goes on with it."""
         self.session_id = self.session_id or error.session_id
-        self.exit_code = self.exit_code or error.numbers.exit
+        if error.cause != "cancelled":
+            self._count(error.numbers.exit)
         self.screen.fail(error)
+
+    def _count(self, code: int) -> None:
+        if not self.attended:
+            self.exit_code = self.exit_code or code

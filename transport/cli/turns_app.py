@@ -90,7 +90,8 @@ def chat(session: str | None, **given: Any) -> int:
 
     /help lists the commands. Ctrl-C ends the turn; at the prompt it leaves, with exit code 130, Ctrl-D with 0.
 
-    With a pipe for stdin each line of it is a turn. The exit code is the first one of a turn or command that is not 0.
+    With a pipe for stdin each line of it is a turn, and the exit code is the first one of a failed turn. An interrupted
+    turn and a failed /compact do not count.
     """
     from warren.transport.cli import chat as chatting  # noqa: PLC0415 - help does without it
 

@@ -128,21 +128,21 @@ async def test_what_only_looks_like_compact(line: bytes) -> None:
 
 
 async def test_compact_before_the_first_turn() -> None:
-    """There is nothing to compact yet: the command failed, and the exit code says so."""
+    """There is nothing to compact yet, which is said, and is no failure of the chat."""
     service = answering()
     chat, _, err = a_chat(service)
     await chat.follow(GivenLines([b"/compact"]))
-    assert (service.calls, chat.exit_code) == ([], 2)
+    assert (service.calls, chat.exit_code) == ([], 0)
     assert "no session yet" in err.getvalue()
 
 
 async def test_a_failed_compaction_does_not_end_the_chat() -> None:
-    """It is shown as a failed turn is, and the next line is said."""
+    """It is shown as a failed turn is, the next line is said, and the exit code is that of the turns."""
     service = FakeService(publishing(), compaction=AgentError("too short", cause="compaction_failed"))
     chat, out, err = a_chat(service, "s1")
     await chat.follow(GivenLines([b"/compact", b"one"]))
     assert "too short" in err.getvalue()
-    assert (out.getvalue(), chat.exit_code) == ("answer\n", 1)
+    assert (out.getvalue(), chat.exit_code) == ("answer\n", 0)
 
 
 async def test_ctrl_c_during_a_compaction_returns_to_the_lines() -> None:
@@ -182,7 +182,7 @@ async def test_a_failed_turn_does_not_end_the_chat() -> None:
 
 
 async def test_ctrl_c_during_an_answer_returns_to_the_lines() -> None:
-    """The turn is interrupted, and the next line is said."""
+    """The turn is interrupted, the next line is said, and the user's own interrupt is no failure."""
     service = FakeService(until_interrupted())
     chat, _, err = a_chat(service)
     lines = GivenLines([b"one", b"/session"])
@@ -193,7 +193,16 @@ async def test_ctrl_c_during_an_answer_returns_to_the_lines() -> None:
     assert service.called("interrupt") == [{"session_id": "n1"}]
     assert "[AGENT_ERROR]" in err.getvalue()
     assert err.getvalue().endswith("n1\n")
-    assert AgentError("", cause="cancelled").numbers.exit == chat.exit_code
+    assert chat.exit_code == 0
+
+
+async def test_a_user_who_sees_a_failure_leaves_with_success() -> None:
+    """At a terminal the user has read each error and gone on: neither it nor a mistyped command is the exit code."""
+    chat, _, err = a_chat(FakeService(failing(ProviderError("down", session_id="n1"))))
+    chat.attended = True
+    await chat.follow(GivenLines([b"one", b"/hlep", b"/compact", b"/quit"]))
+    assert "down" in err.getvalue()
+    assert chat.exit_code == 0
 
 
 async def test_ctrl_c_between_turns_leaves() -> None:

@@ -225,9 +225,9 @@ def test_compact_in_a_chat(cli: Cli) -> None:
 
 
 def test_compact_in_a_chat_without_compaction(cli: Cli) -> None:
-    """The chat says that it is off and goes on; its exit code tells of it."""
+    """The chat says that it is off and goes on; no turn has failed."""
     ended = cli.run("chat", "--no-compaction", stdin=b"one\n/compact\ntwo\n")
-    assert (ended.code, ended.out) == (1, "one\ntwo\n")
+    assert (ended.code, ended.out) == (0, "one\ntwo\n")
     assert DISABLED in ended.err
 
 
