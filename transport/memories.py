@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from warren.errors import MemoryDisabledError
+from warren.extras import cure, lack
 from warren.memory import Embedder, MemoryConfig
 
 if TYPE_CHECKING:
@@ -21,13 +22,14 @@ def memory_opener(config: MemoryConfig, embedder: Embedder | None) -> "Callable[
     try:
         from warren.storage.memory import FileMemory  # noqa: PLC0415 - see above
     except ModuleNotFoundError as exc:
-        raise MemoryDisabledError(_EXTRA) from exc
+        raise MemoryDisabledError(_EXTRA, details=lack("memory-store")) from exc
     if config.url is None:
         return lambda: FileMemory.open(config, embedder)
     try:
         from warren.storage.memory.postgres import PostgresMemory  # noqa: PLC0415 - see above
     except ImportError as exc:  # psycopg raises one of its own kind if it finds no libpq
-        raise MemoryDisabledError("A memory in PostgreSQL needs psycopg: install warren[postgres].") from exc
+        problem = f"a memory in PostgreSQL needs psycopg: {cure('postgres')}"
+        raise MemoryDisabledError(problem, details=lack("postgres")) from exc
     return lambda: PostgresMemory.open(config, embedder)
 
 

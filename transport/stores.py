@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from warren.config import PostgresConfig, StoreConfig
 from warren.errors import PersistenceDisabledError
+from warren.extras import cure, lack
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -21,7 +22,9 @@ def store_opener(config: StoreConfig | PostgresConfig) -> "Callable[[], Awaitabl
     try:
         from warren.storage.sqlite import Holder, SqliteStore  # noqa: PLC0415 - see above
     except ModuleNotFoundError as exc:
-        raise PersistenceDisabledError("Session persistence is disabled (build without 'session-store').") from exc
+        raise PersistenceDisabledError(
+            "Session persistence is disabled (build without 'session-store').", details=lack("session-store")
+        ) from exc
     holder = Holder.of(config)  # one for all openings: a storage actor that crashed keeps its leases
     return lambda: SqliteStore.open(config, holder=holder)
 
@@ -30,6 +33,7 @@ def _database_opener(config: PostgresConfig) -> "Callable[[], Awaitable[Store]]"
     try:
         from warren.storage.postgres import Holder, PostgresStore  # noqa: PLC0415 - as above
     except ImportError as exc:  # psycopg raises one of its own kind if it finds no libpq
-        raise PersistenceDisabledError("A PostgreSQL store needs psycopg: install warren[postgres].") from exc
+        problem = f"a PostgreSQL store needs psycopg: {cure('postgres')}"
+        raise PersistenceDisabledError(problem, details=lack("postgres")) from exc
     holder = Holder.of(config)  # one for all openings, as above
     return lambda: PostgresStore.open(config, holder=holder)

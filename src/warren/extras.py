@@ -50,4 +50,14 @@ def missing(extra: str, needed_by: str) -> str | None:
         extra: its name in `pyproject.toml`.
         needed_by: the beginning of the message, with its verb, as in "warren serve needs".
     """
-    return None if installed(extra) else f"{needed_by} the extra `{extra}`; from a clone: pip install '.[{extra}]'"
+    return None if installed(extra) else f"{needed_by} the extra `{extra}`: {cure(extra)}"
+
+
+def cure(extra: str) -> str:
+    """Return the command that installs an extra; no index is asked for Warren itself, which is installed."""
+    return f"pip install 'warren[{extra}]'"
+
+
+def lack(extra: str) -> dict[str, str]:
+    """Return the details of an error about an extra that is not installed: its name, and advice."""
+    return {"extra": extra, "hint": cure(extra)}

@@ -23,9 +23,11 @@ pytestmark = pytest.mark.skipif(
 )
 
 NOBODY: Final = "00000000-0000-7000-8000-000000000000"
-NO_STORE: Final = "Session persistence is disabled (build without 'session-store').\n"
+NO_STORE = "Session persistence is disabled (build without 'session-store').\n"
+if not SQLITE:
+    NO_STORE += "pip install 'warren[session-store]'\n"
 NO_COMPACTION: Final = "Session compaction is disabled (build without 'session-compaction').\n"
-NO_MEMORY: Final = "Semantic memory is disabled (build without 'memory-store').\n"
+NO_MEMORY: Final = "Semantic memory is disabled (build without 'memory-store').\npip install 'warren[memory-store]'\n"
 UNKNOWN: Final = "SESSION_NOT_FOUND" if STORE else "SESSION_PERSISTENCE_DISABLED"
 SETTINGS: Final = {"auto_compact_threshold": 500}
 

@@ -23,9 +23,9 @@ SHOWN: Final = {
 
 @pytest.mark.parametrize("text", SHOWN)
 def test_what_is_to_be_installed_can_be(text: str) -> None:
-    """Pages and messages install from a clone, as there is no package on an index, and name extras that exist."""
+    """Pages install from a clone, or extras of an installed Warren: none is on an index; they name extras that exist."""
     for target in SHOWN[text]:
-        match = re.fullmatch(r"\.(?:\[([a-z,-]+)\])?", target)
+        match = re.fullmatch(r"(?:\.|warren(?=\[))(?:\[([a-z,-]+)\])?", target)
         assert match is not None, target
         assert set((match[1] or "all").split(",")) <= EXTRAS
 

@@ -74,8 +74,8 @@ class Chat:
         session_id: the session; None until the first turn.
         asker: decides on calls that wait for approval; None refuses them.
         attended: whether a user types the lines, who sees what fails and goes on: no failure is in the exit code then.
-        exit_code: the first one of a failed turn or a bad line; that of a signal at the prompt if there was none. A turn
-            that the user has interrupted and a failed compaction, which changes nothing, do not count.
+        exit_code: the first one of a failed turn or a bad line; that of a signal at the prompt if there was none. An
+            interrupted turn and a failed compaction, which changes nothing, do not count.
     """
 
     service: SessionService

@@ -8,7 +8,7 @@ import attrs
 from warren.config import PostgresConfig, StoreConfig
 from warren.database_url import DatabaseUrl
 from warren.errors import InvalidParamsError, MemoryDisabledError, PersistenceDisabledError, SessionNotFoundError
-from warren.extras import installed, missing
+from warren.extras import installed, lack, missing
 from warren.memory import MemoryConfig
 from warren.transport.cli.failures import MEMORY_DISABLED, PERSISTENCE_DISABLED
 from warren.transport.cli.options import Options
@@ -26,7 +26,7 @@ def memory_of(options: Options, store: StoreConfig | PostgresConfig | None) -> M
     Raises MemoryDisabledError if its extra is not installed.
     """
     if not installed("memory-store"):
-        raise MemoryDisabledError(MEMORY_DISABLED)
+        raise MemoryDisabledError(MEMORY_DISABLED, details=lack("memory-store"))
     if isinstance(store, PostgresConfig):
         config = MemoryConfig(url=store.url)
     else:
@@ -48,14 +48,15 @@ def store_of(options: Options, *, needed: bool = False) -> StoreConfig | Postgre
             raise InvalidParamsError(f"$.storage.project: {problem}", path="$.storage.project")
         return StoreConfig(options.store, holder=options.command, **options.storage)
     if needed or (options.store is not None and options.store_named):
-        raise PersistenceDisabledError(PERSISTENCE_DISABLED)
+        details = None if options.store is None else lack("session-store")
+        raise PersistenceDisabledError(PERSISTENCE_DISABLED, details=details)
     return None
 
 
 def _database_of(options: Options, address: DatabaseUrl) -> PostgresConfig:
     problem = missing("postgres", f"the store {address} needs")
     if problem is not None:
-        raise PersistenceDisabledError(problem)
+        raise PersistenceDisabledError(problem, details=lack("postgres"))
     for name, value in options.storage.items():
         if name not in OF_DATABASES and value is not False:
             path = f"$.storage.{name}"

@@ -12,7 +12,7 @@ from warren import codec
 from warren.config import PostgresConfig, StoreConfig
 from warren.database_url import DatabaseUrl
 from warren.errors import InvalidParamsError, MemoryDisabledError, PersistenceDisabledError
-from warren.extras import installed
+from warren.extras import installed, lack
 from warren.storage import thread_runner
 from warren.storage.copying import MEMORY, TABLES, Copied, Remembering
 from warren.storage.copying import copy as copy_rows
@@ -104,7 +104,7 @@ async def _remembering(opening: "AbstractAsyncContextManager[WholeFile]", place:
     async with opening as store:
         if not installed("memory-store"):
             if await store.remembers():
-                raise MemoryDisabledError(MEMORY_DISABLED)
+                raise MemoryDisabledError(MEMORY_DISABLED, details=lack("memory-store"))
             yield store
             return
         from warren.storage.memory.copying import memory_in  # noqa: PLC0415 - it has an extra of its own

@@ -80,11 +80,13 @@ def show_error(error: WarrenError, mode: Mode, streams: Streams) -> None:
 def _canonical(error: WarrenError) -> str | None:
     """Return the advice for a missing capability."""
     match error:
+        case WarrenError(details={"extra": "postgres"}):
+            return None
         case PersistenceDisabledError():
             return PERSISTENCE_DISABLED
         case CompactionDisabledError():
             return COMPACTION_DISABLED
-        case MemoryDisabledError() if "hint" not in error.details:  # with a session the store exists
+        case MemoryDisabledError() if error.details.keys() != {"hint"}:  # with that alone the store exists
             return MEMORY_DISABLED
     return None
 

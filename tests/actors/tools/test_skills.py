@@ -248,4 +248,4 @@ except InvalidParamsError as exc:
 def test_without_the_extra() -> None:
     """Without PyYAML there are no skills, and whoever names folders is told which extra to install."""
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True)
-    assert done.stdout == "True\n$.skills skills need the extra `skills`; from a clone: pip install '.[skills]'\n"
+    assert done.stdout == "True\n$.skills skills need the extra `skills`: pip install 'warren[skills]'\n"

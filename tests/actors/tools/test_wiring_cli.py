@@ -161,7 +161,7 @@ def test_what_others_write_into_the_list(cli: Cli) -> None:
 def test_a_missing_extra(cli: Cli, module: str, option: str) -> None:
     """One line names it, and there is no traceback."""
     line = one_line(cli.run(module, "run", option, ".", "go", python=("-c", WITHOUT)), 2)
-    assert "from a clone: pip install '.[" in line
+    assert "pip install 'warren[" in line
 
 
 # -- processes

@@ -175,6 +175,12 @@ def one_line(ended: Ended, code: int) -> str:
     return ended.err
 
 
+def without_extra(ended: Ended, line: str, extra: str) -> None:
+    """Check that a command failed with the sentence on a missing capability, and the command that installs it."""
+    assert (ended.code, ended.out) == (1, ""), ended
+    assert ended.err == f"{line}pip install 'warren[{extra}]'\n"
+
+
 def clean_environ() -> dict[str, str]:
     """Return the environment without what changes the command line, and with a locale that has all characters."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(SETTINGS)}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.transport.cli.process import FOOTER, SLOW, WITHOUT, Cli, one_line
+from tests.transport.cli.process import FOOTER, SLOW, WITHOUT, Cli, one_line, without_extra
 from warren.config import Config, StoreConfig
 from warren.transport.embed import open_supervisor
 
@@ -285,7 +285,7 @@ def test_an_ordinary_command_leaves_the_network_alone(cli: Cli) -> None:
 def test_without_its_extra(cli: Cli, package: str) -> None:
     """The command says how to install what it needs."""
     line = one_line(cli.run("run", "x", python=("-c", WITHOUT, package)), 1)
-    assert "from a clone: pip install '.[cli]'" in line
+    assert "pip install 'warren[cli]'" in line
 
 
 @pytest.mark.parametrize("args", [["run"], ["resume", "last"]])
@@ -388,7 +388,7 @@ def test_without_the_extra_of_the_store(cli: Cli) -> None:
     assert ended.out == "x\n"
     assert ended.err.endswith(" · not stored\n")
     for args in (["run", "x", "--store", "s"], ["sessions", "list"], ["resume", "last", "x"]):
-        assert one_line(cli.run(*args, python=without), 1) == DISABLED
+        without_extra(cli.run(*args, python=without), DISABLED, "session-store")
 
 
 @pytest.mark.parametrize("args", [["rpc"], ["mcp"], ["acp"], ["serve", "--port", "0"]])
@@ -402,7 +402,7 @@ def test_what_serves_without_the_extra_of_the_store(cli: Cli, args: list[str]) -
         ended = running.end(b"")
         assert ended.code == 0, ended
         assert ended.err.count("sessions are kept in memory and end with this process") == (not more)
-    assert one_line(cli.run(*args, "--store", "kept", python=("-c", WITHOUT, "apsw")), 1) == DISABLED
+    without_extra(cli.run(*args, "--store", "kept", python=("-c", WITHOUT, "apsw")), DISABLED, "session-store")
 
 
 def test_verbose_shows_events(cli: Cli) -> None:

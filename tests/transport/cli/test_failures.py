@@ -14,11 +14,13 @@ from warren.errors import (
     AgentError,
     CompactionDisabledError,
     InvalidParamsError,
+    MemoryDisabledError,
     PersistenceDisabledError,
     SessionBusyError,
     SessionNotFoundError,
     WarrenError,
 )
+from warren.extras import cure, lack
 from warren.transport.cli.failures import error_of, innermost, report
 from warren.transport.cli.options import Mode
 from warren.transport.cli.streams import Streams
@@ -148,3 +150,20 @@ def test_an_exception_group_is_about_its_cause() -> None:
     assert isinstance(innermost(BaseExceptionGroup("", [bug, KeyboardInterrupt()])), KeyboardInterrupt)
     assert innermost(ExceptionGroup("", [bug, KeyError()])) is bug
     assert innermost(bug) is bug
+
+
+def test_a_missing_extra_names_its_cure() -> None:
+    """The sentence on the capability stays, and a line says how to install it; of another store its own sentence."""
+    error = PersistenceDisabledError("other words", details=lack("session-store"))
+    assert reported(error)[1].endswith("'session-store').\npip install 'warren[session-store]'\n")
+    assert codec.parse(reported(error, json=True)[1])["details"]["hint"] == "pip install 'warren[session-store]'"
+    other = PersistenceDisabledError(
+        f"the store x needs the extra `postgres`: {cure('postgres')}", details=lack("postgres")
+    )
+    assert reported(other)[1].startswith(
+        "Error: the store x needs the extra `postgres`: pip install 'warren[postgres]'"
+    )
+    memory = MemoryDisabledError("other words", details=lack("memory-store"))
+    assert reported(memory)[1] == (
+        "Semantic memory is disabled (build without 'memory-store').\npip install 'warren[memory-store]'\n"
+    )

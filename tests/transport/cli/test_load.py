@@ -68,7 +68,7 @@ def test_figures_have_units(cli: Cli) -> None:
 def test_without_its_extra(cli: Cli, missing: str, args: tuple[str, ...]) -> None:
     """The command says which extra it needs."""
     line = one_line(cli.run("load", *args, python=("-c", WITHOUT, missing)), 1)
-    assert line == "Error: warren load needs the extra `load`; from a clone: pip install '.[load]'\n"
+    assert line == "Error: warren load needs the extra `load`: pip install 'warren[load]'\n"
 
 
 def test_a_run_that_is_stopped_tells_what_there_was(cli: Cli) -> None:

@@ -13,7 +13,7 @@ import trio
 
 from tests.storage.memory.samples import SubjectEmbedder
 from tests.transport.cli.compacting import LONG, OFTEN, shown
-from tests.transport.cli.process import WITHOUT, Cli, one_line
+from tests.transport.cli.process import WITHOUT, Cli, one_line, without_extra
 from tests.transport.cli.remembering import DOORS, FAILED, found, known, lines, talk
 from tests.transport.cli.serving import connected, serve
 from tests.transport.cli.terminals import Terminal
@@ -289,8 +289,8 @@ def test_where_nothing_is_remembered(cli: Cli, args: list[str]) -> None:
     ],
 )
 def test_without_the_extra(cli: Cli, module: str, args: list[str]) -> None:
-    """Whatever is missing of the extra, one line says that the memory is disabled, and nothing is made."""
-    assert one_line(cli.run(module, *args, python=("-c", WITHOUT)), 1) == DISABLED
+    """Whatever is missing of the extra, a line says that the memory is disabled, one how to get it; nothing is made."""
+    without_extra(cli.run(module, *args, python=("-c", WITHOUT)), DISABLED, "memory-store")
     assert list(cli.folder.iterdir()) == []
 
 

@@ -345,7 +345,7 @@ def test_a_port_in_use(cli: Cli) -> None:
 def test_without_the_extra_of_the_gateway(cli: Cli, missing: str) -> None:
     """The command says how to install what it needs."""
     line = one_line(cli.run("serve", python=("-c", WITHOUT, missing)), 1)
-    assert "from a clone: pip install '.[gateway]'" in line
+    assert "pip install 'warren[gateway]'" in line
 
 
 async def test_the_command_line_beside_a_gateway(cli: Cli) -> None:

@@ -307,7 +307,7 @@ def test_a_gateway_that_dies_in_a_turn(cli: Cli) -> None:
 def test_without_its_extra(cli: Cli) -> None:
     """The command says which extra it needs."""
     line = one_line(cli.run("run", "x", "--server", "ws://127.0.0.1:1", python=("-c", WITHOUT, "anyio")), 1)
-    assert line == "Error: --server needs the extra `client`; from a clone: pip install '.[client]'\n"
+    assert line == "Error: --server needs the extra `client`: pip install 'warren[client]'\n"
 
 
 def test_a_server_needs_no_store(cli: Cli, shared: str) -> None:

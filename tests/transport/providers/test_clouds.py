@@ -286,7 +286,7 @@ async def test_vertex_without_credentials(monkeypatch: pytest.MonkeyPatch, tmp_p
             await call(lambda _: nothing, "vertex:claude-x", environ)
         assert not failed.value.retryable
     monkeypatch.setattr(extras, "MODULES", {"vertex": ("no_such_module",)})
-    with pytest.raises(ProviderError, match="vertex: it needs the extra `vertex`; from a clone: pip install"):
+    with pytest.raises(ProviderError, match="vertex: it needs the extra `vertex`: pip install"):
         await call(lambda _: nothing, "vertex:claude-x", VERTEX)
 
 
@@ -434,7 +434,7 @@ async def test_bedrock_without_credentials(aws: pytest.MonkeyPatch) -> None:
         with pytest.raises(ProviderError, match=said):
             await call(lambda _: nothing, f"bedrock:{MODEL}", environ)
     aws.setattr(extras, "MODULES", {"bedrock": ("no_such_module",)})
-    with pytest.raises(ProviderError, match="bedrock: it needs the extra `bedrock`; from a clone: pip install"):
+    with pytest.raises(ProviderError, match="bedrock: it needs the extra `bedrock`: pip install"):
         await call(lambda _: nothing, f"bedrock:{MODEL}", AWS)
     assert await list_live(AWS) == ()
 
