@@ -24,6 +24,7 @@ from warren.actors.session.offered import instructions_of, names_of, warnings_of
 from warren.actors.session.planning import candidates_for, check_priced
 from warren.actors.shared import HostObjects
 from warren.actors.tenancy import Acceptance, Accounts
+from warren.actors.turn.route import check_ready
 from warren.attachments import Attachment, Blob, File
 from warren.categories import Decision
 from warren.compaction.config import CompactionConfig
@@ -140,6 +141,7 @@ class Service(Reads):
                 await self._check_room(new)
             self._supervisor.scheduler.check_session(by)
             if turn is not None:
+                check_ready(candidates)
                 self._supervisor.scheduler.check_turn()
                 if by:  # from before there is a session until its turn is accepted: none is left without it
                     shared.limiter.check_turn(by, session_id)

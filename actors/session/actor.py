@@ -45,6 +45,7 @@ from warren.actors.session.planning import plan_of
 from warren.actors.session.trace import TurnTrace, begin
 from warren.actors.shared import HostObjects, Shared
 from warren.actors.turn.outcome import Outcome, cause_of, title_of
+from warren.actors.turn.route import check_ready
 from warren.actors.turn.turn import Turn, cancelled, shut_down
 from warren.errors import AgentError, LeasedError, SessionNotRunningError, StoreError, WarrenError
 from warren.events import CompactionCompleted, Envelope, RunFailed
@@ -508,6 +509,8 @@ class SessionActor:
         try:
             known, charges = self.conversation.known, self.conversation.charges
             plan = plan_of(message, known, self.shared, self.comms, self.host_objects, charges=charges)
+            if waiting is None:  # an input was accepted: its turn fails, and leaves it in the history
+                check_ready(plan.route.candidates)
         except WarrenError as exc:
             exc.session_id = self.session_id
             if waiting is None:

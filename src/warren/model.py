@@ -207,6 +207,10 @@ def _takes_all(_options: ModelOptions) -> None:
     """Refuse nothing."""
 
 
+def _is_ready() -> None:
+    """Miss nothing."""
+
+
 @value
 class ModelChoice:
     """A resolved model.
@@ -218,6 +222,7 @@ class ModelChoice:
         check: raises InvalidParamsError that names the option if the model cannot be called with these options.
         kinds: the kinds of attachments that it takes; None leaves that to the catalog.
         server: the address of its server, for traces; None if it has none.
+        check_ready: raises ProviderError if a setting is missing without which no call can succeed, such as a key.
     """
 
     provider: Provider
@@ -226,6 +231,7 @@ class ModelChoice:
     check: Callable[[ModelOptions], None] = _takes_all
     kinds: frozenset[Kind] | None = None
     server: str | None = attrs.field(default=None, repr=False)  # a URL may contain a password
+    check_ready: Callable[[], None] = _is_ready
 
 
 @runtime_checkable

@@ -23,7 +23,7 @@ SHOWN: Final = {
 
 @pytest.mark.parametrize("text", SHOWN)
 def test_what_is_to_be_installed_can_be(text: str) -> None:
-    """Pages install from a clone, or extras of an installed Warren: none is on an index; they name extras that exist."""
+    """Pages install from a clone, or further extras, as there is no package on an index; each extra exists."""
     for target in SHOWN[text]:
         match = re.fullmatch(r"(?:\.|warren(?=\[))(?:\[([a-z,-]+)\])?", target)
         assert match is not None, target

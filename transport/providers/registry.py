@@ -82,7 +82,7 @@ class ModelRegistry:
 
         The name of one of the program's own providers is also a model (`mine`) and a prefix (`mine:fast`), and that of
         a named server is a prefix. If OPENAI_BASE_URL is set, every name that matches no other provider is a model of
-        that server. A missing key is no error here: the call will fail.
+        that server. A missing key is no error here: see `ModelChoice.check_ready`.
 
         Raises:
             InvalidParamsError: if no provider is known for the model (path `$.model`), or the named provider is unknown
@@ -100,7 +100,8 @@ class ModelRegistry:
         if name not in VENDORS:
             model = model.removeprefix(f"{name}:")
         over_http = self._over_http(name)
-        return ModelChoice(over_http, model, name, partial(over_http.check, model), server=over_http.endpoint.url)
+        server, check = over_http.endpoint.url, partial(over_http.check, model)
+        return ModelChoice(over_http, model, name, check, server=server, check_ready=over_http.check_ready)
 
     def check_defaults(self, config: Config) -> None:
         """Refuse settings whose models no session could have. The clients of servers are not imported for it.

@@ -190,7 +190,7 @@ class HttpProvider:
 
     async def complete(self, request: ModelRequest, emit: Callable[[Emitted], None]) -> ModelReply:
         """Call the model; see `warren.model.Provider`."""
-        self._check()
+        self.check_ready()
         entry = await self.limit.enter(self.endpoint.vendor.name)
         try:
             learned, omitted = self._learned.of(request.model), self._omitted(request.messages)
@@ -324,7 +324,7 @@ class HttpProvider:
 
     async def listed(self) -> tuple[str, ...]:
         """Return the names of the models that the server lists, none if it has no list. Raises ProviderError."""
-        self._check()
+        self.check_ready()
         if (address := self.dialect.listing(self.endpoint)) is None:
             return ()
         with trio.move_on_after(self.bounds.stall):
@@ -361,10 +361,12 @@ class HttpProvider:
         names = (wire.as_text(each.get("id") or each.get("name")) for each in entries)
         return tuple(name.removeprefix("models/") for name in names if name)
 
-    def _check(self) -> None:
+    def check_ready(self) -> None:
+        """Refuse calls that a missing setting lets fail. Raises ProviderError."""
         if problem := self.endpoint.problem:
             cause: ProviderCause = "unauthorized" if self.endpoint.url_problem is None else "bad_address"
-            raise ProviderError(f"{self.endpoint.vendor.name}: {problem}", cause=cause, retryable=False)
+            problem = f"{self.endpoint.vendor.name}: {problem}; `warren models` lists the models that can be called"
+            raise ProviderError(problem, cause=cause, retryable=False)
 
     def check(self, model: str, options: ModelOptions) -> None:
         """Refuse options that a model cannot be called with. Raises InvalidParamsError."""
