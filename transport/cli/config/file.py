@@ -17,7 +17,9 @@ from warren.fields import FieldValueError
 from warren.options import ModelOptions, SessionRequest, TurnOptions, check_sizes
 from warren.retention import Retention
 from warren.tenant_limits import TenantLimits
+from warren.transport.cli.config.places import placed
 from warren.transport.cli.config.tables import (
+    LEAVES,
     LIMITS_OF_TURNS,
     limits_of,
     no_nul,
@@ -145,6 +147,15 @@ FILE_NAMES: Final[Mapping[str, str]] = _names()
 """The options that a file may set: the name in the file by the name in the code."""
 
 
+NAMED: Final[Mapping[str, type]] = {
+    SERVERS: ServerTable,
+    MODELS: ModelEntry,
+    PROVIDERS: ProviderTable,
+    TENANTS: TenantLimits,
+}
+"""The tables whose inner tables have names of the user's own."""
+
+
 @frozen
 class ConfigFile:
     """The settings of a file, and of the variables of settings that have no flag.
@@ -198,14 +209,17 @@ def read_config(path: Path | None, environ: Mapping[str, str] | None = None) -> 
         InvalidParamsError: with the path `$.config` if the file cannot be read or is no TOML; else with the path of the
             bad setting, as in `$.config.compaction.window`, or of the variable, as in `$.WARREN_LIMITS_MAILBOX`.
     """
-    data = {} if path is None else _parse(path)
+    text = "" if path is None else _read(path)
+    data = {} if path is None else _parse(path, text)
     there = frozenset(_dotted(data))
     raw = {name: _raw(data, name) for name in OPTIONS if name in there}
     try:
         values = read_tables(data)
         settings: Any = codec.from_data(FILE, data, root="$.config")
+        of_models = tuple(_model_server(name, table) for name, table in settings.providers.items())
+        _check_tenants(settings.tenants)
     except InvalidParamsError as exc:
-        raise InvalidParamsError(f"{exc.message} ({path})", path=exc.path) from None
+        raise placed(exc, f"{path}", text, _known(data)) from None
     found = {
         option: raw[name] if name in raw else _value(settings, name)
         for option, name in FILE_NAMES.items()
@@ -215,8 +229,6 @@ def read_config(path: Path | None, environ: Mapping[str, str] | None = None) -> 
         found["no_compaction"] = not found["no_compaction"]
     outside = read_variables(environ or {})
     variables = {name: variable_of(name) for name in outside}
-    of_models = tuple(_model_server(name, table) for name, table in settings.providers.items())
-    _check_tenants(settings.tenants)
     tools, servers = settings.tools, settings.mcp_servers
     tables = (tools, servers, settings.models, of_models, settings.tenants)
     return ConfigFile(found, values | outside, *tables, there, variables)
@@ -253,9 +265,27 @@ def _dotted(data: Mapping[str, Any]) -> Iterator[str]:
             yield name
 
 
-def _parse(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> str:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError, RecursionError) as exc:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as exc:
         problem = exc.strerror if isinstance(exc, OSError) else str(exc)
         raise InvalidParamsError(f"$.config: {path}: {problem}", path="$.config") from None
+
+
+def _parse(path: Path, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise InvalidParamsError(f"$.config: {path}: {exc}", path="$.config") from None
+
+
+def _known(data: Mapping[str, Any]) -> set[str]:
+    """Return the names of all settings, and of those in the tables that a file has for names of its own."""
+    named = {
+        f"{table}.{name}.{field.name}"
+        for table, cls in NAMED.items()
+        for name in (data[table] if isinstance(data.get(table), Mapping) else {})
+        for field in attrs.fields(cls)
+    }
+    return {*FILE_NAMES.values(), *LEAVES, *named}

@@ -15,6 +15,7 @@ from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError, fits
 from warren.retention import Retention
 from warren.tool_config import ToolsConfig
+from warren.transport.cli.config.places import suggestion
 from warren.transport.cli.option import may_be_zero, sentence
 from warren.transport.cli.setting_names import BUDGET, variable_of, variables_in
 from warren.transport.cli.values import seconds_of
@@ -166,7 +167,8 @@ def read_variables(environ: Mapping[str, str]) -> dict[str, Any]:
     there = variables_in(environ)
     for variable in there:
         if variable not in known and variable not in of_retention:
-            raise InvalidParamsError(f"$.{variable}: there is no such setting", path=f"$.{variable}")
+            meant = suggestion(variable, known.keys() | of_retention)
+            raise InvalidParamsError(f"$.{variable}: there is no such setting{meant}", path=f"$.{variable}")
     found = {known[variable]: environ[variable] for variable in there if variable in known}
     return {name: _of_variable(name, text) for name, text in found.items() if text.strip()}
 
