@@ -61,6 +61,9 @@ def _database_of(options: Options, address: DatabaseUrl) -> PostgresConfig:
         if name not in OF_DATABASES and value is not False:
             path = f"$.storage.{name}"
             raise InvalidParamsError(f"{path}: is a setting of a store in files, and the store is {address}", path=path)
+    if options.storage.get("projections") is False and options.storage.get("project") is not None:
+        path = "$.storage.projections"
+        raise InvalidParamsError(f"{path}: is false, and `project` names a folder for them", path=path)
     settings = {name: value for name, value in options.storage.items() if name in OF_DATABASES}
     return PostgresConfig(address.url, holder=options.command, **settings)
 

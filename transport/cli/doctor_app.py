@@ -110,6 +110,8 @@ def check_models(**given: Any) -> int:
     a few tokens. A server that is not a vendor's own gets four more calls, with a tool, a schema, an image and
     reasoning: what it does not take stands in the [providers.NAME] table that is printed for it. The exit code is 0 if
     every first call succeeds, else 1.
+
+    Piped, each is a line of fields between tabs: provider, model, problem, message.
     """
     from warren.transport.cli import models as work  # noqa: PLC0415 - help does without it
 

@@ -27,6 +27,8 @@ def list_nodes(**given: Any) -> None:
 
     Those with an address serve the sessions of all of them, to clients and to each other; the others are embedded
     runtimes and commands. Turns are those that run, and may run, as of the last second or so.
+
+    Piped, each is a line of fields between tabs: node, state, turns, live sessions, since, release, address.
     """
     from warren.transport.cli import nodes as work  # noqa: PLC0415 - help does without it
 

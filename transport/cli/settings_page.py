@@ -76,7 +76,11 @@ def rows() -> Iterator[SettingRow]:
 
 def _of_table(name: str) -> SettingRow:
     text, default = about(name), default_of(name)
-    return SettingRow(name, variable_of(name), "", words(name, None if default in ((), "") else default), text)
+    shown = words(name, None if default in ((), "") else default)
+    of_database = default_of(name, in_database=True)
+    if name.startswith("storage.") and of_database not in (None, default):
+        shown = f"{shown}, in a database {words(name, of_database)}"
+    return SettingRow(name, variable_of(name), "", shown, text)
 
 
 def _of_option(option: click.Option) -> SettingRow:

@@ -88,7 +88,10 @@ def new(
 @token.command("list", epilog=examples("warren token list --token-file tokens.toml --output json"))
 @token_options
 def list_tokens(**given: Any) -> None:
-    """List the tokens, by the beginnings of their hashes, with their tenants, scopes, ends and limits."""
+    """List the tokens, by the beginnings of their hashes.
+
+    Piped, each is a line of fields between tabs: hash, tenant, name, scopes, expires, limits.
+    """
     from warren.transport.cli import token as work  # noqa: PLC0415 - help does without it
 
     options, home = _chosen(given)

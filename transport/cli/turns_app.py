@@ -147,6 +147,9 @@ def models(*, live: bool, **given: Any) -> int:
 
     For each it says whether it can be called now, or the setting that is missing, and what is known of it: the tokens
     of its window and of an answer, and its prices in US dollars per million tokens.
+
+    Piped, each is a line of fields between tabs: model, provider, usable, window, answer, and the prices of input,
+    output, cache read, write for 5m, write for 1h. With --live: model, provider, in the catalog, window, input, output.
     """
     from warren.transport.cli import models as naming  # noqa: PLC0415 - help does without it
 

@@ -169,3 +169,26 @@ def test_a_bad_file_is_refused_by_the_name_of_the_field(folder: Path, text: str,
     with_file(folder, text)
     with pytest.raises(InvalidParamsError, match=problem):
         read_config(folder / ".rkat" / "config.toml")
+
+
+@pytest.mark.parametrize(
+    ("place", "shown"),
+    [
+        ("kept", {"lease": "15s", "synchronous": "FULL", "projections": "true", "busy_timeout": "5s"}),
+        ("postgresql:///app", {"lease": "12s", "synchronous": "-", "projections": "-", "busy_timeout": "-"}),
+    ],
+)
+def test_the_settings_of_the_store_are_those_that_hold_for_it(cli: Cli, place: str, shown: dict[str, str]) -> None:
+    """A store in a database has defaults of its own, and no settings of files; a set value is shown as it is."""
+    rows = [line.split("\t") for line in cli.run("config", "show", env={"WARREN_STORE": place}).out.splitlines()]
+    found = {name.removeprefix("storage."): value for name, value, _ in rows if name.startswith("storage.")}
+    assert {name: found[name] for name in shown} == shown
+    set_ = cli.run("config", "show", "--store", place, env={"WARREN_STORAGE_LEASE": "7s"}).out
+    assert "storage.lease\t7s\tenvironment WARREN_STORAGE_LEASE\n" in set_
+
+
+def test_projections_of_a_database_contradict_a_folder(cli: Cli) -> None:
+    """A database has no files beside it, so `false` alone is no contradiction; a folder for them beside it is one."""
+    ended = cli.run("run", "hi", "--store", "postgresql:///app", "--no-projections", "--project", "files")
+    assert ended.code == 2
+    assert "storage.projections: is false, and `project` names a folder for them" in ended.err

@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 
 from tests.transport.cli.process import clean_environ
 from warren.audit import ACTIONS
+from warren.transport.cli import models, nodes, tables, token
 from warren.transport.cli.app import cli as root
 from warren.transport.cli.completion import SHELLS
 from warren.transport.cli.help import commands_of
@@ -109,6 +110,22 @@ def test_help_has_no_names_of_the_code(path: str, command: click.Command) -> Non
     variables = {str(param.envvar) for param in command.params}
     found = set(PYTHON.findall(shown.replace("\n", " "))) - OF_THE_PROTOCOL - variables
     assert found == set()
+
+
+LISTS: Final = (
+    ("sessions list", tables.COLUMNS),
+    ("token list", token.TITLES),
+    ("nodes list", nodes.COLUMNS),
+    ("models", models.COLUMNS),
+)
+
+
+@pytest.mark.parametrize(("path", "titles"), LISTS, ids=lambda value: value if isinstance(value, str) else "")
+def test_the_help_of_a_list_has_its_columns(path: str, titles: tuple[str, ...]) -> None:
+    """A program that reads the fields between tabs finds their number and their order in the help."""
+    shown = " ".join(ask(*path.split(), "--help").stdout.split())
+    fields = shown.partition("fields between tabs: ")[2].partition(".")[0].split(", ")
+    assert len(fields) == len(titles)
 
 
 def ask(*args: str) -> Result:

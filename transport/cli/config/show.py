@@ -79,14 +79,15 @@ def show(context: click.Context, mode: Mode) -> None:
 def settings(context: click.Context, environ: Mapping[str, str]) -> list[Setting]:
     """Return the settings among a command's options, in the order of the file, and then those that no file can have."""
     options = [param for param in context.command.get_params(context) if param.name in context.params]
-    defaults = default_values(environ)
+    in_database = isinstance(context.params.get("store"), DatabaseUrl)
+    defaults = default_values(environ, in_database=in_database)
     found = [_setting(context, option, defaults) for option in options if isinstance(option, click.Option)]
-    found += _of_the_runtime(context, {setting.name for setting in found})
+    found += _of_the_runtime(context, {setting.name for setting in found}, in_database=in_database)
     order = {name: place for place, name in enumerate(FILE_ORDER)}
     return sorted(found, key=lambda setting: order.get(setting.name, len(order)))
 
 
-def _of_the_runtime(context: click.Context, known: Container[str]) -> Iterator[Setting]:
+def _of_the_runtime(context: click.Context, known: Container[str], *, in_database: bool) -> Iterator[Setting]:
     """Yield the settings that are no options, without those that an option has too."""
     file: ConfigFile | None = context.meta.get(CONFIG_FILE)
     values, variables, servers = ({}, {}, {}) if file is None else (file.values, file.variables, file.servers)
@@ -99,7 +100,7 @@ def _of_the_runtime(context: click.Context, known: Container[str]) -> Iterator[S
         elif name in values:
             yield Setting(name, _plain(values[name]), "file", where)
         else:
-            yield Setting(name, _plain(default_of(name)), "default")
+            yield Setting(name, _plain(default_of(name, in_database=in_database)), "default")
     for name, server in servers.items():
         yield Setting(f"mcp_servers.{name}", server.where, "file", where)
     for name, entry in {} if file is None else file.models.items():
@@ -134,10 +135,10 @@ def _setting(context: click.Context, option: click.Option, defaults: Mapping[str
     return Setting(name, defaults.get(key) if value is None else value, source, where)
 
 
-def default_values(environ: Mapping[str, str]) -> dict[str, Any]:
+def default_values(environ: Mapping[str, str], *, in_database: bool | None = None) -> dict[str, Any]:
     """Return the defaults of options that click has no default for, by their names in the code."""
     compaction = attrs.asdict(CompactionConfig(DEFAULT_THRESHOLD))
-    shared = {option: default_of(name) for name, option in OPTIONS.items()}
+    shared = {option: default_of(name, in_database=in_database) for name, option in OPTIONS.items()}
     served = {name: attrs.fields_dict(GatewayConfig)[name].default for name in ("host", "port", "max_connections")}
     return compaction | shared | served | {"store": os.fspath(DEFAULT_STORE), "model": default_model(environ)}
 

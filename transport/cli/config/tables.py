@@ -124,11 +124,20 @@ def _class_of(table: str, field: str) -> type:
     return PostgresConfig if cls is StoreConfig and field not in attrs.fields_dict(cls) else cls
 
 
-def default_of(name: str) -> Any:
-    """Return the default of a setting; times in seconds."""
+def default_of(name: str, *, in_database: bool | None = None) -> Any:
+    """Return the default of a setting; times in seconds.
+
+    Args:
+        name: its name in the file.
+        in_database: whether the store is in a database; a setting that holds for the other kind of store alone has no
+            default then. None asks for that of the kind that has the setting, of both that of a store in files.
+    """
     table, _, field = name.rpartition(".")
     if table == "limits.turn":
         return getattr(Limits().turn, BUDGET[field])
+    if table == "storage" and in_database is not None:
+        of_store = attrs.fields_dict(PostgresConfig if in_database else StoreConfig)
+        return of_store[field].default if field in of_store else None
     return getattr(attrs.fields(_class_of(table, field)), field).default
 
 
