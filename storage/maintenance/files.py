@@ -58,7 +58,8 @@ def look_at(
     """Return a connection to a database, inside a read transaction; its disk may be read-only.
 
     SQLite needs files beside a database in order to read it, which it cannot make on such a disk. No process can write
-    there either, so the file is read as it is: without its log, if there is one, unless it is to be `whole`.
+    there either, so the file is read as it is: without its log, if there is one, unless it is to be `whole`. So it is
+    for a user who may not write into its folder, if there is no log: then nobody writes at this moment.
 
     `go_on` is called again and again while a query runs; what it raises ends the query, which raises that.
 
@@ -73,7 +74,7 @@ def look_at(
     except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.IOError) as exc:
         found = precise(exc, db)
         db.close()
-        if not on_read_only_disk(path) or (whole and log_size(path)):
+        if not is_read_only(path) or (whole and log_size(path)):
             raise found from None
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
         db = apsw.Connection(f"{path.absolute().as_uri()}?immutable=1", flags=flags)
@@ -84,6 +85,11 @@ def look_at(
     if go_on is not None:
         db.set_progress_handler(partial(_asked, go_on), STEPS)
     return db
+
+
+def is_read_only(path: Path) -> bool:
+    """Tell whether this process can only read a file, as it is, for want of the files that SQLite makes beside it."""
+    return on_read_only_disk(path) or not (os.access(path.parent, os.W_OK) or log_size(path))
 
 
 def _asked(go_on: GoOn) -> bool:

@@ -455,11 +455,14 @@ for what in (lambda: fix(config, report), lambda: trio.run(SqliteStore.open, con
         print(exc.cause)
 copied = back_up(config, Path(sys.argv[1]) / "copy.sqlite3")
 print(copied.sessions, copied.memory is not None, examine_memory(folder / "store" / "memory")[0].entries)
+listed = [sys.executable, "-m", "warren", "sessions", "list", "--store", str(folder / "store")]
+done = subprocess.run(listed, capture_output=True, text=True, cwd=folder)
+print(done.returncode, done.stdout.split("\\t")[0], done.stderr)
 """
 
 
 def test_a_read_only_disk(tmp_path: Path) -> None:
-    """Doctor looks at the store and says why nothing can be stored; opening and fixing name it, a backup is made."""
+    """Doctor says why nothing can be stored; opening and fixing name it, a backup is made, and sessions are listed."""
     alone = ("unshare", "--map-root-user", "--mount")
     try:
         subprocess.run([*alone, "mount", "-t", "tmpfs", "tmpfs", tmp_path], check=True, capture_output=True)
@@ -470,4 +473,5 @@ def test_a_read_only_disk(tmp_path: Path) -> None:
         "read_only",
         "read_only",
         "1 True 1",
+        "0 a ",
     ]

@@ -1,7 +1,8 @@
 """`warren sessions list`, which reads a store in files without a runtime."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
 from warren import codec
 from warren.config import StoreConfig
@@ -12,6 +13,11 @@ from warren.transport.cli.chosen_store import is_there, store_of
 from warren.transport.cli.options import Options
 from warren.transport.cli.streams import Streams
 from warren.views import SessionPage, summary_of
+
+if TYPE_CHECKING:
+    import apsw
+
+READ_ONLY: Final = "the disk is read-only: the newest changes, which are in the log beside the file, are left out"
 
 
 def list_sessions(options: Options, offset: int, limit: int, *, archived: bool) -> None:
@@ -33,9 +39,8 @@ def _page(options: Options, wanted: ListRequest) -> SessionPage:
 
 def _of_file(options: Options, store: StoreConfig, wanted: ListRequest) -> SessionPage:
     from warren.storage.sqlite import queries  # noqa: PLC0415 - it has an extra of its own
-    from warren.storage.sqlite.file import opened  # noqa: PLC0415 - the same
 
-    with opened(store) as db:
+    with _readable(store) as db:
         records = queries.listing(
             db,
             options.user.tenant,
@@ -47,6 +52,22 @@ def _of_file(options: Options, store: StoreConfig, wanted: ListRequest) -> Sessi
     # No session is live in a process without a runtime.
     summaries = tuple(summary_of(record, live=False, active=False) for record in records)
     return SessionPage(summaries, tuple(records.damaged))
+
+
+@contextmanager
+def _readable(store: StoreConfig) -> "Iterator[apsw.Connection]":
+    """Open a store in files, and migrate an older one; on a read-only disk it is read as it is."""
+    from warren.storage.maintenance.files import is_read_only, log_size, reading  # noqa: PLC0415 - the same
+    from warren.storage.sqlite.file import FILE_NAME, opened  # noqa: PLC0415 - it has an extra of its own
+
+    if not is_read_only(store.path / FILE_NAME):
+        with opened(store) as db:
+            yield db
+        return
+    if log_size(store.path / FILE_NAME):
+        Streams().note(READ_ONLY, "yellow")
+    with reading(store) as db:
+        yield db
 
 
 def _of_service(options: Options, wanted: ListRequest) -> SessionPage:
