@@ -108,7 +108,7 @@ class WordSpace:
         return np.array(counts, dtype=np.float32).reshape(len(packed), self.dimensions)
 
     def _packed(self, text: str) -> bytes:
-        words = (word for piece in pieces(text) for word in re.findall(r"\w+", piece.lower()))
+        words = (word for piece in pieces(text) for word in _words(piece))
         return np.array([zlib.crc32(word.encode()) % self.dimensions for word in words], dtype="<u2").tobytes()
 
 
@@ -288,3 +288,11 @@ def cosines(space: Space, query: Vectors, packed: Sequence[bytes]) -> Scores:
     parts = [packed[at : at + _ROWS_AT_ONCE] for at in range(0, len(packed), _ROWS_AT_ONCE)]
     found = [normal(unpacked(space, part)) @ normal(query) for part in parts]
     return np.concatenate(found).astype(np.float64) if found else np.zeros(0)
+
+
+def _words(piece: str) -> list[str]:
+    """Return the words of a piece in small letters, and behind them those that case folding makes otherwise."""
+    words = re.findall(r"\w+", lowered := piece.lower())
+    if piece.isascii() or (folded := piece.casefold()) == lowered:
+        return words
+    return words + list(set(re.findall(r"\w+", folded)) - set(words))

@@ -1,6 +1,6 @@
 """Texts as sequences of terms: the rules for words, in any language and in code.
 
-A term is the 32-bit hash of a stemmed, lower-case word. The hashes stand for the words everywhere: in the full-text
+A term is the 32-bit hash of a stemmed, case-folded word without accents. The hashes stand for the words everywhere: in the full-text
 table, in the vectors and in comparisons, so that no text, however odd, is a command of a query language.
 """
 
@@ -77,7 +77,11 @@ class Analyzer:
         return terms
 
     def _words(self, chunk: str) -> Iterator[str]:
-        for run in _RUN.findall(chunk):
+        folded = chunk if chunk.isascii() else "".join(map(_case_folded, chunk))
+        if folded != chunk:
+            # Texts that an earlier release stored have the word as it was, so queries ask for it, too.
+            yield chunk.lower()
+        for run in _RUN.findall(folded):
             if _is_unspaced(run):
                 yield from _character_pairs(run)
             else:
@@ -131,6 +135,14 @@ def _fold(piece: str) -> str:
     if piece.isascii():
         return piece
     return unicodedata.normalize("NFC", _ACCENT.sub("", unicodedata.normalize("NFKD", piece)))
+
+
+def _case_folded(letter: str) -> str:
+    """Return the letters that Unicode's case folding makes of one, if they are others than its small letter: ss of ß."""
+    folded = letter.casefold()
+    if folded == letter.lower():
+        return letter
+    return folded.upper() if letter.isupper() else folded
 
 
 def _is_unspaced(run: str) -> bool:

@@ -191,3 +191,30 @@ async def test_what_shares_a_word_is_found(place: Place, words: list[str]) -> No
             expected = [" ".join(words)] if word.strip("_") else []
             telling = await memory.search(word)
             assert contents(telling) == expected
+
+
+FOLDED = [
+    ("strasse", "Die Straße ist lang"),
+    ("Straße", "DIE STRASSE IST LANG"),
+    ("STRASSE", "die GROẞE STRAẞE"),
+    ("grosse", "die GROẞE STRAẞE"),
+    ("cafe", "im CAFÉ am Platz"),
+    ("οδοσ", "η οδός μας"),
+    ("ΟΔΟΣ", "η οδός μας"),
+]
+
+
+async def test_a_word_is_found_by_any_spelling_of_its_case(place: Place) -> None:
+    """Case folding and accents make no difference in either store: `strasse` finds `Straße`, and the other way round."""
+    for asked, text in FOLDED:
+        async with opened(place) as memory:
+            await memory.index(entries([text, "something else", "and another thing"]))
+            assert [hit.content for hit in await memory.search(asked)][:1] == [text], asked
+
+
+async def test_the_bag_of_words_folds_case() -> None:
+    """It has no accents and stems to take off, but the same case folding."""
+    for asked, text in (("strasse", "Straße"), ("STRASSE", "die straße"), ("Straße", "strasse")):
+        async with opened(name="bag-of-words") as memory:
+            await memory.index(entries(["something else", text]))
+            assert (await memory.search(asked))[0].content == text

@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import unicodedata
+import zlib
 from collections import Counter
 
 import numpy as np
@@ -138,3 +140,15 @@ def test_no_terms_no_score() -> None:
     corpus = Corpus(0, 0.0)
     assert Question.of(terms([]), {}, corpus).relevance([terms([1]), terms([])]).tolist() == [0, 0]
     assert Question.of(terms([1]), {1: 0}, corpus).relevance([terms([]), terms([])]).tolist() == [0, 0]
+
+
+def test_words_of_earlier_releases_are_asked_for() -> None:
+    """A text that was stored before words were case-folded has its word in small letters: a query has that term, too."""
+    for word in ("Straße", "GROẞ", "ΟΔΟΣ"):
+        stored = zlib.crc32(unaccented(word).lower().encode())
+        assert stored in ANALYZER.terms(word).tolist()
+
+
+def unaccented(word: str) -> str:
+    """Return a word without its accents."""
+    return "".join(letter for letter in unicodedata.normalize("NFKD", word) if not unicodedata.combining(letter))
