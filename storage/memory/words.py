@@ -1,7 +1,7 @@
 """Texts as sequences of terms: the rules for words, in any language and in code.
 
-A term is the 32-bit hash of a stemmed, case-folded word without accents. The hashes stand for the words everywhere: in the full-text
-table, in the vectors and in comparisons, so that no text, however odd, is a command of a query language.
+A term is the 32-bit hash of a stemmed, case-folded word without accents. The hashes stand for the words everywhere: in
+the full-text table, in the vectors and in comparisons, so that no text, however odd, is a command of a query language.
 """
 
 import re
@@ -138,7 +138,7 @@ def _fold(piece: str) -> str:
 
 
 def _case_folded(letter: str) -> str:
-    """Return the letters that Unicode's case folding makes of one, if they are others than its small letter: ss of ß."""
+    """Return the letters that case folding makes of one, if they are others than its small letter: ss of ß."""
     folded = letter.casefold()
     if folded == letter.lower():
         return letter

@@ -99,6 +99,7 @@ class Agent:
         ask: sends requests to the client.
         settings: the facts about the runtime.
         servers: the MCP servers that the client named for each session that it opened.
+        unstable: whether the client has asked for members that are no part of the protocol yet; others may refuse them.
     """
 
     service: SessionService
@@ -106,6 +107,7 @@ class Agent:
     ask: Ask
     settings: AgentSettings
     servers: Servers = attrs.field(init=False)
+    unstable: bool = False
     _pending: dict[str, PendingPrompt] = attrs.field(factory=dict)
     _modes: dict[str, str] = attrs.field(factory=dict)
     _permissions: dict[str, Permissions] = attrs.field(factory=dict)
@@ -146,11 +148,12 @@ class Agent:
 
     # -- the connection
 
-    async def initialize(self, _given: params.AcpInitialize) -> MethodResult:
+    async def initialize(self, given: params.AcpInitialize) -> MethodResult:
         """Return the agent's name, its capabilities and the one version of the protocol that it speaks."""
-        stored = self.service.capabilities().session_store
-        sessions: dict[str, Any] = {"list": {}, "close": {}, "fork": {}}
+        stored, self.unstable = self.service.capabilities().session_store, given.wants_unstable
+        sessions: dict[str, Any] = {"list": {}, "close": {}}
         sessions |= {"resume": {}, "delete": {}} if stored else {}
+        sessions |= {"fork": {}} if self.unstable else {}
         capabilities = {
             "loadSession": stored,
             "promptCapabilities": {"image": True, "audio": True, "embeddedContext": True},
@@ -247,8 +250,8 @@ class Agent:
         outcome = await outcome_of(pending.turn(prompt, tell, approve, gates))
         await self._tell_info(pending.session_id)
         result = unwrap(prompt.located(outcome) if isinstance(outcome, InvalidParamsError) else outcome)
-        answer = {"stopReason": stop_reason(result.stop_reason), "usage": usage_of(result.usage)}
-        data = result.structured_output
+        usage = {"usage": usage_of(result.usage)} if self.unstable else {}
+        answer, data = {"stopReason": stop_reason(result.stop_reason), **usage}, result.structured_output
         return MethodResult(answer if data is None else with_data(answer, data))
 
     async def _obey(self, command: commands.SlashCommand, pending: PendingPrompt) -> None:

@@ -27,6 +27,14 @@ class AcpInitialize:
     clientCapabilities: Mapping[str, Any] | None = None
     clientInfo: Mapping[str, Any] | None = None
 
+    @property
+    def wants_unstable(self) -> bool:
+        """Whether the client asks for members that are no part of the protocol yet, in the object for extensions."""
+        match self.clientCapabilities:
+            case {"_meta": {"warren": {"unstable": True}}}:
+                return True
+        return False
+
 
 @frozen
 class NewSession:

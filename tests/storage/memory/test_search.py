@@ -205,7 +205,7 @@ FOLDED = [
 
 
 async def test_a_word_is_found_by_any_spelling_of_its_case(place: Place) -> None:
-    """Case folding and accents make no difference in either store: `strasse` finds `Straße`, and the other way round."""
+    """Case and accents make no difference in either store: `strasse` finds `Straße`, and the other way round."""
     for asked, text in FOLDED:
         async with opened(place) as memory:
             await memory.index(entries([text, "something else", "and another thing"]))

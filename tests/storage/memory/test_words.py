@@ -143,7 +143,7 @@ def test_no_terms_no_score() -> None:
 
 
 def test_words_of_earlier_releases_are_asked_for() -> None:
-    """A text that was stored before words were case-folded has its word in small letters: a query has that term, too."""
+    """A text that was stored before words were case-folded has small letters: a query has that term, too."""
     for word in ("Straße", "GROẞ", "ΟΔΟΣ"):
         stored = zlib.crc32(unaccented(word).lower().encode())
         assert stored in ANALYZER.terms(word).tolist()

@@ -1,10 +1,13 @@
 """The agent in front of a real runtime: what a client asks, what it is told, and in which order."""
 
+import inspect
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+from acp import schema
 
 from tests.storage.damaging import KINDS, put
 from tests.support.fake_service import FakeService, failing
@@ -81,8 +84,8 @@ async def test_the_client_learns_what_there_is(tmp_path: Path) -> None:
         stored = (await client.call("initialize", protocolVersion=9, clientCapabilities={"fs": {}})).data
     assert (bare["protocolVersion"], stored["protocolVersion"]) == (1, 1)
     assert (bare["agentCapabilities"]["loadSession"], stored["agentCapabilities"]["loadSession"]) == (False, True)
-    assert sorted(bare["agentCapabilities"]["sessionCapabilities"]) == ["close", "fork", "list"]
-    assert sorted(stored["agentCapabilities"]["sessionCapabilities"]) == ["close", "delete", "fork", "list", "resume"]
+    assert sorted(bare["agentCapabilities"]["sessionCapabilities"]) == ["close", "list"]
+    assert sorted(stored["agentCapabilities"]["sessionCapabilities"]) == ["close", "delete", "list", "resume"]
     assert stored["agentInfo"]["name"] == "warren"
 
 
@@ -123,6 +126,7 @@ async def test_a_turn_is_told_in_order() -> None:
     model = FunctionModel(thinks_and_looks)
     config = CompactionConfig(window=1000)
     async with open_runtime(model, tools=[look]) as service, connect(service, config) as client:
+        await client.call("initialize", protocolVersion=1, clientCapabilities=ASKED)
         session_id = await client.new()
         ended = await client.prompt(session_id, "which colour has the door?")
         assert ended.kinds() == [
@@ -513,3 +517,33 @@ async def test_a_bug_of_ours_ends_one_request(caplog: pytest.LogCaptureFixture) 
         assert "secret" not in str(shown)
         assert "secret" in caplog.text
         assert (await client.call("initialize", protocolVersion=1)).data["protocolVersion"] == 1
+
+
+ASKED = {"_meta": {"warren": {"unstable": True}}}
+
+
+def unstable_members() -> set[tuple[str, str]]:
+    """Return the members that the schema of the official package marks as unstable, with their classes."""
+    found, cls, member = set[tuple[str, str]](), "", ""
+    for line in inspect.getsource(schema).splitlines():
+        if begun := re.match(r"class (\w+)", line):
+            cls, member = begun[1], ""
+        elif named := re.match(r"    (\w+):", line):
+            member = named[1]
+        elif member and line.strip() == "**UNSTABLE**":
+            found.add((cls, member))
+    return found
+
+
+async def test_unstable_members_go_to_clients_that_ask(tmp_path: Path) -> None:
+    """A client that says nothing, or no more than its files, gets the protocol alone; one that asks gets all."""
+    members = {("SessionCapabilities", "fork"), ("PromptResponse", "usage")}
+    assert members <= unstable_members()
+    for given, has in ({}, False), ({"fs": {}, "_meta": {"other": True}}, False), (ASKED, True):
+        async with open_runtime(store=tmp_path) as service, connect(service) as client:
+            told = (await client.call("initialize", protocolVersion=1, clientCapabilities=given)).data
+            ended = await client.prompt(await client.new(), "hello")
+        shown = {("SessionCapabilities", each) for each in told["agentCapabilities"]["sessionCapabilities"]}
+        shown |= {("AgentCapabilities", each) for each in told["agentCapabilities"]}
+        shown |= {("PromptResponse", each) for each in ended.data}
+        assert shown & unstable_members() == (members if has else set())
