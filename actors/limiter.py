@@ -1,9 +1,11 @@
 """The counts of the store that limits of tenants and tokens need: read when they are asked for and too old."""
 
 import contextlib
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
@@ -41,6 +43,7 @@ class Limiter:
     _storage: Storage
     _memory: "Memory"
     _locks: WeakKeyDictionary[Counts, trio.Lock] = attrs.field(factory=WeakKeyDictionary)
+    _remembering: dict[str, trio.Lock] = attrs.field(factory=dict)
     # `trio.current_time` without its look for the clock: each turn of a caller with limits asks twice.
     _now: Callable[[], float] = attrs.field(factory=lambda: trio.lowlevel.current_clock().current_time)
 
@@ -165,7 +168,10 @@ class Limiter:
             await trio.sleep(FRESH)
 
     def bounded(self, index: Index | None, tenant: str, owner: str) -> Index | None:
-        """Return the function that remembers texts of an owner's session, which remembers none beyond the limits."""
+        """Return the function that remembers texts of an owner's session, up to the limits.
+
+        Of a compaction that has more texts than may be remembered the oldest ones are taken.
+        """
         if index is None:
             return None
         own = self.tenancy.strictest(tenant, owner, "memory_texts")
@@ -173,16 +179,21 @@ class Limiter:
         if not by:
             return index
 
+        from warren.actors.memory import indexable  # noqa: PLC0415 - it is there: only a memory has an index
+
         async def remember(first: int, messages: Sequence[Message]) -> None:
-            await self.look(by, ("memory_texts",))
-            for account in by:
-                limit = account.limit("memory_texts")
-                if limit is not None and account.figure("memory_texts").value >= limit:
-                    self.tenancy.count_refusal(account, "memory_texts")
-                    return
-            await index(first, messages)
-            for account in by:
-                account.figure("memory_texts").expire()
+            # One compaction of a tenant after the other: two at once would fill the same room.
+            async with self._remembering.setdefault(tenant, trio.Lock()):
+                await self.look(by, ("memory_texts",))
+                room, full = min((_room(account), place) for place, account in enumerate(by))
+                texts = list(accumulate(bool(indexable(message).strip()) for message in messages))
+                fitting = bisect_right(texts, room)
+                if fitting < len(messages):
+                    self.tenancy.count_refusal(by[full], "memory_texts")
+                if fitting and texts[fitting - 1]:
+                    await index(first, messages[:fitting])
+                    for account in by:
+                        account.figure("memory_texts").expire()
 
         return remember
 
@@ -196,3 +207,8 @@ class Limiter:
                 serving = [node for node in await store.nodes() if node.address is not None]
                 self.tenancy.nodes = max(1, len(serving))
             await trio.sleep(store.renewal)
+
+
+def _room(account: Account) -> int:
+    """Return how many more texts an account with a limit of them may remember."""
+    return max(0, (account.limit("memory_texts") or 0) - account.figure("memory_texts").value)

@@ -23,8 +23,8 @@ class TokenLimits:
             turn that has begun ends with its next model call at the latest.
         stored_bytes: bytes of the messages, inputs, events and files of the sessions that they have created. A turn
             that has begun goes on beyond it.
-        memory_texts: texts in the memory from the sessions that they have created. Beyond it compactions go on and
-            remember nothing.
+        memory_texts: texts in the memory from the sessions that they have created. Of a compaction that has more the
+            oldest are remembered up to it; then compactions go on and remember nothing.
     """
 
     sessions: int | None = attrs.field(default=None, validator=[positive, fits])
@@ -50,7 +50,8 @@ class TenantLimits(TokenLimits):
             begun ends with its next model call at the latest.
         stored_bytes: bytes of the messages, inputs, events and files in the store. A turn that has begun goes on
             beyond it.
-        memory_texts: texts in the memory. Beyond it compactions go on and remember nothing.
+        memory_texts: texts in the memory. Of a compaction that has more the oldest are remembered up to it; then
+            compactions go on and remember nothing.
         connections: connections to a process that serves, of all its clients; one more is refused.
     """
 

@@ -326,7 +326,7 @@ async def test_tokens_of_a_day(tmp_path: Path, *, stored: bool) -> None:
 
 
 async def test_memory_texts(tmp_path: Path) -> None:
-    """Beyond the limit compactions go on and remember nothing more; each of them is counted."""
+    """Up to the limit texts are remembered, and none beyond it; compactions go on, and each of them is counted."""
     config = attrs.evolve(settings(), tenants={"acme": TenantLimits(memory_texts=4)})
     async with open_runtime(recalling_model(), store=tmp_path, memory=memory_in(tmp_path), config=config) as runtime:
         remembered = []
@@ -337,10 +337,24 @@ async def test_memory_texts(tmp_path: Path) -> None:
             assert (await service.read(session_id)).state.compactions >= 3
             remembered.append(await memory_of(runtime).texts(principal.tenant))
         mine, others = remembered
-        assert 4 <= mine < others
+        assert mine == 4 < others
         refused = {each.name: each for each in runtime.metrics().metrics}["warren_admission_refused_total"]
         counted = {series.labels: series.value for series in refused.series}
         assert counted["tenant_memory_texts",] >= 2
+
+
+async def test_memory_texts_of_sessions_at_once(tmp_path: Path) -> None:
+    """Compactions of many sessions at once do not fill the same room, whatever the limit and the size of each."""
+    for number, limit in enumerate((1, 3, 10)):
+        folder = tmp_path / f"{number}"
+        config = attrs.evolve(settings(), tenants={"acme": TenantLimits(memory_texts=limit)})
+        async with open_runtime(recalling_model(), store=folder, memory=memory_in(folder), config=config) as runtime:
+            acme = runtime.as_(ACME)
+            ids = await sessions(acme, 5)
+            async with trio.open_nursery() as nursery:
+                for session_id in ids:
+                    nursery.start_soon(talk, acme, session_id, 9)
+            assert await memory_of(runtime).texts("acme") == limit
 
 
 async def test_peers(tmp_path: Path) -> None:
