@@ -4,11 +4,13 @@ May import every package. A command is a function in a light module `…_app`, o
 is in another module.
 """
 
+import os
 import sys
 
 from warren.extras import missing
 from warren.transport.cli.exits import INTERRUPTED
 from warren.transport.cli.init import run_in_child
+from warren.transport.cli.json_lines import begin
 from warren.transport.cli.process import end, start
 
 
@@ -21,6 +23,7 @@ def main() -> int:
     run_in_child()
     start()
     if problem := missing("cli", "the warren command needs"):
+        begin(sys.argv[1:], os.environ)
         sys.stderr.write(f"Error: {problem}\n")
         return 1
     try:

@@ -6,6 +6,7 @@ from typing import Final
 import click
 
 from warren.tracing import HEADER, context_of, here
+from warren.transport.cli import json_lines
 from warren.transport.cli.failures import report
 from warren.transport.cli.groups import CommandGroup
 from warren.transport.cli.help import examples
@@ -24,6 +25,7 @@ def run_app(argv: list[str]) -> int:
 
 
 def _run(argv: list[str]) -> int:
+    json_lines.begin(argv, os.environ)
     mode = Mode.guess(argv, os.environ)
     if (links := service_links(os.environ)) and os.environ.keys().isdisjoint((WORKER, COMPLETION)):
         Streams().note(note_on(links))

@@ -1,11 +1,12 @@
 """`warren completion`: the script that makes a shell complete the commands and their options."""
 
-from typing import Final
+from typing import Any, Final
 
 import click
 from click.shell_completion import get_completion_class
 
 from warren.transport.cli.help import examples
+from warren.transport.cli.options import log_option
 from warren.transport.cli.setting_names import COMPLETION
 from warren.transport.cli.streams import Streams
 
@@ -20,8 +21,9 @@ SHELLS: Final = ("bash", "zsh", "fish")
     )
 )
 @click.argument("shell", type=click.Choice(SHELLS))
+@log_option
 @click.pass_context
-def completion(context: click.Context, shell: str) -> None:
+def completion(context: click.Context, /, shell: str, **_: Any) -> None:
     """Print the script that makes SHELL complete this command.
 
     SHELL is bash (4.4 or newer), zsh or fish. The script asks `warren` itself for the completions.

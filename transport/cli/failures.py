@@ -16,6 +16,7 @@ from warren.errors import (
 )
 from warren.transport.cli.exits import INTERRUPTED
 from warren.transport.cli.groups import harmless
+from warren.transport.cli.json_lines import json_of
 from warren.transport.cli.options import Mode
 from warren.transport.cli.streams import Streams
 
@@ -67,12 +68,13 @@ def innermost(failure: BaseException) -> BaseException:
 
 def show_error(error: WarrenError, mode: Mode, streams: Streams) -> None:
     """Write an error to stderr: its body as JSON, or a line with its code, and advice below it."""
+    body = error.body() | {"message": _canonical(error) or error.message}
     if mode.json:
-        _write_body(error.body() | {"message": _canonical(error) or error.message}, streams)
+        _write_body(body, streams)
         return
     suffix = f" (session {error.session_id})" if error.session_id and error.session_id not in error.message else ""
     message = error.message.removeprefix("$.")  # the path is for programs
-    streams.note(_canonical(error) or f"Error: {message}{suffix} [{error.code}]", "red")
+    streams.note(_canonical(error) or f"Error: {message}{suffix} [{error.code}]", "red", **body)
     if "hint" in error.details:
         streams.note(error.details["hint"], "dim")
 
@@ -97,6 +99,8 @@ def _show_usage(error: click.ClickException, mode: Mode, streams: Streams) -> in
         details = {"details": {"path": path}} if path else {}
         body = {"code": ErrorCode.INVALID_PARAMS.value, "message": error.format_message(), "retryable": False}
         _write_body(body | details, streams)
+    elif json_of(streams.err) is not None:
+        streams.note(error.format_message(), "red", code=ErrorCode.INVALID_PARAMS.value)
     else:
         error.show(streams.err)
     return error.exit_code

@@ -11,6 +11,7 @@ import attrs
 
 from warren.log_context import working_for
 from warren.tracing import here
+from warren.transport.cli.json_lines import line_of
 from warren.values import define
 
 LINES: Final = 50
@@ -59,12 +60,8 @@ class JsonLines(WithTracebacks):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return a record as a line."""
-        line: dict[str, Any] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
+        moment = datetime.fromtimestamp(record.created, UTC)
+        line = line_of(record.levelname.lower(), record.name, record.getMessage(), moment)
         about = working_for.get()
         if about is not None:
             line |= {name: value for name, value in about._asdict().items() if value is not None}

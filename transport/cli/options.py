@@ -25,6 +25,7 @@ from warren.options import MODEL_OPTIONS, SessionRequest, TurnOptions, check_siz
 from warren.principals import LOCAL, Principal
 from warren.tenant_limits import TenantLimits
 from warren.tool_config import ToolsConfig
+from warren.transport.cli import json_lines
 from warren.transport.cli.aliases import ALIASES, alias_options, resolved
 from warren.transport.cli.kinds import KINDS, approve_option, kind_options, kinds_given
 from warren.transport.cli.option import group, is_flat, of_field, option
@@ -100,12 +101,10 @@ class Mode:
     Attributes:
         json: results and errors are JSON.
         verbose: events, log and tracebacks go to stderr.
-        json_log: the lines of the log are JSON.
     """
 
     json: bool = False
     verbose: bool = False
-    json_log: bool = False
 
     @classmethod
     def guess(cls, argv: list[str], environ: Mapping[str, str]) -> "Mode":
@@ -378,16 +377,17 @@ def _set_json(context: click.Context, _: click.Parameter, value: str) -> str:
     return value
 
 
-def _set_log_format(context: click.Context, _: click.Parameter, value: str) -> str:
-    context.ensure_object(Mode).json_log = value == "json"
-    return value
-
-
 def _set_verbose(context: click.Context, _: click.Parameter, value: bool) -> bool:  # noqa: FBT001 - click's
     context.ensure_object(Mode).verbose = value
     return value
 
 
+log_option: Final = option(
+    json_lines.OPTION,
+    type=click.Choice(["text", "json"]),
+    default="text",
+    help="How all of stderr is written; json is one object a line, those of the log with the session and the turn.",
+)
 output_options: Final = group(
     option(
         "--output",
@@ -405,6 +405,7 @@ output_options: Final = group(
         callback=_set_verbose,
         help="Write events, the log and tracebacks to stderr.",
     ),
+    log_option,
 )
 config_option: Final = option(
     "--config",
@@ -512,13 +513,6 @@ stream_option: Final = option(
 )
 
 
-log_option: Final = option(
-    "--log-format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    callback=_set_log_format,
-    help="How the log on stderr is written; json is one object a line, with the session and the turn.",
-)
 stored_options: Final = group(store_options, output_options)
 remembered_options: Final = group(embedder_option, stored_options)
 server_options: Final = group(
@@ -580,7 +574,7 @@ def turn_options(scope: str) -> Callable[[F], F]:
 serving_options: Final = group(
     *(system_option, model_options, tool_options, kind_options, alias_options),
     budget_options("each session without limits of its own, over all its turns"),
-    *(compaction_options, memory_options, store_options, storage_options, log_option, output_options),
+    *(compaction_options, memory_options, store_options, storage_options, output_options),
 )
 """The options of a command that serves sessions to others."""
 session_options: Final = group(

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -14,6 +15,7 @@ from warren.options import ModelOptions, given
 from warren.principals import Principal
 from warren.service import RuntimeService, SessionService
 from warren.transport.cli.chosen_store import existing_store_of, memory_of, store_of
+from warren.transport.cli.json_lines import json_of
 from warren.transport.cli.logs import FewOfAKind, JsonLines, OneLine, WithTracebacks
 from warren.transport.cli.options import Mode, Options
 from warren.transport.cli.streams import Streams
@@ -148,6 +150,6 @@ def _start_log(mode: Mode, level: int) -> FewOfAKind:
 
 
 def _formatter(mode: Mode) -> logging.Formatter:
-    if mode.json_log:
+    if json_of(sys.stderr) is not None:
         return JsonLines()
     return WithTracebacks("%(levelname)s %(name)s: %(message)s") if mode.verbose else OneLine()

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from warren.transport.cli.json_lines import json_of
+
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
@@ -140,5 +142,7 @@ def in_background() -> Iterator[None]:
 
 def settle(patience: float = IN_ORDER) -> None:
     """Wait until stderr is written, at most `patience` seconds for a reader that reads nothing."""
-    if isinstance(sys.stderr, BackgroundText):
-        sys.stderr.settle(patience)
+    lines = json_of(sys.stderr)
+    own = sys.stderr if lines is None else lines.sink
+    if isinstance(own, BackgroundText):
+        own.settle(patience)

@@ -8,11 +8,12 @@ import sys
 from functools import cached_property
 from textwrap import wrap
 from threading import Timer
-from typing import IO, TYPE_CHECKING, AnyStr, Final, TextIO, cast
+from typing import IO, TYPE_CHECKING, Any, AnyStr, Final, TextIO, cast
 
 import attrs
 
 from warren.errors import InvalidParamsError
+from warren.transport.cli.json_lines import json_of
 from warren.transport.cli.stderr import settle
 from warren.values import define, frozen
 
@@ -79,9 +80,12 @@ class Streams:
         """Write the bytes of a file to stdout as they are. Blocks while the reader does."""
         _write(self.out.buffer, data)
 
-    def note(self, text: str, style: str = "") -> None:
-        """Write a line to stderr, in one of rich's styles if it is a terminal."""
+    def note(self, text: str, style: str = "", **members: Any) -> None:
+        """Write a line to stderr, in one of rich's styles if it is a terminal; JSON lines have the members, too."""
         with contextlib.suppress(OSError):
+            if (lines := json_of(self.err)) is not None:
+                lines.put(text, style, **members)
+                return
             if not self.err.isatty():
                 _write(self.err, f"{text}\n")
                 return

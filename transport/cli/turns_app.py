@@ -15,6 +15,7 @@ from warren.transport.cli.options import (
     compaction_options,
     config_option,
     gather,
+    log_option,
     memory_options,
     output_options,
     reached_options,
@@ -125,8 +126,9 @@ def compact(session: str, instructions: str | None, **given: Any) -> None:
 )
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@log_option
 @click.pass_context
-def record(context: click.Context, /, *, file: Path, command: tuple[str, ...]) -> Any:
+def record(context: click.Context, /, *, file: Path, command: tuple[str, ...], **_: Any) -> Any:
     """Run a COMMAND of warren, and record the answers of its models in FILE.
 
     FILE is a script: `--model scripted:FILE` plays the answers to a session of the same course, with their pieces and

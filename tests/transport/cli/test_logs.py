@@ -1,15 +1,21 @@
 """The log of a command: lines for people, and JSON lines for programs."""
 
+import io
 import json
 import logging
 import time
 from collections.abc import Iterator
 from typing import Any
 
+import click
 import pytest
 
+from tests.transport.cli.parsing import commands
+from tests.transport.cli.process import Cli
 from warren.log_context import LogContext, working_for
 from warren.transport.cli import logs
+from warren.transport.cli.app import cli as cli_of_all
+from warren.transport.cli.json_lines import VARIABLE, JsonStderr, are_asked_for
 from warren.transport.cli.logs import FewOfAKind, JsonLines, OneLine
 
 
@@ -122,3 +128,84 @@ def test_entries_of_the_audit_are_all_written(written: Written) -> None:
     finally:
         logger.removeHandler(written)
     assert len(written.lines) == 3 * logs.LINES
+
+
+@pytest.mark.parametrize("command", list(commands(cli_of_all)), ids=lambda command: str(command.name))
+def test_every_command_writes_json_lines(command: click.Command) -> None:
+    """The option is there, whatever the command does."""
+    context = click.Context(command, parent=click.Context(cli_of_all))
+    assert any("--log-format" in param.opts for param in command.get_params(context))
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("run hello -m echo", 0),
+        ("run hello -m echo --verbose", 0),
+        ("run hello -m claude-sonnet-5", 1),
+        ("run hello -m echo --max-steps none", 2),
+        ("run hello --nonsense", 2),
+        ("sesions", 2),
+        ("sessions show nobody", 1),
+        ("sessions list --config nowhere.toml", 2),
+        ("memory search doors", 1),
+        ("memory stats --ephemeral", 1),
+        ("chat -m echo", 2),
+        ("models", 0),
+        ("doctor", 0),
+        ("doctor prune", 2),
+        ("load run --sessions 2 --turns 1 --nonsense", 2),
+        ("load failover --store folder --faults flood", 2),
+        ("serve --host 256.0.0.1", 2),
+        ("mcp --store /dev/null/x", 1),
+        ("token list --token-file nowhere.toml", 2),
+        ("completion tcsh", 2),
+        ("config show --nonsense", 2),
+    ],
+)
+def test_all_of_stderr_is_json(cli: Cli, words: str, code: int) -> None:
+    """Answers, remarks, hints, events and errors of every kind: each line is an object with a message or a code."""
+    cli.run("run", "before", "-m", "echo")
+    ended = cli.run(*words.split(), env={"WARREN_LOG_FORMAT": "json"}, stdin=b"/hlep\n")
+    lines = [json.loads(line) for line in ended.err.splitlines()]
+    assert ended.code == code, ended
+    assert all(isinstance(line, dict) and line["message"] for line in lines)
+    assert {line.get("level") for line in lines} >= ({"error"} if code else set())
+
+
+def test_an_error_as_a_line_has_its_code(cli: Cli) -> None:
+    """A program that collects the lines has the members of the error, beside the time and the level."""
+    (line,) = cli.run("sessions", "show", "nobody", "--log-format=json", "--store", ".").err.splitlines()
+    found = json.loads(line)
+    assert (found["level"], found["logger"], found["code"]) == ("error", "warren", "SESSION_NOT_FOUND")
+    assert found["message"] == "there is no store at ."
+    body = cli.run("sessions", "show", "nobody", "--log-format", "json", "--output", "json").error
+    assert body["code"] == "SESSION_NOT_FOUND"
+
+
+def test_whatever_writes_to_stderr_writes_json() -> None:
+    """Pieces of a line are put together, half a character costs nothing, and objects pass as they are."""
+    sink = io.StringIO()
+    lines = JsonStderr(sink)
+    print("one", 2, file=lines)  # in several pieces
+    lines.write("a\nb \ud800\n\n")
+    lines.write('{"a": 1}\n')
+    lines.write("\n")
+    found = [json.loads(line) for line in sink.getvalue().splitlines()]
+    assert [line.get("message", line) for line in found] == ["one 2", "a\nb \ud800", {"a": 1}]
+
+
+@pytest.mark.parametrize(
+    ("argv", "environ", "asked"),
+    [
+        ("run --log-format json", {}, True),
+        ("run --log-format=json", {}, True),
+        ("run --log-format text", {VARIABLE: "json"}, False),
+        ("run", {VARIABLE: "json"}, True),
+        ("run -- --log-format json", {}, False),
+        ("record file -- run --log-format json", {}, True),
+    ],
+)
+def test_lines_are_asked_for(argv: str, environ: dict[str, str], asked: bool) -> None:  # noqa: FBT001
+    """By the option, or by the variable if the option says nothing; words behind `--` are a prompt."""
+    assert are_asked_for(argv.split(), environ) is asked
