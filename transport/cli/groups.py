@@ -38,10 +38,8 @@ class CommandGroup(click.Group):
         if word in ("help", "version"):
             return hint([f"{path if word == 'help' else root.command_path} --{word}"])
         found = [f"{path} {each}" for each in _close(word, self.list_commands(ctx))]
-        if isinstance(root.command, click.Group):
-            elsewhere = _named(root.command, root.command_path, word)
-            found += [each for each in elsewhere if each not in found]
-        return hint(found)
+        elsewhere = _named(root.command, root.command_path, word) if isinstance(root.command, click.Group) else ()
+        return hint([*found, *sorted({*elsewhere}.difference(found), key=lambda each: (len(each), each))])
 
 
 def hint(found: list[str]) -> str:
@@ -67,10 +65,9 @@ def _harmless(nearest_first: Iterable[str]) -> list[str]:
 
 
 def _named(group: click.Group, path: str, word: str) -> Iterator[str]:
-    """Yield the commands of a name in the groups below a group."""
+    """Yield the commands of a name in a group, and in the groups below it."""
     for name, command in commands_of(group).items():
+        if name == word and word not in NEVER_SUGGESTED:
+            yield f"{path} {name}"
         if isinstance(command, click.Group):
-            inside = f"{path} {name}"
-            if word in command.list_commands(click.Context(command)) and word not in NEVER_SUGGESTED:
-                yield f"{inside} {word}"
-            yield from _named(command, inside, word)
+            yield from _named(command, f"{path} {name}", word)

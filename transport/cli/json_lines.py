@@ -87,7 +87,9 @@ class JsonStderr(io.TextIOBase):
             self.sink.write("".join(f"{line}\n" for line in lines))
         elif text.strip():
             # A lone surrogate in a text must not cost the line: escapes hold any text.
-            self.sink.write(json.dumps(line_of(LEVELS.get(style, "info"), "warren", text) | members) + "\n")
+            self.sink.write(
+                json.dumps(line_of(LEVELS.get(style, "info"), "warren", text) | members, default=str) + "\n"
+            )
         self.sink.flush()
 
 

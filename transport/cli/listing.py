@@ -57,8 +57,8 @@ def _of_file(options: Options, store: StoreConfig, wanted: ListRequest) -> Sessi
 @contextmanager
 def _readable(store: StoreConfig) -> "Iterator[apsw.Connection]":
     """Open a store in files, and migrate an older one; on a read-only disk it is read as it is."""
-    from warren.storage.maintenance.files import is_read_only, log_size, reading  # noqa: PLC0415 - the same
-    from warren.storage.sqlite.file import FILE_NAME, opened  # noqa: PLC0415 - it has an extra of its own
+    from warren.storage.maintenance.files import is_read_only, log_size, reading  # noqa: PLC0415 - as above
+    from warren.storage.sqlite.file import FILE_NAME, opened  # noqa: PLC0415 - as above
 
     if not is_read_only(store.path / FILE_NAME):
         with opened(store) as db:

@@ -131,7 +131,8 @@ class Line:
                 self._lose(session_id)
 
     def _lose(self, session_id: str) -> None:
-        """Tell of a subscription that its connection has ended."""
+        """Tell of a subscription that its connection has ended; the next one needs a scope of its own."""
+        self.left = trio.CancelScope()
         self.on_seen(Seen(0, 0, LOST, session_id=session_id))
 
     def _take(self, reader: EventReader) -> bool:

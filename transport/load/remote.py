@@ -40,7 +40,7 @@ class RemoteLine(Line):
         await super().follow(session_id, after_seq)
 
     def _lose(self, session_id: str) -> None:
-        self.following, self.left = False, trio.CancelScope()
+        self.following = False
         super()._lose(session_id)
 
     async def create(self, model: str | None) -> str:
