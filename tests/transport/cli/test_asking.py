@@ -177,7 +177,7 @@ def test_ctrl_c_while_asked_interrupts_the_turn(terminal: Terminal) -> None:
     terminal.read_until("tokens")
     terminal.read_until("> ")
     terminal.type("/quit\n")
-    assert terminal.end()[0] == 1
+    assert terminal.end()[0] == 0
     shown = terminal.cli.run("sessions", "show", "last").out
     assert "user:\ny\n" in shown
     assert "[ok]" not in shown

@@ -118,7 +118,7 @@ def test_a_bad_file_ends_a_command(cli: Cli) -> None:
     """The bad field is named on one line and, for programs, as the path of INVALID_PARAMS."""
     (cli.folder / "mine.toml").write_text("[compaction]\nwindow = 'big'\n")
     line = one_line(cli.run("run", "x", "--config", "mine.toml"), 2)
-    assert line == "Error: config.compaction.window: must be an integer (mine.toml) [INVALID_PARAMS]\n"
+    assert line == "Error: config.compaction.window: must be an integer (mine.toml:2) [INVALID_PARAMS]\n"
     error = cli.run("sessions", "list", "--output", "json", env={"WARREN_CONFIG": "mine.toml"}).error
     assert error["details"] == {"path": "$.config.compaction.window"}
     assert not (cli.folder / ".rkat").exists()
