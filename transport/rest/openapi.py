@@ -25,6 +25,7 @@ SENT: Final = "Sent."
 ERROR: Final = "Error"
 NEEDS: Final[Mapping[str, Capability]] = {"after_seq": "session-store", "compaction": "session-compaction"}
 """Parameters that need a capability; without a store only events of live sessions can be sent again."""
+ANY_FILE: Final = "application/octet-stream"
 FIELDS: Final = re.compile(r"\{(\w+)\}")
 EVENT_ID: Final = "^[0-9]{0,18}$"
 EVENT_TEXT: Final = "The id of the last event that the client has; it wins over `after_seq` unless it is empty."
@@ -105,9 +106,13 @@ def _operation(row: RestRoute, sent: Schemas, got: Schemas, off: frozenset[str])
 
 
 def _content(row: RestRoute, got: Schemas) -> dict[str, Any]:
-    """Return the content of a good answer; the schema of an event is that of each `data:`."""
+    """Return the content of a good answer.
+
+    A stream is a text to clients that wait for its end, and events to those that take one after the other.
+    """
     if row.content:
-        return {"*/*": {"schema": {"type": "string", "format": "binary"}}}
+        file = {"schema": {"type": "string", "format": "binary"}}
+        return {ANY_FILE: file, "*/*": file}  # code generators know no wildcard
     if not row.streams:
         return {JSON: {"schema": got.of(row.method.result)}}
     got.of(SessionChanges if row.method.params is WatchRequest else Envelope)
@@ -115,7 +120,7 @@ def _content(row: RestRoute, got: Schemas) -> dict[str, Any]:
     said = CHANGES_TEXT if row.method.params is WatchRequest else ENVELOPE_TEXT
     data = {**text, "description": said}
     event = {"type": "object", "properties": {"data": data, "event": text, "id": text}, "required": ["data"]}
-    return {MEDIA_TYPE: {"schema": event}}
+    return {MEDIA_TYPE: {"schema": {"anyOf": [text, event]}}}
 
 
 def _wanted(row: RestRoute, sent: Schemas, off: frozenset[str]) -> dict[str, Any]:

@@ -150,7 +150,7 @@ class Schemas:
         required = [*([tag] if tag else ()), *(codec.wire_name(cls, name) for name in there)]
         schema = {"type": "object", "description": summary_of(cls), "properties": properties}
         schema |= {"required": required} if required else {}
-        schema |= {"anyOf": list(_RULES[cls])} if cls in _RULES else {}
+        schema |= _some_of(*_RULES[cls]) if cls in _RULES else {}
         return schema | ({"additionalProperties": False} if self._strict else {})
 
     def _reference(self, cls: type) -> Schema:
@@ -207,6 +207,15 @@ def _bounds(check: Callable[..., Any]) -> Schema:
         case AtMost(characters=characters):
             return {"maxLength": characters}
     return _CHECKS.get(check, {})
+
+
+def _some_of(first: Schema, *others: Schema) -> Schema:
+    """Return a schema that a value fits if it fits one of some schemas.
+
+    `anyOf` would say the same. Beside `properties` it makes code generators drop them, as they take it for a union of
+    classes; they pass over conditions.
+    """
+    return {"if": {"not": first}, "then": _some_of(*others)} if others else first
 
 
 def _bounded(schema: Schema, bounds: Schema) -> Schema:

@@ -4,7 +4,7 @@ import logging
 import shutil
 import subprocess
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
@@ -100,24 +100,29 @@ async def test_the_document_has_every_status_of_the_error_table() -> None:
     assert {str(status) for status in statuses} <= responses.keys()
 
 
+def nodes_of(node: Any) -> Iterator[dict[str, Any]]:
+    """Yield all objects of a document."""
+    if isinstance(node, dict):
+        yield node
+    for inner in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from nodes_of(inner)
+
+
 async def test_every_reference_leads_somewhere() -> None:
     """The document is whole."""
     found = await document()
-
-    def check(node: Any) -> None:
-        if isinstance(node, dict):
-            if "$ref" in node:
-                target = found
-                for step in node["$ref"].removeprefix("#/").split("/"):
-                    target = target[step]
-            for inner in node.values():
-                check(inner)
-        elif isinstance(node, list):
-            for inner in node:
-                check(inner)
-
-    check(found)
+    for node in nodes_of(found):
+        if "$ref" in node:
+            target = found
+            for step in node["$ref"].removeprefix("#/").split("/"):
+                target = target[step]
     assert "Envelope" in found["components"]["schemas"]
+
+
+async def test_no_object_is_a_union_too() -> None:
+    """Code generators would take it for the union, and drop its properties."""
+    for node in nodes_of(await document()):
+        assert "properties" not in node or not node.keys() & {"anyOf", "oneOf", "allOf"}, node["description"]
 
 
 async def schemathesis(port: int, folder: Path, *options: str) -> tuple[int, str]:
