@@ -80,7 +80,13 @@ SHARED: Final = (
         "the one that has been longest without a request is closed; if all have sent one, refused with 503. A tenant's "
         "limit [`connections`](operations.md#limits-of-a-tenant) takes the place of its share",
     ),
-    Shared("serve.max_http", _PLACES.http, f"{REFUSED}. A request that waits, and a stream of events, is one"),
+    Shared(
+        "serve.max_http",
+        _PLACES.http,
+        "a request whose body comes slowly gets 503, the oldest of the address that has most of them first, or the "
+        f"connection that has been longest without a request is closed; if there is neither, {REFUSED}. A request that "
+        "waits, and a stream of events, is one",
+    ),
     Shared(
         "limits.mcp_sessions",
         _OPENED.mcp_sessions,

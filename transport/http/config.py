@@ -77,11 +77,13 @@ class GatewayConfig:
         max_subscriptions: sessions that one connection may follow.
         max_connections: clients at once. One more takes the place of the client that has been longest without a
             request, or is refused with 503 if all have sent one.
-        max_http: those of them that speak HTTP.
+        max_http: those of them that speak HTTP. One more takes the place of a request whose body comes slowly, or of a
+            connection without a request.
         outbox_events: events that may wait for one client; the others stay in the log until it has read.
         stall_timeout: how long 64 KiB may take to leave before the client is dropped, and a request's body to come.
         handshake_timeout: how long a client may take to send the head of its first request.
-        keep_alive_timeout: how long an HTTP client may take to ask again.
+        keep_alive_timeout: how long an HTTP client may take to ask again. A proxy or a balancer in front has to let go
+            of an unused connection earlier: it would send a request just when the gateway closes.
         heartbeat: how often a stream of events says that it is there, while nothing happens.
         close_timeout: how long a client may take to say goodbye; shutdown takes at most twice as long.
         workers: processes that serve the port together. More than one need a store. Each may run as many turns as one
@@ -109,7 +111,7 @@ class GatewayConfig:
     outbox_events: int = attrs.field(default=2_000, validator=positive)
     stall_timeout: float = attrs.field(default=30.0, validator=positive)
     handshake_timeout: float = attrs.field(default=5.0, validator=positive)
-    keep_alive_timeout: float = attrs.field(default=15.0, validator=positive)
+    keep_alive_timeout: float = attrs.field(default=75.0, validator=positive)
     heartbeat: float = attrs.field(default=15.0, validator=positive)
     close_timeout: float = attrs.field(default=2.0, validator=not_negative)
     workers: int = attrs.field(default=1, validator=positive)

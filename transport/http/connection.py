@@ -3,6 +3,7 @@
 import logging
 import math
 import time
+from collections import Counter
 from email.utils import formatdate
 from functools import lru_cache
 from typing import Final
@@ -17,7 +18,7 @@ from warren.actors.streams import GONE
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.head import MAX_HEAD, Head, head_of
 from warren.transport.http.places import PLACE, Place
-from warren.transport.http.refusals import RefusedError
+from warren.transport.http.refusals import RETRY, RefusedError
 from warren.transport.http.shutdown import Shutdown
 from warren.transport.http.wire import Wire
 from warren.values import define
@@ -34,10 +35,12 @@ MAX_AHEAD: Final = 64 * 1024
 """Bytes of later requests that are read while one is answered."""
 WITHOUT_BODY: Final = (204, 304)
 SLOWEST: Final = 32 * 1024
-"""Bytes a second in which a body with files has to come at least."""
+"""Bytes a second in which a body with files has to come at least, and every body while others wait for its place."""
 ALLOW: Final = "warren.allow"
 """The member of a request's scope that lets its body have more bytes than a message."""
 CLOSE: Final = (b"connection", b"close")
+MAX_SHOWN: Final = 64
+"""Characters of a header that an error repeats."""
 
 logger: Final = logging.getLogger(__name__)
 
@@ -59,6 +62,35 @@ def _response(status: int, headers: tuple[tuple[bytes, bytes], ...]) -> tuple[h1
 
 
 @define(eq=False)
+class Bodies:
+    """The request bodies of a server that are on their way, the oldest first."""
+
+    _coming: dict["_Exchange", None] = attrs.field(factory=dict, init=False)
+
+    def add(self, exchange: "_Exchange") -> None:
+        """Add the body of a request, unless it is there."""
+        self._coming[exchange] = None
+
+    def remove(self, exchange: "_Exchange") -> None:
+        """Remove the body of a request, if it is there."""
+        self._coming.pop(exchange, None)
+
+    def drop_slow(self) -> bool:
+        """Refuse the oldest slow body of the address that has most of them; return whether there was one.
+
+        So one machine's slow bodies cannot keep the requests of others out, nor its own whose bodies come at once.
+        """
+        slow = [each for each in self._coming if each.is_slow]
+        if not slow:
+            return False
+        ((crowd, _),) = Counter(each.host for each in slow).most_common(1)
+        oldest = next(each for each in slow if each.host == crowd)
+        self.remove(oldest)
+        oldest.drop()
+        return True
+
+
+@define(eq=False)
 class HttpConnection:
     """The HTTP/1.1 of one client. One task at a time reads heads and has requests answered, in their order.
 
@@ -67,14 +99,18 @@ class HttpConnection:
         config: the bounds of a request.
         shutdown: the shutdown of the server; answers that are sent after its begin close their connections.
         client: the address that applications see.
+        bodies: the bodies that are on their way, on all connections of the server.
         place: its place among those of a tenant.
+        head_only: whether the request that was read last wants no body of its answer.
     """
 
     wire: Wire
     config: GatewayConfig
     shutdown: Shutdown
     client: Address
+    bodies: Bodies = attrs.field(factory=Bodies)
     place: Place = attrs.field(factory=Place, init=False)
+    head_only: bool = attrs.field(default=False, init=False)
     _protocol: h11.Connection = attrs.field(
         factory=lambda: h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD), init=False
     )
@@ -98,7 +134,10 @@ class HttpConnection:
                 return None
             self._protocol.receive_data(data)
             event = self.next_event()
-        return head_of(event) if isinstance(event, h11.Request) else None
+        if not isinstance(event, h11.Request):
+            return None
+        self.head_only = event.method == b"HEAD"
+        return head_of(event)
 
     def unread(self) -> Wire:
         """Give the stream back with all bytes behind the head that was read last; ends this connection."""
@@ -118,6 +157,8 @@ class HttpConnection:
             if exchange.broken:
                 raise trio.BrokenResourceError("the client left before its answer") from exc
             logger.exception("%s %s failed", head.method, head.path)
+        finally:
+            self.bodies.remove(exchange)
         protocol = self._protocol
         if self.shutdown.begun or protocol.our_state is not h11.DONE or protocol.their_state is not h11.DONE:
             return False
@@ -132,16 +173,14 @@ class HttpConnection:
         except h11.RemoteProtocolError as exc:
             raise RefusedError(exc.error_status_hint, f"not an HTTP request: {exc}") from exc
 
-    async def receive_body(self, deadline: float) -> bool:
-        """Read more of a body; return whether there was more. Raises RefusedError if none came until the deadline."""
+    async def receive_body(self) -> bool:
+        """Read more of a body; return whether there was more."""
         if self._protocol.they_are_waiting_for_100_continue:
             await self.wire.send_all(self.frame(h11.InformationalResponse(status_code=100, headers=[])))
-        with trio.move_on_at(deadline):
-            data = await self.wire.receive_some(CHUNK)
-            if data:
-                self._protocol.receive_data(data)
-            return bool(data)
-        raise RefusedError(408, f"the body did not come within {self.config.stall_timeout:g} s", field="$.body")
+        data = await self.wire.receive_some(CHUNK)
+        if data:
+            self._protocol.receive_data(data)
+        return bool(data)
 
     async def until_left(self) -> None:
         """Return once the client has ended its side of the connection, or reset it.
@@ -179,7 +218,9 @@ class _Exchange:
     broken: bool = attrs.field(default=False, init=False)
     _announced: int = attrs.field(default=0, init=False)
     _size: int = attrs.field(default=0, init=False)
-    _deadline: float = attrs.field(factory=trio.current_time, init=False)
+    _begun: float = attrs.field(factory=trio.current_time, init=False)
+    _waiting: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _dropped: bool = attrs.field(default=False, init=False)
     _whole: bool = attrs.field(default=False, init=False)
     _given: bool = attrs.field(default=False, init=False)
     _bodiless: bool = attrs.field(default=False, init=False)
@@ -191,7 +232,6 @@ class _Exchange:
         self._most = self.connection.config.max_message_bytes
         fields = dict(self.head.headers)  # h11 has merged the lines of either of these
         self._announced = int(fields.get(b"content-length", 0))
-        self._deadline += self.connection.config.stall_timeout
         if not self._announced and b"transfer-encoding" not in fields:
             self.connection.next_event()  # the end of a body that is not there
             self._whole = True
@@ -224,16 +264,21 @@ class _Exchange:
     async def receive(self) -> Message:
         """Return the next part of the body, and after the last one the client's leaving.
 
-        Raises RefusedError (400, 408, 413) if the body is not HTTP, does not come in time, or is too long.
+        Raises RefusedError (400, 408, 413, 415, 503) if the body is not HTTP, does not come in time, is too long or
+        compressed, or comes slowly while others wait for its place.
         """
         if self._given:
             await self.connection.until_left()
             return {"type": "http.disconnect"}
         self._check_size(self._announced)
+        if not self._whole:
+            self._check_coding()
         body = await self._part()
         if body is None:
             return {"type": "http.disconnect"}
         self._given = self._whole
+        if self._whole:
+            self.connection.bodies.remove(self)
         return {"type": "http.request", "body": body, "more_body": not self._whole}
 
     async def _part(self) -> bytes | None:
@@ -249,11 +294,37 @@ class _Exchange:
                 self._whole = True
             elif parts:
                 break
-            elif not await self.connection.receive_body(self._deadline + self._size / self._slowest):
+            elif not await self._more():
                 return None
         if len(parts) == PARTS:
             await trio.lowlevel.checkpoint()
         return b"".join(parts)
+
+    async def _more(self) -> bool:
+        """Read more of the body; return whether there was more. Raises RefusedError (408, 503)."""
+        self.connection.bodies.add(self)
+        within = self.connection.config.stall_timeout
+        with trio.move_on_at(self._begun + within + self._size / self._slowest) as self._waiting:
+            if not self._dropped:
+                return await self.connection.receive_body()
+        if self._dropped:
+            raise RefusedError(503, "others need the place of this request, whose body comes slowly", RETRY)
+        raise RefusedError(408, f"the body did not come within {within:g} s", field="$.body")
+
+    @property
+    def host(self) -> str | None:
+        """The client's host."""
+        return None if self.connection.client is None else self.connection.client[0]
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether the body comes more slowly than `SLOWEST`."""
+        return self._size < SLOWEST * (trio.current_time() - self._begun)
+
+    def drop(self) -> None:
+        """Refuse the request, as its body comes slowly."""
+        self._dropped = True
+        self._waiting.cancel()
 
     async def send(self, message: Message) -> None:
         """Send a part of the answer; the first one closes the connection if the body has not been received whole.
@@ -277,7 +348,7 @@ class _Exchange:
         headers = [*message.get("headers", ()), _date(int(time.time()))]
         if not self._whole or self.connection.shutdown.begun:
             headers.append(CLOSE)
-        self._bodiless = self.head.method == "HEAD" or message["status"] in WITHOUT_BODY
+        self._bodiless = self.connection.head_only or message["status"] in WITHOUT_BODY
         head, has_length = _response(message["status"], tuple(headers))
         self._out = self.connection.frame(head)
         if not has_length:
@@ -290,6 +361,12 @@ class _Exchange:
         except GONE:
             self.broken = True
             raise
+
+    def _check_coding(self) -> None:
+        coding = ", ".join(self.head.values("content-encoding"))
+        if coding.lower() not in ("", "identity"):
+            problem = f"$.headers.content-encoding: a body has to come as it is, not as {coding[:MAX_SHOWN]}"
+            raise RefusedError(415, problem, ("Accept-Encoding", "identity"), field="$.headers.content-encoding")
 
     def _check_size(self, size: int) -> None:
         if size > self._most:

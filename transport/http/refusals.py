@@ -50,9 +50,10 @@ class RefusedError(Exception):
         headers = [(each, value if each == name else before) for each, before in self.headers]
         return RefusedError(self.status, str(self), *headers, error=self.error)
 
-    def answer(self) -> bytes:
-        """Return the whole HTTP response; the connection is to be closed after it."""
+    def answer(self, *, head_only: bool = False) -> bytes:
+        """Return the whole HTTP response, or its head alone; the connection is to be closed after it."""
         body = codec.encode(self.error.body())
         fields = {"Content-Type": JSON, "Content-Length": str(len(body)), **dict(self.headers), "Connection": "close"}
         lines = [f"{name}: {value}" for name, value in fields.items()]
-        return "\r\n".join([f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}", *lines, "", ""]).encode() + body
+        head = "\r\n".join([f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}", *lines, "", ""]).encode()
+        return head if head_only else head + body

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 from warren.actors.streams import GONE
 from warren.audit import calling_from
 from warren.transport.http.config import GatewayConfig
-from warren.transport.http.connection import Address, HttpConnection
+from warren.transport.http.connection import Address, Bodies, HttpConnection
 from warren.transport.http.head import Head
 from warren.transport.http.probes import PATHS
 from warren.transport.http.refusals import RETRY, RefusedError
@@ -63,6 +63,7 @@ class HttpServer:
         """Those beyond the limit, likewise."""
         self._idle: dict[Wire, float] = {}
         """The time at which each connection that waits for its next request is closed, the earliest first."""
+        self._bodies = Bodies()
         self._connections: trio.Nursery | None = None
 
     @property
@@ -100,7 +101,7 @@ class HttpServer:
         self._connected += 1
         address = _address(stream)
         calling_from.set(None if address is None else address[0])
-        connection = HttpConnection(wire, self._config, self._shutdown, address)
+        connection = HttpConnection(wire, self._config, self._shutdown, address, self._bodies)
         try:
             try:
                 await self._guard(connection)
@@ -125,7 +126,7 @@ class HttpServer:
             await self._serve(connection)
         except RefusedError as exc:
             with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-                await connection.wire.send_all(exc.answer())
+                await connection.wire.send_all(exc.answer(head_only=connection.head_only))
         except Exception as exc:
             logger.log(logging.DEBUG if _is_clients(exc) else logging.ERROR, "a connection failed", exc_info=exc)
 
@@ -146,7 +147,7 @@ class HttpServer:
             finally:
                 self._upgraded -= 1
             return
-        if self._http >= self._config.max_http:
+        if self._http >= self._config.max_http and not (self._bodies.drop_slow() or self._drop_idle()):
             raise RefusedError(503, "too many HTTP connections", RETRY)
         self._http += 1
         try:
@@ -198,6 +199,14 @@ class HttpServer:
             problem = f"the WebSocket is at {WEBSOCKET_PATH}, on a connection of its own"
             raise RefusedError(404, problem, field="$.path")
         return head
+
+    def _drop_idle(self) -> bool:
+        """Close the connection that has waited longest for its next request; return whether there was one."""
+        for wire in self._idle:
+            del self._idle[wire]
+            wire.interrupt()
+            return True
+        return False
 
     async def _end_idle(self) -> None:
         """Close the connections whose next request does not come in time, until cancelled."""

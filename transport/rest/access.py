@@ -9,17 +9,14 @@ from starlette.types import ASGIApp
 from warren.transport.http import auth
 from warren.transport.rpc.behalf import TENANT_HEADER
 
-METHODS: Final = ("GET", "POST", "PATCH", "DELETE")
+METHODS: Final = ("GET", "HEAD", "POST", "PATCH", "DELETE")
 SENT: Final = (
-    "authorization",
-    "content-type",
-    "idempotency-key",
-    "last-event-id",
-    "mcp-protocol-version",
-    "mcp-session-id",
-    TENANT_HEADER,
+    *("authorization", "content-type", "idempotency-key", "last-event-id", TENANT_HEADER),
+    *("if-none-match", "if-range", "range"),
+    *("mcp-method", "mcp-name", "mcp-protocol-version", "mcp-session-id"),
+    *("traceparent", "tracestate", "baggage"),  # W3C Trace Context and Baggage, which tracing libraries add
 )
-SHOWN: Final = ("location", "mcp-session-id", "retry-after")
+SHOWN: Final = ("content-disposition", "content-range", "etag", "location", "mcp-session-id", "retry-after")
 
 
 class Cors(CORSMiddleware):

@@ -95,7 +95,7 @@ def rest_app(
     rest = _Rest(host_of, access, config, shutdown)
     by_path = groupby(sorted(ROUTES, key=lambda row: row.path), key=lambda row: row.path)
     apps: dict[str, ASGIApp] = {path: rest.resource(tuple(rows)) for path, rows in by_path}
-    apps["/openapi.json"] = _Resource(access, {"GET": rest.openapi}, ("GET",))
+    apps["/openapi.json"] = _readable(access, rest.openapi)
     if installed("metrics"):
         apps[METRICS_PATH] = _metrics(access, host_of)
     apps |= pages
@@ -124,7 +124,7 @@ def _metrics(access: Access, host_of: Callable[[Login], Host]) -> "_Resource":
         body, media_type = await trio.to_thread.run_sync(_exposed, metrics, request.headers.get("accept", ""))
         return Response(body, headers={"content-type": media_type})
 
-    return _Resource(access, {"GET": scrape, "HEAD": scrape}, ("GET",))
+    return _readable(access, scrape)
 
 
 def _exposed(metrics: Metrics, accept: str) -> tuple[bytes, str]:
@@ -268,6 +268,12 @@ class _Resource:
         await response(scope, receive, send)
 
 
+def _readable(access: Access, endpoint: Endpoint) -> _Resource:
+    """Return the resource at a path that can only be read."""
+    endpoints = {"GET": endpoint, "HEAD": endpoint}
+    return _Resource(access, endpoints, tuple(endpoints))
+
+
 @frozen
 class _Rest:
     """Runs the methods of the table for requests."""
@@ -296,7 +302,7 @@ class _Rest:
         found: dict[str, Endpoint] = {}
         for row in rows:
             found[row.verb] = self._streaming(row) if row.streams else self._calling(row)
-            if row.verb == "GET" and not row.streams:
+            if row.verb == "GET":
                 found["HEAD"] = found["GET"]
         return found
 
@@ -392,7 +398,8 @@ class _Rest:
         async def stream(request: Request, login: Login) -> Answer:
             wanted, seen = row.method.decode(await _parameters(row, request)), request.headers.get("last-event-id")
             host = self.host_of(login)
-            streaming = Streaming(self.config.heartbeat, self.shutdown, partial(self.access.stays.ends, login))
+            stays = partial(self.access.stays.ends, login)
+            streaming = Streaming(self.config.heartbeat, self.shutdown, stays, head_only=request.method == "HEAD")
             if isinstance(wanted, WatchRequest):
                 return ChangeStream(host.service, wanted, streaming, host.opened.watches)
             if seen:

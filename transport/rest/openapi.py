@@ -44,7 +44,7 @@ STATUSES: Final[Mapping[int, str]] = {
     "(a key or a name that is taken, a position beyond the end, a model, provider or tool that this server does not "
     "have, an option that the model does not take): `details.path` names it.",
     413: "The body, or a file in it, is too long.",
-    415: "The body is said to be something else than JSON, or than a form where files belong.",
+    415: "The body is said to be something else than JSON, or than a form where files belong, or to be compressed.",
     416: "The file has nothing in the range.",
     422: "A parameter is wrong: `details.path` names it.",
     429: "A budget is used up, or a limit of the tenant or the token is reached; `Retry-After` says when to ask again, "
@@ -53,8 +53,9 @@ STATUSES: Final[Mapping[int, str]] = {
     "may be sent again, and only if `retryable` says so.",
     501: "The capability that this needs is off.",
     502: "The model provider failed; `Retry-After` has its wish, where it stated one.",
-    503: "As many turns run, or connections are open, as may; the server shuts down; or the store is locked, full or "
-    "away, or another process has the session. Nothing was stored or begun; `Retry-After` says when to ask again.",
+    503: "As many turns run, or connections are open, as may; the body came slowly and others needed its place; the "
+    "server shuts down; or the store is locked, full or away, or another process has the session. Nothing was stored "
+    "or begun; `Retry-After` says when to ask again.",
 }
 """The meaning of each status of an error; its code is in the body."""
 

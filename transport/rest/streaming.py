@@ -30,11 +30,13 @@ class Streaming:
         heartbeat: seconds of silence before `HEARTBEAT` says that the stream is there; whoever relays sends it.
         shutdown: its begin ends the stream.
         stays: calls a function once the client may not stay, during a block: the stream ends then, too.
+        head_only: whether the stream ends before its first part.
     """
 
     heartbeat: float
     shutdown: Shutdown
     stays: Callable[[Callable[[], None]], AbstractContextManager[None]]
+    head_only: bool = False
 
     async def answer(self, receive: Receive, send: Send, relay: Callable[[Tell], Awaitable[None]]) -> None:
         """Send a response whose parts come from `relay`, until that returns or one of them ends the stream."""
@@ -43,6 +45,9 @@ class Streaming:
             await send({"type": "http.response.body", "body": body, "more_body": True})
 
         await send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
+        if self.head_only:
+            await send({"type": "http.response.body"})
+            return
         async with trio.open_nursery() as tasks:
             end = tasks.cancel_scope.cancel
             with self.shutdown.cancels(tasks.cancel_scope), self.stays(end):

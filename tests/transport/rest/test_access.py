@@ -99,6 +99,23 @@ async def test_a_browser_may_ask_first() -> None:
         assert page.headers["access-control-allow-origin"] == "https://good.example"
 
 
+async def test_a_page_may_send_what_the_gateway_reads() -> None:
+    """The headers of traces, keys, ranges and MCP, which a browser has to ask for, and HEAD with a token."""
+    sent = (
+        "authorization, content-type, idempotency-key, last-event-id, warren-tenant, traceparent, tracestate, baggage"
+    )
+    sent += ", if-none-match, if-range, range, mcp-session-id, mcp-protocol-version, mcp-method, mcp-name"
+    ask = {**PAGE, "Access-Control-Request-Headers": sent}
+    async with rest(FakeService(), token=TOKEN, origins=("https://good.example",)) as http:
+        for verb in ("GET", "HEAD", "POST", "PATCH", "DELETE"):
+            for path in ("/sessions", "/sessions/s1/events", "/mcp"):
+                allowed = await http.options(path, headers={**ask, "Access-Control-Request-Method": verb})
+                assert (allowed.status_code, allowed.headers["access-control-max-age"]) == (200, "600"), allowed.text
+        page = await http.get("/health", headers={**PAGE, **BEARER, "traceparent": f"00-{'1' * 32}-{'2' * 16}-01"})
+        shown = page.headers["access-control-expose-headers"].lower().split(", ")
+        assert {"etag", "location", "retry-after", "mcp-session-id", "content-disposition"} <= set(shown)
+
+
 async def test_the_token_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     """However much is logged, the token is not."""
     caplog.set_level(logging.DEBUG)

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import logging
+import re
 
 import pytest
 import trio
@@ -15,6 +16,7 @@ from tests.support.fake_service import FakeService, FakeTurn
 from tests.transport.clients import HOST, Frames, connect, gateway, healthy, knock
 from tests.transport.http.serving import served_app
 from tests.transport.rest.clients import Events, client, create, events, port_of, problem, rest, until_free, unwatched
+from warren.transport.rest.routes import ROUTES
 
 GET = f"GET /health HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode()
 
@@ -192,14 +194,78 @@ async def pour(stream: trio.SocketStream, data: bytes) -> None:
 
 async def test_too_many_http_clients_leave_room_for_others() -> None:
     """One more than the limit gets 503 with the one shape of errors; WebSockets have their own room."""
-    async with gateway(FakeService(), max_http=2) as port, client(port) as first:
-        session_id = await create(first)
-        async with events(port, session_id), client(port) as third, connect(port) as socket:
+    async with gateway(FakeService(), max_http=2) as port:
+        async with events(port, "s1"), events(port, "s2"), client(port) as third, connect(port) as socket:
             full = await third.get("/health")
             assert problem(full)[:2] == (503, "CAPACITY_EXCEEDED")
             assert full.json()["retryable"] is True
             assert await healthy(socket)
         await until_free(port)
+
+
+async def test_slow_bodies_give_way() -> None:
+    """With more slow bodies than places all requests are answered, and only the machine that sends them loses some."""
+    body = b'{"prompt": "patience"}'
+    async with gateway(FakeService(), max_http=10) as port, contextlib.AsyncExitStack() as stack, client(port) as http:
+        other = await stack.enter_async_context(await trio.open_tcp_stream(HOST, port, local_address="127.0.0.2"))
+        await other.send_all(post(body)[:-1])
+        streams = list[trio.SocketStream]()
+        for path in ("/sessions", "/sessions/s1/messages", "/mcp") * 10:
+            streams.append(await stack.enter_async_context(await trio.open_tcp_stream(HOST, port)))
+            await streams[-1].send_all(post(body, path)[:-1])
+            assert (await http.get("/health")).status_code == 200
+        assert (await http.post("/sessions", json={"prompt": "at once"})).json()["text"] == "at once"
+        refused = await ended(streams[0])
+        assert refused.startswith(b"HTTP/1.1 503")
+        assert b"retry-after: 1" in refused.lower()
+        assert b"CAPACITY_EXCEEDED" in refused
+        await other.send_all(body[-1:])
+        assert (await read_until(other, b"}")).startswith(b"HTTP/1.1 201")
+
+
+@pytest.mark.parametrize("path", ["/sessions", "/sessions/s1/messages", "/mcp", "/nowhere"])
+async def test_a_body_of_a_client_that_is_not_let_in_is_not_waited_for(path: str) -> None:
+    """The head of its request is enough to refuse it."""
+    async with (
+        gateway(FakeService(), token="t") as port,  # noqa: S106 - not one of ours
+        await trio.open_tcp_stream(HOST, port) as stream,
+    ):
+        await stream.send_all(post(b"{}" * 500, path)[:-999])
+        with trio.fail_after(5):
+            refused = await read_until(stream, b"}")
+        assert refused.startswith(b"HTTP/1.1 404" if path == "/nowhere" else b"HTTP/1.1 401")
+
+
+async def test_connections_without_a_request_give_way() -> None:
+    """The one that has waited longest for its next request is closed for a new client."""
+    async with gateway(FakeService(), max_http=2) as port, contextlib.AsyncExitStack() as stack:
+        streams = [await stack.enter_async_context(await trio.open_tcp_stream(HOST, port)) for _ in range(3)]
+        for stream in streams:
+            await stream.send_all(GET)
+            await read_until(stream, b"}")
+        assert await ended(streams[0]) == b""
+        await streams[1].send_all(GET)
+        assert (await read_until(streams[1], b"}")).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("coding", ["gzip", "GZIP", "br", "deflate", "zstd", "identity, gzip", "x" * 1_000])
+async def test_a_compressed_body_is_refused(coding: str) -> None:
+    """On each route, with 415 and the name of the header; `identity` is no coding."""
+    service = FakeService()
+    headers = {"Content-Encoding": coding, "Content-Type": "application/json"}
+    async with gateway(service) as port, client(port) as http:
+        routes = [*((row.verb, re.sub("[{}]", "", row.path)) for row in ROUTES), ("POST", "/mcp")]
+        for verb, path in routes:
+            refused = await http.request(verb, path, content=b"\x1f\x8b", headers=headers)
+            assert problem(refused) == (415, "INVALID_PARAMS", "$.headers.content-encoding"), path
+            assert refused.headers["accept-encoding"] == "identity"
+            assert len(refused.content) < 400
+        form = {"Content-Type": "multipart/form-data; boundary=b", "Content-Encoding": coding}
+        assert (await http.post("/sessions", content=b"\x1f\x8b", headers=form)).status_code == 415
+        assert service.calls == []
+        assert (await http.get("/health", headers={"Content-Encoding": coding})).status_code == 200
+        plain = await http.post("/sessions", json={"prompt": "hi"}, headers={"Content-Encoding": "identity"})
+        assert plain.status_code == 201
 
 
 async def test_a_flood_of_clients_is_served() -> None:

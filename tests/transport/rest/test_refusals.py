@@ -30,7 +30,7 @@ BAD: list[tuple[str, str, Any, int, str]] = [
     ("PUT", "/sessions", {}, 405, "$.method"),
     ("PUT", "/sessions/s1", {}, 405, "$.method"),
     ("GET", "/sessions/s1/messages", None, 405, "$.method"),
-    ("HEAD", "/sessions/s1/events", None, 405, ""),
+    ("HEAD", "/sessions/s1/messages", None, 405, ""),
     ("OPTIONS", "/health", None, 405, "$.method"),
     ("TRACE", "/health", None, 405, "$.method"),
     ("POST", "/sessions", b"{", 400, "$"),
@@ -86,7 +86,7 @@ async def test_a_method_that_is_not_for_a_path_is_told_which_are() -> None:
     """`Allow` has them."""
     async with rest(FakeService()) as client:
         assert (await client.put("/sessions")).headers["allow"] == "POST, GET, HEAD"
-        assert (await client.put("/sessions/s1/events")).headers["allow"] == "GET"
+        assert (await client.put("/sessions/s1/events")).headers["allow"] == "GET, HEAD"
 
 
 async def test_options_that_the_model_does_not_take_conflict() -> None:
