@@ -68,11 +68,13 @@ class Stop:
         seconds: within which the process is gone once the end has begun.
         opening: the scope to open the service and to serve in: cancelled if the end begins before the service is open.
         serving: the scope to serve in: cancelled once every caller of the service has its answer.
+        begun: called when the end begins.
         service: the runtime; None until it is open.
         budget: the times of the end; None before it has begun.
     """
 
     seconds: float
+    begun: Callable[[], None] = lambda: None
     opening: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     serving: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     service: RuntimeService | None = None
@@ -83,6 +85,7 @@ class Stop:
 
         Whatever does not end then is ended with the process.
         """
+        self.begun()
         seconds = max(self.seconds, LEAST)
         self.budget = budget = EndBudget(trio.current_time(), seconds)
         watchdog = Watchdog.of(seconds)
@@ -103,15 +106,19 @@ class Stop:
 
 @asynccontextmanager
 async def until_signalled(
-    seconds: float, hangup: Callable[[], None] | None = None, *, waits: bool = True
+    seconds: float,
+    hangup: Callable[[], None] | None = None,
+    *,
+    waits: bool = True,
+    begun: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[Stop]:
     """Yield a `Stop` that the first SIGTERM or Ctrl-C begins; the second signal ends the process.
 
     SIGTERM comes from a supervisor that waits for an orderly end: turns may finish as long as `seconds` leaves room for
     the rest, if the command `waits`. Ctrl-C comes from a user: turns are interrupted at once. For `hangup` see
-    `graceful_signals`.
+    `graceful_signals`, for `begun` see `Stop`.
     """
-    stop = Stop(seconds)
+    stop = Stop(seconds, begun)
 
     async def end(number: int) -> None:
         await stop.begin(waits=waits and number == signal.SIGTERM)

@@ -1,7 +1,8 @@
 """`warren health`: a probe of a server, with the modules of Python alone."""
 
+import socket
 from http import HTTPStatus
-from http.client import HTTPException
+from http.client import HTTPConnection, HTTPException
 from typing import Any, Final
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
@@ -11,6 +12,7 @@ import click
 
 from warren.errors import InvalidParamsError
 from warren.transport.cli.streams import Streams
+from warren.transport.http.addresses import path_in
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.probes import LIVE, READY
 
@@ -33,6 +35,8 @@ def url_of(host: str | None, port: int | None) -> str:
     if port == 0:
         problem = "the port of the settings is 0, so the system picks it: name the URL of the server"
         raise InvalidParamsError(f"$.port: {problem}", path="$.port")
+    if path_in(host) is not None:
+        return host
     host = HERE.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -49,7 +53,8 @@ def check(url: str, *, live: bool, timeout: float) -> None:
         InvalidParamsError: for a URL that is none of HTTP.
         click.exceptions.Exit: with 1 if it is not ready, or does not answer.
     """
-    problem = _problem(_probe_of(url, LIVE if live else READY), timeout)
+    probe, path = LIVE if live else READY, path_in(url)
+    problem = _problem(_probe_of(url, probe), timeout) if path is None else _problem_at(path, probe, timeout)
     if problem is not None:
         Streams().note(f"{url}: {problem}", "red")
         raise click.exceptions.Exit(1)
@@ -74,13 +79,38 @@ def _problem(url: str, timeout: float) -> str | None:
     opener = build_opener(ProxyHandler({}), _Stays())
     try:
         with opener.open(Request(url, method="GET"), timeout=timeout) as answer:  # noqa: S310 - the scheme is checked
-            return None if answer.status == HTTPStatus.OK else f"it answers {answer.status}"
+            return _told(answer.status)
     except HTTPError as exc:
-        return (
-            "not ready" if exc.code == HTTPStatus.SERVICE_UNAVAILABLE else f"it answers {exc.code}: no server of Warren"
-        )
+        return _told(exc.code)
     except URLError as exc:
-        reason = exc.reason
-        return f"cannot be reached: {getattr(reason, 'strerror', None) or reason}"
+        return _away(exc.reason)
     except (HTTPException, OSError, ValueError) as exc:
         return f"does not answer: {str(exc) or type(exc).__name__}"
+
+
+def _problem_at(path: str, probe: str, timeout: float) -> str | None:
+    """Return why a probe over a Unix socket failed; None if it did not."""
+    connection = HTTPConnection("localhost", timeout=timeout)
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.settimeout(timeout)
+    try:
+        connection.sock.connect(path)
+        connection.request("GET", probe)
+        return _told(connection.getresponse().status)
+    except HTTPException as exc:
+        return f"does not answer: {str(exc) or type(exc).__name__}"
+    except OSError as exc:
+        return _away(exc)
+    finally:
+        connection.close()
+
+
+def _told(status: int) -> str | None:
+    """Return what a status says; None if the server is well."""
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        return "not ready"
+    return None if status == HTTPStatus.OK else f"it answers {status}: no server of Warren"
+
+
+def _away(reason: object) -> str:
+    return f"cannot be reached: {getattr(reason, 'strerror', None) or reason}"

@@ -520,7 +520,7 @@ server_options: Final = group(
         "--server",
         type=text_of,
         metavar="URL",
-        help="Use the sessions of the gateway at URL, as ws://127.0.0.1:8420, and none of a store.",
+        help="Use the sessions of the gateway at URL, as ws://127.0.0.1:8420 or unix:PATH, and none of a store.",
     ),
     click.option(
         "--token-file",

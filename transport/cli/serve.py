@@ -3,8 +3,8 @@
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -23,13 +23,16 @@ from warren.transport.cli.options import Options
 from warren.transport.cli.process import allow_files, clients_within, files_for, tune
 from warren.transport.cli.runtime import execute, open_runtime, served_config_of
 from warren.transport.cli.streams import Streams
+from warren.transport.cli.systemd import READY, STOPPING, Manager
 from warren.transport.cli.turns import NO_MODEL
 from warren.transport.cli.workers import Seat, Workers, until_workers_end
 from warren.transport.cluster.door import NodeService
 from warren.transport.gateway.link import address_of, check_address, open_link
 from warren.transport.http.accepting import OpenFiles
+from warren.transport.http.addresses import UNIX, path_in
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.jwt_config import JwtConfig
+from warren.transport.http.sockets import port_of, removing
 from warren.transport.http.starting import starting
 from warren.transport.providers.registry import ECHO
 from warren.values import frozen
@@ -59,12 +62,16 @@ def serve(options: Options, settings: Mapping[str, Any], token_file: Path | None
     """
     if problem := missing("gateway", "warren serve needs"):
         raise click.ClickException(problem)
-    seat = Seat.taken_from(os.environ)
+    seat, manager = Seat.taken_from(os.environ), Manager.taken_from(os.environ)
     config = attrs.evolve(served_config_of(options), any_script=False)
-    gateway = _gateway_config({**options.gateway, **settings}, token_file, config)
+    inherited = manager.listeners()
+    given = {**options.gateway, **settings}
+    places = [_place_of(each) for each in inherited] or [{}]
+    gateway, *_ = [_gateway_config({**given, **place}, token_file, config) for place in places]
     if gateway.metrics_port is not None and (problem := missing("metrics", "a port for the metrics needs")):
         raise click.ClickException(problem)
-    serving = Serving(config, gateway, _node(config, node, workers=gateway.workers > 1), seat, _unnamed(options))
+    of = _node(config, node, workers=gateway.workers > 1)
+    serving = Serving(config, gateway, of, seat, manager, inherited, _unnamed(options))
     tune()
     if gateway.workers > 1 and seat is None:
         execute(partial(_serve_with_workers, serving), options, log_level=logging.WARNING)
@@ -124,8 +131,18 @@ def _gateway_config(settings: Mapping[str, Any], token_file: Path | None, runtim
     return config
 
 
+def _place_of(listener: trio.SocketListener) -> Mapping[str, Any]:
+    """Return the address that a socket is bound to, as settings."""
+    name = listener.socket.getsockname()
+    if isinstance(name, tuple):
+        return {"host": name[0], "port": name[1]}
+    return {"host": f"{UNIX}{os.fsdecode(name)}".replace("\0", "@")}  # of Linux's abstract namespace
+
+
 def _url(host: str, port: int) -> str:
     """Return the address of a gateway for clients."""
+    if path_in(host) is not None:
+        return host
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
@@ -138,6 +155,8 @@ class Serving:
         gateway: the gateway.
         node: this process as a node; None if it is none.
         seat: its place among the workers of one command; None if it is no worker.
+        manager: the service manager.
+        inherited: the sockets that it has bound, to accept clients from; without any the gateway's address is bound.
         unnamed: whether nobody has named a model.
         files: the files that it may open.
     """
@@ -146,6 +165,8 @@ class Serving:
     gateway: GatewayConfig
     node: NodeConfig | None
     seat: Seat | None
+    manager: Manager
+    inherited: list[trio.SocketListener]
     unnamed: bool
     files: OpenFiles = attrs.field(factory=OpenFiles)
 
@@ -156,9 +177,10 @@ async def _serve(settings: Serving) -> None:
     gateway, seat, files = settings.gateway, settings.seat, settings.files
     if files.shortage is not None and (seat is None or seat.number == 1):
         logger.warning("%s", files.shortage)
-    listeners = await _listen(gateway) if seat is None else seat.listeners()
+    listeners = await _listen(settings) if seat is None else seat.listeners()
     metrics = await _listen_for_metrics(gateway) if seat is None else seat.metrics_listeners()
     with ExitStack() as stack:
+        stack.enter_context(_owned(settings, listeners))
         node = _reached(settings, listeners, stack)
         config = attrs.evolve(settings.config, node=node)
         hung_up, hangups = trio.open_memory_channel[None](1)
@@ -166,7 +188,9 @@ async def _serve(settings: Serving) -> None:
         # Workers share their sockets: one that starts again must not hold clients that others could serve.
         own, scraped = (listeners, metrics) if seat is None else ([], [])
         async with (
-            until_signalled(config.limits.drain, partial(_note, hung_up)) as stop,
+            until_signalled(
+                config.limits.drain, partial(_note, hung_up), begun=partial(settings.manager.tell, STOPPING)
+            ) as stop,
             starting(own, gateway.max_connections, files) as clients,
             starting(scraped, gateway.max_connections, files) as scrapers,
         ):
@@ -184,6 +208,7 @@ async def _serve(settings: Serving) -> None:
                                 serving.start_soon(_end_after, service.asked_to_drain, stop)
                             # At last: whoever reads it finds all tasks of the server there.
                             Streams().write(f"listening on {_url(gateway.host, port)}\n")
+                            settings.manager.tell(READY)
                             if seat is None:
                                 _say_model(settings)
 
@@ -205,7 +230,7 @@ def _reached(settings: Serving, listeners: list[trio.SocketListener], stack: Exi
     if node is None:
         return None
     if settings.seat is None:
-        return NodeConfig(node.name, address_of(gateway, listeners[0].socket.getsockname()[1], node))
+        return NodeConfig(node.name, address_of(gateway, port_of(listeners[0]), node))
     link = stack.enter_context(open_link(store if isinstance(store, StoreConfig) else None, gateway, node))
     listeners.append(link.listener)
     name = None if node.name is None else f"{node.name}-{settings.seat.number}"
@@ -214,18 +239,30 @@ def _reached(settings: Serving, listeners: list[trio.SocketListener], stack: Exi
 
 async def _serve_with_workers(settings: Serving) -> None:
     config, gateway = settings.config, settings.gateway
-    listeners, metrics = await _listen(gateway), await _listen_for_metrics(gateway)
+    listeners, metrics = await _listen(settings), await _listen_for_metrics(gateway)
     sockets, scraped = (tuple(each.socket.fileno() for each in some) for some in (listeners, metrics))
     command = [sys.executable, "-m", "warren", *sys.argv[1:]]
     workers = Workers(command, sockets, scraped, Restarts(config.intensity))
-    async with until_workers_end(workers, gateway.workers, config.limits.drain):
-        Streams().write(f"listening on {_url(gateway.host, listeners[0].socket.getsockname()[1])}\n")
-        _say_model(settings)
+    stopping = partial(settings.manager.tell, STOPPING)
+    with _owned(settings, listeners):
+        async with until_workers_end(workers, gateway.workers, config.limits.drain, stopping):
+            Streams().write(f"listening on {_url(gateway.host, port_of(listeners[0]))}\n")
+            settings.manager.tell(READY)
+            _say_model(settings)
 
 
-async def _listen(gateway: GatewayConfig) -> list[trio.SocketListener]:
+def _owned(settings: Serving, listeners: Sequence[trio.SocketListener]) -> AbstractContextManager[None]:
+    """Remove the Unix sockets that this process has bound, after a body: those of others are theirs."""
+    mine = settings.seat is None and not settings.inherited
+    return removing(listeners) if mine else nullcontext()
+
+
+async def _listen(settings: Serving) -> list[trio.SocketListener]:
     from warren.transport.gateway.server import listen  # noqa: PLC0415 - as above
 
+    if settings.inherited:
+        return settings.inherited
+    gateway = settings.gateway
     try:
         return await listen(gateway)
     except OSError as exc:

@@ -21,6 +21,7 @@ OF_THE_GATEWAY: Final = ("host", "port", "token_table", "max_connections", "work
         "warren serve --port 0 --model claude-sonnet-5 --store conversations",
         "warren serve --workers 4",
         "warren serve --host 0.0.0.0 --token-file token.txt --origin https://example.org",
+        "warren serve --host unix:/run/warren/warren.sock",
     )
 )
 @of_field(GatewayConfig, "host", metavar="ADDRESS")
@@ -48,9 +49,10 @@ def serve(
     They speak JSON-RPC over a WebSocket at /ws, HTTP at /sessions and so on (see /openapi.json), or the Model Context
     Protocol at /mcp. People open /console/ in a browser.
 
-    The first line on stdout is `listening on http://HOST:PORT`, when it accepts connections. SIGTERM and Ctrl-C end it
-    in order, within --drain: after SIGTERM running turns may finish first, then the others are interrupted, and all are
-    stored. A second signal exits at once.
+    The first line on stdout is `listening on http://HOST:PORT`, or `listening on unix:PATH`, when it accepts
+    connections. systemd is told so, and may have bound the sockets itself. SIGTERM and Ctrl-C end it in order, within
+    --drain: after SIGTERM running turns may finish first, then the others are interrupted, and all are stored. A second
+    signal exits at once.
     """
     from warren.transport.cli import serve as serving  # noqa: PLC0415 - help does without it
 

@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Callable, MutableMapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Final, Self
 
@@ -190,13 +190,15 @@ def _ended(code: int) -> str:
 
 
 @asynccontextmanager
-async def until_workers_end(workers: Workers, count: int, seconds: float) -> AsyncIterator[None]:
-    """Run workers until SIGTERM or SIGINT has ended them, and they are gone within `seconds`.
+async def until_workers_end(
+    workers: Workers, count: int, seconds: float, begun: Callable[[], None]
+) -> AsyncIterator[None]:
+    """Run workers until SIGTERM or SIGINT has ended them, and they are gone within `seconds`; `begun` is called first.
 
     The body runs once all of them serve. Raises as `Workers.run`.
     """
     async with supervised_nursery() as nursery:
-        await nursery.start(_pass_on, workers, seconds)
+        await nursery.start(_pass_on, workers, seconds, begun)
         try:
             async with supervised_nursery() as serving:
                 await serving.start(workers.run, count)
@@ -206,9 +208,12 @@ async def until_workers_end(workers: Workers, count: int, seconds: float) -> Asy
             nursery.cancel_scope.cancel()
 
 
-async def _pass_on(workers: Workers, seconds: float, *, task_status: trio.TaskStatus[None]) -> None:
+async def _pass_on(
+    workers: Workers, seconds: float, begun: Callable[[], None], *, task_status: trio.TaskStatus[None]
+) -> None:
     async with aclosing(ends(workers.hang_up, task_status)) as numbers:
         async for number in numbers:
+            begun()
             workers.signal(number)
             if workers.signals > 1:
                 die_of(number)

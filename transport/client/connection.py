@@ -21,6 +21,7 @@ from warren.attachments import File
 from warren.errors import InvalidParamsError, WarrenError, of_body
 from warren.events import Envelope
 from warren.transport.client.socket import FAILURES, ClosedError, Socket, UpgradeRefusedError, open_socket
+from warren.transport.http.addresses import UNIX
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.behalf import MEMBER
 from warren.transport.rpc.client_tools import EXECUTE
@@ -138,6 +139,7 @@ class Dial:
         stray: gets the parameters of each event of a session that nobody follows on its connection.
         ping_interval: seconds of silence after which the server is asked for a sign of life, and within which it has
             to give one.
+        socket: the path of the Unix socket that `http` connects to; None if it is none.
     """
 
     http: httpx.AsyncClient
@@ -145,6 +147,12 @@ class Dial:
     headers: Mapping[str, str]
     stray: Callable[[Mapping[str, Any]], None] = lambda _params: None
     ping_interval: float = PING_INTERVAL
+    socket: str | None = None
+
+    @property
+    def place(self) -> str:
+        """The address for people."""
+        return self.url if self.socket is None else f"{UNIX}{self.socket}"
 
     def open(self) -> AbstractAsyncContextManager[Socket]:
         """Open a connection for a body. Raises FAILURES."""
@@ -327,9 +335,9 @@ class Connection:
                     self._refuse_longest(each.reason or "")
             self._hang_up()
         if not opened:
-            raise _refusal(dial.url, failures)
+            raise _refusal(dial.place, failures)
         if failures:
-            logger.info("the connection to %s was lost: %s", dial.url, _reason(failures[0]))
+            logger.info("the connection to %s was lost: %s", dial.place, _reason(failures[0]))
 
     def _send(self, message: bytes, request: _Request | None = None) -> None:
         self._frames[0].send_nowait((TextMessage(message.decode()), request))

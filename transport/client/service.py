@@ -55,6 +55,7 @@ from warren.transport.client.links import Links
 from warren.transport.client.readers import RemoteReader
 from warren.transport.client.tools import runner_of
 from warren.transport.client.watching import RemoteWatch
+from warren.transport.http.addresses import LONGEST, OVER_UNIX, is_path, path_in
 from warren.transport.rpc.behalf import TENANT_HEADER, carrying
 from warren.transport.rpc.params import RegisterTools
 from warren.transport.rpc.results import (
@@ -91,8 +92,8 @@ async def connect(
     `NO_PROXY`. It works on trio and on asyncio. Use it in the task that entered it and in tasks of the same event loop.
 
     Args:
-        url: the address of the gateway: `ws://host:port`, `wss://…`, `http://…` or `https://…`. Without a path it is
-            `/ws`.
+        url: the address of the gateway: `ws://host:port`, `wss://…`, `http://…` or `https://…`; without a path it is
+            `/ws`. Or `unix:PATH`, a Unix socket.
         token: the token of the gateway's clients; None if it has none.
         tenant: the tenant to work in; None for that of the token. Another one needs the scope `tenant:admin`.
         patience: seconds for which a call waits while the server cannot be reached.
@@ -106,15 +107,21 @@ async def connect(
     if tenant is not None:
         headers[TENANT_HEADER] = tenant
     address = address_of(url)
-    async with open_http(address) as http, open_links(Dial(http, address, headers), patience) as (links, capabilities):
-        yield RemoteService(links, capabilities)
+    path = path_in(address)
+    async with open_http(address) as http:
+        dial = Dial(http, address if path is None else OVER_UNIX, headers, socket=path)
+        async with open_links(dial, patience) as (links, capabilities):
+            yield RemoteService(links, capabilities)
 
 
 def open_http(address: str) -> httpx.AsyncClient:
     """Return the client that opens connections to an address of `address_of`, to be entered with `async with`."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+    path = path_in(address)
+    transport = None if path is None else httpx.AsyncHTTPTransport(uds=path, limits=limits, verify=False)
     # Without TLS no certificates are read, which takes longer than all the rest of the connection.
-    return httpx.AsyncClient(limits=limits, timeout=CONNECT_TIMEOUT, verify=address.startswith("wss:"))
+    encrypted = address.startswith("wss:")
+    return httpx.AsyncClient(limits=limits, timeout=CONNECT_TIMEOUT, verify=encrypted, transport=transport)
 
 
 @asynccontextmanager
@@ -146,14 +153,18 @@ async def _greeting(links: Links) -> Greeting:
             found = await links.ask("initialize", {"client_info": {"name": "warren.client"}}, repeatable=True)
         return codec.from_server(Greeting, found)
     except TimeoutError:
-        problem = f"{links.dial.url} cannot be reached: {NO_ANSWER}"
+        problem = f"{links.dial.place} cannot be reached: {NO_ANSWER}"
         raise AgentError(problem, cause="unreachable", retryable=True) from None
     except ValueError as exc:
-        raise AgentError(f"{links.dial.url} is no gateway: {exc}", cause="unreachable") from None
+        raise AgentError(f"{links.dial.place} is no gateway: {exc}", cause="unreachable") from None
 
 
 def address_of(url: str) -> str:
-    """Return the address of the WebSocket. Raises InvalidParamsError (path `$.url`)."""
+    """Return the address of the WebSocket, or of the Unix socket. Raises InvalidParamsError (path `$.url`)."""
+    if (path := path_in(url)) is not None:
+        if not is_path(path):
+            raise InvalidParamsError(f"$.url: {url!r} needs a path of 1 to {LONGEST} bytes", path="$.url")
+        return url
     try:
         parts = urlsplit(url if "://" in url else f"ws://{url}")
         scheme, _port, host = SCHEMES.get(parts.scheme), parts.port, parts.hostname

@@ -19,14 +19,12 @@ from warren.transport.client.service import RemoteService, address_of
 from warren.transport.client.socket import UPGRADED
 from warren.transport.cluster.passing import Passing
 from warren.transport.cluster.token import NodeTokens
+from warren.transport.http.addresses import OVER_UNIX, path_in
 from warren.transport.http.auth import NODE_CHALLENGE, NODE_PROOF
 from warren.values import define, frozen
 
 ANSWER_TIMEOUT: Final = 2.0
 """Seconds within which a node has to open a connection. One that hangs has a few more until its leases run out."""
-UNIX: Final = "unix"
-OVER_UNIX: Final = "ws://localhost/ws"
-"""The address of the WebSocket over a Unix socket: the path of the socket names the node."""
 
 logger: Final = logging.getLogger(__name__)
 
@@ -83,17 +81,14 @@ class Peers:
         """Return the address of a node, and a new client that opens connections to it."""
         url = node.address or ""
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-        parts = urlsplit(url)
-        over_unix = parts.scheme == UNIX
+        path = path_in(url)
         # Without TLS no certificates are read, which would hold up the loop. A link goes through no proxy.
-        encrypted = parts.scheme in ("wss", "https")
-        transport = httpx.AsyncHTTPTransport(
-            uds=parts.path if over_unix else None, limits=limits, verify=encrypted, trust_env=encrypted
-        )
+        encrypted = urlsplit(url).scheme in ("wss", "https")
+        transport = httpx.AsyncHTTPTransport(uds=path, limits=limits, verify=encrypted, trust_env=encrypted)
         timeout = httpx.Timeout(ANSWER_TIMEOUT)
         http = httpx.AsyncClient(auth=_Bearer(self.tokens, node.key), transport=transport, timeout=timeout)
         interval = min(self.lease / 2, PING_INTERVAL)
-        return Dial(http, OVER_UNIX if over_unix else address_of(url), {}, ping_interval=interval)
+        return Dial(http, address_of(url) if path is None else OVER_UNIX, {}, ping_interval=interval, socket=path)
 
     def forget_others(self, living: Collection[int]) -> None:
         """Close the clients of nodes that are not among the living. Calls that wait for their answers fail."""

@@ -5,7 +5,6 @@ one has: a Unix socket in the folder of the store, which serves one machine as t
 the gateway if the store is a database.
 """
 
-import contextlib
 import os
 import socket
 from collections.abc import Iterator
@@ -14,17 +13,17 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+import attrs
 import trio
 
 from warren.config import NodeConfig, StoreConfig
 from warren.errors import InvalidParamsError
+from warren.transport.http.addresses import LOOPBACK, UNIX, is_path, path_in
 from warren.transport.http.config import GatewayConfig
+from warren.transport.http.sockets import BACKLOG, listen_at, remove_dead
 from warren.values import frozen
 
 FOLDER: Final = "nodes"
-LONGEST: Final = 100
-"""Bytes of a path that every system takes for a Unix socket."""
-BACKLOG: Final = 128
 WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104 - they are compared with
 SCHEMES: Final = ("ws", "wss", "http", "https")
 
@@ -43,7 +42,7 @@ def open_link(store: StoreConfig | None, gateway: GatewayConfig, node: NodeConfi
 
     Args:
         store: the store if it is one in files; its folder gets the socket. None binds a port.
-        gateway: a port is one of its host.
+        gateway: a port is one of its host, or of this machine alone if that is a Unix socket.
         node: the host of its address is the one that other nodes are told.
 
     Raises OSError if no socket can be made.
@@ -53,32 +52,32 @@ def open_link(store: StoreConfig | None, gateway: GatewayConfig, node: NodeConfi
         if path is not None:
             sock, url = path
         else:
-            sock = stack.enter_context(socket.socket(socket.AF_INET6 if ":" in gateway.host else socket.AF_INET))
-            sock.bind((gateway.host, 0))
-            url = address_of(gateway, sock.getsockname()[1], node, own_port=True)
-        sock.listen(BACKLOG)
+            host = gateway.host if path_in(gateway.host) is None else LOOPBACK
+            sock = stack.enter_context(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET))
+            sock.bind((host, 0))
+            sock.listen(BACKLOG)
+            url = address_of(attrs.evolve(gateway, host=host), sock.getsockname()[1], node, own_port=True)
         yield Link(trio.SocketListener(trio.socket.from_stdlib_socket(sock)), url)
 
 
 def _open_path(folder: Path, stack: ExitStack) -> tuple[socket.socket, str] | None:
     """Bind a Unix socket in a folder; None if its path is too long, or the folder's file system cannot have it."""
     path = folder.absolute() / f"{os.getpid()}.sock"
-    if len(os.fsencode(path)) > LONGEST:
+    if not is_path(str(path)):
         return None
-    sock = stack.enter_context(socket.socket(socket.AF_UNIX))
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _remove_dead(folder)
-        sock.bind(str(path))
-        path.chmod(0o600)
+        for other in folder.glob("*.sock"):
+            remove_dead(str(other))
+        sock = stack.enter_context(listen_at(str(path), 0o600))
     except OSError:
         return None
     stack.callback(path.unlink, missing_ok=True)
-    return sock, f"unix:{path}"
+    return sock, f"{UNIX}{path}"
 
 
 def address_of(gateway: GatewayConfig, port: int, node: NodeConfig, *, own_port: bool = False) -> str:
-    """Return the URL that other nodes are told.
+    """Return the URL that other nodes are told. That of a Unix socket leads there from this machine alone.
 
     It is the node's address if it has one. Else it is the gateway's host, or this machine's name if the gateway listens
     on all its addresses.
@@ -91,6 +90,8 @@ def address_of(gateway: GatewayConfig, port: int, node: NodeConfig, *, own_port:
     """
     if node.address is not None and not own_port:
         return node.address
+    if (path := path_in(gateway.host)) is not None:
+        return f"{UNIX}{Path(path).absolute()}"
     host = None if node.address is None else urlsplit(node.address).hostname
     scheme = "ws" if node.address is None else urlsplit(node.address).scheme
     if host is None:
@@ -110,13 +111,3 @@ def check_address(address: str | None) -> None:
     if not good:
         problem = f"$.node_address: {address!r} is not like ws://10.0.0.5:8420"
         raise InvalidParamsError(problem, path="$.node_address")
-
-
-def _remove_dead(folder: Path) -> None:
-    """Remove the sockets of processes that were killed."""
-    for path in folder.glob("*.sock"):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, contextlib.suppress(OSError):
-            try:
-                probe.connect(str(path))
-            except ConnectionRefusedError:
-                path.unlink(missing_ok=True)

@@ -25,6 +25,7 @@ from warren.transport.gateway.connection import WebSocketConnection
 from warren.transport.gateway.handshake import check
 from warren.transport.http.accepting import OpenFiles, serve_all
 from warren.transport.http.access import Access, check_access, open_access
+from warren.transport.http.addresses import LOOPBACK, path_in
 from warren.transport.http.auth import NODE_PROOF
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.connection import HttpConnection
@@ -34,8 +35,9 @@ from warren.transport.http.probes import probes
 from warren.transport.http.refusals import RefusedError
 from warren.transport.http.server import HttpServer
 from warren.transport.http.shutdown import Shutdown
+from warren.transport.http.sockets import listen_at, port_of, removing
 from warren.transport.mcp.late import LateMcp
-from warren.transport.rest.app import LOOPBACK, metrics_app, rest_app
+from warren.transport.rest.app import metrics_app, rest_app
 from warren.transport.rpc.behalf import TENANT_HEADER
 from warren.transport.rpc.methods import Host
 from warren.transport.rpc.opened import Opened
@@ -71,14 +73,14 @@ async def serve_gateway(
         service: the sessions; the caller closes it after the gateway. Without tokens every client is its principal.
         config: the address, the access rules and the bounds of one client.
         listeners: the sockets to accept clients from; they are closed at the end. Without any the address of the
-            settings is bound.
+            settings is bound, and a Unix socket removed at the end.
         metrics: the sockets for `/metrics` alone, as above.
         early: connections that were accepted before.
         early_scrapers: those for `/metrics` alone.
         hangups: signals at which the files of tokens and keys are read at once, and the log says what is new.
         files: the files that the server may open, as the health shows them.
         latest: returns when all connections have to be closed at the latest, on trio's clock.
-        task_status: gets the port once clients can connect.
+        task_status: gets the port once clients can connect; 0 of a Unix socket.
 
     Raises:
         InvalidParamsError: others than this machine reach the address, and there is no token, or the file of the tokens
@@ -88,23 +90,24 @@ async def serve_gateway(
     check_access(config, service.principal)
     accepting = list(listeners) or await listen(config)
     scraped = list(metrics)
-    try:
-        scraped = scraped or await listen_for_metrics(config)
-        began = (early, early_scrapers)
-        await _serve(
-            service,
-            config,
-            accepting,
-            scraped,
-            began,
-            hangups=hangups,
-            files=files or OpenFiles(),
-            latest=latest,
-            task_status=task_status,
-        )
-    finally:
-        for listener in (*accepting, *scraped):
-            listener.socket.close()
+    with nullcontext() if listeners else removing(accepting):
+        try:
+            scraped = scraped or await listen_for_metrics(config)
+            began = (early, early_scrapers)
+            await _serve(
+                service,
+                config,
+                accepting,
+                scraped,
+                began,
+                hangups=hangups,
+                files=files or OpenFiles(),
+                latest=latest,
+                task_status=task_status,
+            )
+        finally:
+            for listener in (*accepting, *scraped):
+                listener.socket.close()
 
 
 async def _serve(
@@ -185,7 +188,7 @@ async def _serve(
                 for stream in early[1]:
                     scrapers.start_soon(scraping.serve, stream)
                 nursery.start_soon(serve_all, scraping.serve, scraped, files, scrapers)
-            task_status.started(listeners[0].socket.getsockname()[1])
+            task_status.started(port_of(listeners[0]))
             await serve_all(server.serve, listeners, files, connections)
         finally:
             server.shut_down(latest())
@@ -214,8 +217,11 @@ async def _no_websocket(_connection: HttpConnection, _head: Head) -> None:
 async def listen(config: GatewayConfig) -> list[trio.SocketListener]:
     """Bind the address of the settings. Raises OSError.
 
-    A name with several addresses gets one of them if the port is to be picked: each would get its own.
+    A name with several addresses gets one of them if the port is to be picked: each would get its own. The caller has a
+    Unix socket removed, see `removing`.
     """
+    if (path := path_in(config.host)) is not None:
+        return [trio.SocketListener(trio.socket.from_stdlib_socket(listen_at(path)))]
     listeners = await trio.open_tcp_listeners(config.port, host=config.host)
     if config.port == 0:
         for listener in listeners[1:]:

@@ -10,6 +10,7 @@ from warren.config import Config
 from warren.errors import InvalidParamsError
 from warren.fields import Between, FieldValueError, not_negative, positive
 from warren.transport.http import auth
+from warren.transport.http.addresses import LONGEST, UNIX, is_path, path_in
 from warren.transport.http.jwt_config import JwtConfig
 from warren.transport.http.token_list import is_token
 from warren.transport.rpc.settings import Settings, public_settings
@@ -27,6 +28,9 @@ _SCOPE_NAME: Final = re.compile(r"[!#-[\]-~]+")
 def _host(_instance: object, attribute: "attrs.Attribute[str]", value: str) -> None:
     if not value:
         raise FieldValueError(attribute.name, "must not be empty")
+    path = path_in(value)
+    if path is not None and not is_path(path):
+        raise FieldValueError(attribute.name, f"must have a path of 1 to {LONGEST} bytes behind {UNIX}")
 
 
 def _token(_instance: object, attribute: "attrs.Attribute[str | None]", value: str | None) -> None:
@@ -58,8 +62,9 @@ class GatewayConfig:
     Raises FieldValueError for a bad value.
 
     Attributes:
-        host: the address to bind; another than this machine's own needs a token.
-        port: the port to bind; 0 picks a free one.
+        host: the address to bind; another than this machine's own needs a token. `unix:PATH` is a Unix socket, for its
+            owner and its group.
+        port: the port to bind; 0 picks a free one. A Unix socket has none.
         token: the one secret that all clients have to know. With none of `token`, `token_file`, `token_table` and `jwt`
             every client that can connect is let in, with the rights of the service that is served.
         token_file: the file of the tokens that are let in: one word, or TOML as `warren token` writes it.
@@ -127,7 +132,7 @@ class GatewayConfig:
 
     def check_exposure(self) -> None:
         """Raise InvalidParamsError if other machines could connect without a token."""
-        if self.lets_in_by is None and not auth.is_loopback(self.host):
+        if self.lets_in_by is None and path_in(self.host) is None and not auth.is_loopback(self.host):
             raise InvalidParamsError(
                 f"$.token: is required to bind {self.host}, which others can reach; without one, bind 127.0.0.1",
                 path="$.token",

@@ -8,7 +8,9 @@ from urllib.parse import urlsplit
 import attrs
 import trio
 
+from warren.errors import InvalidParamsError
 from warren.transport.client.service import address_of as websocket_of
+from warren.transport.http.addresses import path_in
 from warren.values import frozen
 
 PORTS: Final = {"ws": 80, "wss": 443}
@@ -52,4 +54,6 @@ class Address:
 
 def address_of(url: str, token: str | None = None) -> Address:
     """Return the address in a URL; `http` and no scheme mean `ws`. Raises InvalidParamsError (path `$.url`)."""
+    if path_in(url) is not None:
+        raise InvalidParamsError(f"$.url: {url!r} is a Unix socket, which load cannot measure", path="$.url")
     return Address(websocket_of(url), token)

@@ -24,6 +24,7 @@ from warren.principals import Principal
 from warren.requests import WatchRequest
 from warren.service import Capabilities
 from warren.transport.http.access import Access
+from warren.transport.http.addresses import LOOPBACK
 from warren.transport.http.auth import NODE_PROOF, AccessPolicy
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.connection import ALLOW
@@ -68,7 +69,6 @@ MOST_FILES: Final = 4
 """The bytes of a request with files, as a multiple of those that a file may have."""
 Answer = Response | EventStream | ChangeStream
 METRICS_PATH: Final = "/metrics"
-LOOPBACK: Final = "127.0.0.1"
 
 logger: Final = logging.getLogger(__name__)
 

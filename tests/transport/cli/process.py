@@ -72,6 +72,7 @@ class Cli:
         stdout: Stream = subprocess.PIPE,
         stderr: Stream = subprocess.PIPE,
         new_session: bool = False,
+        close_fds: bool = True,
     ) -> "Running":
         """Start `python -m warren` with arguments; its streams are pipes unless given.
 
@@ -87,6 +88,7 @@ class Cli:
             stdout=stdout,
             stderr=stderr,
             start_new_session=new_session,
+            close_fds=close_fds,
         )
         self.started.append(process)
         return Running(process)

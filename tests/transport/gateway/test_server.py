@@ -3,11 +3,13 @@
 import json
 from pathlib import Path
 
+import httpx
 import pytest
 import trio
 
+from tests.support.fake_service import FakeService
 from tests.support.models import Flood, Puppet
-from tests.transport.clients import Client, connect, seqs, text
+from tests.transport.clients import Client, connect, gateway, seqs, text
 from tests.transport.gateway.serving import runtime, served
 from warren.transport.gateway.server import serve_gateway
 from warren.transport.http.config import GatewayConfig
@@ -298,3 +300,13 @@ async def test_a_start_that_is_cut_short_ends() -> None:
                 for _ in range(steps):
                     await trio.lowlevel.checkpoint()
                 nursery.cancel_scope.cancel()
+
+
+async def test_a_unix_socket_of_the_settings(tmp_path: Path) -> None:
+    """It is bound without a token, clients have no address there, and it is removed at the end."""
+    path = tmp_path / "w.sock"
+    async with gateway(FakeService(), host=f"unix:{path}") as port:
+        assert port == 0
+        async with httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(uds=str(path))) as http:
+            assert (await http.post("http://localhost/sessions", json={"prompt": "hi"})).json()["text"] == "hi"
+    assert not path.exists()
