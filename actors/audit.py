@@ -17,7 +17,7 @@ from warren import codec
 from warren.actors.eventlog import utc_now
 from warren.actors.storage import Storage
 from warren.actors.supervision import supervised_nursery
-from warren.audit import Action, AuditEntry, calling_from
+from warren.audit import Action, AuditEntry, By, by_of, calling_from
 from warren.errors import WarrenError
 from warren.principals import Principal
 from warren.storage import Audit
@@ -52,12 +52,12 @@ class Refusals:
     ends: float
     suppressed: int = 0
     last: AuditEntry | None = None
-    _admitted: dict[str, int] = attrs.field(factory=dict)  # by source; it has as many keys as there are entries
+    _admitted: dict[tuple[By | None, str], int] = attrs.field(factory=dict)  # it has as many keys as there are entries
     _count: int = 0
 
     def admits(self, entry: AuditEntry) -> bool:
         """Count a refusal; return whether it gets an entry."""
-        source = entry.who or entry.source or ""
+        source = entry.by, entry.who or entry.source or ""
         if self._count >= MOST_REFUSALS or self._admitted.get(source, 0) >= MOST_OF_SOURCE:
             self.suppressed += 1
             self.last = entry
@@ -102,6 +102,7 @@ class Auditor:
             action=action,
             who=principal.name,
             tenant=principal.tenant,
+            by=by_of(principal),
             session_id=session_id,
             node=self._node_name,
             source=calling_from.get(),

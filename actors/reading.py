@@ -414,7 +414,7 @@ class Reads:
     def _drain(self, name: str) -> AuditEntry:
         """Return the entry of a drain: nodes are of no tenant, so it is in the caller's own, wherever it works now."""
         tenant, who = self.principal.token
-        return attrs.evolve(self._entry("drain", node=name), tenant=tenant, who=who)
+        return attrs.evolve(self._entry("drain", node=name), tenant=tenant, who=who, by="principal")
 
     def _entry(self, action: Action, session_id: str | None = None, **details: str) -> AuditEntry:
         """Return the entry of an action of the caller, which is done now."""

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, get_args
 import attrs
 
 from warren.fields import LARGEST, Between, FieldValueError, OneOf, is_flag, is_moment, is_text, is_whole, optional
+from warren.principals import Principal
 from warren.values import frozen
 from warren.views import DamagedRow
 
@@ -39,6 +40,12 @@ in another tenant, or a read of all of them. `drain` asks a node to end in order
 audit itself. `went_back` is the discovery of a node that the store has gone back to an earlier state.
 """
 Outcome = Literal["done", "refused"]
+By = Literal["principal", "operator", "retention"]
+"""The kind of an entry's actor, as names of principals may have any form.
+
+`principal` is a caller within its own tenant, `operator` one that works in the tenant of others, and `retention` the
+removal of what is older than the settings allow.
+"""
 ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
 MAX_ENTRIES: Final = 1_000
 calling_from: Final[ContextVar[str | None]] = ContextVar("calling_from", default=None)
@@ -54,6 +61,9 @@ class AuditEntry:
         at: time at which the node was asked for the action.
         action: the action.
         who: the name of the principal; empty if it is not known, as for a client that was not let in, and for tokens.
+            That of an operator is `TENANT/NAME`, by the tenant of its token.
+        by: whether it is a principal of the tenant, an operator or the retention; None if there is none, or if an entry
+            of an earlier release does not tell.
         tenant: its tenant, and for a session always that of the session; None for a client that was not let in.
         outcome: whether the action was done, or refused because a right or a valid token was missing.
         session_id: the session; None if it is about none, or none was made.
@@ -67,6 +77,7 @@ class AuditEntry:
     action: Action
     who: str
     tenant: str | None
+    by: By | None = None
     outcome: Outcome = "done"
     session_id: str | None = None
     node: str | None = None
@@ -89,6 +100,11 @@ class AuditPage:
     entries: tuple[AuditEntry, ...]
     cursor: str | None = None
     damaged: tuple[DamagedRow, ...] = ()
+
+
+def by_of(principal: Principal) -> By:
+    """Return the kind of a principal."""
+    return "principal" if principal.home is None else "operator"
 
 
 def is_cursor(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:

@@ -4,11 +4,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 
 from warren.audit import AuditEntry
+from warren.storage.auditing import RETENTION
 from warren.storage.rows import microseconds, moment
 from warren.values import define, frozen
 
-RETENTION: Final = "retention"
-"""The name in the audit for all that retention removes."""
 Table = Literal["messages", "events"]
 TARGET: Final = 0.01
 """Seconds that one transaction is to take."""
@@ -67,7 +66,9 @@ class Plan:
         """Return the entry of the audit that says that older entries were removed; it is newer than all of them."""
         before = "" if self.entries_before == EARLIEST else moment(self.entries_before).isoformat()
         details = {"before": before, "entries": str(self.entries)}
-        return AuditEntry(at=datetime.now(UTC), action="prune", who=RETENTION, tenant=None, details=details)
+        return AuditEntry(
+            at=datetime.now(UTC), action="prune", who=RETENTION, tenant=None, by=RETENTION, details=details
+        )
 
     def rows(self, table: Table) -> int:
         """Return how many rows of a table go."""
@@ -126,7 +127,9 @@ class BatchSize:
 
 def deletion(session_id: str, tenant: str) -> AuditEntry:
     """Return the entry of the audit for an archived session that retention deletes."""
-    return AuditEntry(at=datetime.now(UTC), action="delete", who=RETENTION, tenant=tenant, session_id=session_id)
+    return AuditEntry(
+        at=datetime.now(UTC), action="delete", who=RETENTION, tenant=tenant, by=RETENTION, session_id=session_id
+    )
 
 
 def stored_hour(age: float | None, now: datetime) -> int:

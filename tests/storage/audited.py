@@ -12,7 +12,7 @@ from warren.storage import Commit
 
 def said(action: Action, session_id: str | None = None, *, after: int = 0, **more: Any) -> AuditEntry:
     """Return an entry of the default tenant, so many seconds after the first ones."""
-    given = {"who": "ann", "tenant": "default", "session_id": session_id, **more}
+    given = {"who": "ann", "tenant": "default", "by": "principal", "session_id": session_id, **more}
     return AuditEntry(at=NOW + timedelta(seconds=after), action=action, **given)
 
 

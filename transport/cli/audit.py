@@ -82,7 +82,7 @@ def _as_line(entry: AuditEntry) -> str:
     details = " ".join(f"{name}={value}" for name, value in entry.details.items())
     fields = (
         *(entry.at.isoformat(timespec="milliseconds"), entry.tenant or "-", entry.who or "-", entry.action),
-        *(entry.outcome, entry.session_id or "-", entry.source or "-", details),
+        *(entry.outcome, entry.session_id or "-", entry.source or "-", entry.by or "-", details),
     )
     # Whatever a field holds, it stays on its line and in its column.
     return "\t".join(each.encode("unicode_escape").decode() if not each.isprintable() else each for each in fields)

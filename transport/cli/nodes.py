@@ -77,7 +77,8 @@ def drain_node(options: Options, name: str) -> None:
 def _entry(options: Options, name: str) -> AuditEntry:
     """Return the entry of the audit about a drain that somebody with the store itself has asked for."""
     who, tenant = options.user.name, options.user.tenant
-    return AuditEntry(at=datetime.now(UTC), action="drain", who=who, tenant=tenant, details={"node": name})
+    details = {"node": name}
+    return AuditEntry(at=datetime.now(UTC), action="drain", who=who, tenant=tenant, by="principal", details=details)
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ import httpx
 import trio
 
 from warren.actors.eventlog import utc_now
-from warren.audit import Action, AuditEntry, Outcome
+from warren.audit import Action, AuditEntry, Outcome, by_of
 from warren.config import PostgresConfig
 from warren.errors import InvalidParamsError
 from warren.extras import missing
@@ -167,8 +167,8 @@ def _tokens_of(path: Path) -> WatchedFile[Mapping[bytes, Login]]:
 def _noted(
     note: Note, principal: Principal | None, action: Action, outcome: Outcome, details: Mapping[str, str]
 ) -> None:
-    who, tenant = ("", None) if principal is None else (principal.name, principal.tenant)
-    note(AuditEntry(at=utc_now(), action=action, who=who, tenant=tenant, outcome=outcome, details=details))
+    who, tenant, by = ("", None, None) if principal is None else (principal.name, principal.tenant, by_of(principal))
+    note(AuditEntry(at=utc_now(), action=action, who=who, tenant=tenant, by=by, outcome=outcome, details=details))
 
 
 def token_changes(before: Mapping[bytes, Login], after: Mapping[bytes, Login]) -> Iterator[AuditEntry]:

@@ -16,7 +16,7 @@ import trio
 
 from tests.transport.clients import gateway, knock
 from tests.transport.http.tokens import SCOPES, listed
-from tests.transport.rest.clients import client
+from tests.transport.rest.clients import client, create
 from warren.actors.audit import MOST_OF_SOURCE
 from warren.client import connect
 from warren.config import Config, StoreConfig
@@ -33,6 +33,11 @@ from warren.transport.http.token_list import read_tokens, without_tokens
 CALL: Final = {"tool_calls": [{"id": "call-1", "name": "launch", "args": {"what": "it"}}]}
 SAID: Final = [CALL, {"text": "done"}]
 TOKENS: Final = "tokens.toml"
+OLD_ENTRY: Final = """
+    INSERT INTO audit (at, tenant, who, action, outcome, details)
+    VALUES (1700000000000000, 'acme', ?, 'archive', 'done', '{}')
+"""
+"""An entry as a release has stored it that told no kinds of actors."""
 ROOT: Final = Principal("ops", "root", frozenset(ALL))
 
 
@@ -142,6 +147,31 @@ async def test_each_action_has_one_entry_of_its_tenant(tmp_path: Path) -> None:
     db.close()
     assert marker not in dump
     assert not any(token in dump for token in tokens.values())
+
+
+async def test_a_name_may_look_like_an_operator(tmp_path: Path) -> None:
+    """A token of the tenant whose name has the form of an operator's, and that of the retention, are told apart."""
+    path = tmp_path / TOKENS
+    operator = listed(path, name="ci", scopes=(*SCOPES, "tenant:admin"))
+    names = {
+        name: listed(path, name=name, tenant="acme") for name in ("default/ci", "retention", "operator default/ci")
+    }
+    async with serving(tmp_path) as (_, port):
+        for token, more in (*((each, {}) for each in names.values()), (operator, {"Warren-Tenant": "acme"})):
+            async with client(port, **bearer(token), **more) as http:
+                await create(http)
+        async with client(port, **bearer(names["retention"])) as http:
+            found = [(each["who"], each.get("by")) for each in await audit(http, action="create")]
+            reads = [(each["who"], each.get("by")) for each in await audit(http, action="read")]
+    assert found == [*((name, "principal") for name in names), ("default/ci", "operator")]
+    assert reads == [("default/ci", "operator")]
+    db = apsw.Connection(str(tmp_path / "store" / FILE_NAME))
+    for who in ("ann", "default/ci", "retention", ""):
+        db.execute(OLD_ENTRY, (who,))  # as an earlier release has stored it
+    db.close()
+    async with serving(tmp_path) as (_, port), client(port, **bearer(names["retention"])) as http:
+        old = [(each["who"], each.get("by")) for each in await audit(http, action="archive")]
+    assert old == [("ann", "principal"), ("default/ci", None), ("retention", None), ("", None)]
 
 
 async def test_refused_calls_and_logins(tmp_path: Path) -> None:
