@@ -1,13 +1,18 @@
-"""Good requests of each surface, for noise to be made of. SESSION stands for a session that is there."""
+"""Good requests of each surface, for noise and walks to be made of. SESSION stands for a session that is there."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
+
+import attrs
 
 from warren.transport.mcp.tools import TOOLS
 from warren.transport.rpc.contracts import dialect_of
 from warren.transport.rpc.methods import METHODS
+from warren.transport.rpc.schemas import Schemas
 
 SESSION: Final = "SESSION"
+SESSION_ID: Final = "session_id"
 ONE: Final = {"session_id": SESSION}
 PARAMS: Final[Mapping[str, Mapping[str, Any]]] = {
     "initialize": {"client_info": {"name": "test", "version": "1"}},
@@ -25,33 +30,50 @@ PARAMS: Final[Mapping[str, Mapping[str, Any]]] = {
     "file/put": {"data": "aGk=", "size": 2, "name": "a.txt"},
     "tools/register": {"tools": [{"name": "look", "description": "", "input_schema": {"type": "object"}}]},
 }
-"""The parameters of methods; those that are not here name a session at most."""
-BARE: Final = (
-    "initialized",
-    "session/unwatch",
-    "capabilities/get",
-    "config/get",
-    "health",
-    "metrics/get",
-    "metrics/history",
-    "nodes/list",
-    "store/check",
-)
-MORE: Final[Mapping[str, Mapping[str, Any]]] = {
-    "session/inject_context": {"text": "t"},
-    "session/withdraw": {"input_id": "i"},
-    "tool/approve": {"call_id": "c", "decision": "allow"},
-    "peer/send": {"to": "b", "body": "t"},
-    "session/label": {"labels": {"a": "b"}},
-    "session/attachment": {"sha256": "0" * 64},
-}
-"""More parameters of methods that have to be whole."""
+"""The parameters of methods; those that are not here are made from the class of the method's parameters."""
+TEXTS: Final = ("s", "0" * 64, "1.0", "https://example.org/a")
+"""Values of texts: the first one that fits a pattern is taken."""
+DATES: Final = "2026-01-01T00:00:00Z"
 
 
-def params_of(method: str) -> dict[str, Any]:
-    """Return good parameters of a method."""
-    found = PARAMS.get(method, {} if method in BARE else {"session_id": SESSION})
-    return {name: "s" if value == SESSION else value for name, value in {**found, **MORE.get(method, {})}.items()}
+def params_of(method: str, session_id: str = "s") -> dict[str, Any]:
+    """Return good parameters of a method, about a session if it takes one."""
+    params = METHODS[method].params
+    found = PARAMS.get(method)
+    if found is None:
+        schemas = Schemas(strict=True)
+        found = _made(schemas.of_class(params), schemas.definitions)
+    whole = {**found, SESSION_ID: SESSION} if SESSION_ID in attrs.fields_dict(params) else found
+    return {name: session_id if value == SESSION else value for name, value in whole.items()}
+
+
+def _made(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Any:  # noqa: PLR0911 - one for each form
+    """Return a value that fits a schema, with the members alone that have to be there."""
+    if "$ref" in schema:
+        return _made(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    if "const" in schema or "enum" in schema:
+        return schema["const"] if "const" in schema else schema["enum"][0]
+    if "anyOf" in schema:
+        return _made(next(each for each in schema["anyOf"] if each != {"type": "null"}), definitions)
+    match schema.get("type"):
+        case "object":
+            needed = schema.get("required", ())
+            return {
+                name: _made(each, definitions) for name, each in schema.get("properties", {}).items() if name in needed
+            }
+        case "string":
+            return (
+                DATES
+                if "format" in schema
+                else next(each for each in TEXTS if re.search(schema.get("pattern", ""), each))
+            )
+        case "integer" | "number":
+            return schema.get("minimum", schema.get("exclusiveMinimum", 0) + 1)
+        case "boolean":
+            return False
+        case "array":
+            return []
+    return "anything"
 
 
 def request(method: str, params: Any, number: object = 7) -> dict[str, Any]:
@@ -60,7 +82,9 @@ def request(method: str, params: Any, number: object = 7) -> dict[str, Any]:
 
 
 def _calls(names: Any) -> list[dict[str, Any]]:
-    return [request(name, PARAMS.get(name, {} if name in BARE else ONE)) for name in sorted(names)]
+    return [
+        request(name, params_of(name, SESSION) if name in METHODS else PARAMS.get(name, ONE)) for name in sorted(names)
+    ]
 
 
 JSONRPC: Final = [
@@ -77,7 +101,7 @@ MCP: Final = [
             "tools/call",
             {
                 "name": tool.name,
-                "arguments": PARAMS.get(tool.method.name, ONE),
+                "arguments": params_of(tool.method.name, SESSION),
                 "_meta": {"progressToken": "p"},
             },
         )

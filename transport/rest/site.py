@@ -24,7 +24,12 @@ class Site:
 
     Starlette could do the same, for a twelfth more instructions of `GET /health`: it puts four layers around each
     application, and looks at one route after another.
+
+    Attributes:
+        paths: the paths, as they were given.
     """
+
+    paths: Sequence[str]
 
     def __init__(self, policy: AccessPolicy, origins: Sequence[str], apps: Mapping[str, ASGIApp]) -> None:
         """Serve applications.
@@ -35,6 +40,7 @@ class Site:
             apps: the application at each path. A name in braces stands for a part of a path: the application finds
                 the part in the scope under `path_params`, and what is there first is taken.
         """
+        self.paths = tuple(apps)
         self._policy = policy
         self._cors = Cors(self._answer, origins)
         self._fixed = {path: app for path, app in apps.items() if not PARAMETER.search(path)}
