@@ -10,6 +10,7 @@ import trio_websocket
 
 from warren.actors.streams import GONE
 from warren.transport.gateway.handshake import Opening
+from warren.transport.gateway.heartbeat import Heartbeat
 from warren.transport.gateway.stream import PART, PASSED_OVER, FrameStream
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.pace import wait_for_all
@@ -20,6 +21,8 @@ from warren.transport.rpc.methods import Host
 from warren.transport.rpc.server import serve_client
 
 NORMAL: Final = 1000
+SILENT: Final = 1011
+"""The client has not answered a ping."""
 RESTART: Final = 1012
 TRY_LATER: Final = 1013
 """The client has left more replies unread than there is room for."""
@@ -56,12 +59,12 @@ class WebSocketConnection:
         self.serving = self._endpoint.serving
         self._ended_with = RESTART
 
-    def end_login(self) -> None:
-        """End the connection as `serving` does, with close code 4401: its client may not stay."""
-        self._ended_with = UNAUTHORIZED
+    def end(self, code: int) -> None:
+        """End the connection as `serving` does, with another close code."""
+        self._ended_with = code
         self.serving.cancel()
 
-    async def run(self, opening: Opening, headers: Headers) -> None:
+    async def run(self, opening: Opening, headers: Headers, heartbeat: Heartbeat) -> None:
         """Answer the client's request, and serve it until it leaves, breaks a rule, or `serving` is cancelled.
 
         The connection is then closed within a bound; turns that the client started go on. Cancelling `run` itself drops
@@ -70,10 +73,12 @@ class WebSocketConnection:
         Args:
             opening: the request.
             headers: headers of the answer besides those of the handshake.
+            heartbeat: pings the client when it is silent; one that stays silent is left with close code 1011.
         """
         async with trio.open_nursery() as nursery:
             await self._messages.open(nursery, opening, headers)
-            await serve_client(self._endpoint, self._host, Native(), self._config.max_subscriptions)
+            with heartbeat.watches(self._messages.stream, partial(self.end, SILENT)):
+                await serve_client(self._endpoint, self._host, Native(), self._config.max_subscriptions)
             with trio.move_on_after(self._config.close_timeout):
                 code = TRY_LATER if self._endpoint.let_go else self._ended_with
                 await self._messages.close(code if self.serving.cancelled_caught else NORMAL)
@@ -86,9 +91,13 @@ async def wait_for_each(wire: Wire, requests: int) -> None:
 
 
 class Messages:
-    """A channel of text messages. A client that breaks the WebSocket protocol gets the close code that says so."""
+    """A channel of text messages. A client that breaks the WebSocket protocol gets the close code that says so.
 
-    _stream: FrameStream
+    Attributes:
+        stream: the frames, once the channel is open.
+    """
+
+    stream: FrameStream
     _socket: trio_websocket.WebSocketConnection
 
     def __init__(self, wire: Wire, max_bytes: int) -> None:
@@ -98,17 +107,17 @@ class Messages:
 
     async def open(self, nursery: trio.Nursery, opening: Opening, headers: Headers) -> None:
         """Answer the request. A task in the nursery reads frames from then on, until it is cancelled."""
-        self._stream = FrameStream(self._wire, opening.head, self._max_bytes)
+        self.stream = FrameStream(self._wire, opening.head, self._max_bytes)
         request = await trio_websocket.wrap_server_stream(
             nursery,
-            self._stream,
+            self.stream,
             message_queue_size=QUEUE,
             max_message_size=self._max_bytes,
             receive_buffer_size=CHUNK,
         )
         self._socket = await request.accept(subprotocol=opening.subprotocol, extra_headers=headers)
-        self._stream.socket = self._socket
-        await self._stream.flush()
+        self.stream.socket = self._socket
+        await self.stream.flush()
 
     async def receive(self) -> str | Unreadable | None:
         """Return the next message, None once the connection is closing."""
@@ -130,19 +139,19 @@ class Messages:
         try:
             for number, frame in enumerate(frames):
                 if len(frame) > PART:
-                    await self._stream.send_long(frame)
+                    await self.stream.send_long(frame)
                 elif number < last:
-                    self._stream.add(frame)
+                    self.stream.add(frame)
                 else:
                     await self._socket.send_message(frame.decode())
         except trio_websocket.ConnectionClosed as exc:
             raise trio.BrokenResourceError("the connection is closed") from exc
-        await self._stream.flush()
+        await self.stream.flush()
 
     async def close(self, code: int) -> None:
         """Close with a code, if nobody has begun to, and wait until the client has closed too."""
-        self._stream.say_goodbye(code)
+        self.stream.say_goodbye(code)
         with contextlib.suppress(trio_websocket.ConnectionClosed, *GONE):
-            await self._stream.flush()
+            await self.stream.flush()
             while True:
                 await self._socket.get_message()

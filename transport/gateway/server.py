@@ -21,8 +21,9 @@ from warren.service import Health, RuntimeService
 from warren.transport.cluster.door import NodeService
 from warren.transport.console.pages import console_pages
 from warren.transport.gateway.bounds import ESCAPED
-from warren.transport.gateway.connection import WebSocketConnection
+from warren.transport.gateway.connection import UNAUTHORIZED, WebSocketConnection
 from warren.transport.gateway.handshake import check
+from warren.transport.gateway.heartbeat import Heartbeat
 from warren.transport.http.accepting import OpenFiles, serve_all
 from warren.transport.http.access import Access, check_access, open_access
 from warren.transport.http.addresses import LOOPBACK, path_in
@@ -175,7 +176,10 @@ async def _serve(
                 opened=opened,
             )
         probe = probes(lambda: service.ready and not shutdown.begun)
-        server = HttpServer(config, shutdown, app, probe, _WebSockets(host_of, own, access, config, shutdown).serve)
+        heartbeat = Heartbeat(config.heartbeat)
+        nursery.start_soon(heartbeat.run)
+        sockets = _WebSockets(host_of, own, access, config, shutdown, heartbeat)
+        server = HttpServer(config, shutdown, app, probe, sockets.serve)
         scraping = HttpServer(config, shutdown, metrics_app(host_of, service.principal), probe, _no_websocket)
         if hangups is not None:
             nursery.start_soon(access.look_again, hangups)
@@ -283,6 +287,7 @@ class _WebSockets:
         access: the access rules.
         config: the bounds of one client.
         shutdown: its begin closes all of them with code 1012.
+        heartbeat: pings the silent ones.
     """
 
     host_of: Callable[[Login], Host]
@@ -290,6 +295,7 @@ class _WebSockets:
     access: Access
     config: GatewayConfig
     shutdown: Shutdown
+    heartbeat: Heartbeat
 
     async def serve(self, http: HttpConnection, head: Head) -> None:
         """Answer an upgrade request and serve its client. Raises RefusedError before the answer."""
@@ -308,6 +314,6 @@ class _WebSockets:
         if login is not None:
             wire.paces = self.access.paces.of(login)
         connection = WebSocketConnection(wire, host, config)
-        stays = nullcontext() if login is None else self.access.stays.ends(login, connection.end_login)
+        stays = nullcontext() if login is None else self.access.stays.ends(login, partial(connection.end, UNAUTHORIZED))
         with self.shutdown.cancels(connection.serving), stays:
-            await connection.run(opening, headers)
+            await connection.run(opening, headers, self.heartbeat)

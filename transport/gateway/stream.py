@@ -14,6 +14,8 @@ from warren.transport.rpc.endpoint import Unreadable
 
 CLOSE: Final = 0x88
 """The first byte of a close frame, and the least of those of control frames: trio-websocket writes each frame whole."""
+PING: Final = b"\x89\x00"
+"""A whole ping, without a text."""
 TOO_BIG: Final = 1009
 FAULTS: Final = (1002, 1007)
 """Close codes for frames that break the protocol, and for text that is not UTF-8."""
@@ -46,6 +48,7 @@ class FrameStream(trio.abc.Stream):
 
     socket: WebSocketConnection | None = None
     passed_over: deque[Unreadable]
+    _heard: bool = True
 
     def __init__(self, wire: Wire, head: bytes, max_bytes: int) -> None:
         self._wire = wire
@@ -71,6 +74,7 @@ class FrameStream(trio.abc.Stream):
             if bounds.long:
                 return await self._pass_over()
             data = await self._wire.receive_some(max_bytes)
+            self._heard = True
             taken = bounds.take(data)
             if not data or (self._closing and bounds.closed):
                 return b""
@@ -136,6 +140,23 @@ class FrameStream(trio.abc.Stream):
             last = FINAL if start + PART >= len(text) else 0
             self._add(last | (CONTINUATION if start else TEXT), text[start : start + PART])
             await self.flush()
+
+    def was_heard(self) -> bool:
+        """Return whether the client has shown since the last call that it is there.
+
+        It has if it has sent anything, also bytes that nobody has read yet, since it waits for us then; and if it has
+        taken some of the bytes that wait for it: a slow reader comes late to a ping behind them.
+        """
+        heard, self._heard = self._heard, False
+        return self._wire.is_moving() or heard
+
+    def ping(self) -> None:
+        """Ask the client for a sign of life: whatever comes next is one. Does nothing once the connection is closing.
+
+        The ping of trio-websocket waits for its pong in a task of its own for each silent client.
+        """
+        if not self._closing:
+            self._wire.send_soon(PING)
 
     def say_goodbye(self, code: int, reason: str = "") -> None:
         """Send a close frame behind the messages that wait, unless one was sent; what is left leaves with a `flush`.

@@ -89,7 +89,10 @@ class GatewayConfig:
         handshake_timeout: how long a client may take to send the head of its first request.
         keep_alive_timeout: how long an HTTP client may take to ask again. A proxy or a balancer in front has to let go
             of an unused connection earlier: it would send a request just when the gateway closes.
-        heartbeat: how often a stream of events says that it is there, while nothing happens.
+        heartbeat: how long a WebSocket client may be silent before it gets a ping, and how long it then has for a sign
+            of life before its connection is closed with code 1011; a stream of events says after as long a silence that
+            it is there. Keep it below the idle timeout of a proxy in front: that of nginx is 60 seconds, those of
+            haproxy are often 30 or 50.
         close_timeout: how long a client may take to say goodbye; shutdown takes at most twice as long.
         workers: processes that serve the port together. More than one need a store. Each may run as many turns as one
             alone; one that dies is started again.

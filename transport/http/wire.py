@@ -1,9 +1,13 @@
 """A TCP stream that drops a client that does not read, and sends without a checkpoint if the kernel has room."""
 
 import contextlib
+import fcntl
 import os
+import select
 import socket
 import struct
+import sys
+import termios
 from typing import Final
 
 import trio
@@ -14,6 +18,8 @@ from warren.transport.http.pace import NO_PACE, REQUEST_BYTES, Paced, wait_for_a
 CHUNK: Final = 64 * 1024
 SEND_BUFFER: Final = 256 * 1024
 FAREWELL: Final = 1.0
+CONTROL: Final = 16
+"""Bytes that a kernel may take by itself while its program stands still: those of our pings."""
 _WANTED: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
 KEEPALIVE: Final = [(name, value) for name, value in _WANTED if hasattr(socket, name)]
 
@@ -39,11 +45,27 @@ class Wire(trio.abc.Stream):
         self._out = bytearray()
         self._soon = 0
         self._sending = trio.Lock()
+        self._left = 0
         _tune(stream.socket)
 
     def unread(self, data: bytes) -> None:
         """Put bytes back: they are received next."""
         self._unread = data + self._unread
+
+    def is_moving(self) -> bool:
+        """Return whether the client has sent bytes that nobody has read, or has taken some since the last call.
+
+        While a send waits for it, `stall_timeout` alone judges the client.
+        """
+        fd = self._stream.socket.fileno()
+        if fd < 0:
+            return False
+        left, self._left = self._left, _left_to_send(fd)
+        if self._unread or self._sending.locked() or left - self._left > CONTROL:
+            return True
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        return bool(poll.poll(0))
 
     def interrupt(self) -> None:
         """Raise trio.ClosedResourceError in the task that waits for bytes, or is about to, as if this were closed."""
@@ -170,6 +192,13 @@ class Wire(trio.abc.Stream):
                 self.abort()
         if not sent:
             raise trio.BrokenResourceError(f"the client read nothing for {self._stall_timeout:g} s")
+
+
+def _left_to_send(fd: int) -> int:
+    """Return the bytes that the kernel has, and the client has not taken yet; 0 if the system does not tell."""
+    with contextlib.suppress(OSError):
+        return int.from_bytes(fcntl.ioctl(fd, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+    return 0
 
 
 def _tune(sock: trio.socket.SocketType) -> None:

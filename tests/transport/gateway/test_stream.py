@@ -20,6 +20,7 @@ from tests.transport.http.serving import pair
 from warren.actors.streams import GONE
 from warren.transport.gateway.connection import Messages, WebSocketConnection
 from warren.transport.gateway.handshake import Opening, check
+from warren.transport.gateway.heartbeat import Heartbeat
 from warren.transport.gateway.stream import PART
 from warren.transport.http.auth import AccessPolicy
 from warren.transport.http.config import GatewayConfig
@@ -119,7 +120,7 @@ async def test_an_exception_ends_its_connection_alone(*, handling: bool, caplog:
             wire.paces = [_Failing(1, handling=handling)]
         opened_before.append(wire)
         opening = check(head, AccessPolicy(Authenticator(), (), HOST))
-        await WebSocketConnection(wire, Host(FakeService()), config).run(opening, [])
+        await WebSocketConnection(wire, Host(FakeService()), config).run(opening, [], Heartbeat(config.heartbeat))
 
     server = HttpServer(config, Shutdown(), not_found, probes(lambda: True), serve)
     async with trio.open_nursery() as nursery:

@@ -20,6 +20,7 @@ from warren.principals import SCOPES, Principal
 from warren.tenant_limits import TenantLimits, TokenLimits
 from warren.transport.gateway.connection import WebSocketConnection
 from warren.transport.gateway.handshake import Opening
+from warren.transport.gateway.heartbeat import Heartbeat
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.logins import Login
 from warren.transport.http.pace import MOST_KEPT, REQUEST_BYTES, Paced, Paces, wait_for_all
@@ -133,7 +134,7 @@ async def test_each_call_of_a_batch_counts(size: int) -> None:
     wire = Bytes(paces, client.send(TextMessage(json.dumps(calls))))
     connection = WebSocketConnection(cast("Wire", wire), Host(FakeService()), GatewayConfig())
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(connection.run, Opening(OFFER, None), [])
+        nursery.start_soon(connection.run, Opening(OFFER, None), [], Heartbeat(15))
         await wire.answered.wait()
         assert math.ceil(trio.current_time()) == size
         nursery.cancel_scope.cancel()
