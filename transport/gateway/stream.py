@@ -93,6 +93,7 @@ class FrameStream(trio.abc.Stream):
             data = await self._wire.receive_some(min(CHUNK, left))
             if not data:
                 return b""
+            self._heard = True
             left -= len(data)
             head = (head + data)[: 2 * EDGE]
             tail = (tail + data)[-EDGE:]

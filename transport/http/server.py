@@ -140,21 +140,27 @@ class HttpServer:
             return
         if full:
             raise RefusedError(503, "too many connections", RETRY)
-        if head.path == WEBSOCKET_PATH:
+        upgrade = head if head.path == WEBSOCKET_PATH else await self._answer_requests(connection, head)
+        if upgrade is not None:
             self._upgraded += 1
             try:
-                await self._upgrade(connection, head)
+                await self._upgrade(connection, upgrade)
             finally:
                 self._upgraded -= 1
-            return
+
+    async def _answer_requests(self, connection: HttpConnection, head: Head | None) -> Head | None:
+        """Answer one request after another; return the head of one for a WebSocket: a proxy may send it at any time."""
         if self._http >= self._config.max_http and not (self._bodies.drop_slow() or self._drop_idle()):
             raise RefusedError(503, "too many HTTP connections", RETRY)
         self._http += 1
         try:
-            while head is not None and await connection.answer(head, self._app_at(head.path)):
-                head = await self._later_head(connection)
+            while head is not None and head.path != WEBSOCKET_PATH:
+                goes_on = await connection.answer(head, self._app_at(head.path))
+                head = await self._later_head(connection) if goes_on else None
         finally:
             self._http -= 1
+            connection.place.leave()  # a WebSocket takes another one
+        return head
 
     def _app_at(self, path: str) -> ASGIApp:
         return self._probe if path in PATHS else self._app
@@ -195,9 +201,6 @@ class HttpServer:
         finally:
             self._idle.pop(connection.wire, None)
             connection.wire.interrupted = False  # a request that came at the last moment is read whole
-        if head is not None and head.path == WEBSOCKET_PATH:
-            problem = f"the WebSocket is at {WEBSOCKET_PATH}, on a connection of its own"
-            raise RefusedError(404, problem, field="$.path")
         return head
 
     def _drop_idle(self) -> bool:

@@ -9,11 +9,11 @@ import pytest
 import trio
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
-from wsproto.events import RejectConnection, RejectData
+from wsproto.events import AcceptConnection, RejectConnection, TextMessage
 from wsproto.events import Request as Upgrade
 
 from tests.support.fake_service import FakeService, FakeTurn
-from tests.transport.clients import HOST, Frames, connect, gateway, healthy, knock
+from tests.transport.clients import HEALTH, HOST, Frames, connect, gateway, healthy, knock
 from tests.transport.http.serving import served_app
 from tests.transport.rest.clients import Events, client, create, events, port_of, problem, rest, until_free, unwatched
 from warren.transport.rest.routes import ROUTES
@@ -77,19 +77,23 @@ async def test_requests_may_be_sent_before_their_answers_come() -> None:
         assert places == sorted(places)
 
 
-async def test_a_websocket_needs_a_connection_of_its_own() -> None:
-    """As a later request it is refused in words; as the first one, at its place, it opens."""
-    async with gateway(FakeService()) as port:
-        async with await trio.open_tcp_stream(HOST, port) as stream:
+async def test_a_websocket_may_follow_other_requests() -> None:
+    """A proxy that keeps connections sends it as a later request; it takes no place among those of HTTP then."""
+    async with gateway(FakeService(), max_http=1) as port, await trio.open_tcp_stream(HOST, port) as stream:
+        for _ in range(2):
             await stream.send_all(GET)
             await read_until(stream, b"}")
-            frames = Frames(stream)
-            refused = await frames.open()
-            assert isinstance(refused, RejectConnection)
-            assert refused.status_code == 404
-            said = await frames.next()
-            assert isinstance(said, RejectData)
-            assert "connection of its own" in bytes(said.data).decode()
+        frames = Frames(stream)
+        assert isinstance(await frames.open(), AcceptConnection)
+        async with client(port) as http:
+            assert (await http.get("/health")).status_code == 200
+        await frames.send(TextMessage(HEALTH))
+        assert isinstance(await frames.next(), TextMessage)
+
+
+async def test_a_websocket_is_at_one_path() -> None:
+    """Elsewhere the wish for one is passed over or refused, and at its path it opens."""
+    async with gateway(FakeService()) as port:
         async with await trio.open_tcp_stream(HOST, port) as stream:
             frames = Frames(stream)
             await frames.send(Upgrade(host=HOST, target="/sessions"))
