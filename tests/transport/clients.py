@@ -119,10 +119,10 @@ def text(envelopes: list[dict[str, Any]]) -> str:
 
 
 @asynccontextmanager
-async def connect(port: int, **options: Any) -> AsyncIterator[Client]:
+async def connect(port: int, path: str = "/ws", **options: Any) -> AsyncIterator[Client]:
     """Open a WebSocket for a body."""
     async with await trio.open_tcp_stream(HOST, port) as stream, trio.open_nursery() as nursery:
-        socket = await wrap_client_stream(nursery, stream, HOST, "/ws", message_queue_size=1000, **options)
+        socket = await wrap_client_stream(nursery, stream, HOST, path, message_queue_size=1000, **options)
         yield Client(socket)
         await socket.aclose()
         nursery.cancel_scope.cancel()

@@ -45,6 +45,7 @@ REASONS: Final = {
     401: "the token is missing or wrong, or it has expired or was revoked",
     403: "it does not let this client in",
     **dict.fromkeys(BUSY, "it is busy or away"),
+    426: "a proxy in front of it has to pass the header Upgrade on",
     OTHER_VERSION: "its release and this one speak no version of the links between nodes in common",
 }
 

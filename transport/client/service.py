@@ -75,6 +75,7 @@ T = TypeVar("T")
 logger: Final = logging.getLogger(__name__)
 PATIENCE: Final = 30.0
 """Seconds for which a call waits for a server that cannot be reached, unless `connect` is told otherwise."""
+WEBSOCKET_PATH: Final = "/ws"
 SCHEMES: Final = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 
 
@@ -92,8 +93,9 @@ async def connect(
     `NO_PROXY`. It works on trio and on asyncio. Use it in the task that entered it and in tasks of the same event loop.
 
     Args:
-        url: the address of the gateway: `ws://host:port`, `wss://…`, `http://…` or `https://…`; without a path it is
-            `/ws`. Or `unix:PATH`, a Unix socket.
+        url: the address of the gateway: `ws://host:port`, `wss://…`, `http://…` or `https://…`, with the path below
+            which a proxy serves it, if there is one. The WebSocket is at `/ws` below it; the address of that may be
+            given, too. Or `unix:PATH`, a Unix socket.
         token: the token of the gateway's clients; None if it has none.
         tenant: the tenant to work in; None for that of the token. Another one needs the scope `tenant:admin`.
         patience: seconds for which a call waits while the server cannot be reached.
@@ -172,7 +174,9 @@ def address_of(url: str) -> str:
         scheme = host = None
     if not (scheme and host):
         raise InvalidParamsError(f"$.url: {url!r} is not like ws://127.0.0.1:8420", path="$.url")
-    return parts._replace(scheme=scheme, path=parts.path if parts.path not in ("", "/") else "/ws").geturl()
+    return parts._replace(
+        scheme=scheme, path=parts.path.rstrip("/").removesuffix(WEBSOCKET_PATH) + WEBSOCKET_PATH
+    ).geturl()
 
 
 @define(eq=False)

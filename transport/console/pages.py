@@ -39,13 +39,19 @@ HEADERS: Final = {
 }
 
 
-def console_pages() -> Mapping[str, ASGIApp]:
-    """Return the application at each path of the console, and the way to it from `/`."""
+def console_pages(prefix: str = "") -> Mapping[str, ASGIApp]:
+    """Return the application at each path of the console, and the way to it from `/`.
+
+    Args:
+        prefix: the path below which browsers reach the gateway. Without one the way is relative to the page that a
+            browser has asked for: a proxy may serve it below a path that nobody has told.
+    """
     own = files(__package__) / "static"
     names = [each.name for each in own.iterdir() if each.is_file()]
     names += [f"vendor/{each.name}" for each in (own / "vendor").iterdir()]
     served = {f"{PATH}{name}": _File(name) for name in names if name.rpartition(".")[2] in TYPES}
-    return {"/": _front, PATH.rstrip("/"): _front, PATH: _File(INDEX), **served}
+    front = _Front(prefix + PATH if prefix else PATH.lstrip("/"))
+    return {"": front, "/": front, PATH.rstrip("/"): front, PATH: _File(INDEX), **served}
 
 
 @frozen
@@ -69,12 +75,18 @@ class _File:
         await response(scope, receive, send)
 
 
-async def _front(scope: Scope, receive: Receive, send: Send) -> None:
-    """Lead a browser to the console. Raises RefusedError (404) for a program: nothing else is here."""
-    request = _checked(scope)
-    if scope["path"] == "/" and "text/html" not in request.headers.get("accept", ""):
-        raise RefusedError(404, "$.path: nothing is at /", field="$.path")
-    await RedirectResponse(PATH, 307, {"Cache-Control": "no-cache", "Vary": "Accept"})(scope, receive, send)
+@frozen
+class _Front:
+    """The way to the console."""
+
+    to: str
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Lead a browser to the console. Raises RefusedError (404) for a program: nothing else is here."""
+        request = _checked(scope)
+        if scope["path"] in ("", "/") and "text/html" not in request.headers.get("accept", ""):
+            raise RefusedError(404, "$.path: nothing is at /", field="$.path")
+        await RedirectResponse(self.to, 307, {"Cache-Control": "no-cache", "Vary": "Accept"})(scope, receive, send)
 
 
 def _checked(scope: Scope) -> Request:

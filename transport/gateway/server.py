@@ -162,7 +162,12 @@ async def _serve(
             bounds = {"max_body": config.max_message_bytes, "max_calls": config.max_in_flight, "opened": opened}
             nursery.start_soon(partial(mcp.hold, service, shutdown, nodes=node, **bounds))
         app = rest_app(
-            host_of, access, config, shutdown, mounts=mounts, pages=console_pages() if config.console else {}
+            host_of,
+            access,
+            config,
+            shutdown,
+            mounts=mounts,
+            pages=console_pages(config.prefix) if config.console else {},
         )
         own = None
         if node is not None:

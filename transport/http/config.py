@@ -11,6 +11,7 @@ from warren.errors import InvalidParamsError
 from warren.fields import Between, FieldValueError, not_negative, positive
 from warren.transport.http import auth
 from warren.transport.http.addresses import LONGEST, UNIX, is_path, path_in
+from warren.transport.http.front import UNIX_PEER, TrustedProxies
 from warren.transport.http.jwt_config import JwtConfig
 from warren.transport.http.token_list import is_token
 from warren.transport.rpc.settings import Settings, public_settings
@@ -19,9 +20,14 @@ from warren.values import frozen
 MAX_PORT: Final = 65_535
 PRIVATE: Final = (
     *("host", "port", "token", "token_file", "token_table", "jwt", "public_url", "mcp_scopes"),
-    *("origins", "console", "metrics_port", "runtime"),
+    *("trusted_proxies", "origins", "console", "metrics_port", "runtime"),
 )
 """Settings that clients do not see."""
+_PUBLIC_URL: Final = re.compile(
+    r"(https?://(?:\[[0-9a-f:.]+\]|[^\s/:*?#@\[\]]+)(?::[0-9]+)?)((?:/[\w.~!$&'()*+,;=:@%-]+)*)/*",
+    re.ASCII | re.IGNORECASE,
+)
+"""An origin, and a path."""
 _SCOPE_NAME: Final = re.compile(r"[!#-[\]-~]+")
 
 
@@ -39,8 +45,18 @@ def _token(_instance: object, attribute: "attrs.Attribute[str | None]", value: s
 
 
 def _public_url(_instance: object, attribute: "attrs.Attribute[str | None]", value: str | None) -> None:
-    if value is not None and not auth.is_origin_pattern(value.rstrip("/").lower()):
-        raise FieldValueError(attribute.name, f"must be like https://warren.example.org, not {value!r}")
+    if value is not None and not _PUBLIC_URL.fullmatch(value):
+        problem = f"must be like https://example.org or https://example.org/warren, not {value!r}"
+        raise FieldValueError(attribute.name, problem)
+
+
+def _trusted_proxies(_instance: object, attribute: "attrs.Attribute[Any]", value: tuple[str, ...]) -> None:
+    for name in value:
+        try:
+            TrustedProxies.of([name])
+        except ValueError as exc:
+            problem = f"must be addresses, networks like 10.0.0.0/8, or {UNIX_PEER}: {exc}"
+            raise FieldValueError(attribute.name, problem) from None
 
 
 def _scope_names(_instance: object, attribute: "attrs.Attribute[Any]", value: tuple[str, ...] | None) -> None:
@@ -71,8 +87,12 @@ class GatewayConfig:
         token_table: whether to let in the tokens of the store, which has to be in a database: all servers on it share
             them.
         jwt: the signed tokens that are let in; None for none.
-        public_url: the address by which clients reach the gateway, for the OAuth metadata of `/mcp`; None takes the one
-            that a client has used, without TLS.
+        public_url: the address by which clients reach the gateway, for the OpenAPI document, the header `Location` and
+            the OAuth metadata of `/mcp`; its web pages may connect. Its path is that below which a proxy serves the
+            gateway, whether the proxy takes it away or not. None takes the address that a client has used.
+        trusted_proxies: the addresses and networks of the proxies that are believed the address and the scheme of a
+            client, in `Forwarded`, `X-Forwarded-For` and `X-Forwarded-Proto`; `unix` stands for all peers of a Unix
+            socket. Of others these headers are passed over.
         mcp_scopes: the scopes that clients of `/mcp` are told to ask the issuer for; None takes `session:read` and
             `session:write` by the issuer's names, or none if `jwt.scope_claim` is neither `scope` nor `scp`.
         origins: web pages that may connect besides those of this machine: `https://example.org`, `http://host:*`.
@@ -109,6 +129,7 @@ class GatewayConfig:
     token_table: bool = False
     jwt: JwtConfig | None = None
     public_url: str | None = attrs.field(default=None, validator=_public_url)
+    trusted_proxies: tuple[str, ...] = attrs.field(default=(), validator=_trusted_proxies)
     mcp_scopes: tuple[str, ...] | None = attrs.field(default=None, validator=_scope_names)
     origins: tuple[str, ...] = attrs.field(default=(), validator=_origins)
     max_message_bytes: int = attrs.field(default=1024 * 1024, validator=positive)
@@ -126,6 +147,25 @@ class GatewayConfig:
     console: bool = True
     metrics_port: int | None = attrs.field(default=None, validator=attrs.validators.optional(Between(0, MAX_PORT)))
     runtime: Config | None = None
+
+    @property
+    def prefix(self) -> str:
+        """The path of the public address, without a slash at its end; empty if it has none."""
+        return self._public(2)
+
+    @property
+    def base(self) -> str:
+        """The public address, without a slash at its end; empty if it is not known."""
+        return self._public(1) + self.prefix
+
+    @property
+    def pages(self) -> tuple[str, ...]:
+        """The web pages that may connect besides those of this machine; the console at the public address is one."""
+        return (*self.origins, own.lower()) if (own := self._public(1)) else self.origins
+
+    def _public(self, part: int) -> str:
+        found = _PUBLIC_URL.fullmatch(self.public_url or "")
+        return "" if found is None else found[part]
 
     @property
     def lets_in_by(self) -> str | None:

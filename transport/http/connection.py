@@ -15,7 +15,9 @@ import trio
 from starlette.types import ASGIApp, Message, Scope
 
 from warren.actors.streams import GONE
+from warren.audit import calling_from
 from warren.transport.http.config import GatewayConfig
+from warren.transport.http.front import TrustedProxies
 from warren.transport.http.head import MAX_HEAD, Head, head_of
 from warren.transport.http.places import PLACE, Place
 from warren.transport.http.refusals import RETRY, RefusedError
@@ -100,6 +102,10 @@ class HttpConnection:
         shutdown: the shutdown of the server; answers that are sent after its begin close their connections.
         client: the address that applications see.
         bodies: the bodies that are on their way, on all connections of the server.
+        prefix: the path below which a proxy may serve us; it is taken off the paths of requests.
+        peer: the peer by its address, or `unix`; None if it has gone.
+        proxies: the trusted proxies if the peer is one of them, which tells the client of each request; else None.
+        scheme: the scheme that the client has used.
         place: its place among those of a tenant.
         head_only: whether the request that was read last wants no body of its answer.
     """
@@ -109,6 +115,10 @@ class HttpConnection:
     shutdown: Shutdown
     client: Address
     bodies: Bodies = attrs.field(factory=Bodies)
+    prefix: bytes = b""
+    peer: str | None = attrs.field(default=None, init=False)
+    proxies: TrustedProxies | None = attrs.field(default=None, init=False)
+    scheme: str = attrs.field(default="http", init=False)
     place: Place = attrs.field(factory=Place, init=False)
     head_only: bool = attrs.field(default=False, init=False)
     _protocol: h11.Connection = attrs.field(
@@ -137,7 +147,18 @@ class HttpConnection:
         if not isinstance(event, h11.Request):
             return None
         self.head_only = event.method == b"HEAD"
-        return head_of(event)
+        return self._seen(head_of(event))
+
+    def _seen(self, head: Head) -> Head:
+        """Return a head as it would be without proxies in front, and note the client that it comes from."""
+        if self.prefix:
+            head = head.below(self.prefix)
+        if self.proxies is not None:  # a proxy sends the requests of many clients over one connection
+            caller = self.proxies.caller(self.peer, head)
+            self.client = None if caller.address is None else (caller.address, 0)
+            self.scheme = caller.scheme
+            calling_from.set(caller.address)
+        return head
 
     def unread(self) -> Wire:
         """Give the stream back with all bytes behind the head that was read last; ends this connection."""
@@ -244,7 +265,7 @@ class _Exchange:
             "asgi": {"version": "3.0", "spec_version": "2.3"},
             "http_version": self.head.version,
             "method": self.head.method.upper(),
-            "scheme": "http",
+            "scheme": self.connection.scheme,
             "path": unquote(path.decode("latin-1")),
             "raw_path": path,
             "query_string": query,

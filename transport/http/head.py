@@ -3,6 +3,7 @@
 import re
 from typing import Final
 
+import attrs
 import h11
 
 from warren.transport.http.refusals import RefusedError
@@ -34,6 +35,11 @@ class Head:
     def path(self) -> str:
         """The target without its query."""
         return self.target.partition(b"?")[0].decode("latin-1")
+
+    def below(self, prefix: bytes) -> "Head":
+        """Return the same with the path below a prefix; it is empty for the prefix itself, without a slash."""
+        path = self.target.removeprefix(prefix)
+        return attrs.evolve(self, target=path) if path != self.target and path[:1] in (b"/", b"?", b"") else self
 
     def lines(self, name: str) -> list[str]:
         """Return the values of a header, one for each line of the head."""

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import math
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
@@ -13,6 +14,7 @@ from warren.actors.streams import GONE
 from warren.audit import calling_from
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.connection import Address, Bodies, HttpConnection
+from warren.transport.http.front import UNIX_PEER, TrustedProxies
 from warren.transport.http.head import Head
 from warren.transport.http.probes import PATHS
 from warren.transport.http.refusals import RETRY, RefusedError
@@ -49,6 +51,8 @@ class HttpServer:
             upgrade: serves WebSockets.
         """
         self._config = config
+        self._prefix = config.prefix.encode()
+        self._proxies = TrustedProxies.of(config.trusted_proxies)
         self._shutdown = shutdown
         self._app = app
         self._probe = probe
@@ -100,8 +104,11 @@ class HttpServer:
         wire = Wire(stream, self._config.stall_timeout)
         self._connected += 1
         address = _address(stream)
-        calling_from.set(None if address is None else address[0])
-        connection = HttpConnection(wire, self._config, self._shutdown, address, self._bodies)
+        peer = None if address is None else address[0]
+        calling_from.set(peer)
+        connection = HttpConnection(wire, self._config, self._shutdown, address, self._bodies, prefix=self._prefix)
+        connection.peer = UNIX_PEER if stream.socket.family == socket.AF_UNIX else peer
+        connection.proxies = self._proxies if self._proxies.has(connection.peer) else None
         try:
             try:
                 await self._guard(connection)

@@ -103,8 +103,9 @@ def rest_app(
         metadata = Metadata(path, config)
         apps[path] = _Guarded(access, metadata, app)
         if not access.policy.authenticator.is_open:
-            apps[WELL_KNOWN + path] = apps[WELL_KNOWN] = metadata
-    return Site(access.policy, config.origins, apps)
+            # The address of the metadata has the path of the application behind it, also that below which a proxy is.
+            apps[WELL_KNOWN + config.prefix + path] = apps[WELL_KNOWN + path] = apps[WELL_KNOWN] = metadata
+    return Site(access.policy, config.pages, apps)
 
 
 def metrics_app(host_of: Callable[[Login], Host], principal: Principal) -> ASGIApp:
@@ -286,7 +287,8 @@ class _Rest:
 
     async def openapi(self, _request: Request, _login: Login) -> Response:
         """Return the OpenAPI document."""
-        return answer(document(self._capabilities()))
+        found = document(self._capabilities())
+        return answer({**found, "servers": [{"url": base}]} if (base := self.config.base) else found)
 
     def _capabilities(self) -> Capabilities:
         return self.host_of(self.access.policy.authenticator.unnamed).service.capabilities()
@@ -320,8 +322,8 @@ class _Rest:
                     async with making:
                         return await self._page(row, request, login, params)
                 if row.method.costly:
-                    return _answered(row, await self._while_heard(request, row.method, login, params))
-                return _answered(row, await self._call(row.method, login, params))
+                    return self._answered(row, await self._while_heard(request, row.method, login, params))
+                return self._answered(row, await self._call(row.method, login, params))
             except InvalidParamsError as exc:
                 return failure(exc, _refusal(row, exc.path))
             except (WarrenError, RefusedError):
@@ -347,7 +349,7 @@ class _Rest:
             asked = row.method.decode(with_path(with_whole_numbers(row.method.params, data), request.path_params))
             try:
                 params = attrs.evolve(asked, **{FILES: (*asked.attachments, *form.files())})
-                return _answered(row, await self._call(row.method, login, params))
+                return self._answered(row, await self._call(row.method, login, params))
             except FieldValueError as exc:
                 raise exc.refusal() from None
             except InvalidParamsError as exc:
@@ -361,7 +363,7 @@ class _Rest:
         if row.content:
             return file_answer(result, self.unread, request.headers)
         if not is_large(result):
-            return _answered(row, result)
+            return self._answered(row, result)
         self.unread.check()
         body = await trio.to_thread.run_sync(codec.encode_in_pieces, result)
         return LargeAnswer(self.unread, body, row.status, None, JSON)
@@ -380,6 +382,13 @@ class _Rest:
         if result is None:
             raise failed
         return result
+
+    def _answered(self, row: RestRoute, result: object) -> Response:
+        data, headers = codec.to_data(result), None
+        if row.status == 201:  # noqa: PLR2004 - Created
+            made = data.get("state", data)  # a turn's result names the session, or a view does
+            headers = {"Location": f"{self.config.prefix}/sessions/{made['session_id']}"}
+        return Response(codec.encode_whole(data), _status(row, data), headers, JSON)
 
     async def _call(self, method: Method[Any, Any], login: Login, params: object) -> Any:
         """Return a method's result. A turn that the call has started goes on if the call ends before it.
@@ -432,18 +441,5 @@ def _refusal(row: RestRoute, path: str) -> int:
     return 409 if field is not None and field.metadata == CAN_CONFLICT else 422
 
 
-def _answered(row: RestRoute, result: object) -> Response:
-    data = codec.to_data(result)
-    return Response(codec.encode_whole(data), _status(row, data), _location(row, data), JSON)
-
-
 def _status(row: RestRoute, result: Any) -> int:
     return row.status if row.failed is None or result["status"] != "failed" else row.failed
-
-
-def _location(row: RestRoute, result: Any) -> dict[str, str] | None:
-    """Return the location of the session that a request has made."""
-    if row.status != 201:  # noqa: PLR2004 - Created
-        return None
-    made = result.get("state", result)  # a turn's result names the session, or a view does
-    return {"Location": f"/sessions/{made['session_id']}"}

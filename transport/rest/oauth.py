@@ -80,7 +80,7 @@ class Metadata:
 
     def _base(self, request: Request) -> str:
         """Return the address of the gateway; without a setting it is the one that the client has used."""
-        if self.config.public_url is not None:
-            return self.config.public_url.rstrip("/")
+        if base := self.config.base:
+            return base
         host = request.headers.get("host", "")
-        return f"http://{host if _HOST.fullmatch(host) else self.config.host}"
+        return f"{request.scope['scheme']}://{host if _HOST.fullmatch(host) else self.config.host}"
