@@ -4,11 +4,11 @@ import pytest
 
 from warren.fields import FieldValueError
 from warren.transport.http.config import GatewayConfig
-from warren.transport.http.front import UNIX, Caller, TrustedProxies
+from warren.transport.http.front import UNIX_PEER, Caller, TrustedProxies
 from warren.transport.http.head import Head
 
 PROXY = "10.0.0.1"
-PROXIES = TrustedProxies.of([PROXY, "172.16.0.0/12", "fd00::/8", UNIX])
+PROXIES = TrustedProxies.of([PROXY, "172.16.0.0/12", "fd00::/8", UNIX_PEER])
 
 
 def head(*headers: tuple[str, str]) -> Head:
@@ -28,7 +28,7 @@ def of(*addresses: str) -> Head:
         ("::ffff:10.0.0.1", True),
         ("172.31.255.255", True),
         ("fd12::1", True),
-        (UNIX, True),
+        (UNIX_PEER, True),
         ("10.0.0.2", False),
         ("fe80::1%eth0", False),
         (None, False),
@@ -79,7 +79,7 @@ def test_the_trusted_peers(peer: str | None, trusted: bool) -> None:  # noqa: FB
 def test_the_address_of_a_client(found: str, request_head: Head) -> None:
     """The right-most address that is no trusted proxy is the client; behind nonsense it is the proxy that sent it."""
     assert PROXIES.caller(PROXY, request_head).address == found
-    assert PROXIES.caller(UNIX, request_head).address == (None if found == PROXY else found)
+    assert PROXIES.caller(UNIX_PEER, request_head).address == (None if found == PROXY else found)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_the_scheme_of_a_client(scheme: str, headers: dict[str, str]) -> None:
 def test_a_client_without_words_of_proxies() -> None:
     """A trusted proxy that tells nothing is itself the client, by its address if it has one."""
     assert PROXIES.caller(PROXY, head()) == Caller(PROXY)
-    assert PROXIES.caller(UNIX, head()) == Caller(None)
+    assert PROXIES.caller(UNIX_PEER, head()) == Caller(None)
 
 
 @pytest.mark.parametrize("name", ["proxy.example.org", "10.0.0.1/8", "10.0.0.1:80", "*", "", "unix:/run/x", "1.2.3"])
