@@ -44,6 +44,7 @@ SANS_IO: Final[tuple[str, ...]] = (
     "transport/http/config.py",
     "transport/gateway/handshake.py",
     "transport/http/auth.py",
+    "transport/http/front.py",
     "transport/http/head.py",
     "transport/http/jwt_config.py",
     "transport/http/logins.py",

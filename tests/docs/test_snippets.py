@@ -58,6 +58,7 @@ READ_ELSEWHERE: Final = {
     "postgres": "tests/docs/test_postgres.py",
     "protocol": "tests/docs/test_protocol.py",
     "projections": "tests/storage/projection",
+    "proxies": "tests/surfaces/test_proxies.py",
     "rest": "tests/docs/test_rest.py",
     "settings": "tests/docs/test_settings.py",
 }

@@ -8,28 +8,17 @@ import httpx
 import pytest
 
 from tests.support.fake_service import FakeService
+from tests.surfaces.routes import ALL, VALUES, answered
 from tests.transport.clients import HOST, gateway
 from tests.transport.gateway.serving import runtime
 from tests.transport.http.tokens import config
 from tests.transport.rest.clients import client
 from warren.client import connect
-from warren.transport.console.pages import console_pages
-from warren.transport.http.probes import PATHS
-from warren.transport.rest.routes import ROUTES
 
 PUBLIC = "https://warren.example/at/home"
 PREFIX = "/at/home"
 WAYS = pytest.mark.parametrize("below", [PREFIX, ""])
 """The path of a request as the gateway gets it: whole, or without the part that the proxy has taken away."""
-VALUES = {"sha256": "0" * 64, "name": "nobody", "call_id": "c", "input_id": "i", "to": "n"}
-ALL = [*((row.verb, row.path) for row in ROUTES), ("POST", "/mcp"), ("GET", "/openapi.json"), ("GET", "/metrics")]
-ALL += [("GET", path) for path in (*PATHS, *console_pages())]
-
-
-async def answered(http: httpx.AsyncClient, verb: str, path: str) -> tuple[int, str | None]:
-    """Return the status and the type of an answer, without its body: a stream has no end."""
-    async with http.stream(verb, path) as response:
-        return response.status_code, response.headers.get("content-type")
 
 
 async def test_all_routes_below_a_path() -> None:
@@ -111,8 +100,9 @@ async def test_mcp_below_a_path() -> None:
         assert '"tools"' in listed.text
 
 
-async def test_the_console_at_the_public_address_may_connect() -> None:
-    """A page of the public address may open the WebSocket and read answers; a page of another address may not."""
-    async with gateway(FakeService(), public_url=PUBLIC) as port, client(port) as http:
-        for origin, status in (("https://warren.example", 200), ("https://evil.example", 403)):
-            assert (await http.get("/health", headers={"Origin": origin})).status_code == status
+async def test_the_names_of_the_public_address() -> None:
+    """A page of the public address may connect, and without tokens its name leads here; others are refused."""
+    async with gateway(FakeService(), public_url="https://Warren.example:8443/at") as port, client(port) as http:
+        for name, status in (("warren.example:8443", 200), ("evil.example:8443", 403)):
+            assert (await http.get("/health", headers={"Origin": f"https://{name}"})).status_code == status
+            assert (await http.get("/health", headers={"Host": name})).status_code == status

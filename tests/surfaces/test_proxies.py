@@ -14,7 +14,7 @@ import trio
 
 from tests.support.fake_service import FakeService
 from tests.support.reverse_proxies import PREFIX, PROGRAMS, Program, bare, documented, proxy
-from tests.surfaces.test_prefix import ALL, VALUES, answered
+from tests.surfaces.routes import ALL, VALUES, answered
 from tests.transport.cli.process import Cli
 from tests.transport.clients import HOST, connect, gateway
 from tests.transport.gateway.serving import runtime
@@ -198,7 +198,7 @@ async def test_a_minute_of_silence_behind_a_proxy(program: Program) -> None:
 
     async with runtime() as service, gateway(service, **SETTINGS) as port:
         session_id = (await service.create_session(None, model="echo")).session_id
-        async with proxy(program, documented(program), port, usual) as front:
+        async with proxy(program, documented(program), port, change=usual) as front:
             await stays(front, session_id, 130.0)
 
 

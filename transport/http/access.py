@@ -124,7 +124,8 @@ async def open_access(
     tokens = None if config.token is None else single(config.token)
     authenticator = Authenticator(tokens, unnamed=Login(principal))
     limits = {} if config.runtime is None else config.runtime.tenants
-    policy = AccessPolicy(authenticator, config.pages, config.host, proves_node, partial(_noted, note))
+    noted = partial(_noted, note)
+    policy = AccessPolicy(authenticator, config.pages, config.host, proves_node, noted, config.public_host)
     places = Places.of(config, lambda: authenticator.is_alone)
     access = Access(policy, Stays(authenticator), Paces(limits), places)
     async with AsyncExitStack() as stack, trio.open_nursery() as nursery:

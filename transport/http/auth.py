@@ -92,6 +92,7 @@ class AccessPolicy:
             and its details.
         proves_node: returns the proof for the owner of a token that is another node of the cluster, and None for any
             other token; None if the runtime is no node.
+        public_host: the name by which clients reach the gateway through a proxy; empty if it is not known.
     """
 
     authenticator: Authenticator
@@ -99,6 +100,7 @@ class AccessPolicy:
     host: str
     proves_node: Callable[[str], str | None] | None = None
     noted: Noted = _unheard
+    public_host: str = ""
 
     def proof_for(self, authorization: Iterable[str]) -> str | None:
         """Return the proof for another node of the cluster, if one asks; else None.
@@ -183,7 +185,7 @@ class AccessPolicy:
         self.noted(principal, "login", "refused", {"reason": reason})
 
     def _is_own(self, name: str) -> bool:
-        return is_loopback(name) or (name != "" and name.lower() == self.host.lower())
+        return is_loopback(name) or (name != "" and name.lower() in (self.host.lower(), self.public_host))
 
 
 def _offered(authorization: Iterable[str]) -> list[str]:

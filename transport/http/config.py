@@ -159,6 +159,11 @@ class GatewayConfig:
         return self._public(1) + self.prefix
 
     @property
+    def public_host(self) -> str:
+        """The name in the public address, in lower case; empty if it is not known."""
+        return auth.host_of(self._public(1).partition("://")[2]).lower()
+
+    @property
     def pages(self) -> tuple[str, ...]:
         """The web pages that may connect besides those of this machine; the console at the public address is one."""
         return (*self.origins, own.lower()) if (own := self._public(1)) else self.origins

@@ -130,6 +130,7 @@ def test_the_parts_of_a_public_address(url: str, base: str, prefix: str) -> None
     config = GatewayConfig(public_url=url, origins=("http://other.example",))
     assert (config.base, config.prefix) == (base, prefix)
     assert config.pages == ("http://other.example", base.removesuffix(prefix).lower())
+    assert config.public_host in config.pages[1]
 
 
 @pytest.mark.parametrize(
