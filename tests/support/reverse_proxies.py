@@ -76,28 +76,38 @@ async def proxy(program: Program, config: str, gateway: int, **options: Any) -> 
 
 @contextmanager
 def started(
-    program: Program, config: str, gateway: int, change: Callable[[str], str] = lambda config: config, port: int = 0
+    program: Program,
+    config: str,
+    gateway: int,
+    *,
+    change: Callable[[str], str] = lambda config: config,
+    port: int = 0,
+    certificate: Path | None = None,
 ) -> Iterator[int]:
     """Run a proxy in front of a port of this machine for a body; yields its own port.
 
     Args:
         program: the program.
         config: its configuration as the page shows it: with TLS on port 443 in front of port 8420. It gets ports of its
-            own, and no TLS.
+            own.
         gateway: the port of the gateway.
         change: changes the whole configuration, as its timeouts.
         port: the port of the proxy; 0 picks one.
+        certificate: the file with its key and its certificate; without one it speaks no TLS.
     """
     path, port = needs(program), port or _free()
     config = config.replace("127.0.0.1:8420", f"{HOST}:{gateway}")
     with tempfile.TemporaryDirectory(prefix="warren-proxy-") as folder:
         file = Path(folder) / "proxy.conf"
         if program == "nginx":
-            config = re.sub(r"^ *ssl_\w+ .*;\n", "", config, flags=re.MULTILINE)
-            config = NGINX.format(servers=config.replace("listen 443 ssl;", f"listen {HOST}:{port};"))
+            told = "" if certificate is None else rf"\1 {certificate};\n"
+            config = re.sub(r"^( *ssl_\w+) .*;\n", told, config, flags=re.MULTILINE)
+            config = config.replace("listen 443 ssl", f"listen {HOST}:{port}{' ssl' * (certificate is not None)}")
+            config = NGINX.format(servers=config)
             command = [path, "-p", folder, "-e", "stderr", "-c", str(file)]
         else:
-            config = _defaults() + re.sub(r"bind :443 ssl.*", f"bind {HOST}:{port}", config)
+            told = "" if certificate is None else f" ssl crt {certificate}"
+            config = _defaults() + re.sub(r"bind :443 ssl.*", f"bind {HOST}:{port}{told}", config)
             command = [path, "-db", "-f", str(file)]
         file.write_text(change(config), encoding="utf-8")
         process = subprocess.Popen(command)

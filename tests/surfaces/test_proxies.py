@@ -11,6 +11,7 @@ import h11
 import httpx
 import pytest
 import trio
+import trustme
 
 from tests.support.fake_service import FakeService
 from tests.support.reverse_proxies import PREFIX, PROGRAMS, Program, bare, documented, proxy
@@ -27,6 +28,7 @@ from warren.service import RuntimeService
 EACH = pytest.mark.parametrize("program", PROGRAMS)
 SETTINGS: Final = {"public_url": "https://example.org" + PREFIX, "trusted_proxies": (HOST,)}
 OTHER_HOST: Final = "127.0.0.5"
+TOKEN: Final = "not-a-secret"  # noqa: S105 - of a test
 ABNORMAL: Final = 1006
 """The code of a WebSocket that ends without a close frame."""
 COMMANDS: Final = (
@@ -91,6 +93,30 @@ async def test_clients_through_a_proxy(program: Program) -> None:
             seen += await stream.until("run_completed")
         assert [each.id for each in seen] == list(range(1, len(seen) + 1))
         assert told == [each.id for each in seen][-len(told) :]
+
+
+@EACH
+async def test_tls_at_a_proxy(program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client reaches the gateway over TLS, and the metadata has the scheme that it has used."""
+    authority, file = trustme.CA(), tmp_path / "server.pem"
+    authority.cert_pem.write_to_path(str(tmp_path / "authority.pem"))
+    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(str(file))
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
+
+    def without_path(config: str) -> str:
+        """Have haproxy take the path away, as nginx does: the gateway is not told its address."""
+        return config.replace("    option httpchk", "    http-request replace-path /warren(.*) \\1\n    option httpchk")
+
+    async with (
+        runtime() as service,
+        gateway(service, token=TOKEN, trusted_proxies=(HOST,)) as port,
+        proxy(program, documented(program), port, change=without_path, certificate=file) as front,
+        httpx.AsyncClient(base_url=f"https://localhost:{front}{PREFIX}/") as http,
+    ):
+        async with connect_client(str(http.base_url), token=TOKEN) as remote:
+            assert (await remote.create_session("hello", model="echo")).text == "hello"
+        found = await http.get("/.well-known/oauth-protected-resource/mcp")
+        assert found.json()["resource"].startswith("https://localhost")
 
 
 @EACH

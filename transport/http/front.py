@@ -63,7 +63,7 @@ class TrustedProxies:
         """Return whether a connection comes from a trusted proxy: from its address, or `unix`; None is unknown."""
         if peer == UNIX_PEER:
             return self.unix
-        address = None if peer is None else _address(peer)
+        address = None if peer is None else _address(peer.partition("%")[0])  # without the name of an interface
         return address is not None and self._trusts(address)
 
     def caller(self, peer: str | None, head: "Head") -> Caller:
@@ -105,8 +105,10 @@ def _scheme(text: str, otherwise: str) -> str:
 def _address(text: str) -> IPAddress | None:
     """Return the address in a text, of IPv4 also if it is written as one of IPv6; None if there is none."""
     found = _NODE.fullmatch(text)
+    if found is None:
+        return None
     try:
-        address = ip_address(text if found is None else next(filter(None, found.groups())))
+        address = ip_address(next(filter(None, found.groups())))
     except ValueError:
         return None
     return getattr(address, "ipv4_mapped", None) or address
