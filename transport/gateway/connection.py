@@ -129,8 +129,8 @@ class Messages:
         if self._wire.paces:
             await wait_for_all(self._wire.paces, 1)
         message, self._received = self._received, None
-        if message == PASSED_OVER and self._stream.passed_over:
-            return self._stream.passed_over.popleft()
+        if message == PASSED_OVER and self.stream.passed_over:
+            return self.stream.passed_over.popleft()
         return message if isinstance(message, str) else Unreadable("is a binary frame: send text")
 
     async def send(self, frames: Sequence[bytes]) -> None:
