@@ -259,9 +259,9 @@ def test_settings_that_contradict(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "make", "extra"),
     [
-        ("re2", lambda folder: ToolsConfig(root=folder), "pip install '.[tools]'"),
-        ("yaml", lambda folder: ToolsConfig(skills=(folder,)), "pip install '.[skills]'"),
-        ("mcp", lambda folder: ToolsConfig(mcp_servers=(bare(folder, "any"),)), "pip install '.[mcp]'"),
+        ("re2", lambda folder: ToolsConfig(root=folder), "pip install 'warren[tools]'"),
+        ("yaml", lambda folder: ToolsConfig(skills=(folder,)), "pip install 'warren[skills]'"),
+        ("mcp", lambda folder: ToolsConfig(mcp_servers=(bare(folder, "any"),)), "pip install 'warren[mcp]'"),
     ],
 )
 async def test_an_extra_that_is_missing(
