@@ -25,7 +25,7 @@ from warren.transport.cli.runtime import execute, open_runtime, served_config_of
 from warren.transport.cli.streams import Streams
 from warren.transport.cli.systemd import READY, STOPPING, Manager
 from warren.transport.cli.turns import NO_MODEL
-from warren.transport.cli.workers import Seat, Workers, until_workers_end
+from warren.transport.cli.workers import Seat, Workers, run_until_signalled
 from warren.transport.cluster.door import NodeService
 from warren.transport.gateway.link import address_of, check_address, open_link
 from warren.transport.http.accepting import OpenFiles
@@ -243,12 +243,15 @@ async def _serve_with_workers(settings: Serving) -> None:
     sockets, scraped = (tuple(each.socket.fileno() for each in some) for some in (listeners, metrics))
     command = [sys.executable, "-m", "warren", *sys.argv[1:]]
     workers = Workers(command, sockets, scraped, Restarts(config.intensity))
-    stopping = partial(settings.manager.tell, STOPPING)
+
+    def serving() -> None:
+        Streams().write(f"listening on {_url(gateway.host, port_of(listeners[0]))}\n")
+        settings.manager.tell(READY)
+        _say_model(settings)
+
+    ending = partial(settings.manager.tell, STOPPING)
     with _owned(settings, listeners):
-        async with until_workers_end(workers, gateway.workers, config.limits.drain, stopping):
-            Streams().write(f"listening on {_url(gateway.host, port_of(listeners[0]))}\n")
-            settings.manager.tell(READY)
-            _say_model(settings)
+        await run_until_signalled(workers, gateway.workers, config.limits.drain, serving=serving, ending=ending)
 
 
 def _owned(settings: Serving, listeners: Sequence[trio.SocketListener]) -> AbstractContextManager[None]:

@@ -189,21 +189,20 @@ def _ended(code: int) -> str:
     return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
-@asynccontextmanager
-async def until_workers_end(
-    workers: Workers, count: int, seconds: float, begun: Callable[[], None]
-) -> AsyncIterator[None]:
-    """Run workers until SIGTERM or SIGINT has ended them, and they are gone within `seconds`; `begun` is called first.
+async def run_until_signalled(
+    workers: Workers, count: int, seconds: float, *, serving: Callable[[], None], ending: Callable[[], None]
+) -> None:
+    """Run workers until SIGTERM or SIGINT has ended them, and they are gone within `seconds`.
 
-    The body runs once all of them serve. Raises as `Workers.run`.
+    `serving` is called once all of them serve, and `ending` at the first signal. Raises as `Workers.run`.
     """
     async with supervised_nursery() as nursery:
-        await nursery.start(_pass_on, workers, seconds, begun)
+        await nursery.start(_pass_on, workers, seconds, ending)
         try:
-            async with supervised_nursery() as serving:
-                await serving.start(workers.run, count)
+            async with supervised_nursery() as running:
+                await running.start(workers.run, count)
                 if not workers.signals:
-                    yield
+                    serving()
         finally:
             nursery.cancel_scope.cancel()
 

@@ -149,6 +149,15 @@ async def test_the_first_signal_ends_all_in_order(cli: Cli) -> None:
     assert not any(map(lives, workers))
 
 
+def test_a_signal_before_all_serve(cli: Cli) -> None:
+    """The command ends in order, and says nothing of a server that never was there."""
+    running = cli.start("serve", "--port", "0", "--workers", "2", "-m", "echo", "--store", "store")
+    wait_until(lambda: len(workers_of(running)) == 2)
+    running.signal(signal.SIGTERM)
+    ended = running.end()
+    assert (ended.code, ended.out, ended.err) == (0, "", "")
+
+
 async def test_the_second_signal_ends_all_at_once(cli: Cli) -> None:
     """No worker outlives it, also if a turn runs that would take long."""
     running, url = serve(cli, "--workers", "2", "-m", cli.script(SLOW), "--drain", "60s")
