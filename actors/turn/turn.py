@@ -8,6 +8,7 @@ from typing import Any, Final
 import attrs
 import trio
 
+from warren import codec
 from warren.actors.counters import Counters
 from warren.actors.fence import Guard, proved
 from warren.actors.limiter import Limiter
@@ -569,6 +570,10 @@ class Turn:
         if len(context.rows[-1]) > 2 * most:  # JSON escapes take room, and so does what providers keep in blocks
             context.truncate(context.end - 1)
             raise endless(most)
+        if codec.is_deep(context.rows[-1], codec.MAX_INNER_DEPTH):  # as arguments may
+            context.truncate(context.end - 1)
+            problem = f"the model's answer cannot be kept: it nests deeper than {codec.MAX_INNER_DEPTH} levels"
+            raise ProviderError(problem, cause="bad_response")
 
     def _check_budgets(self) -> None:
         self._warn()

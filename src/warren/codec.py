@@ -31,6 +31,8 @@ from warren.usage import Usage
 T = TypeVar("T")
 MAX_DEPTH: Final = 100
 """Levels that JSON from outside may nest. Deeper data could overflow the stack when it is written again."""
+MAX_INNER_DEPTH: Final = MAX_DEPTH - 10
+"""Levels of a stored message: there is room for those of the replies that it is part of."""
 LARGE: Final = 64 * 1024
 """Bytes of JSON from which on pausing the garbage collector saves more than it costs."""
 JSON_TYPES: Final[Mapping[type, str]] = {str: "a string", bool: "true or false", int: "an integer", float: "a number"}
@@ -388,7 +390,7 @@ def parse(raw: bytes | str, *, levels: int = MAX_DEPTH) -> Any:
         raise _too_deep(levels) from None
     except (msgspec.MsgspecError, UnicodeError) as exc:
         raise ValueError(str(exc)) from exc
-    if _may_be_deep(raw, levels) and _is_deep(raw, levels):
+    if is_deep(raw, levels):
         raise _too_deep(levels)
     return data
 
@@ -432,6 +434,11 @@ def _decode_large(raw: bytes | str) -> Any:
 
 def _too_deep(levels: int) -> ValueError:
     return ValueError(f"nests deeper than {levels} levels")
+
+
+def is_deep(raw: bytes | str, levels: int) -> bool:
+    """Return whether a text that is JSON nests deeper than `levels`."""
+    return _may_be_deep(raw, levels) and _is_deep(raw, levels)
 
 
 def _may_be_deep(raw: bytes | str, levels: int) -> bool:

@@ -10,6 +10,7 @@ from tests.support.asking import ask
 from tests.support.checks import assert_valid_transcript, names
 from tests.support.models import Emit, FunctionModel, reply, says, stuck
 from tests.support.runtime import Recorder, new_session, open_runtime, replay, transcript
+from warren import codec
 from warren.config import Config, RetryPolicy
 from warren.errors import AgentError, ProviderError
 from warren.events import (
@@ -191,6 +192,30 @@ async def test_a_failed_turn_keeps_what_was_said() -> None:
         assert recorder.events[-1] == RunFailed(session_id, "the connection broke", "provider_error")
         assert (await service.start_turn(session_id, "and now?", model="test")).text == "fine"
         assert (await transcript(service, session_id))[1] == AssistantMessage((TextBlock("I was about"),), "cancelled")
+
+
+@pytest.mark.parametrize(("levels", "kept"), [(85, True), (96, False)])
+async def test_arguments_that_nest_deep(levels: int, *, kept: bool) -> None:
+    """Whoever reads the history can parse it: arguments that leave no room for the replies around them are refused."""
+
+    async def deep(request: ModelRequest, _emit: Emit) -> ModelReply:
+        await trio.lowlevel.checkpoint()
+        value: Any = 1
+        for _ in range(levels):
+            value = [value]
+        asked = request.messages[-1] == UserMessage("deep")
+        return reply("", ToolUseBlock("c1", "wait", {"seconds": value})) if asked else reply("fine")
+
+    async with open_runtime(FunctionModel(deep), tools=(wait,)) as service:
+        session_id = await new_session(service)
+        if kept:
+            assert (await service.start_turn(session_id, "deep")).text == "fine"
+        else:
+            with pytest.raises(ProviderError, match="nests deeper than 90 levels"):
+                await service.start_turn(session_id, "deep")
+        assert (await service.start_turn(session_id, "plain")).text == "fine"
+        for shown in (await service.history(session_id), await replay(service, session_id)):
+            assert codec.parse(codec.encode({"result": shown}))
 
 
 async def test_an_answer_that_cannot_be_kept_is_charged_once() -> None:
