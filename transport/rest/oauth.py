@@ -9,6 +9,7 @@ from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from warren.principals import SCOPES, Principal, Scope
+from warren.transport.http.addresses import path_in
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.refusals import RefusedError
 from warren.transport.rest.answers import answer
@@ -83,4 +84,6 @@ class Metadata:
         if base := self.config.base:
             return base
         host = request.headers.get("host", "")
-        return f"{request.scope['scheme']}://{host if _HOST.fullmatch(host) else self.config.host}"
+        if not _HOST.fullmatch(host):
+            host = self.config.host if path_in(self.config.host) is None else "localhost"
+        return f"{request.scope['scheme']}://{host}"
