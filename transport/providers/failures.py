@@ -133,19 +133,19 @@ _KINDS: Final = {
 }
 # The codes of MiniMax that say more than "try again", by its page on error codes, November 2026.
 _OF_MINIMAX: Final = {
-    1001: "timeout_error",
-    1002: "rate_limit_error",
-    1004: "authentication_error",
-    1008: "insufficient_quota",
-    1026: "content_filter",
-    1027: "content_filter",
-    1039: "rate_limit_error",
-    1041: "rate_limit_error",
-    1042: "invalid_request_error",
-    2013: "invalid_request_error",
-    2045: "rate_limit_error",
-    2049: "authentication_error",
-    2056: "insufficient_quota",
+    "1001": "timeout_error",
+    "1002": "rate_limit_error",
+    "1004": "authentication_error",
+    "1008": "insufficient_quota",
+    "1026": "content_filter",
+    "1027": "content_filter",
+    "1039": "rate_limit_error",
+    "1041": "rate_limit_error",
+    "1042": "invalid_request_error",
+    "2013": "invalid_request_error",
+    "2045": "rate_limit_error",
+    "2049": "authentication_error",
+    "2056": "insufficient_quota",
 }
 # The codes of the responses protocol for files that the model cannot read, and those that are named alike.
 _INPUT: Final = re.compile(r"(invalid|unsupported)_\w+|(\w+_)?image(_\w+)?")
@@ -173,8 +173,8 @@ def refused(endpoint: ModelEndpoint, status: int, headers: Mapping[str, str], bo
 def check(endpoint: ModelEndpoint, data: Mapping[str, Any]) -> None:
     """Raise the error that an event or a body with status 200 reports; call it for those that are nothing else."""
     minimax = wire.as_object(data.get("base_resp"))
-    if code := minimax.get("status_code"):
-        raise in_stream(endpoint, {"code": _OF_MINIMAX.get(code, str(code)), "message": minimax.get("status_msg")})
+    if (code := str(minimax.get("status_code") or 0)) != "0":
+        raise in_stream(endpoint, {"code": _OF_MINIMAX.get(code, code), "message": minimax.get("status_msg")})
     says = data.get("code") != 0 and any(map(data.get, _SAYS))  # the message of code 0 is "Success"
     alone = data.get("object") == "error" or data.get("type") == "error" or says
     if alone or data.get("error"):

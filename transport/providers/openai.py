@@ -340,7 +340,7 @@ class ChatAnswer:
         whole = wire.object_in(choice, "message")
         delta = wire.object_in(choice, "delta") or whole
         if delta is whole and self.size:  # MiniMax ends a stream with the whole message
-            delta = whole = {name: value for name, value in whole.items() if name in ("tool_calls", "images")}
+            delta = whole = {name: value for name, value in whole.items() if name in self._unsaid()}
         fragments = wire.objects_in(delta, "tool_calls")
         for position, fragment in enumerate(fragments):
             index = fragment.get("index")
@@ -349,6 +349,11 @@ class ChatAnswer:
         if finish := wire.text_in(choice, "finish_reason"):
             pieces += self._finish(finish)
         return pieces
+
+    def _unsaid(self) -> Collection[str]:
+        """Return the members of a whole message that may have what its stream has not said."""
+        text = () if self._text or self._head is not None or TAG in self._kept else ("content", "refusal")
+        return ("images", *text, *(("tool_calls",) if self._calls is None else ()))
 
     def _without_files(self, delta: dict[str, Any]) -> dict[str, Any]:
         """Take the files of a delta; return it with texts in the places of lists of parts, as Mistral has them."""

@@ -268,20 +268,24 @@ class ResponsesAnswer:
     def _item(self, index: int, kind: str) -> _Item:
         return self._items.setdefault(index, _Item(kind))
 
-    def _index(self, event: dict[str, Any]) -> int:
+    def _index(self, event: dict[str, Any], *, is_new: bool = False) -> int:
         """Return the place of the item that an event is about: without an index its id tells, or it is the newest."""
         if type(index := event.get("output_index")) is int:
             return index
         data, newest = wire.as_object(event.get("item")), max(self._items, default=0)
-        own = event.get("item_id") or data.get("id")
-        named = (place for place, item in self._items.items() if own and item.whole.get("id") == own)
+        own, call = event.get("item_id") or data.get("id"), (data.get("type"), data.get("call_id"))
+        named = (
+            place
+            for place, item in self._items.items()
+            if (own and item.whole.get("id") == own) or (call[1] and (item.kind, item.whole.get("call_id")) == call)
+        )
         item = self._items.get(newest)
-        begins = data and item is not None and (item.done or own or item.kind != data.get("type"))
+        begins = data and item is not None and (is_new or item.done or item.kind != data.get("type"))
         return next(named, newest + 1 if begins else newest)
 
     def _item_added(self, event: dict[str, Any]) -> list[Piece]:
         item = wire.object_in(event, "item")
-        self._begin(self._item(self._index(event), wire.as_text(item.get("type"))), item)
+        self._begin(self._item(self._index(event, is_new=True), wire.as_text(item.get("type"))), item)
         return []
 
     def _begin(self, kept_item: _Item, item: dict[str, Any]) -> None:

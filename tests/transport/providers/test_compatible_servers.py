@@ -119,6 +119,8 @@ BUSY = {"message": "slow down, try again in 1.5s", "type": "rate_limit_error", "
             None,
         ),
         (event({"base_resp": {"status_code": 1000, "status_msg": "unknown error"}}), "server_error", None),
+        (event({"base_resp": {"status_code": "1002", "status_msg": "RPM"}}), "rate_limited", None),
+        (event({"base_resp": {"status_code": [1], "status_msg": "what"}}), "server_error", None),
         (b"data: [DONE]\n\n", "stream_broken", None),
         (b'data: {"choices":[{"delta":{"content":"', "stream_broken", None),
     ],
@@ -187,9 +189,19 @@ async def test_a_whole_message_behind_its_stream_says_nothing_twice(last: dict[s
     assert [each.text for each in reply.message.blocks if isinstance(each, ReasoningBlock)] == ["hm"]
     assert (await said(response(events(end)))).message.text == "hello"
     calls = {"choices": [{"finish_reason": "tool_calls", "message": {"content": "", "tool_calls": [CALL]}}]}
-    for stream in (events(delta(tool_calls=[CALL]), calls), events(calls)):
-        (call_,) = (await said(response(stream))).message.tool_calls
+    spelled = CALL | {"function": {"name": "weather", "arguments": '{"city": "x"}'}}
+    nameless = {name: value for name, value in CALL.items() if name != "id"}
+    others = [{"choices": [{"message": {"content": "", "tool_calls": [each]}}]} for each in (spelled, nameless)]
+    for stream in (events(calls), *(events(delta(tool_calls=[CALL]), each) for each in (calls, *others))):
+        (call_,) = (await said(response(stream + event(delta("", "tool_calls"))))).message.tool_calls
         assert (call_.id, call_.args) == ("c1", {"city": "x"})
+
+
+async def test_a_whole_message_says_what_its_stream_has_not() -> None:
+    """A text of which the stream has shown the reasoning alone is read from the whole message."""
+    end = {"choices": [{"finish_reason": "stop", "message": FULL}]}
+    thought, text = (await said(response(events(delta(reasoning_content="hm"), end)))).message.blocks
+    assert (getattr(thought, "text", ""), getattr(text, "text", "")) == ("hm", "hello")
 
 
 @pytest.mark.parametrize(
@@ -243,6 +255,24 @@ async def test_responses_of_other_servers() -> None:
     assert (call_.args, call_.invalid_args) == ({"city": "x"}, None)
     whole = {"status": "completed", "output": [{"type": "message", "content": "hello"}]}
     assert (await read_as("openai-responses", response(codec.encode(whole)))).text == "hello"
+
+
+@pytest.mark.parametrize("first", [{"id": "f1", "call_id": "c1"}, {"call_id": "c1"}, {}])
+async def test_a_call_without_a_place_is_made_once(first: dict[str, Any]) -> None:
+    """A server may tell the ids of an item at its end alone, or have another one in each event."""
+    args = {"name": "weather", "arguments": '{"city":"x"}'}
+    stream: list[dict[str, Any]] = [
+        item_event("added", type="message", id="m1"),
+        {"type": "response.output_text.delta", "item_id": "m2", "delta": "hello"},
+        item_event("done", type="message", id="m3", content="hello"),
+        item_event("added", type="function_call", name="weather", **first),
+        {"type": "response.function_call_arguments.delta", "item_id": "f2", "delta": args["arguments"]},
+        item_event("done", type="function_call", id="f3", call_id="c1", **args),
+        {"type": "response.completed", "response": {"status": "completed", "output": []}},
+    ]
+    message = await read_as("openai-responses", response(events(*stream)))
+    assert message.text == "hello"
+    assert [(each.id, each.args) for each in message.tool_calls] == [("c1", {"city": "x"})]
 
 
 async def test_a_list_in_place_of_a_stream_of_google() -> None:
