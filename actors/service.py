@@ -35,6 +35,7 @@ from warren.errors import (
     AgentError,
     CompactionDisabledError,
     InvalidParamsError,
+    SessionBusyError,
     SessionNotFoundError,
     SessionNotRunningError,
     StoreError,
@@ -118,34 +119,30 @@ class Service(Reads):
         )
         warnings = warnings_of(record, shared, self._comms, {**session_tools, **turn_tools})
         sent = await self._sent(call.attachments, _has_none) if call.attachments else ()
-        kept = await self._kept(sent)
-        files, new = attaching.references(kept), attaching.new_of(kept)
-        begin = partial(StartTurn, tools=turn_tools, caller=caller(), attachments=files, blobs=new)
-        turn = None if call.prompt is None else begin(call.prompt, payer=self.principal.payer)
         instructions = call.system_prompt or config.system_prompt
         entry = self._entry("create", session_id)
         accepted: dict[str, Acceptance] = {}
+        begin = _once(partial(self._first_turn, call, sent, turn_tools))
 
         async def create(creation: Creation | None = None) -> SessionActor:
             try:
                 candidates = candidates_for(NO_OPTIONS, record, shared)
             except InvalidParamsError as exc:
                 raise _of_default(exc, asked) from None
-            attaching.check_kinds(files, candidates)
+            attaching.check_kinds(attaching.references(sent), candidates)
             check_priced(candidates, config.limits.turn, record.options.budget)
             await self._comms.check_free(record)
-            by = self._by
-            if by:
-                await shared.limiter.look(by, FOR_SESSION)
-                await shared.limiter.look(by, FOR_TURN)
-                await self._check_room(new)
-            self._supervisor.scheduler.check_session(by)
-            if turn is not None:
+            if call.prompt is not None:
                 check_ready(candidates)
-                self._supervisor.scheduler.check_turn()
-                if by:  # from before there is a session until its turn is accepted: none is left without it
-                    shared.limiter.check_turn(by, session_id)
-                    accepted[session_id] = holding.enter_context(shared.limiter.accepting(by, session_id))
+            by = self._by
+            if self._fetch(sent) is not None:  # what is refused asks no other server
+                await self._check_new(session_id, call)
+            turn = await begin()
+            if turn is not None:
+                await self._check_room(turn.blobs)
+            await self._check_new(session_id, call)
+            if by and turn is not None:  # from before there is a session until its turn is accepted: none is without it
+                accepted[session_id] = holding.enter_context(shared.limiter.accepting(by, session_id))
             first = instructions_of(instructions, record, shared, self._comms, session_tools)
             objects = HostObjects(session_tools, call.compactor)
             return self._supervisor.spawn(record, first, objects, creation, entry, by=by)
@@ -162,14 +159,15 @@ class Service(Reads):
                     "structured_output_retries": call.structured_output_retries,
                 }
                 creation = creation_of(call.idempotency_key, compared)
-                result = await self._create_once(creation, create, turn, _on_begin(call), accepted)
-            elif turn is None:
-                await (await create()).mailbox.ask(Loaded())
-                result = TurnResult(session_id)
+                result = await self._create_once(creation, create, begin, _on_begin(call), accepted)
             else:
-                await create()
-                running = self._turn(session_id, turn, _on_begin(call), accepted.get(session_id))
-                result = await self._counted(new, running)
+                actor = await create()
+                if (turn := await begin()) is None:
+                    await actor.mailbox.ask(Loaded())
+                    result = TurnResult(session_id)
+                else:
+                    running = self._turn(session_id, turn, _on_begin(call), accepted.get(session_id))
+                    result = await self._counted(turn.blobs, running)
         return attrs.evolve(result, warnings=warnings) if warnings else result
 
     async def _asked(self, call: SessionCall) -> SessionOptions:
@@ -185,11 +183,33 @@ class Service(Reads):
             raise _no_compaction()
         return asked
 
+    async def _first_turn(
+        self, call: SessionCall, sent: tuple[Blob, ...], tools: Mapping[str, Tool]
+    ) -> StartTurn | None:
+        """Return the turn of a new session, with its files; None for a session without a prompt."""
+        if call.prompt is None:
+            return None
+        kept = await self._kept(sent)
+        files, new = attaching.references(kept), attaching.new_of(kept)
+        return StartTurn(call.prompt, NO_OPTIONS, tools, caller(), files, new, self.principal.payer)
+
+    async def _check_new(self, session_id: str, call: SessionCall) -> None:
+        """Raise CapacityExceededError for one session too many, or a turn; behind that is no checkpoint."""
+        by, shared = self._by, self._supervisor.shared
+        if by:
+            await shared.limiter.look(by, FOR_SESSION)
+            await shared.limiter.look(by, FOR_TURN)
+        self._supervisor.scheduler.check_session(by)
+        if call.prompt is not None:
+            self._supervisor.scheduler.check_turn()
+            if by:
+                shared.limiter.check_turn(by, session_id)
+
     async def _create_once(
         self,
         creation: Creation,
         create: Callable[[Creation], Awaitable[SessionActor]],
-        turn: StartTurn | None,
+        begin: Callable[[], Awaitable[StartTurn | None]],
         on_begin: OnBegin | None,
         accepted: Mapping[str, Acceptance],
     ) -> TurnResult:
@@ -204,11 +224,12 @@ class Service(Reads):
 
         found = await create_once(self._reader, creation, new)
         session_id = found.session_id
+        if found.outcome:
+            return result_of(found.outcome, session_id)
+        turn = await begin()
         if turn is None:
             await self._view(session_id)
             return TurnResult(session_id)
-        if found.outcome:
-            return result_of(found.outcome, session_id)
         files, payer = turn.attachments, turn.payer
         input_ = Input(new_session_id(), "queue", turn.prompt, utc_now(), FIRST_PROMPT, attachments=files, payer=payer)
         accepted_turn = accepted.get(session_id)
@@ -246,6 +267,8 @@ class Service(Reads):
         find = partial(attaching.find_in, shared.storage, record.tenant, session_id)
         sent = await self._sent(call.attachments, find)
         attaching.check_kinds(attaching.references(sent), candidates_for(options, record, shared))
+        if self._fetch(sent) is not None:
+            await self._check_begins(call)
         kept = await self._kept(sent)
         new = attaching.new_of(kept)
         await self._check_room(new)
@@ -257,10 +280,26 @@ class Service(Reads):
 
     async def _kept(self, sent: tuple[Blob, ...]) -> tuple[Blob, ...]:
         """Return the files of a prompt, those at a URL with their bytes if the host fetches them."""
-        shared = self._supervisor.shared
-        if shared.fetch_file is None or all(each.attachment.url is None for each in sent):
+        if (fetch := self._fetch(sent)) is None:
             return sent
-        return await attaching.fetched(sent, shared.config.limits.max_attachment, shared.fetch_file)
+        return await attaching.fetched(sent, self._supervisor.shared.config.limits.max_attachment, fetch)
+
+    def _fetch(self, sent: Sequence[Blob]) -> attaching.FetchFile | None:
+        """Return what fetches the files of a prompt; None if none of them is fetched."""
+        fetch = self._supervisor.shared.fetch_file
+        return fetch if fetch is not None and any(each.attachment.url is not None for each in sent) else None
+
+    async def _check_begins(self, call: TurnCall) -> None:
+        """Refuse a turn that is sure to be refused before its files are fetched: that asks other servers.
+
+        One under a key may be known already, and then it is answered beyond all limits.
+        """
+        limiter, actor = self._supervisor.shared.limiter, self._supervisor.registry.find(call.session_id)
+        if call.mode == "busy" and actor is not None and actor.turn_runs:
+            raise SessionBusyError("the session already runs a turn", session_id=call.session_id)
+        if self._by and call.idempotency_key is None:
+            await limiter.look(self._by, FOR_TURN)
+            limiter.check_turn(self._by, call.session_id)
 
     async def _check_room(self, blobs: Sequence[Blob]) -> None:
         """Raise CapacityExceededError if the caller has no room for files."""
@@ -489,6 +528,18 @@ def _on_begin(call: SessionCall | TurnCall) -> OnBegin | None:
 
 def _size_of(blobs: Sequence[Blob]) -> int:
     return sum(len(each.data) for each in blobs)
+
+
+def _once(make: Callable[[], Awaitable[R]]) -> Callable[[], Awaitable[R]]:
+    """Return a function that makes a value when it is called first, and returns it from then on."""
+    made = list[R]()
+
+    async def get() -> R:
+        if not made:
+            made.append(await make())
+        return made[0]
+
+    return get
 
 
 async def _has_none(_sha256: str) -> Attachment | None:

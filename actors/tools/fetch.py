@@ -213,7 +213,7 @@ class _Fetcher:
                 return await self._fetch(_checked(url), accept, take)
         except trio.TooSlowError:
             raise ToolError(f"url: the page took longer than {self.limits.seconds:g} s") from None
-        except httpx.HTTPError as exc:
+        except (httpx.HTTPError, UnicodeError) as exc:  # UnicodeError: a redirect to a host with a bad name
             raise ToolError(f"url: the page could not be fetched: {_why(exc)}") from exc
 
     async def _fetch(self, url: httpx.URL, accept: str, take: Callable[[httpx.Response], Awaitable[T]]) -> T:

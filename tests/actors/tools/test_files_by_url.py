@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+import trio.testing
 
 from tests.actors.tools.pages import Names, certificate
 from tests.support.runtime import transcript
@@ -17,10 +18,13 @@ from warren import Config, StoreConfig, open_supervisor
 from warren.actors.attaching import FETCH_SECONDS, fetched
 from warren.attachments import Attachment, Blob, File
 from warren.config import Limits
+from warren.errors import CapacityExceededError, SessionBusyError
 from warren.events import RunStarted
 from warren.messages import AssistantMessage, TextBlock, UserMessage
 from warren.model import ModelReply, ModelRequest
+from warren.principals import Principal
 from warren.service import RuntimeService
+from warren.tenant_limits import TenantLimits
 from warren.tool_config import ToolsConfig
 from warren.tools import ToolError
 from warren.usage import Usage
@@ -44,6 +48,14 @@ class Seeing:
         files = last.attachments if isinstance(last, UserMessage) else ()
         seen = [each.url or (await request.files.read(each, 0, each.size)).hex() for each in files]
         return ModelReply(AssistantMessage((TextBlock(" ".join(seen)),)), Usage(1, 1))
+
+
+class Stuck(Seeing):
+    """A model that never answers."""
+
+    async def complete(self, _request: ModelRequest, _emit: object) -> ModelReply:
+        """Wait."""
+        await trio.sleep_forever()
 
 
 @attrs.define
@@ -106,10 +118,12 @@ async def _answer(site: Site, stream: trio.SSLStream[trio.SocketStream]) -> None
 
 
 @asynccontextmanager
-async def runtime(tools: ToolsConfig | None, **settings: Any) -> AsyncIterator[RuntimeService]:
+async def runtime(
+    tools: ToolsConfig | None, model: Seeing | None = None, **settings: Any
+) -> AsyncIterator[RuntimeService]:
     """A runtime with these tools, whose model sees files."""
     config = Config(model="test", tools=tools, **settings)
-    async with open_supervisor(config, providers={"test": Seeing()}) as service:
+    async with open_supervisor(config, providers={"test": model or Seeing()}) as service:
         yield service
 
 
@@ -171,6 +185,7 @@ async def test_a_file_by_url_is_kept_by_its_hash(tls: ssl.SSLContext, tmp_path: 
         ({"/x.png": ("200 OK", b"")}, "must not be empty"),
         ({"/x.png": ("302 Found\r\nlocation: https://10.0.0.1/", b"")}, "10.0.0.1, which is not a public address"),
         ({"/x.png": ("302 Found\r\nlocation: file:///etc/passwd", b"")}, "must begin with http"),
+        ({"/x.png": ("302 Found\r\nlocation: https://xn--a/", b"")}, "could not be fetched: Codepoint"),
     ],
 )
 async def test_a_file_that_cannot_be_had_stays_a_url(tls: ssl.SSLContext, pages: Pages, why: str) -> None:
@@ -223,6 +238,37 @@ async def test_a_session_under_a_key_is_created_once_whatever_the_address_has(
             assert result.text == PNG.hex()
             found.add(result.session_id)
         assert len(found) == 1
+
+
+async def test_what_is_refused_fetches_nothing(tls: ssl.SSLContext, tmp_path: Path) -> None:
+    """A prompt beyond a limit, and one whose answer is known, ask no other server."""
+    tenants, store = {"acme": TenantLimits(sessions=1, turns_per_minute=1)}, StoreConfig(tmp_path / "store")
+    served = serve(tls, {"/a.png": ("200 OK", PNG)})
+    async with served as site, runtime(LOCAL, store=store, tenants=tenants) as service:
+        acme, files = service.as_(Principal("acme", "ann")), [File(url=site.url("/a.png"), media_type="image/png")]
+        first = await acme.create_session("look", attachments=files, idempotency_key="once")
+        assert site.asked == ["/a.png"]
+        assert (await acme.create_session("look", attachments=files, idempotency_key="once")).text == first.text
+        with pytest.raises(CapacityExceededError):
+            await acme.create_session("look", attachments=files)
+        with pytest.raises(CapacityExceededError):
+            await acme.create_session("look", attachments=files, idempotency_key="twice")
+        with pytest.raises(CapacityExceededError):
+            await acme.start_turn(first.session_id, "look", attachments=files)
+        assert site.asked == ["/a.png"]
+
+
+async def test_a_prompt_to_a_busy_session_fetches_nothing(tls: ssl.SSLContext) -> None:
+    """A prompt that may not wait is refused at once while a turn runs, and asks no other server."""
+    async with serve(tls) as site, runtime(LOCAL, Stuck()) as service, trio.open_nursery() as nursery:
+        session_id = (await service.create_session(None)).session_id
+        nursery.start_soon(service.start_turn, session_id, "go on")
+        await trio.testing.wait_all_tasks_blocked()
+        file = File(url=site.url("/a.png"), media_type="image/png")
+        with pytest.raises(SessionBusyError):
+            await service.start_turn(session_id, "look", attachments=[file])
+        assert site.asked == []
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.virtual_time
