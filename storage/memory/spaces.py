@@ -184,7 +184,7 @@ class Vectorizer:
         Texts are stored all the same then: their words find them, and the vectors are made later.
         """
         began = trio.current_time()
-        if self._probing or began < self._until:
+        if not texts or self._probing or began < self._until:
             return [None] * len(texts)
         before = self._cool_down
         self._probing = before > 0

@@ -209,6 +209,22 @@ async def test_nobody_waits_again_and_again_for_an_embedder_that_hangs() -> None
     await memory.aclose()
 
 
+@pytest.mark.virtual_time
+async def test_nothing_to_embed_says_nothing_of_an_embedder() -> None:
+    """Texts that are stored already leave an embedder that hangs in its cool-down: nobody else waits at once."""
+    model = Slow()
+    memory = await FileMemory.open(MemoryConfig(embedder=model.name), model, runner=inline_runner)
+    await memory.index([entry("text 0", position=0)])
+    await trio.sleep(90)
+    assert await memory.index([entry("text 0", position=0)]) == 0
+    assert memory.weighs == "words"
+    async with trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(memory.search, "text 0")
+    assert model.calls == 2
+    await memory.aclose()
+
+
 async def test_one_text_that_is_refused(vector_place: Place) -> None:
     """A text that the embedder refuses for good has only words; the others get vectors, and it is not asked again."""
 
