@@ -177,8 +177,8 @@ class ToolRun:
         if not isinstance(result, ToolOutput):
             if not _is_large(result):
                 return codec.text_of(result), ()
-            made = partial(codec.text_of, result)
-            return await trio.to_thread.run_sync(made, abandon_on_cancel=True, limiter=self.threads), ()
+            # Not in a thread of the tools: those may hang in all of them, and this call has run.
+            return await trio.to_thread.run_sync(codec.text_of, result, abandon_on_cancel=True), ()
         if not result.files:
             return result.text, ()
         kept = await self.keep(result.files)

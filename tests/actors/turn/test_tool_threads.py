@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from warren.actors.fence import Fence, Guard
 from warren.actors.turn.approvals import Approvals, RunningTime
@@ -79,6 +80,32 @@ async def test_a_large_result_is_made_into_json_aside(*, rows: int, aside: bool)
     await run.run([ToolUseBlock("a", "table")], 1)
     assert json.loads(run.ordered()[0].content) == [{"a": 1, "b": 2}] * rows
     assert (threading.main_thread() not in threads) is aside
+
+
+async def test_a_large_result_does_not_wait_for_the_threads_of_tools() -> None:
+    """While sync tools have all threads, the result of a call that has run does not become a timeout."""
+    may_end = threading.Event()
+
+    @tool
+    def block() -> str:
+        """Wait for the table."""
+        return "freed" if may_end.wait(20) else "stuck"
+
+    @tool
+    async def table() -> list[int]:
+        """Return numbers."""
+        await trio.lowlevel.checkpoint()
+        return [*range(2_000)]
+
+    blocked, run = new_run(block, threads=1), new_run(table)
+    run.threads = blocked.threads
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(blocked.run, [ToolUseBlock("a", "block")], 1)
+        await trio.testing.wait_all_tasks_blocked()
+        with trio.move_on_after(5):
+            await run.run([ToolUseBlock("b", "table")], 1)
+        may_end.set()
+    assert json.loads(run.ordered()[0].content) == [*range(2_000)]
 
 
 async def test_a_sync_tool_past_its_limit_is_left_behind() -> None:
