@@ -47,11 +47,13 @@ class Learned:
     Attributes:
         without: the switches: members of the body, and the other names of `warren.config.SWITCHES`.
         tools: the definitions of tools that are left out, as JSON.
+        most_tools: the most tools that it takes, its own ones among them; None if that is unknown.
         cap: the most tokens of an answer that it takes; None if that is unknown.
     """
 
     without: frozenset[str] = frozenset()
     tools: frozenset[bytes] = frozenset()
+    most_tools: int | None = None
     cap: int | None = None
 
     def applied(self, request: ModelRequest) -> ModelRequest:
@@ -59,6 +61,9 @@ class Learned:
         changes: dict[str, Any] = {}
         if self.tools:
             changes["tools"] = [spec for spec in request.tools if _json_of(spec) not in self.tools]
+        if self.most_tools is not None:
+            tools = changes.get("tools", request.tools)
+            changes["tools"] = tools[: max(0, self.most_tools - len(request.options.hosted_tools or ()))]
         if gone := {kind for switch, kind in KINDS.items() if switch in self.without}:
             changes["files"] = attrs.evolve(request.files, kinds=request.files.kinds - gone)
         own: dict[str, Any] = {}
@@ -357,14 +362,12 @@ def _size(refused: Refused, found: re.Match[str]) -> Change | None:
 
 def _fewer_tools(refused: Refused, _found: re.Match[str]) -> Change | None:
     """Leave out the last tools of those that are too many, or their second half if the server tells no number."""
-    sent = [spec for spec in refused.request.tools if _json_of(spec) not in refused.learned.tools]
-    hosted = len(refused.request.options.hosted_tools or ())
-    told = [number for number in map(int, _NUMBER.findall(refused.told)) if hosted < number < len(sent) + hosted]
-    most = max(told) - hosted if told else len(sent) // 2
-    if not most:
+    own, hosted = len(refused.request.tools), len(refused.request.options.hosted_tools or ())
+    told = [number for number in map(int, _NUMBER.findall(refused.told)) if hosted < number < own + hosted]
+    most = max(told) if told else hosted + own // 2
+    if most <= hosted:
         return None
-    gone = {_json_of(spec) for spec in sent[most:]}
-    return refused.changed("left_out", f"the last {len(sent) - most} tools", tools=refused.learned.tools | gone)
+    return refused.changed("left_out", f"the last {own + hosted - most} tools", most_tools=most)
 
 
 def _tool(refused: Refused, found: re.Match[str]) -> Change | None:

@@ -363,6 +363,22 @@ async def test_more_tools_than_a_server_takes(protocol: str, words: str, left: i
     assert (repaired.action, repaired.what) == ("left_out", f"the last {200 - left} tools")
 
 
+async def test_the_number_of_tools_is_remembered_and_not_their_names() -> None:
+    """Other conversations with the same tools, and fewer of them, have all of theirs; one with many asks once."""
+    specs = tuple(ToolSpec(f"t{number}", "", {"type": "object", "properties": {}}) for number in range(200))
+    words = "You may not include more than 128 tools in your request."
+    server = Strict("chat", lambda body: error(words) if len(body.get("tools", ())) > 128 else None)
+    async with (
+        httpx.AsyncClient(transport=httpx.MockTransport(server)) as client,
+        open_providers(environ(), client=client, servers=servers("http://127.0.0.1:9/v1")) as providers,
+    ):
+        complete = providers.resolve(MODELS["chat"], "chat").provider.complete
+        for tools in (specs, specs[190:], specs[::-1]):
+            await complete(request(MODELS["chat"], "a", tools=tools), lambda _: None)
+    sent = [[tool["function"]["name"] for tool in body["tools"]] for body in server.asked]
+    assert sent[2:] == [[spec.name for spec in specs[190:]], [spec.name for spec in specs[:71:-1]]]
+
+
 ODD_ID: Final = "call_1__thought__" + "CiQB+/=" * 20
 
 
