@@ -215,23 +215,24 @@ class HttpProvider:
         entry: Entry,
     ) -> ModelReply:
         """Return the reply to a request that its server has refused, once repairs help. Raises ProviderError."""
-        (learned, omitted), wide = known, 0
+        (learned, omitted), wide, guessed = known, 0, False
         for _ in range(MOST_PARTS):
             repair = await self._repair(refusal, request, learned, omitted) if wide < MOST_REPAIRS else None
             if repair is None:
                 break
             wide += repair.learned.tools == learned.tools and repair.omitted.files == omitted.files
-            learned, omitted = repair.learned, repair.omitted
+            learned, omitted, guessed = repair.learned, repair.omitted, guessed or repair.guess
             self._tell(request, repair.told)
             emit(attrs.evolve(repair.told, usage=refusal.usage) if refusal.usage else repair.told)
             try:
                 reply = await self._sent(request, learned, omitted, emit, entry, again=True)
             except failures.RefusalError as exc:
-                if is_other(exc.said, refusal.said):
+                if not guessed and is_other(exc.said, refusal.said):
                     self._keep(request, learned, omitted)
                 refusal = exc
             except ProviderError:
-                self._keep(request, learned, omitted)
+                if not guessed:
+                    self._keep(request, learned, omitted)
                 raise
             else:
                 self._keep(request, learned, omitted)
@@ -239,7 +240,7 @@ class HttpProvider:
         raise refusal
 
     def _keep(self, request: ModelRequest, learned: Learned, omitted: Omitted) -> None:
-        """Remember repairs that have helped, at least past one refusal."""
+        """Remember repairs that have helped, at least past one refusal; a guess may have met another fault."""
         self._learned.keep(request.model, learned)
         if (transcript := _transcript_of(request.messages)) is not None:
             transcript.parts += parts_of(transcript, omitted, self._omitted(transcript))

@@ -100,11 +100,12 @@ def _json_of(spec: ToolSpec) -> bytes:
 
 @frozen
 class Change:
-    """A request as it goes out next, and the words about it."""
+    """A request as it goes out next, and the words about it; see `Rule` for `guess`."""
 
     learned: Learned
     omitted: Omitted
     told: Repaired
+    guess: bool = False
 
 
 @frozen
@@ -445,6 +446,7 @@ class Rule:
         source: the public place in which the words are found; empty if none was.
         date: the month in which they were read there.
         coded: whether the words may be codes of the error, too.
+        guess: whether the words do not tell that the repair will help: it is kept only if an answer follows.
     """
 
     about: str
@@ -454,6 +456,7 @@ class Rule:
     source: str
     date: str = "2026-11"
     coded: bool = True
+    guess: bool = False
 
 
 RULES: Final = (
@@ -682,6 +685,7 @@ RULES: Final = (
         r"\b(thinking|reasoning|signatures?|encrypted)\b",
         _reasoning,
         "",
+        guess=True,
     ),
     Rule(
         "any other refusal with a word for images, documents or the size: notes replace the older files",
@@ -691,6 +695,7 @@ RULES: Final = (
         _files,
         "",
         coded=False,
+        guess=True,
     ),
     Rule(
         "a refusal that says nothing: notes replace the older files, then reasoning and signatures are dropped",
@@ -699,6 +704,7 @@ RULES: Final = (
         lambda refused, found: _files(refused, found) or _reasoning(refused, found),
         "",
         coded=False,
+        guess=True,
     ),
 )
 _REPAIRABLE: Final = frozenset({400, 404, 405, 406, 409, 413, 415, 422, 500, 501, 502})
@@ -712,5 +718,5 @@ def change(refused: Refused) -> Change | None:
     for rule in RULES:
         found = rule.says.search(refused.words if rule.coded else refused.told)
         if found and (made := rule.repair(refused, found)) is not None:
-            return made
+            return attrs.evolve(made, guess=rule.guess)
     return None

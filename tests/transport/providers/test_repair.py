@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
@@ -701,6 +702,38 @@ async def test_repairs_that_got_past_a_refusal_stay() -> None:
             with pytest.raises(ProviderError):
                 await provider.complete(request(GPT), lambda _piece: None)
         assert ["stream_options" in each for each in asked] == [True, False, *([False] if then else [True, False])]
+
+
+@pytest.mark.parametrize("then", [httpx.Response(503), httpx.ReadError("gone"), httpx.Response(400, json=error("no"))])
+@pytest.mark.parametrize("words", ["Bad request", "The payload is odd"])
+async def test_a_guess_that_no_answer_follows_is_not_kept(words: str, then: Any) -> None:
+    """A refusal that may be of a server in trouble takes no file out of the conversation, as long as it is away."""
+    asked = list[str]()
+
+    def server(sent: httpx.Request) -> httpx.Response:
+        asked.append(sent.content.decode())
+        if len(asked) == 1:
+            return httpx.Response(400, json=error(words))
+        if len(asked) == 2 and isinstance(then, Exception):
+            raise then
+        return then if len(asked) == 2 else httpx.Response(200, json=ANSWERS["chat"])
+
+    transcript = Transcript()
+    for message in (UserMessage("look", (FIRST,)), AssistantMessage((TextBlock("so"),)), UserMessage("and?")):
+        transcript.append(message)
+    async with (
+        httpx.AsyncClient(transport=httpx.MockTransport(server)) as client,
+        open_providers(environ(), client=client, servers=servers()) as providers,
+    ):
+        ask = partial(
+            providers.resolve(GPT, provider_of(GPT)).provider.complete,
+            ModelRequest(GPT, transcript, files=Files(KINDS, read)),
+            lambda _piece: None,
+        )
+        with pytest.raises(ProviderError):
+            await ask()
+        await ask()
+    assert ["YWJj" in each for each in asked] == [True, False, True]
 
 
 async def test_a_conversation_is_refused_once_for_a_part() -> None:
