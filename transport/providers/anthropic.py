@@ -274,6 +274,7 @@ class MessagesAnswer:
     _early: list[dict[str, Any]] = attrs.field(factory=list)  # the content of the newest `message_start`
     _container: str = ""
     reason: str = ""
+    counted: bool = False
     _usage: dict[str, Any] = attrs.field(factory=dict)
 
     @property

@@ -30,11 +30,13 @@ class Answer(Protocol):
             servers, more text.
         ended_at: its size at that moment.
         reason: the server's name of the stop reason; empty as long as it gave none.
+        counted: whether the server has counted the tokens behind the answer, in an event of their own.
     """
 
     complete: bool
     ended_at: int
     reason: str
+    counted: bool
 
     @property
     def closed(self) -> bool:

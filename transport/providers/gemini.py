@@ -256,6 +256,7 @@ class GeminiAnswer:
     _newest: _Part | None = None  # of the parts that are shown, which the sources belong to
     _sources: list[dict[str, Any]] = attrs.field(factory=list)  # that came before any of these
     reason: str = ""
+    counted: bool = False
     counts: Counts = attrs.field(factory=Counts)
 
     @property

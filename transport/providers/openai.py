@@ -251,6 +251,7 @@ class ChatAnswer:
     _files: list[File] = attrs.field(factory=list)
     _sound: list[str] = attrs.field(factory=list)  # its base64
     reason: str = ""
+    counted: bool = False
     counts: Counts = NO_COUNTS
     _at_head: bool = attrs.field(init=False)  # whether no text has come that is certainly the answer's
     _head: Head | None = None  # once there is a text that may begin with a tag
@@ -285,6 +286,7 @@ class ChatAnswer:
             usage, details = last.usage, last.usage.prompt_tokens_details or _Details()
             created, read = details.cache_write_tokens or 0, details.cached_tokens or 0
             self.counts = Counts(usage.prompt_tokens, usage.completion_tokens, created, read)
+            self.counted = usage.completion_tokens > 0
             return []
         if data.strip() == b"[DONE]":
             return self._end()
@@ -330,7 +332,7 @@ class ChatAnswer:
         choices = [choice for choice in wire.objects_in(chunk, "choices") if not choice.get("index")]
         for place in (chunk, wire.as_object(chunk.get("x_groq")), *choices):  # Groq's place, and Moonshot's
             if isinstance(place.get("usage"), dict):
-                self.counts = _counts(place["usage"])
+                self.counts, self.counted = _counts(place["usage"]), not choices
         self._begun = self._begun or bool(choices)
         return [piece for choice in choices for piece in self._choice(choice)]
 

@@ -402,7 +402,7 @@ class HttpProvider:
             ends = self._ends[model] = _Ends()
         if answer.reason:
             ends.told = True
-        return not answer.reason and ends.cut(counted=bool(answer.counts.output))
+        return not answer.reason and ends.cut(counted=answer.counted)
 
     def _address(self, model: str) -> tuple[httpx.URL, httpx.Headers]:
         url, headers = httpx.URL(self.dialect.url(self.endpoint, model)), httpx.Headers(self.connect().headers)

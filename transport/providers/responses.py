@@ -228,6 +228,7 @@ class ResponsesAnswer:
     size: int = 0
     _items: dict[int, _Item] = attrs.field(factory=dict)
     reason: str = ""
+    counted: bool = False
     counts: Counts = attrs.field(factory=Counts)
 
     @property

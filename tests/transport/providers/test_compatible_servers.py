@@ -581,6 +581,7 @@ async def test_text_behind_the_stop_reason(model: str, breaks: bool) -> None:  #
         ([DONE], {"without": ("finish_reason",)}, True),
         ([DONE], {}, False),
         ([used(9, 2)], {}, False),
+        ([delta("") | {"usage": used(9, 2)["usage"]}, DONE], {}, False),
         ([], {"without": ("finish_reason",)}, False),
     ],
 )
