@@ -267,9 +267,8 @@ class Service(Reads):
         find = partial(attaching.find_in, shared.storage, record.tenant, session_id)
         sent = await self._sent(call.attachments, find)
         attaching.check_kinds(attaching.references(sent), candidates_for(options, record, shared))
-        if self._fetch(sent) is not None:
-            await self._check_begins(call)
-        kept = await self._kept(sent)
+        fetches = self._fetch(sent) is not None and not await self._is_known(call)
+        kept = await self._kept(sent) if fetches else sent
         new = attaching.new_of(kept)
         await self._check_room(new)
         return attaching.references(kept), new
@@ -289,17 +288,23 @@ class Service(Reads):
         fetch = self._supervisor.shared.fetch_file
         return fetch if fetch is not None and any(each.attachment.url is not None for each in sent) else None
 
-    async def _check_begins(self, call: TurnCall) -> None:
-        """Refuse a turn that is sure to be refused before its files are fetched: that asks other servers.
+    async def _is_known(self, call: TurnCall) -> bool:
+        """Return whether a prompt is in the store already, under its key, before its files are fetched.
 
-        One under a key may be known already, and then it is answered beyond all limits.
+        Raises the error of one that is sure to be refused: it asks no other server.
         """
         limiter, actor = self._supervisor.shared.limiter, self._supervisor.registry.find(call.session_id)
-        if call.mode == "busy" and actor is not None and actor.turn_runs:
-            raise SessionBusyError("the session already runs a turn", session_id=call.session_id)
-        if self._by and call.idempotency_key is None:
+        if call.mode == "busy":
+            if actor is not None and actor.turn_runs:
+                raise SessionBusyError("the session already runs a turn", session_id=call.session_id)
+        elif (key := call.idempotency_key) is not None:
+            input_ = Input(new_session_id(), call.mode, call.prompt, utc_now(), key)
+            if await self._inboxes.is_known(call.session_id, input_):
+                return True
+        if self._by:
             await limiter.look(self._by, FOR_TURN)
             limiter.check_turn(self._by, call.session_id)
+        return False
 
     async def _check_room(self, blobs: Sequence[Blob]) -> None:
         """Raise CapacityExceededError if the caller has no room for files."""

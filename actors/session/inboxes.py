@@ -101,13 +101,13 @@ class Inboxes:
                 raise
             counted, cause = self._limiter.tenancy.refused, str(exc.cause)
             counted[cause] -= 1  # as yet it is not refused
-            if await self._is_known(session_id, input_):
+            if await self.is_known(session_id, input_):
                 return False
             counted[cause] += 1
             raise
         return True
 
-    async def _is_known(self, session_id: str, input_: Input) -> bool:
+    async def is_known(self, session_id: str, input_: Input) -> bool:
         """Return whether there is an input with the same key. Raises StoreError."""
         try:
             await self._store(session_id, input_, anywhere=True, limit=0)  # there is room for none that is new

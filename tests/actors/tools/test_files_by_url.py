@@ -258,6 +258,21 @@ async def test_what_is_refused_fetches_nothing(tls: ssl.SSLContext, tmp_path: Pa
         assert site.asked == ["/a.png"]
 
 
+async def test_a_prompt_that_is_sent_again_fetches_nothing(tls: ssl.SSLContext, tmp_path: Path) -> None:
+    """A prompt under a key is answered from the store, also beyond a limit, and its files are not asked for again."""
+    tenants, store = {"acme": TenantLimits(turns_per_minute=1)}, StoreConfig(tmp_path / "store")
+    served = serve(tls, {"/a.png": ("200 OK", PNG)})
+    async with served as site, runtime(LOCAL, store=store, tenants=tenants) as service:
+        acme, files = service.as_(Principal("acme", "ann")), [File(url=site.url("/a.png"), media_type="image/png")]
+        session_id = (await acme.create_session(None)).session_id
+        send = functools.partial(acme.start_turn, session_id, "look", attachments=files, mode="queue")
+        for _ in range(2):
+            assert (await send(idempotency_key="once")).text == PNG.hex()
+        with pytest.raises(CapacityExceededError):
+            await send(idempotency_key="twice")
+        assert site.asked == ["/a.png"]
+
+
 async def test_a_prompt_to_a_busy_session_fetches_nothing(tls: ssl.SSLContext) -> None:
     """A prompt that may not wait is refused at once while a turn runs, and asks no other server."""
     async with serve(tls) as site, runtime(LOCAL, Stuck()) as service, trio.open_nursery() as nursery:
