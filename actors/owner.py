@@ -113,17 +113,18 @@ class Owner(ABC, Generic[T]):
             self._batch = []
             self._crash, self._pause = None, FIRST_REST
 
-    async def _rest(self) -> None:
-        """Refuse all requests for a while."""
+    async def _rest(self) -> bool:
+        """Refuse all requests for a while; return False if the mailbox was closed: nobody needs the resource again."""
         seconds, self._pause = self._pause, min(2 * self._pause, LONGEST_REST)
         logger.error("the %s crashed too often: it rests for %g s, the runtime goes on without it", self.name, seconds)
         self.resting = True
         self._opened.set()  # those who wait for it go on
-        with trio.move_on_after(seconds), contextlib.suppress(MailboxClosedError):
+        with trio.move_on_after(seconds) as scope, contextlib.suppress(MailboxClosedError):
             while True:
                 for mail in await self.mailbox.receive():
                     mail.refuse(self._away())
         self.resting, self._opened = False, trio.Event()
+        return scope.cancelled_caught
 
     def _on_crash(self, crash: Exception) -> None:
         self._crash, self._crashed_at = f"it crashed: {first_error(crash)!r}", trio.current_time()

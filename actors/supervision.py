@@ -64,12 +64,12 @@ async def supervise(
     run: Callable[[], Awaitable[None]],
     restarts: Restarts,
     crashed: Callable[[Exception], None],
-    rest: Callable[[], Awaitable[None]] | None = None,
+    rest: Callable[[], Awaitable[bool]] | None = None,
 ) -> None:
     """Run an actor until it ends by itself; after a crash call `crashed` and start it again.
 
-    Past the allowed intensity await `rest` before each start. Without it raise ActorFailedError: nothing works without
-    the actor.
+    Past the allowed intensity await `rest` before each start, which returns whether to start at all. Without it raise
+    ActorFailedError: nothing works without the actor.
     """
     while True:
         try:
@@ -79,7 +79,7 @@ async def supervise(
             crashed(exc)
             if restarts.allow(trio.current_time()):
                 continue
-            if rest is not None:
-                await rest()
-            else:
+            if rest is None:
                 raise ActorFailedError(f"the {name} actor crashed too often; the last time: {exc!r}") from exc
+            if not await rest():
+                return None

@@ -139,15 +139,16 @@ async def test_past_the_intensity_the_runtime_goes_on_without_the_memory(tmp_pat
 
 
 async def test_a_runtime_ends_while_its_memory_rests(tmp_path: Path) -> None:
-    """At once, and without an error."""
+    """At once, without an error, and without another try to open a memory that may never come back."""
     faults = MemoryFaults()
     async with open_runtime(config=Config(intensity=Intensity(0, 10)), memory=memory_in(tmp_path, faults)) as service:
         faults.crash_before, faults.crash_open = 1, 100
         with pytest.raises(StoreError):
             await memory_of(service).add([entry(0)])
         await trio.sleep(40)
-        began = trio.current_time()
+        began, left = trio.current_time(), faults.crash_open
     assert trio.current_time() == began
+    assert 0 < faults.crash_open == left
 
 
 async def test_crashes_far_apart_are_survived(tmp_path: Path) -> None:
