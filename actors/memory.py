@@ -13,6 +13,7 @@ import trio
 
 from warren import codec
 from warren.actors.counters import OF_CALLS, Histogram
+from warren.actors.erasing import Forgets, finish_erasing
 from warren.actors.eventlog import utc_now
 from warren.actors.owner import Owner
 from warren.actors.protocol import Forget, ForgetTexts, Remember
@@ -41,7 +42,7 @@ have told you, and when a summary lacks a detail: ask with the words that the pa
 TOLD: Final = ("content", "score", "session_id", "turn")
 """The fields of a hit that the model reads: each one costs tokens."""
 RETRY_AFTER: Final = 60.0
-"""Seconds until a failed update of the index is retried, unless new texts come before."""
+"""Seconds until a failed deletion is retried, and a failed update of the index unless new texts come before."""
 SETTLE_AFTER: Final = timedelta(minutes=10)
 """Age at which a remembered tail is compared with the store. The commit that follows a tail takes seconds at most."""
 logger: Final = logging.getLogger("warren.memory")
@@ -60,7 +61,7 @@ async def _signature(
 _TOOL: Final = tool(name=SEARCH, description=USAGE, category="memory")(_signature)
 
 
-class Memory(Protocol):
+class Memory(Forgets, Protocol):
     """The memory of a runtime, as its sessions and its service use it.
 
     Attributes:
@@ -91,12 +92,6 @@ class Memory(Protocol):
     async def cut(self, session_id: str, first: int, tenant: str) -> None:
         """Forget the texts of a session from a position on: the store has gone back behind them. Raises StoreError."""
 
-    async def forget(self, session_id: str) -> bool:
-        """Forget all texts of a session, and refuse further ones. Raises StoreError.
-
-        Return whether that is done: a runtime without its memory leaves it to the next one.
-        """
-
     async def forget_texts(self, chosen: Chosen) -> int | None:
         """Forget some texts of a session for good; return how many, None if the tenant has no such session.
 
@@ -122,6 +117,7 @@ class MemoryActor(Owner["MemoryStore"]):
     storage: Storage = attrs.field(kw_only=True)
     searches: Histogram = attrs.field(factory=lambda: Histogram(OF_CALLS))
     _work: trio.Event = attrs.field(factory=trio.Event)
+    _unforgotten: trio.Event = attrs.field(factory=trio.Event)
     _index_error: str | None = None
     _write_error: str | None = None
 
@@ -188,8 +184,12 @@ class MemoryActor(Owner["MemoryStore"]):
         await self.mailbox.ask(Remember((), Tail(session_id, first), tenant))
 
     async def forget(self, session_id: str) -> bool:
-        """See Memory."""
-        await self.mailbox.ask(Forget(session_id))
+        """See Forgets."""
+        try:
+            await self.mailbox.ask(Forget(session_id))
+        except WarrenError:
+            self._unforgotten.set()
+            raise
         return True
 
     async def forget_texts(self, chosen: Chosen) -> int | None:
@@ -265,6 +265,14 @@ class MemoryActor(Owner["MemoryStore"]):
             with trio.move_on_after(math.inf if done else RETRY_AFTER):
                 await work.wait()
 
+    async def finish_forgetting(self) -> None:
+        """Finish deletions that the memory has refused, or was away for, until none is due. Never returns."""
+        while True:
+            await self._unforgotten.wait()
+            self._unforgotten = trio.Event()
+            await trio.sleep(RETRY_AFTER)
+            await finish_erasing(self.storage, self)
+
     async def _catch_up(self) -> bool:
         try:
             store = await self.reader()
@@ -319,6 +327,7 @@ async def remembering(open_it: OpenMemory, restarts: Restarts, storage: Storage)
     """
     async with MemoryActor(open_it, storage=storage).running(restarts) as actor, supervised_nursery() as nursery:
         nursery.start_soon(actor.keep_up)
+        nursery.start_soon(actor.finish_forgetting)
         try:
             yield actor
         finally:

@@ -51,7 +51,7 @@ class NoMemory:
         """See Memory."""
 
     async def forget(self, session_id: str) -> bool:  # noqa: ARG002 - as Memory has it
-        """See Memory; the deletion stays due for the next runtime that has the memory."""
+        """See Forgets; the deletion stays due for the next runtime that has the memory."""
         return False
 
     def _disabled(self) -> MemoryDisabledError:

@@ -344,6 +344,28 @@ async def _open_later(faults: MemoryFaults) -> None:
     faults.gate.set()
 
 
+@pytest.mark.parametrize("refusals", [1, 2])
+async def test_a_deletion_while_the_memory_is_away_is_finished_when_it_is_back(tmp_path: Path, refusals: int) -> None:
+    """The client is told that the memory failed; no search finds the deleted session once the memory is back."""
+    faults, config = MemoryFaults(), Config(intensity=Intensity(0, 10))
+    async with open_runtime(store=tmp_path, config=config, memory=memory_in(tmp_path / "m", faults)) as service:
+        memory, session_id = memory_of(service), await new_session(service)
+        await service.start_turn(session_id, "hello")
+        await memory.add([entry(0, session_id=session_id)])
+        faults.crash_before = 1
+        with pytest.raises(StoreError):
+            await memory.add([entry(1)])
+        with pytest.raises(StoreError):
+            await service.delete(session_id)
+        if refusals > 1:
+            faults.refuse_forget = StoreError("the disk is full")
+            await trio.sleep(RETRY_AFTER + 1)
+            faults.refuse_forget = None
+        assert await service.search_memory("lynx", scope="project") if refusals > 1 else memory.resting
+        await trio.sleep(RETRY_AFTER + 1)
+        assert await service.search_memory("lynx", scope="project") == ()
+
+
 async def test_a_memory_that_crashes_when_it_is_opened(tmp_path: Path) -> None:
     """The sessions run without it, and the health has the reason."""
     opener = memory_in(tmp_path / "memory", MemoryFaults(crash_open=1))
