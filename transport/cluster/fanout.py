@@ -69,11 +69,12 @@ class ForeignReader(LogReader):
         return super().take()
 
     async def _stored(self) -> list[Envelope]:
-        """Raise AgentError if neither this log nor the store has the next events: their node does."""
+        """Raise AgentError if neither this log nor the store has the next events: their node does, or they are lost."""
         log, cursor = self.log, self.cursor
         journal, floor = log.journal, log.floor
         stored = await log.read_stored(log.session_id, cursor)
-        if not stored.events and (journal.parts_at(cursor) or journal.stored < floor > cursor):
+        follows = any((each.first_seq or each.seq) <= cursor + 1 for each in stored.events[:1])
+        if not follows and (journal.parts_at(cursor) or journal.stored < floor > cursor):
             raise AgentError("only the session's node has its next events", cause="not_owner", retryable=True)
         return self._loaded(stored, floor)
 
@@ -217,8 +218,11 @@ class Fanout:
         return following is not None and seq <= following.log.last_seq and following.log.covers(seq)
 
     def stored(self, held: "Mapping[str, Held]") -> None:
-        """Forget the events that the store has by now."""
+        """Forget the events that the store has by now.
+
+        A number above all events of a log may be that of another process, which has gone on after the turn was lost.
+        """
         for session_id, following in self._followings.items():
-            if session_id in held:
-                journal = following.log.journal
-                journal.forget(min(held[session_id].last_seq, journal.last_seq))
+            found, journal = held.get(session_id), following.log.journal
+            if found is not None and found.last_seq <= journal.last_seq:
+                journal.forget(found.last_seq)

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,10 +19,11 @@ from tests.transport.clients import gateway
 from tests.transport.cluster.nodes import Node, node, read_to, shared_store
 from warren.actors.eventlog import EventLog, LogPage, LogReader
 from warren.client import connect
-from warren.errors import InvalidParamsError
-from warren.events import Envelope, StreamTruncated, TextComplete, TextDelta
+from warren.errors import AgentError, InvalidParamsError
+from warren.events import Envelope, RunStarted, StreamTruncated, TextComplete, TextDelta
 from warren.model import ModelReply, ModelRequest, ReasoningPiece, TextPiece
 from warren.service import EventReader
+from warren.storage.results import Held
 from warren.transport.cluster.fanout import Fanout
 from warren.transport.cluster.reader import Continuation, MovingReader
 
@@ -259,6 +261,32 @@ async def test_events_that_no_log_has_are_said_to_be_missing() -> None:
             with trio.fail_after(10):
                 marker, last = await anext(each), await anext(each)
             assert (marker.event, last.seq) == (StreamTruncated(2, 1), 4)
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("keep", [1_000, 1])
+async def test_a_reader_in_a_lost_turn_does_not_go_on_with_the_next_one(keep: int) -> None:
+    """Another process has gone on: a reader that is behind reads what is here, and then finds the session again."""
+    later = Envelope("s1", 1_000_004, datetime.now(UTC), RunStarted("s1", "go on"))
+
+    async def next_turn(_session_id: str, _after_seq: int) -> LogPage:
+        await trio.lowlevel.checkpoint()
+        return LogPage([later])
+
+    service = FakeService()
+    service.sessions["s1"].events = log = EventLog("s1", nothing_stored, all_stored, 10_000)
+    async with gateway(service) as port, connect(f"127.0.0.1:{port}") as remote, trio.open_nursery() as tasks:
+        fanout = Fanout(tasks, no_store, next_turn, all_stored, keep)
+        reader = await fanout.follow(remote, "s1", 0, at_once)
+        for number in range(1, 4):
+            log.emit(TextComplete(f"{number}"))
+        await until(lambda: reader.newest == 3)
+        fanout.stored({"s1": Held(2, 1_000_003)})
+        if keep == 1:
+            with pytest.raises(AgentError):
+                await reader.load()
+        else:
+            assert numbers_of(reader.take() or []) == [1, 2, 3]
         tasks.cancel_scope.cancel()
 
 
