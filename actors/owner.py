@@ -96,6 +96,7 @@ class Owner(ABC, Generic[T]):
                 for resource in (self._crashed, self._resource):
                     if resource is not None:
                         await self._close(resource, crashed=False)
+                self._resource = None
 
     async def _serve(self) -> None:
         crashed, self._crashed = self._crashed, None

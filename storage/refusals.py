@@ -89,3 +89,8 @@ def half_restored(name: str) -> StoreError:
     """Return the error for a store that was about to be replaced by a backup when the process was killed."""
     problem = f"the restore of {name} was interrupted: run `warren restore FILE --force` again"
     return StoreError(problem, cause="not_a_store", retryable=False)
+
+
+def closed() -> StoreError:
+    """Return the error for a read of a store that was closed: after a crash another try finds it opened anew."""
+    return StoreError("the session store is closed", cause="closed", retryable=True)

@@ -10,7 +10,7 @@ from psycopg import errors
 
 from warren.audit import AuditPage, AuditRequest
 from warren.config import PostgresConfig
-from warren.errors import StoreError, WarrenError
+from warren.errors import WarrenError
 from warren.inputs import Numbered
 from warren.ledger import By, Figures
 from warren.nodes import Announcement, Node
@@ -24,6 +24,7 @@ from warren.storage.postgres.lease import PROVED, RENEWALS, Holder
 from warren.storage.postgres.pool import Readers
 from warren.storage.postgres.tenant import PostgresTenant
 from warren.storage.postgres.writer import Writer
+from warren.storage.refusals import closed
 from warren.storage.results import Context, Held, News, Replay, Rows, StoredSession
 
 R = TypeVar("R")
@@ -235,7 +236,7 @@ class PostgresStore:
 
     async def _read(self, query: Callable[[Connection], Awaitable[R]]) -> R:
         if self._closed:
-            raise StoreError("the session store is closed", cause="closed", retryable=False)
+            raise closed()
         try:
             if not self._writer.settled:  # what is read must not change by a commit that is still under way
                 await self._writer.settle()

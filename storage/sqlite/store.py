@@ -18,6 +18,7 @@ from warren.ledger import By, Figures
 from warren.nodes import Announcement, Node
 from warren.records import EventRow, MessageRow, SessionRecord
 from warren.storage.operations import Operation
+from warren.storage.refusals import closed
 from warren.storage.results import Context, Held, News, Replay, Rows, StoredSession
 from warren.storage.rows import corrupt
 from warren.storage.runner import Runner, thread_runner
@@ -279,6 +280,8 @@ class SqliteStore:
         try:
             await self._reopen()
             found = await self._reading.run(partial(self._answer, query))
+        except apsw.ConnectionClosedError as exc:
+            raise closed() from exc
         except apsw.Error as exc:
             self.read_fault = SESSION_STORE.fault(exc)
             raise self.read_fault from exc

@@ -146,9 +146,9 @@ async def test_reads_during_a_restart_wait_for_it(tmp_path: Path) -> None:
         again = ask(nursery, actor.reader)
         assert await (await again.value()).record("s") is None
         assert await read.value() is not None
-    reader = await actor.reader()
-    with pytest.raises(StoreError):
-        await reader.record("s")
+    with pytest.raises(StoreError) as caught:
+        await actor.reader()
+    assert (caught.value.cause, caught.value.retryable) == ("closed", False)
 
 
 async def test_writes_during_a_restart_wait_for_it(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ async def test_after_closing_every_call_says_so(tmp_path: Path) -> None:
         ):
             with pytest.raises(StoreError) as raised:
                 await read
-            assert raised.value.cause == "closed"
+            assert (raised.value.cause, raised.value.retryable) == ("closed", True)  # a crash opens it anew
 
 
 @attrs.frozen
