@@ -102,7 +102,7 @@ class Play:
             for place in self.world.chance.sample(places, min(4, len(places))):
                 for name, node in self.world.nodes.items():
                     late.append(Sight(f"late reader at {name}", place, place))
-                    nursery.start_soon(Follower(self.world, self.session_id, late[-1]).read, node.service)
+                    nursery.start_soon(Follower(self.world, self.session_id, late[-1]).read_on, node.service)
             await check(late, stored, LATE)
             nursery.cancel_scope.cancel()
         self.sights += late
@@ -164,8 +164,10 @@ async def leave(node: Node) -> None:
 async def hang(node: Node) -> None:
     """Let a node hang for a while, some times for longer than its leases last."""
     node.hang()
-    await some_time(node)
-    node.go_on()
+    try:
+        await some_time(node)
+    finally:
+        node.go_on()  # else the failure of a play would never be told: a node that hangs cannot be cancelled
 
 
 async def cut(node: Node) -> None:
