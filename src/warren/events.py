@@ -10,7 +10,7 @@ from warren.attachments import Attachment
 from warren.categories import Category
 from warren.messages import StopReason
 from warren.usage import Usage
-from warren.values import value
+from warren.values import frozen, value
 
 InputKind = Literal["queue", "steer", "context", "peer"]
 """The kinds of inputs: one that waits for a turn of its own, one for the running turn, the host's, and a peer's."""
@@ -360,7 +360,7 @@ TERMINAL = (RunCompleted, RunFailed)
 DELTAS = (TextDelta, ReasoningDelta)
 
 
-@value
+@frozen
 class Envelope:
     """One event of a session's log, in the form in which subscribers get it.
 
