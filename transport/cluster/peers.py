@@ -34,6 +34,11 @@ class _Peer:
     links: Links
     service: RemoteService
 
+    def close(self) -> None:
+        """Close the connections. A call that is about to open one fails with the cause `unreachable`."""
+        self.links.closed = True
+        self.links.close()
+
 
 @define(eq=False)
 class Peers:
@@ -52,6 +57,7 @@ class Peers:
     tasks: trio.Nursery
     lease: float
     _peers: dict[int, _Peer] = attrs.field(factory=dict)
+    _closed: bool = False
 
     def service(self, node: Node) -> RemoteService:
         """Return the client of a node with an address. It connects when it is called."""
@@ -74,7 +80,7 @@ class Peers:
 
     def _peer(self, node: Node) -> _Peer:
         dial = self.dial(node)
-        links = Links(dial, cast("TaskGroup", _Guarded(self.tasks, dial.http)), patience=0)
+        links = Links(dial, cast("TaskGroup", _Guarded(self.tasks, dial.http)), patience=0, closed=self._closed)
         return _Peer(links, RemoteService(links, self.capabilities))
 
     def dial(self, node: Node) -> Dial:
@@ -94,15 +100,15 @@ class Peers:
         """Close the clients of nodes that are not among the living. Calls that wait for their answers fail."""
         for key in [key for key in self._peers if key not in living]:
             peer = self._peers.pop(key)
-            peer.links.close()
+            peer.close()
             self.tasks.start_soon(peer.links.dial.http.aclose)
 
     async def aclose(self) -> None:
-        """Close all clients."""
+        """Close all clients, those that are made later, too: a call may have found its node before the end of this one."""
+        self._closed = True
         with trio.CancelScope(shield=True):
             for peer in self._peers.values():
-                peer.links.closed = True  # a call that is about to connect finds the end of this node
-                peer.links.close()
+                peer.close()
             for peer in self._peers.values():
                 await peer.links.dial.http.aclose()
         self._peers.clear()

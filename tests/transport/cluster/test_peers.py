@@ -81,8 +81,23 @@ async def test_a_call_to_a_node_that_is_found_to_be_gone_has_to_look_again(caplo
         with pytest.raises(AgentError) as refused:
             await service.read("01a20959-0000-7000-8000-000000000000")
         tasks.cancel_scope.cancel()
-    assert (refused.value.cause, refused.value.retryable) == ("unreachable", True)
+    assert refused.value.cause == "unreachable"
     assert not caplog.records
+
+
+async def test_a_call_that_outlives_its_own_node_has_to_look_again() -> None:
+    """It has found the session's node before the end of its own, and calls it thereafter: no connection is opened."""
+    gone, known, new = (Node(number, "there", "ws://127.0.0.1:9", "1", datetime.now(UTC)) for number in (2, 3, 4))
+    async with trio.open_nursery() as tasks:
+        peers = Peers(NodeTokens(b"0" * 32, 1, "here"), CAPABILITIES, tasks, LEASE)
+        services = [peers.service(gone), peers.service(known)]
+        peers.forget_others({known.key})
+        await peers.aclose()
+        tasks.cancel_scope.cancel()
+    for service in (*services, peers.service(new)):
+        with pytest.raises(AgentError) as refused:
+            await service.read("01a20959-0000-7000-8000-000000000000")
+        assert refused.value.cause == "unreachable"
 
 
 @pytest.mark.virtual_time
