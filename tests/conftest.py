@@ -17,13 +17,13 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from tests.support.tasks import waits
 from tests.transport.cli.process import Cli
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 REAL_LIMIT: Final = 120.0
 VIRTUAL_LIMIT: Final = 24 * 60 * 60.0
 GRACE: Final = 10.0
-TRIO: Final = Path(trio.__file__).parent
 
 # `python -m pytest` puts the repository root first on the path, where our mailbox/ hides the standard library's.
 sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != ROOT]
@@ -126,7 +126,7 @@ async def _limited(item: pytest.Function, test: Callable[[], Awaitable[None]], l
     async def watch() -> None:
         nonlocal report
         await trio.sleep(limit)
-        report = f"{item.nodeid} had not ended after {limit:g} s:\n" + "\n".join(_tasks(main))
+        report = f"{item.nodeid} had not ended after {limit:g} s:\n" + "\n".join(waits(main))
         last_resort.start()
         scope.cancel()
 
@@ -146,19 +146,6 @@ def _give_up(item: pytest.Function, report: str) -> None:
     sys.stderr.write(f"\n{report}\nIt cannot be cancelled: the run ends here.\n")
     sys.stderr.flush()
     os._exit(1)
-
-
-def _tasks(task: trio.lowlevel.Task, indent: str = "") -> Iterator[str]:
-    """Yield a line for each task, outermost first, with the frames it waits in (those of trio left out)."""
-    frames = [
-        f"{Path(frame.f_code.co_filename).name}:{line} {frame.f_code.co_name}"
-        for frame, line in task.iter_await_frames()
-        if not Path(frame.f_code.co_filename).is_relative_to(TRIO)
-    ]
-    yield f"{indent}{task.name}: {' > '.join(frames)}"
-    for nursery in task.child_nurseries:
-        for child in nursery.child_tasks:
-            yield from _tasks(child, indent + "  ")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -11,6 +11,7 @@ import trio
 
 from tests.simulation.followers import Follower, Sight
 from tests.simulation.world import ALONE, LEASE, Node, World
+from tests.support.tasks import waits
 from warren.errors import WarrenError
 from warren.storage.sqlite.file import FILE_NAME
 
@@ -23,6 +24,9 @@ BOUND: Final = 10.0
 """Seconds after the last fault and the last turn within which every follower has to have seen all."""
 LATE: Final = 4.0
 """Seconds within which a reader that begins then has to have seen all."""
+
+END: Final = 1_000.0
+"""Seconds within which a play has to end."""
 
 
 @attrs.define(eq=False)
@@ -166,8 +170,8 @@ async def hang(node: Node) -> None:
     node.hang()
     try:
         await some_time(node)
-    finally:
-        node.go_on()  # else the failure of a play would never be told: a node that hangs cannot be cancelled
+    finally:  # also if the play fails meanwhile: no task of a node that hangs can be cancelled
+        node.go_on()
 
 
 async def cut(node: Node) -> None:
@@ -235,9 +239,25 @@ async def check(sights: list[Sight], stored: list[tuple[int, int]], seconds: flo
         sight.check(stored)
 
 
-async def play(seed: int, folder: Path) -> Play:
-    """Play the play of a seed."""
-    async with trio.open_nursery() as tasks:
-        found = Play(World.of(seed, folder, tasks))
-        await found.run()
+async def play(seed: int, folder: Path, act: Callable[[Play], Awaitable[None]] = Play.run) -> Play:
+    """Play the play of a seed. Fails with what each task waits for if it has not ended after `END` seconds."""
+    main, overdue = trio.lowlevel.current_task(), ""
+
+    async def watch() -> None:
+        nonlocal overdue
+        await trio.sleep(END)
+        overdue = f"{trio.current_time():.3f} the play of {seed} has not ended:\n" + "\n".join(waits(main))
+        tasks.cancel_scope.cancel()
+        for node in found.world.lives:  # tasks that wait for a disk cannot be cancelled
+            node.kill()
+
+    try:
+        async with trio.open_nursery() as watching:
+            async with trio.open_nursery() as tasks:
+                found = Play(World.of(seed, folder, tasks))
+                watching.start_soon(watch)
+                await act(found)
+            watching.cancel_scope.cancel()
+    finally:
+        assert not overdue, overdue
     return found

@@ -1,10 +1,12 @@
 """Followers see every event once and the end of every turn, whatever befalls the nodes and their store."""
 
+from pathlib import Path
+
 import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from tests.simulation.play import play
+from tests.simulation.play import Play, play
 
 pytestmark = [pytest.mark.virtual_time, pytest.mark.usefixtures("silent_log")]
 SEEDS = st.integers(0, 2**32)
@@ -33,3 +35,15 @@ async def test_every_event_once(seed: int, tmp_path_factory: pytest.TempPathFact
 async def test_every_event_once_for_many_seeds(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     """The same for as many seeds as the profile asks for."""
     await _check(seed, tmp_path_factory)
+
+
+async def test_a_play_that_hangs_names_its_tasks(tmp_path: Path) -> None:
+    """It fails, also if its tasks cannot be cancelled."""
+
+    async def hang(found: Play) -> None:
+        node = await found.world.start("anna")
+        node.hang()
+        await node.service.create_session(None)
+
+    with pytest.raises(AssertionError, match="_reach_disk"):
+        await play(0, tmp_path, hang)

@@ -60,7 +60,7 @@ class World:
         compacts: whether contexts are compacted in the middle of turns, which stores their beginnings.
         held: events that a node keeps of the running turn of another one.
         nodes: those that serve, by name.
-        lives: the number of nodes so far.
+        lives: all nodes so far.
         calm: whether no fault comes any more.
     """
 
@@ -70,7 +70,7 @@ class World:
     compacts: bool = False
     held: int = 1_000
     nodes: dict[str, "Node"] = attrs.field(factory=dict)
-    lives: int = 0
+    lives: list["Node"] = attrs.field(factory=list)
     calm: bool = False
 
     @classmethod
@@ -103,8 +103,8 @@ class World:
 
     async def start(self, slot: str) -> "Node":
         """Start a node; the process in the slot `ALONE` serves its sessions to its own clients alone."""
-        self.lives += 1
-        node = Node(self, f"{slot}{self.lives}", alone=slot == ALONE)
+        node = Node(self, f"{slot}{len(self.lives) + 1}", alone=slot == ALONE)
+        self.lives.append(node)
         await self.tasks.start(node.live)
         return node
 
@@ -157,8 +157,9 @@ class Node:
     # -- the faults
 
     def kill(self) -> None:
-        """End it at once, as `kill -9` does."""
+        """End it at once, as `kill -9` does, also if it hangs."""
         self.dead = True
+        self.go_on()
         self._serve_no_more()
         self._holder.die()
         self._scope.cancel()
