@@ -9,7 +9,7 @@ from typing import Final
 import trio
 
 from warren.actors.eventlog import utc_now
-from warren.errors import AgentError, InvalidParamsError, SessionNotFoundError, WarrenError
+from warren.errors import AgentError, InvalidParamsError, SessionNotFoundError, StoreError, WarrenError
 from warren.events import Envelope, Event, SessionMoved
 from warren.service import EventReader, Notify
 from warren.transport.client.readers import MAX_HELD, PAGE
@@ -85,7 +85,10 @@ def _passes(error: WarrenError) -> bool:
 
     An AgentError is about a node that is gone or has the session no more. A node that has not found yet that the store
     has gone back, or that another node has the session, knows of fewer events than the reader was shown elsewhere.
+    After a crash of the store's actor nobody knows what came of a request, but to follow may be repeated.
     """
+    if isinstance(error, StoreError):
+        return error.retryable or error.unknown
     return error.retryable or isinstance(error, AgentError | InvalidParamsError)
 
 
