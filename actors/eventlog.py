@@ -119,10 +119,17 @@ class EventLog:
     def begin(self, record_seq: int) -> None:
         """Go on from the store, which has everything up to `record_seq`; new events are numbered above it.
 
-        If another process has gone on meanwhile, readers get its events from the store.
+        If another process has gone on meanwhile, readers get its events from the store. Before these a reader that has
+        read on to events which no store takes any more gets the rest of them, with the end of the turn that it saw.
         """
-        self.journal.forget(record_seq)
-        self.journal.start_above(record_seq)
+        journal = self.journal
+        if journal.pending and record_seq > journal.stored:
+            rest = journal.rest()
+            for reader in self._readers:
+                if reader.cursor >= journal.stored:
+                    reader.rest = rest
+        journal.forget(record_seq)
+        journal.start_above(record_seq)
         self._notify_all()
 
     def unstored(self, terminal: Envelope | None) -> tuple[LogItem, ...]:
@@ -220,12 +227,14 @@ class LogReader(AsyncIterator[Envelope]):
         cursor: the last seq that was taken.
         notify: see EventReader.
         find_lost: looks for the turn whose beginning the reader saw elsewhere, as long as it may be lost; else None.
+        rest: the events that come before those of the store, which no store has; None if there are none.
     """
 
     log: EventLog
     cursor: int
     notify: Notify = notify_nobody
     find_lost: FindLost | None = None
+    rest: Journal | None = None
     _ready: deque[Envelope] = attrs.field(factory=deque)
     _doubts: int = 0  # how often the store went back since the place was known to be in it
     _end: Envelope | None = None
@@ -272,10 +281,19 @@ class LogReader(AsyncIterator[Envelope]):
         if self.cursor >= journal.last_seq:
             return []
         if self.cursor < journal.floor or self.find_lost is not None:  # a lost turn ends before all later events
-            return None
+            return self._take_rest()
         page = journal.after(self.cursor)
         self.cursor = page[-1].seq if page else journal.last_seq
         return page
+
+    def _take_rest(self) -> list[Envelope] | None:
+        """Return the next events that are neither in the journal nor in the store; None if there are none."""
+        rest = None if self.rest is None or self.find_lost is not None else self.rest.after(self.cursor)
+        if not rest:
+            self.rest = None
+            return None
+        self.cursor = rest[-1].seq
+        return rest
 
     async def load(self) -> list[Envelope]:
         """See EventReader."""
@@ -345,7 +363,7 @@ class LogReader(AsyncIterator[Envelope]):
     def another(self) -> "LogReader":
         """See EventReader."""
         reader = self.log.read(self.cursor)
-        reader.find_lost = self.find_lost
+        reader.find_lost, reader.rest = self.find_lost, self.rest
         if self._doubts:
             reader.doubt(self._end)
         return reader

@@ -122,6 +122,12 @@ class Journal:
         new = self._runs if self.floor >= self.stored else self._runs[self._above(self.stored) :]
         return tuple(new) if last is None else (*new, last)
 
+    def rest(self) -> "Journal":
+        """Return a journal of the events that are not stored, which keeps them when this one drops them."""
+        rest = Journal(self.last_seq, max(self.floor, self.stored))
+        rest._runs = list(self.runs())  # noqa: SLF001 - one of its kind
+        return rest
+
     def start_above(self, seq: int) -> None:
         """Give the next event a number above `seq`. Events up to `seq` that are not in the journal are in the store."""
         if seq > self.last_seq:

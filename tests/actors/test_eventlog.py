@@ -448,3 +448,22 @@ async def test_the_end_of_a_lost_turn_comes_before_events_in_memory() -> None:
     reader.find_lost = find
     stream.log.publish(Envelope("s", 1_000_001, utc_now(), TextDelta("later")))
     assert [type((await anext(reader)).event) for _ in range(2)] == [RunFailed, TextDelta]
+
+
+@pytest.mark.parametrize("seen", [0, 2, 3, 6])
+async def test_a_slow_reader_of_a_turn_that_no_store_takes_sees_its_end(seen: int) -> None:
+    """Also if another process has gone on with the session before the reader came so far."""
+    stream = Stream()
+    stream.say("a")
+    stream.end()
+    stream.say("b", "c", "d")
+    reader = stream.follow(0)
+    assert numbers(await take(reader)) == [1, 2, 3, 4, 5]
+    stream.publish(stream.log.stamp(FAILED))
+    slow = stream.follow(seen)
+    stream.rows.append(row_of(Envelope("s", 1_000_001, utc_now(), END)))
+    stream.log.begin(1_000_001)
+    assert numbers(await take(reader.another())) == [6, 1_000_001]
+    assert numbers(await take(reader)) == [6, 1_000_001]
+    unread = range(seen + 1, 7) if seen >= 2 else (1, 2)  # a reader that was shown nothing of that turn passes it over
+    assert numbers(await take(slow)) == [*unread, 1_000_001]
