@@ -1,5 +1,6 @@
 """Readers of a session's events, and what has to hold of what they see."""
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -144,11 +145,11 @@ class Follower:
         """Let some time go by."""
         await trio.sleep(PASSING * self.world.chance.random())
 
-    async def read(self, service: SessionService) -> bool:
-        """Read for a while; return whether the subscription has ended before."""
+    async def read(self, service: SessionService, *, stays: bool = False) -> bool:
+        """Read for a while, or until it is cancelled; return whether the subscription has ended before."""
         sight, chance = self.sight, self.world.chance
         pause = chance.choice((0.0, 0.0, 0.3))
-        with trio.move_on_after(chance.choice((0.5, 3.0, 60.0))):  # else it stays
+        with trio.move_on_after(math.inf if stays else chance.choice((0.5, 3.0, 60.0))):
             try:
                 async with service.subscribe(self.session_id, after_seq=sight.cursor) as reader:
                     if sight.cursor is None:

@@ -19,7 +19,7 @@ from warren.transport.rpc.server import serve_client
 
 PONG: Final = ""
 """The answer to a ping."""
-NO_HTTP: Final = httpx.AsyncClient(transport=httpx.MockTransport(lambda _request: httpx.Response(503)), trust_env=False)
+NO_HTTP: Final = httpx.MockTransport(lambda _request: httpx.Response(503))
 SUBSCRIPTIONS: Final = 1_000
 
 
@@ -199,7 +199,7 @@ class Call(Dial):
     """
 
     reach: Callable[[], Wire]
-    http: httpx.AsyncClient = NO_HTTP
+    http: httpx.AsyncClient = attrs.field(factory=lambda: httpx.AsyncClient(transport=NO_HTTP, trust_env=False))
     url: str = "ws://simulated/ws"
     headers: Mapping[str, str] = attrs.field(factory=dict[str, str])
     stray: Callable[[Mapping[str, Any]], None] = lambda _params: None

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -106,7 +107,8 @@ class Play:
             for place in self.world.chance.sample(places, min(4, len(places))):
                 for name, node in self.world.nodes.items():
                     late.append(Sight(f"late reader at {name}", place, place))
-                    nursery.start_soon(Follower(self.world, self.session_id, late[-1]).read_on, node.service)
+                    follower = Follower(self.world, self.session_id, late[-1])
+                    nursery.start_soon(partial(follower.read, node.service, stays=True))
             await check(late, stored, LATE)
             nursery.cancel_scope.cancel()
         self.sights += late
