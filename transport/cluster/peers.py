@@ -104,7 +104,7 @@ class Peers:
             self.tasks.start_soon(peer.links.dial.http.aclose)
 
     async def aclose(self) -> None:
-        """Close all clients, those that are made later, too: a call may have found its node before the end of this one."""
+        """Close all clients, also those that are made later: a call may have found its node before this one ended."""
         self._closed = True
         with trio.CancelScope(shield=True):
             for peer in self._peers.values():
