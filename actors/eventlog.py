@@ -64,6 +64,7 @@ class EventLog:
         journal: the events that the store does not have yet, and those that readers are about to read.
         recorder: gets each event when it is published: the trace of the running turn; None if that has none.
         settling: see EventReader.
+        dropped: the last number of each run of events that was dropped because no store took it, in order.
     """
 
     session_id: str
@@ -76,6 +77,7 @@ class EventLog:
     journal: Journal = attrs.field(init=False)
     recorder: Callable[[Envelope], None] | None = None
     settling: bool = False
+    dropped: list[int] = attrs.field(factory=list)
     _readers: "list[LogReader]" = attrs.field(factory=list)
 
     def __attrs_post_init__(self) -> None:
@@ -124,13 +126,23 @@ class EventLog:
         """
         journal = self.journal
         if journal.pending and record_seq > journal.stored:
-            rest = journal.rest()
-            for reader in self._readers:
-                if reader.cursor >= journal.stored:
-                    reader.rest = rest
+            self.pass_over(record_seq, journal.stored)
         journal.forget(record_seq)
         journal.start_above(record_seq)
         self._notify_all()
+
+    def pass_over(self, up_to: int, shown: int) -> None:
+        """Forget the events up to a number, which no store may take any more: another process has gone on above them.
+
+        Args:
+            up_to: the number.
+            shown: a reader that has taken the events up to this number gets the rest of them.
+        """
+        rest = self.journal.rest()
+        for reader in self._readers:
+            if reader.cursor >= shown and not rest.parts_at(reader.cursor):
+                reader.rest = rest
+        self.journal.forget(up_to)
 
     def unstored(self, terminal: Envelope | None) -> tuple[LogItem, ...]:
         """Return the events that the store does not have yet, with a terminal event that is not published yet."""
@@ -173,8 +185,14 @@ class EventLog:
             journal.forget(journal.stored)
 
     def trim(self) -> None:
-        """Forget the oldest events beyond `keep`, which no store takes."""
-        self.journal.forget_oldest(self.keep)
+        """Forget the oldest events beyond `keep`, which no store takes; readers that were not shown them are told."""
+        journal = self.journal
+        before = max(journal.floor, journal.stored)
+        journal.forget_oldest(self.keep)
+        if journal.floor > before:
+            if self.dropped and self.dropped[-1] == before:
+                self.dropped.pop()
+            self.dropped.append(journal.floor)
 
     def doubt(self) -> None:
         """Drop the events, as the store has gone back; each reader is told which of those that it was shown are gone.
@@ -288,12 +306,21 @@ class LogReader(AsyncIterator[Envelope]):
 
     def _take_rest(self) -> list[Envelope] | None:
         """Return the next events that are neither in the journal nor in the store; None if there are none."""
-        rest = None if self.rest is None or self.find_lost is not None else self.rest.after(self.cursor)
-        if not rest:
-            self.rest = None
+        rest = self.rest
+        if rest is None or self.find_lost is not None:
             return None
-        self.cursor = rest[-1].seq
-        return rest
+        gap = [self._gap(rest.floor)] if self.cursor < rest.floor else []
+        page = rest.after(self.cursor)
+        if page:
+            self.cursor = page[-1].seq
+        else:
+            self.rest = None
+        return [*gap, *page] or None
+
+    def _gap(self, up_to: int) -> Envelope:
+        """Go on behind events that no log has any more; return a marker, which repeats the last seq that was taken."""
+        cursor, self.cursor = self.cursor, up_to
+        return Envelope(self.log.session_id, cursor, utc_now(), StreamTruncated(up_to - cursor, cursor))
 
     async def load(self) -> list[Envelope]:
         """See EventReader."""
@@ -331,15 +358,25 @@ class LogReader(AsyncIterator[Envelope]):
 
     def _loaded(self, stored: LogPage, floor: int) -> list[Envelope]:
         """Go on behind a page that was read from the store when the log began above `floor`."""
-        log, page = self.log, list[Envelope]()
+        dropped, page = self.log.dropped, list[Envelope]()
         gone = floor if stored.gone is None else stored.gone
-        if gone > self.cursor:  # no log has these events any more; the marker repeats the last seq that was taken
-            marker = StreamTruncated(gone - self.cursor, self.cursor)
-            page.append(Envelope(log.session_id, self.cursor, utc_now(), marker))
-            self.cursor = gone
-        page += stored.events
+        if gone > self.cursor:
+            page.append(self._gap(gone))
+        if not dropped or self.cursor >= dropped[-1]:
+            page += stored.events
+        else:
+            for each in stored.events:
+                page += self._dropped_below(each.first_seq or each.seq)
+                page.append(each)
+                self.cursor = each.seq
+            if not stored.events:
+                page += self._dropped_below(floor + 1)
         self.cursor = stored.events[-1].seq if stored.events else max(self.cursor, floor)
         return page
+
+    def _dropped_below(self, seq: int) -> list[Envelope]:
+        """Go on behind the events below a number that were dropped and that no store has; return their markers."""
+        return [self._gap(last) for last in self.log.dropped if self.cursor < last < seq]
 
     async def _settled(self) -> list[Envelope]:
         """Return a marker for the events that were taken and are gone, and the end of their turn if it is not taken."""

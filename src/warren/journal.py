@@ -125,7 +125,7 @@ class Journal:
     def rest(self) -> "Journal":
         """Return a journal of the events that are not stored, which keeps them when this one drops them."""
         rest = Journal(self.last_seq, max(self.floor, self.stored))
-        rest._runs = list(self.runs())  # noqa: SLF001 - one of its kind
+        rest._runs = list(self.runs())
         return rest
 
     def start_above(self, seq: int) -> None:

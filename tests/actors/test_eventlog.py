@@ -467,3 +467,32 @@ async def test_a_slow_reader_of_a_turn_that_no_store_takes_sees_its_end(seen: in
     assert numbers(await take(reader)) == [6, 1_000_001]
     unread = range(seen + 1, 7) if seen >= 2 else (1, 2)  # a reader that was shown nothing of that turn passes it over
     assert numbers(await take(slow)) == [*unread, 1_000_001]
+
+
+@pytest.mark.parametrize("later", ["refused", "stored", "overtaken"])
+@pytest.mark.parametrize("seen", [1, 2, 4])
+async def test_events_beyond_the_bound_that_no_store_took_are_one_gap(seen: int, later: str) -> None:
+    """A reader that was shown some of a turn is told of the dropped ones, whatever the store takes afterwards."""
+    stream = Stream(page=10)
+    stream.publish(stream.log.stamp(TurnStarted(0)))
+    stream.end()
+    reader = stream.follow(seen)
+    for number in range(8):
+        stream.publish(stream.log.stamp(TurnStarted(number)))
+        stream.log.trim()
+    last = [7, 8, 9, 10, 11]
+    stream.publish(stream.log.stamp(FAILED))
+    stream.log.trim()
+    if later == "stored":
+        stream.end()
+        last.append(12)
+    elif later == "overtaken":
+        stream.rows.append(row_of(Envelope("s", 1_000_001, utc_now(), END)))
+        stream.log.begin(1_000_001)
+        last = [*last, 1_000_001] if seen > 1 else [1_000_001]
+    found = await take(reader)
+    before = max(seen, 2)
+    assert [each.event for each in found if isinstance(each.event, StreamTruncated)] == [
+        StreamTruncated(6 - before, before)
+    ]
+    assert [each.seq for each in found] == [*range(seen + 1, before + 1), before, *last]

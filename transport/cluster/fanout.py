@@ -52,6 +52,10 @@ class ForeignLog(EventLog):
             journal.start_above(event.before + event.dropped)
             self._notify_all()
 
+    def trim(self) -> None:
+        """See EventLog. The node has the events, or will store them: no reader has to be told."""
+        self.journal.forget_oldest(self.keep)
+
     def covers(self, seq: int) -> bool:
         """Return whether a reader that has the events up to a number can go on here without a gap."""
         journal = self.journal
@@ -72,9 +76,9 @@ class ForeignReader(LogReader):
         """Raise AgentError if neither this log nor the store has the next events: their node does, or they are lost."""
         log, cursor = self.log, self.cursor
         journal, floor = log.journal, log.floor
+        elsewhere = journal.stored < floor > cursor  # before the read: they may be stored just after it
         stored = await log.read_stored(log.session_id, cursor)
-        follows = any((each.first_seq or each.seq) <= cursor + 1 for each in stored.events[:1])
-        if not follows and (journal.parts_at(cursor) or journal.stored < floor > cursor):
+        if not stored.events and (elsewhere or journal.parts_at(cursor)):
             raise AgentError("only the session's node has its next events", cause="not_owner", retryable=True)
         return self._loaded(stored, floor)
 
@@ -223,6 +227,11 @@ class Fanout:
         A number above all events of a log may be that of another process, which has gone on after the turn was lost.
         """
         for session_id, following in self._followings.items():
-            found, journal = held.get(session_id), following.log.journal
-            if found is not None and found.last_seq <= journal.last_seq:
-                journal.forget(found.last_seq)
+            if session_id in held:
+                log, last_seq = following.log, held[session_id].last_seq
+                if (
+                    log.pending and last_seq > log.last_seq
+                ):  # another node has gone on with the session, or will be here
+                    log.pass_over(log.last_seq, log.floor)
+                else:
+                    log.journal.forget(min(last_seq, log.last_seq))

@@ -290,6 +290,24 @@ async def test_a_reader_in_a_lost_turn_does_not_go_on_with_the_next_one(keep: in
         tasks.cancel_scope.cancel()
 
 
+async def test_a_slow_follower_of_a_turn_that_another_node_overtakes_sees_its_end() -> None:
+    """The store has later events by then, and never takes those of the turn."""
+    service = FakeService()
+    service.sessions["s1"].events = log = EventLog("s1", nothing_stored, all_stored, 10_000)
+    async with gateway(service) as port, connect(f"127.0.0.1:{port}") as remote, trio.open_nursery() as tasks:
+        fanout = Fanout(tasks, no_store, nothing_stored, all_stored)
+        reader = await fanout.follow(remote, "s1", 0, at_once)
+        log.emit(TextComplete("1"))
+        with trio.fail_after(10):
+            assert (await anext(reader)).seq == 1
+            for number in (2, 3):
+                log.emit(TextComplete(f"{number}"))
+            await until(lambda: reader.newest == 3)
+            fanout.stored({"s1": Held(None, 1_000_001)})
+            assert [(await anext(reader)).seq for _ in range(2)] == [2, 3]
+        tasks.cancel_scope.cancel()
+
+
 async def at_once(reader: LogReader, after_seq: int) -> None:
     """Move a reader."""
     await trio.lowlevel.checkpoint()
