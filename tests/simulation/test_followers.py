@@ -22,6 +22,15 @@ async def _check(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
 @hypothesis.example(seed=5)  # a link breaks and is opened again, to such a node: no event is gone
 @hypothesis.example(seed=20)  # a plain process loses a session in the middle of a turn, and a node goes on with it
 @hypothesis.example(seed=22)  # the log of another node's session is filled from before a takeover
+@hypothesis.example(seed=1007)  # a call outlives its own node
+@hypothesis.example(seed=1025)  # the same, while another node hangs
+@hypothesis.example(seed=1016)  # a late reader finds a slow disk
+@hypothesis.example(seed=1029)  # a node that hung is overtaken, and a slow reader has not seen the end of its turn
+@hypothesis.example(seed=1046)  # the same
+@hypothesis.example(seed=494418)  # the same
+@hypothesis.example(seed=2165)  # the same, for a slow reader at another node
+@hypothesis.example(seed=2007)  # the actor of a store crashes while a reader finds its session again
+@hypothesis.example(seed=2055)  # the same
 @NO_SHRINKING
 @hypothesis.given(seed=SEEDS)
 async def test_every_event_once(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
