@@ -31,6 +31,7 @@ async def _check(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
 @hypothesis.example(seed=2165)  # the same, for a slow reader at another node
 @hypothesis.example(seed=2007)  # the actor of a store crashes while a reader finds its session again
 @hypothesis.example(seed=2055)  # the same
+@hypothesis.example(seed=2291)  # the same, and a read was on its way
 @NO_SHRINKING
 @hypothesis.given(seed=SEEDS)
 async def test_every_event_once(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -85,10 +85,11 @@ def _passes(error: WarrenError) -> bool:
 
     An AgentError is about a node that is gone or has the session no more. A node that has not found yet that the store
     has gone back, or that another node has the session, knows of fewer events than the reader was shown elsewhere.
-    After a crash of the store's actor nobody knows what came of a request, but to follow may be repeated.
+    After a crash of the store's actor nobody knows what came of a request, but to follow may be repeated. A read that
+    was on its way then finds the store closed, as it does at the end of this node, which ends all readers itself.
     """
     if isinstance(error, StoreError):
-        return error.retryable or error.unknown
+        return error.retryable or error.unknown or error.cause == "closed"
     return error.retryable or isinstance(error, AgentError | InvalidParamsError)
 
 

@@ -11,7 +11,7 @@ from warren.transport.cluster.reader import Continuation, MovingReader, TurnFeed
 
 
 @pytest.mark.virtual_time
-@pytest.mark.parametrize("cause", ["crash", "lease_lost", "unreachable"])
+@pytest.mark.parametrize("cause", ["closed", "crash", "lease_lost", "unreachable"])
 async def test_a_store_that_fails_while_a_session_is_found_again_ends_no_reader(cause: StoreCause) -> None:
     """The session is looked up once more, also if nobody knows what came of the first try."""
     log, failures = EventLog("s1", nothing_stored, all_stored, 10), [StoreError("no", cause=cause)]
