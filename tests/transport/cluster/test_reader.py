@@ -3,18 +3,27 @@
 import pytest
 import trio
 
-from tests.transport.cluster.test_fanout import all_stored, nothing_stored
-from warren.actors.eventlog import EventLog
+from warren.actors.eventlog import EventLog, LogPage
 from warren.errors import StoreCause, StoreError
 from warren.events import TextComplete
 from warren.transport.cluster.reader import Continuation, MovingReader, TurnFeed
+
+
+async def _nothing(_session_id: str, _after_seq: int) -> LogPage:
+    await trio.lowlevel.checkpoint()
+    return LogPage()
+
+
+async def _none_stored(_session_id: str, _up_to: int) -> int:
+    await trio.lowlevel.checkpoint()
+    return 0
 
 
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("cause", ["closed", "crash", "lease_lost", "unreachable"])
 async def test_a_store_that_fails_while_a_session_is_found_again_ends_no_reader(cause: StoreCause) -> None:
     """The session is looked up once more, also if nobody knows what came of the first try."""
-    log, failures = EventLog("s1", nothing_stored, all_stored, 10), [StoreError("no", cause=cause)]
+    log, failures = EventLog("s1", _nothing, _none_stored, 10), [StoreError("no", cause=cause)]
 
     async def again(_cursor: int) -> Continuation:
         await trio.lowlevel.checkpoint()
