@@ -135,12 +135,6 @@ class Follower:
             except AgentError:  # there is no node now
                 await self.pause()
 
-    async def read_on(self, service: SessionService) -> None:
-        """Read for ever at one node."""
-        while True:
-            await self.read(service)
-            await self.pause()
-
     async def pause(self) -> None:
         """Let some time go by."""
         await trio.sleep(PASSING * self.world.chance.random())

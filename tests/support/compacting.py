@@ -155,6 +155,8 @@ class Indexes(Protocol):
 class Wired(MemoryActor):
     """A memory actor in front of a test's memory."""
 
+    resting = False
+
     def __init__(self, memory: Indexes) -> None:
         """Own nothing."""
         self.memory = memory

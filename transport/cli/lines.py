@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 import trio
 
+from warren.transport.cli.stderr import settle
 from warren.values import define
 
 PROMPT: Final = "> "
@@ -65,6 +66,7 @@ class EditedLines:
 
 
 def _edit_line() -> bytes | None:
+    settle()  # the prompt comes behind what was said before it
     try:
         return input(PROMPT).encode(errors="surrogateescape")
     except EOFError:

@@ -8,7 +8,7 @@ import attrs
 import click
 
 from warren.described import attributes_of
-from warren.fields import Between, FieldValueError, checks_of
+from warren.fields import LARGEST, Between, FieldValueError, checks_of
 from warren.transport.cli.service_links import is_service_link
 from warren.transport.cli.values import delay_of, duration_of, schema_of, text_of
 
@@ -113,7 +113,7 @@ def _number(field: "attrs.Attribute[Any]", kind: type) -> tuple[Any, str]:
     between = _range(field)
     least = 0 if may_be_zero(field) else 1
     if kind is int:
-        return (click.IntRange(least) if between is None else click.IntRange(between.low, between.high)), "N"
+        return (click.IntRange(least, LARGEST) if between is None else click.IntRange(between.low, between.high)), "N"
     if between is not None:
         return click.FloatRange(between.low, between.high, min_open=between.without_low), "N"
     return (duration_of if least else delay_of), "TIME"

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import attrs
 import trio
@@ -29,7 +29,13 @@ Place = Callable[[LogReader, int], Awaitable[None]]
 
 @define(eq=False)
 class ForeignLog(EventLog):
-    """The log of a session that another node has. It is filled from there; older events are read from the store."""
+    """The log of a session that another node has. It is filled from there; older events are read from the store.
+
+    Attributes:
+        overtaken: the last event that is no longer here of those that no store takes, since a third node has gone on.
+    """
+
+    overtaken: int = 0
 
     def read(self, cursor: int = 0) -> "ForeignReader":
         """See EventLog."""
@@ -74,11 +80,13 @@ class ForeignReader(LogReader):
 
     async def _stored(self) -> list[Envelope]:
         """Raise AgentError if neither this log nor the store has the next events: their node does, or they are lost."""
-        log, cursor = self.log, self.cursor
+        log, cursor = cast("ForeignLog", self.log), self.cursor
         journal, floor = log.journal, log.floor
         elsewhere = journal.stored < floor > cursor  # before the read: they may be stored just after it
         stored = await log.read_stored(log.session_id, cursor)
-        if not stored.events and (elsewhere or journal.parts_at(cursor)):
+        follows = any((each.first_seq or each.seq) <= cursor + 1 for each in stored.events[:1])
+        overtaken = cursor < log.overtaken and not follows  # whoever finds the session tells of the end of its turn
+        if overtaken or (not stored.events and (elsewhere or journal.parts_at(cursor))):
             raise AgentError("only the session's node has its next events", cause="not_owner", retryable=True)
         return self._loaded(stored, floor)
 
@@ -229,9 +237,9 @@ class Fanout:
         for session_id, following in self._followings.items():
             if session_id in held:
                 log, last_seq = following.log, held[session_id].last_seq
-                if (
-                    log.pending and last_seq > log.last_seq
-                ):  # another node has gone on with the session, or will be here
+                if log.pending and last_seq > log.last_seq:
+                    # Another node has gone on with the session, or will be here.
+                    log.overtaken = log.floor
                     log.pass_over(log.last_seq, log.floor)
                 else:
                     log.journal.forget(min(last_seq, log.last_seq))

@@ -18,6 +18,8 @@ from warren.transport.acp import AgentSettings, serve_acp
 from warren.views import Billing, SessionState
 
 FOLDER: Final = "/work"
+HELLO: Final = {"protocolVersion": 1, "clientCapabilities": {"_meta": {"warren": {"unstable": True}}}}
+"""Asks for the members that are no part of the protocol yet: the token counts of a turn."""
 METHODS: Final[Mapping[str, str]] = {
     CREATE: "session/new",
     TURN: "session/prompt",
@@ -59,6 +61,7 @@ class Acp(Surface):
     async def connect(self, world: World, *, slow: bool = False) -> AsyncIterator[Client]:
         """Run an agent on two streams in memory."""
         async with over_lines(partial(_serve, world), slow=slow) as wire:
+            await wire.request("initialize", HELLO)
             yield _Editor(world, wire)
 
     def kinds(self, kinds: Sequence[str]) -> list[str]:
@@ -103,7 +106,7 @@ class _Editor(Client):
         session_id = params.get("session_id")
         if operation == CANCEL:
             await self.wire.notify("session/cancel", {"sessionId": session_id})
-            await self.wire.request("initialize", {"protocolVersion": 1})  # it has been read by now
+            await self.wire.request("initialize", HELLO)  # it has been read by now
             return Outcome()
         if operation in COMMANDS:
             command, name = COMMANDS[operation]

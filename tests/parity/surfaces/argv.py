@@ -9,6 +9,7 @@ import attrs
 from tests.parity.surface import CREATE, TURN, UnsayableError
 from tests.parity.world import SCRIPT, World
 from warren import codec
+from warren.transport.cli.options import COMPACTION_FLAGS
 
 COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     CREATE: ("run",),
@@ -69,7 +70,11 @@ IN_PLACE: Final = ("session_id", "prompt", "query")
 NO_OPTIONS: Final = {(TURN, "system_prompt"), (TURN, "idempotency_key"), ("session/history", "offset")}
 GROUPS: Final = re.compile(r"^\$\.(budget|compaction)\.")
 """Fields that are an object elsewhere and some options here."""
-RENAMED: Final = {"$.budget.max_tokens": "$.max_total_tokens", "$.budget.max_seconds": "$.max_duration"}
+RENAMED: Final = {
+    "$.budget.max_tokens": "$.max_total_tokens",
+    "$.budget.max_seconds": "$.max_duration",
+    **{f"$.compaction.{name}": f"$.{flag[2:].replace('-', '_')}" for flag, name in COMPACTION_FLAGS.items()},
+}
 
 
 def arguments(world: World, operation: str, params: Mapping[str, Any], server: str | None = None) -> list[str]:

@@ -235,13 +235,13 @@ class Stuffed(trio.abc.SendStream):
 
 
 async def test_a_line_that_is_too_long_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It gets an error under no id, and the next line is read as ever."""
+    """It gets an error under its id, and the next line is read as ever."""
     monkeypatch.setattr(server, "MAX_LINE", 1000)
     async with open_runtime() as service, connect(service) as client:
         await client.write(b'{"jsonrpc":"2.0","id":0,"method":"' + b"x" * 5000 + b'"}')
         refused = await client.read()
         assert refused is not None
-        assert (refused["id"], refused["error"]["code"]) == (None, -32600)
+        assert (refused["id"], refused["error"]["code"]) == (0, -32600)
         assert (await client.call("initialize", protocolVersion=1)).data["protocolVersion"] == 1
 
 

@@ -185,7 +185,7 @@ def test_what_is_no_address_is_refused(url: str) -> None:
         ("127.0.0.1:8420", "ws://127.0.0.1:8420/ws"),
         ("http://host:1", "ws://host:1/ws"),
         ("https://host/", "wss://host/ws"),
-        ("ws://host:2/other", "ws://host:2/other"),
+        ("ws://host:2/other", "ws://host:2/other/ws"),
     ],
 )
 def test_addresses_are_as_people_write_them(url: str, address: str) -> None:
