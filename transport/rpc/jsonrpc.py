@@ -1,7 +1,6 @@
 """JSON-RPC 2.0 as plain functions: reads one message, writes requests, results, errors and notifications. No I/O."""
 
 import functools
-import json
 import re
 from collections.abc import Iterable
 from typing import Any, Final, cast
@@ -114,7 +113,7 @@ def outline(head: bytes, tail: bytes) -> tuple[Id, bool]:
     if b"id" not in found and (last := _LAST.search(tail)) is not None:
         found[b"id"] = last[1]
     try:
-        request_id = json.loads(found.get(b"id", b"null"))
+        request_id = codec.parse(found.get(b"id", b"null"))
     except ValueError:
         request_id = None
     answers = long is not None and long[1] != b"params" and b"method" not in found

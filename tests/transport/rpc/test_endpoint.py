@@ -146,7 +146,9 @@ async def test_a_message_that_is_too_long_has_its_id() -> None:
     async with opened(Echo()) as (endpoint, line):
         line.say(Unreadable.too_long(5, long[:EDGE], long[-EDGE:]))
         await wait_all_tasks_blocked()
-        assert errors(line.sent) == [(7, -32600)]
+        line.say(Unreadable.too_long(5, long.replace(b"7", b'"\\ud800"'), b""))
+        await wait_all_tasks_blocked()
+        assert errors(line.sent) == [(7, -32600), (None, -32600)]
         found: list[object] = []
         async with trio.open_nursery() as nursery:
 
@@ -171,6 +173,8 @@ async def test_a_message_that_is_too_long_has_its_id() -> None:
         (b'{"jsonrpc":"2.0","error":{"a":"', b'"},"id":1.5}', (1.5, True)),
         (b'{"id":true,"method":"m","params":["', b'"]}', (None, False)),
         (b'{"id":"\xff","method":"m","params":["', b'"]}', (None, False)),
+        (b'{"id":"\\ud800","method":"m","params":["', b'"]}', (None, False)),
+        (b'{"id":1e999,"method":"m","params":["', b'"]}', (None, False)),
         (b'[{"id":1,"method":"m","params":["', b'"]}]', (None, False)),
         (b"\xff\x00", b"", (None, False)),
     ],
