@@ -133,6 +133,7 @@ class HttpConnection:
 
         Raises RefusedError if it is not HTTP, too long, or ambiguous; the connection is to be closed then.
         """
+        self.head_only = False
         event: _Event = h11.NEED_DATA
         if self._protocol.trailing_data[0]:
             # Requests that came in one piece must not be answered in one go.

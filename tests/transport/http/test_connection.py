@@ -279,6 +279,9 @@ async def test_answers_without_a_body(status: int) -> None:
             assert answer.startswith(f"HTTP/1.1 {status} ".encode())
             assert answer.endswith(b"\r\n\r\n")
             assert b"\r\ndate: " in answer
+        await stream.send_all(b"no request\r\n\r\n")  # which is answered whole, also behind a HEAD
+        head, _, body = (await to_the_end(stream)).partition(b"\r\n\r\n")
+        assert b"\r\nContent-Length: %d\r\n" % len(body) in head
 
 
 def _raw(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
