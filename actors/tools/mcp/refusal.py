@@ -137,6 +137,12 @@ def id_of(request: bytes) -> int | str | None:
     return None if head is None or head.method is None else head.id
 
 
+def is_answer(request: bytes) -> bool:
+    """Return whether the body of a request answers one of the server's."""
+    head = _request_of(request)
+    return head is not None and head.method is None
+
+
 def _is_lost(error: _Error) -> bool:
     """Tell whether the outcome is unknown: a server of Warren says so if it has lost the process of the session."""
     details = error.data.get("details") if isinstance(error.data, dict) else None

@@ -16,7 +16,7 @@ from mcp.shared.message import SessionMessage
 from warren.actors.proxies import EnvironmentProxies
 from warren.actors.tools.mcp.offers import mended
 from warren.actors.tools.mcp.pace import Pace
-from warren.actors.tools.mcp.refusal import FAILURES, REFUSALS, Refusal, id_of
+from warren.actors.tools.mcp.refusal import FAILURES, REFUSALS, Refusal, id_of, is_answer
 from warren.actors.tools.mcp.server import McpServer
 from warren.actors.tools.mcp.values import are_too_many, refusal_of
 from warren.values import define
@@ -98,7 +98,7 @@ class _Paced(httpx2.AsyncByteStream):
 
 
 @define(eq=False)
-class _Speaking(httpx2.AsyncBaseTransport):
+class Speaking(httpx2.AsyncBaseTransport):
     """A transport of httpx that puts an error of the protocol in place of an HTTP refusal.
 
     The official client would drop the status, and end the whole connection if one request breaks.
@@ -111,7 +111,8 @@ class _Speaking(httpx2.AsyncBaseTransport):
         """Send a request; see httpx."""
         asked = id_of(request.content) if request.method == "POST" else None
         if asked is None:
-            await self.pace.request()  # the answer to one of the service, or a stream that it has ended
+            if request.method == "GET" or is_answer(request.content):  # else it is our notification, or our goodbye
+                await self.pace.request()  # a stream that the service has ended, or the answer to a request of it
             return self._paced(await self.inner.handle_async_request(request))
         self.pace.asked += 1
         try:
@@ -183,7 +184,7 @@ async def open_web(
     timeout = httpx2.Timeout(server.connect_timeout, read=READ)
     inner = httpx2.AsyncHTTPTransport(proxy=_proxy_for(httpx2.URL(server.url)), limits=UNLIMITED)
     async with (
-        httpx2.AsyncClient(headers=dict(server.headers), timeout=timeout, transport=_Speaking(inner, pace)) as client,
+        httpx2.AsyncClient(headers=dict(server.headers), timeout=timeout, transport=Speaking(inner, pace)) as client,
         streamable_http_client(server.url, http_client=client, max_sse_event_size=MAX_EVENT) as streams,
         trio.open_nursery() as nursery,
     ):

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import httpx2
 import pytest
 import trio
 
@@ -12,6 +13,7 @@ from warren.actors.tools.mcp import pace
 from warren.actors.tools.mcp.pace import MESSAGE, PATIENCE, SHARE, FloodError, Pace
 from warren.actors.tools.mcp.pool import McpPool
 from warren.actors.tools.mcp.refusal import id_of
+from warren.actors.tools.mcp.web import Speaking
 
 
 async def storm(held: Pace, seconds: float, rest: float = 0.0) -> int:
@@ -77,6 +79,27 @@ async def test_a_server_that_fills_its_stderr(tmp_path: Path) -> None:
         for number in range(5):
             assert await call(pool, "square", n=number) == str(number**2)
         assert pool.health()[0].restarts == 0
+
+
+class _Deaf(httpx2.AsyncBaseTransport):
+    """A service that takes everything."""
+
+    async def handle_async_request(self, _request: httpx2.Request) -> httpx2.Response:
+        await trio.lowlevel.checkpoint()
+        return httpx2.Response(202)
+
+
+@pytest.mark.virtual_time
+async def test_our_own_notifications_are_not_the_services() -> None:
+    """Many cancelled calls cost a service nothing, and hold up no other call; its own requests do."""
+    for said, waits in (
+        (b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}', False),
+        (b'{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no"}}', True),
+    ):
+        speaking, began = Speaking(_Deaf(), Pace()), trio.current_time()
+        for _ in range(300):
+            await speaking.handle_async_request(httpx2.Request("POST", "http://service/", content=said))
+        assert (trio.current_time() > began) == waits
 
 
 def test_answers_to_a_service_are_no_requests() -> None:
