@@ -17,10 +17,13 @@ from tests.transport.clients import gateway
 from tests.transport.gateway.serving import runtime
 from tests.transport.http.tokens import listed
 from tests.transport.rest.clients import client
+from warren.fields import FieldValueError
 from warren.principals import Principal
 from warren.requests import SessionRef
 from warren.service import RuntimeService
 from warren.transport.gateway.server import MCP_PATH
+from warren.transport.http.config import GatewayConfig
+from warren.transport.http.server import WEBSOCKET_PATH
 from warren.transport.mcp.tools import TOOLS, McpTool
 from warren.transport.rest.routes import ROUTES, RestRoute
 from warren.transport.rest.site import Site
@@ -67,6 +70,17 @@ async def test_a_new_path_is_walked(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     listed(tmp_path / "tokens.toml")
     async with walk(FakeService(), monkeypatch, token_file=tmp_path / "tokens.toml") as walked:
         assert await walked.open_doors() == {f"{verb} /debug/x" for verb in VERBS}
+
+
+async def test_no_public_address_hides_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy may take the path of the public address away: one of the gateway's own would be taken for it."""
+    listed(tmp_path / "tokens.toml")
+    async with walk(FakeService(), monkeypatch, token_file=tmp_path / "tokens.toml") as walked:
+        for path in {"/" + each.strip("/").partition("/")[0] for each in (*walked.paths, WEBSOCKET_PATH)} - {"/"}:
+            GatewayConfig(public_url=f"https://warren.example/at{path}")
+            for below in (path, f"{path}/x"):
+                with pytest.raises(FieldValueError, match=f"{path} is one of the gateway's own"):
+                    GatewayConfig(public_url=f"https://warren.example{below}")
 
 
 async def test_every_path_answers_head(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,12 @@ _PUBLIC_URL: Final = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 """An origin, and a path."""
+TAKEN: Final = (
+    *("audit", "capabilities", "changes", "config", "health", "memory", "metrics", "metrics.json", "nodes"),
+    *("openapi.json", "sessions", "store", "tenants", "usage"),
+    *("console", "livez", "mcp", "readyz", "ws", ".well-known"),
+)
+"""The beginnings of the gateway's own paths. Below one of them nobody could tell whether a proxy has taken it away."""
 _SCOPE_NAME: Final = re.compile(r"[!#-[\]-~]+")
 
 
@@ -45,9 +51,14 @@ def _token(_instance: object, attribute: "attrs.Attribute[str | None]", value: s
 
 
 def _public_url(_instance: object, attribute: "attrs.Attribute[str | None]", value: str | None) -> None:
-    if value is not None and not _PUBLIC_URL.fullmatch(value):
+    if value is None:
+        return
+    found = _PUBLIC_URL.fullmatch(value)
+    if found is None:
         problem = f"must be like https://example.org or https://example.org/warren, not {value!r}"
         raise FieldValueError(attribute.name, problem)
+    if (name := found[2].split("/")[1:2]) and name[0] in TAKEN:
+        raise FieldValueError(attribute.name, f"must have another path: /{name[0]} is one of the gateway's own")
 
 
 def _trusted_proxies(_instance: object, attribute: "attrs.Attribute[Any]", value: tuple[str, ...]) -> None:
@@ -89,7 +100,8 @@ class GatewayConfig:
         jwt: the signed tokens that are let in; None for none.
         public_url: the address by which clients reach the gateway, for the OpenAPI document, the header `Location` and
             the OAuth metadata of `/mcp`; its web pages may connect. Its path is that below which a proxy serves the
-            gateway, whether the proxy takes it away or not. None takes the address that a client has used.
+            gateway, whether the proxy takes it away or not; it begins like no path of the gateway. None takes the
+            address that a client has used.
         trusted_proxies: the addresses and networks of the proxies that are believed the address and the scheme of a
             client, in `Forwarded`, `X-Forwarded-For` and `X-Forwarded-Proto`; `unix` stands for all peers of a Unix
             socket. Of others these headers are passed over.
