@@ -3,6 +3,7 @@
 import os
 import socket
 import stat
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
@@ -12,6 +13,8 @@ import trio
 MODE: Final = 0o660
 """The permissions of a socket: its owner and its group may connect."""
 BACKLOG: Final = 128
+YOUNG: Final = 0.25
+"""Seconds for which a socket on which nobody listens may be that of a process which is about to."""
 
 
 def listen_at(path: str, mode: int = MODE) -> socket.socket:
@@ -29,13 +32,14 @@ def listen_at(path: str, mode: int = MODE) -> socket.socket:
 
 
 def remove_dead(path: str) -> None:
-    """Remove the socket at a path if no process listens on it."""
+    """Remove the socket at a path if no process listens on it, unless it was made just now."""
     with socket.socket(socket.AF_UNIX) as probe, suppress(OSError):
         probe.setblocking(False)  # a full backlog would block, and shows that somebody listens
         try:
             probe.connect(path)
         except ConnectionRefusedError:  # so does every other kind of file
-            if stat.S_ISSOCK(os.stat(path).st_mode):  # noqa: PTH116 - as above
+            file = os.stat(path)  # noqa: PTH116 - as above
+            if stat.S_ISSOCK(file.st_mode) and not 0 <= time.time() - file.st_mtime < YOUNG:
                 os.unlink(path)  # noqa: PTH108 - as above
 
 

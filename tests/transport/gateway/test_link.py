@@ -11,6 +11,7 @@ import trio
 from warren.config import NodeConfig, StoreConfig
 from warren.errors import InvalidParamsError
 from warren.transport.gateway.link import FOLDER, address_of, check_address, open_link
+from warren.transport.http import sockets
 from warren.transport.http.config import GatewayConfig
 
 NODE = NodeConfig()
@@ -28,15 +29,19 @@ async def test_a_store_in_files_gets_a_socket_for_its_user_alone(tmp_path: Path)
     assert not await path.exists()
 
 
-def test_sockets_of_killed_processes_are_removed(tmp_path: Path) -> None:
-    """Those of living ones stay."""
+def test_sockets_of_killed_processes_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of living ones stay, also of one that is about to listen."""
+    monkeypatch.setattr(sockets, "YOUNG", 3_600.0)
     with open_link(StoreConfig(tmp_path), GatewayConfig(), NODE) as living:
-        dead = tmp_path / FOLDER / "1.sock"
-        with socket.socket(socket.AF_UNIX) as sock:
-            sock.bind(str(dead))
+        dead, new = (tmp_path / FOLDER / name for name in ("1.sock", "3.sock"))
+        for path in (dead, new):
+            with socket.socket(socket.AF_UNIX) as sock:
+                sock.bind(str(path))
+        os.utime(dead, (0, 0))
         Path(living.url.removeprefix("unix:")).rename(alive := tmp_path / FOLDER / "2.sock")
         with open_link(StoreConfig(tmp_path), GatewayConfig(), NODE):
             assert alive.exists()
+            assert new.exists()
             assert not dead.exists()
 
 
