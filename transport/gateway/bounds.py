@@ -59,14 +59,14 @@ class Bounds:
         self._most_parts = parts_of(most)
         self._size = 0  # announced bytes of the message
         self._parts = 0
-        self._head = b""  # the beginning of a head that has not come whole
         self._left = 0  # bytes of a frame, and of its key, that are still to come
         self._first = 0  # the first byte of that frame
 
     def take(self, data: bytes) -> int:
         """Follow some bytes, cut anywhere; return how many of them to pass on now.
 
-        The others are to be given again, after a checkpoint; with a `problem` they are too much.
+        The others are to be given again, after a checkpoint; with a `problem` they are too much. If it is none, and
+        nothing is wrong or `long`, they are the beginning of a head: more have to come with them.
         """
         at = frames = 0
         while at < len(data):
@@ -74,16 +74,14 @@ class Bounds:
                 if frames == AT_ONCE:
                     break
                 frames += 1
-                head = self._head + data[at : at + LONGEST - len(self._head)]
+                head = data[at : at + LONGEST]
                 width = width_of(head)
                 if width > len(head):
-                    self._head = head
-                    return len(data)
-                begin, at = at, at + width - len(self._head)
-                whole, self._head = not self._head, b""
-                self._begin(head, width, whole=whole)
+                    break
+                self._begin(head, width)
                 if self.problem is not None or self.long:
-                    return begin
+                    break
+                at += width
             step = min(self._left, len(data) - at)
             at += step
             self._left -= step
@@ -96,7 +94,7 @@ class Bounds:
                     break
         return at
 
-    def _begin(self, head: bytes, width: int, *, whole: bool) -> None:
+    def _begin(self, head: bytes, width: int) -> None:
         self._first, second = head[0], head[1]
         length = second & LENGTH if width == 2 else int.from_bytes(head[2:width], "big")  # noqa: PLR2004 - as RFC 6455
         self._left = length + (KEY if second & MASKED else 0)
@@ -106,7 +104,7 @@ class Bounds:
         self._size += length
         if self._size <= self._most:
             return
-        if whole and head[0] == FINAL | TEXT and second & MASKED and not self._parts and length <= ESCAPED * self._most:
+        if head[0] == FINAL | TEXT and second & MASKED and not self._parts and length <= ESCAPED * self._most:
             self.long, self._left, self._size = width + self._left, 0, 0
         else:
             self.problem = f"the message has more than {self._most} bytes"

@@ -55,6 +55,7 @@ class FrameStream(trio.abc.Stream):
         self._head = head
         self._bounds = Bounds(max_bytes)
         self._max_bytes = max_bytes
+        self._cut = b""  # the beginning of a frame's head that has not come whole
         self.passed_over = deque()
         self._answered = trio.Event()
         self._out = list[bytes]()
@@ -73,17 +74,25 @@ class FrameStream(trio.abc.Stream):
         while bounds.problem is None:
             if bounds.long:
                 return await self._pass_over()
-            data = await self._wire.receive_some(max_bytes)
+            more = await self._wire.receive_some(max_bytes)
             self._heard = True
+            data, self._cut = self._cut + more, b""
             taken = bounds.take(data)
-            if not data or (self._closing and bounds.closed):
+            if not more or (self._closing and bounds.closed):
                 return b""
             if taken < len(data) and bounds.problem is None:
-                self._wire.unread(data[taken:])
+                self._keep(data, taken)
             if taken and not self._closing:
                 return data[:taken]
         self.say_goodbye(TOO_BIG, bounds.problem)
         return b""
+
+    def _keep(self, data: bytes, taken: int) -> None:
+        """Keep what is not passed on now: the beginning of a head until more comes, all else for the next look."""
+        if taken or self._bounds.long:
+            self._wire.unread(data[taken:])
+        else:
+            self._cut = data
 
     async def _pass_over(self) -> bytes:
         """Read a message that is too long; return the frame that stands in for it, b"" if the client ends before."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, Request, TextMessage
 
 from tests.support.fake_service import FakeService, FakeTurn
@@ -44,6 +45,20 @@ async def test_a_message_over_the_limit_is_answered_under_its_id(more: int, plac
     assert "has more than 100000 bytes" in by_id["long"]["error"]["message"]
 
 
+@pytest.mark.parametrize("cut", [1, 2, 3])
+async def test_a_message_over_the_limit_may_be_cut_anywhere(cut: int) -> None:
+    """It is answered under its id, also if the head of its frame comes in two pieces."""
+    text = json.dumps({"jsonrpc": "2.0", "id": "long", "method": "health", "params": {"x": "x" * 1000}})
+    async with gateway(FakeService(), max_message_bytes=1000) as port, frames(port) as client:
+        frame = client.protocol.send(TextMessage(text))
+        await client.stream.send_all(frame[:cut])
+        await wait_all_tasks_blocked(0.01)
+        await client.stream.send_all(frame[cut:])
+        event = await client.next()
+    assert isinstance(event, TextMessage)
+    assert json.loads(event.data)["id"] == "long"
+
+
 async def test_a_message_far_over_the_limit_ends_its_connection() -> None:
     """One of just the limit is served, one of many times is closed with 1009 and a reason, and nobody else is."""
     async with gateway(FakeService(), max_message_bytes=100_000) as port, connect(port) as other:
@@ -70,7 +85,7 @@ async def refused(client: Frames, reason: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "head", [b"\x81\xfe\x03\xe9", b"\x82\xff" + bytes(5) + b"\xff" * 3, b"\x01\xff\x7f" + b"\xff" * 7]
+    "head", [b"\x81\xfe\x17\x71", b"\x82\xff" + bytes(5) + b"\xff" * 3, b"\x01\xff\x7f" + b"\xff" * 7]
 )
 async def test_a_head_that_announces_too_much_is_enough(head: bytes) -> None:
     """A client that announces more than the limit is closed at once: none of its bytes is waited for."""
