@@ -240,7 +240,8 @@ class _Exchange:
     broken: bool = attrs.field(default=False, init=False)
     _announced: int = attrs.field(default=0, init=False)
     _size: int = attrs.field(default=0, init=False)
-    _begun: float = attrs.field(factory=trio.current_time, init=False)
+    _waited: float = attrs.field(default=0.0, init=False)
+    _asked: float = attrs.field(default=math.inf, init=False)
     _waiting: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _dropped: bool = attrs.field(default=False, init=False)
     _whole: bool = attrs.field(default=False, init=False)
@@ -325,10 +326,13 @@ class _Exchange:
     async def _more(self) -> bool:
         """Read more of the body; return whether there was more. Raises RefusedError (408, 503)."""
         self.connection.bodies.add(self)
-        within = self.connection.config.stall_timeout
-        with trio.move_on_at(self._begun + within + self._size / self._slowest) as self._waiting:
-            if not self._dropped:
-                return await self.connection.receive_body()
+        within, self._asked = self.connection.config.stall_timeout, trio.current_time()
+        try:
+            with trio.move_on_at(self._asked + within + self._size / self._slowest - self._waited) as self._waiting:
+                if not self._dropped:
+                    return await self.connection.receive_body()
+        finally:
+            self._waited, self._asked = self._time, math.inf
         if self._dropped:
             raise RefusedError(503, "others need the place of this request, whose body comes slowly", RETRY)
         raise RefusedError(408, f"the body did not come within {within:g} s", field="$.body")
@@ -341,7 +345,12 @@ class _Exchange:
     @property
     def is_slow(self) -> bool:
         """Whether the body comes more slowly than `SLOWEST`."""
-        return self._size < SLOWEST * (trio.current_time() - self._begun)
+        return self._size < SLOWEST * self._time
+
+    @property
+    def _time(self) -> float:
+        """The seconds in which the body could have come: it may also be we who make the client wait."""
+        return self._waited + max(0.0, trio.current_time() - self._asked)
 
     def drop(self) -> None:
         """Refuse the request, as its body comes slowly."""

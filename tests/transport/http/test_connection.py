@@ -211,6 +211,25 @@ async def test_a_client_that_expects_a_sign_gets_it_when_its_body_is_wanted() ->
         assert b"connection: close" in answer.lower()
 
 
+async def test_a_body_that_waits_for_us_is_not_late() -> None:
+    """The time in which nobody reads it, as its client has to keep to a pace, counts against no client."""
+
+    async def take(scope: Scope, receive: Receive, send: Send) -> None:
+        began.set()
+        await come.wait()
+        await trio.sleep(0.3)
+        body = await Request(scope, receive).body()
+        await Response(body)(scope, receive, send)
+
+    began, come = trio.Event(), trio.Event()
+    async with served_app(take, stall_timeout=0.2) as stream:
+        await stream.send_all(request("POST / HTTP/1.1", "Content-Length: 3"))
+        await began.wait()
+        await stream.send_all(b"abc")
+        come.set()
+        assert (await exchange(stream, until=b"abc")).startswith(b"HTTP/1.1 200 ")
+
+
 async def test_the_length_of_a_body_is_bounded_before_it_is_read() -> None:
     """A length over the bound is refused without the body, and without the sign to send it; as are its chunks."""
     refused = list[int]()
