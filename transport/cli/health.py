@@ -12,7 +12,7 @@ import click
 
 from warren.errors import InvalidParamsError
 from warren.transport.cli.streams import Streams
-from warren.transport.http.addresses import path_in
+from warren.transport.http.addresses import WEBSOCKET_PATH, path_in
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.probes import LIVE, READY
 
@@ -45,7 +45,7 @@ def check(url: str, *, live: bool, timeout: float) -> None:
     """Ask a server, and say in one line what it answers.
 
     Args:
-        url: the server; below a path, if its URL has one.
+        url: the server; below a path, if its URL has one. That of its WebSocket will do, too.
         live: whether to ask only if it lives.
         timeout: seconds to wait for each part of the answer.
 
@@ -69,9 +69,8 @@ def _probe_of(url: str, path: str) -> str:
         good = False
     if not good:
         raise InvalidParamsError(f"$.url: {url!r} is not like http://127.0.0.1:8420", path="$.url")
-    return parts._replace(
-        scheme=SCHEMES[parts.scheme], path=parts.path.rstrip("/") + path, query="", fragment=""
-    ).geturl()
+    below = parts.path.rstrip("/").removesuffix(WEBSOCKET_PATH)
+    return parts._replace(scheme=SCHEMES[parts.scheme], path=below + path, query="", fragment="").geturl()
 
 
 def _problem(url: str, timeout: float) -> str | None:

@@ -55,7 +55,7 @@ from warren.transport.client.links import Links
 from warren.transport.client.readers import RemoteReader
 from warren.transport.client.tools import runner_of
 from warren.transport.client.watching import RemoteWatch
-from warren.transport.http.addresses import LONGEST, OVER_UNIX, is_path, path_in
+from warren.transport.http.addresses import LONGEST, OVER_UNIX, WEBSOCKET_PATH, is_path, path_in
 from warren.transport.rpc.behalf import TENANT_HEADER, carrying
 from warren.transport.rpc.params import RegisterTools
 from warren.transport.rpc.results import (
@@ -75,7 +75,6 @@ T = TypeVar("T")
 logger: Final = logging.getLogger(__name__)
 PATIENCE: Final = 30.0
 """Seconds for which a call waits for a server that cannot be reached, unless `connect` is told otherwise."""
-WEBSOCKET_PATH: Final = "/ws"
 SCHEMES: Final = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
 
 

@@ -4,10 +4,11 @@ import os
 from typing import Final
 
 LOOPBACK: Final = "127.0.0.1"
+WEBSOCKET_PATH: Final = "/ws"
 UNIX: Final = "unix:"
 LONGEST: Final = 100
 """Bytes of a path that every system takes for a Unix socket."""
-OVER_UNIX: Final = "ws://localhost/ws"
+OVER_UNIX: Final = f"ws://localhost{WEBSOCKET_PATH}"
 """The address of the WebSocket over a Unix socket: the path of the socket says whose it is."""
 
 

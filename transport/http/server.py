@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 
 from warren.actors.streams import GONE
 from warren.audit import calling_from
+from warren.transport.http.addresses import WEBSOCKET_PATH
 from warren.transport.http.config import GatewayConfig
 from warren.transport.http.connection import Address, Bodies, HttpConnection
 from warren.transport.http.front import UNIX_PEER, TrustedProxies
@@ -21,7 +22,6 @@ from warren.transport.http.refusals import RETRY, RefusedError
 from warren.transport.http.shutdown import Shutdown
 from warren.transport.http.wire import Wire
 
-WEBSOCKET_PATH: Final = "/ws"
 LINGERING: Final = 100
 """Refused or ended connections at once that stay open until the client has read the last answer."""
 SPARE: Final = 16

@@ -9,13 +9,15 @@ from warren.transport.cli.health import url_of
 
 
 def test_it_asks_the_server_of_the_settings(cli: Cli) -> None:
-    """One line, and exit code 0, for the address of the environment or one that is named, below a path or not."""
+    """One line, and exit code 0, for the address of the environment or one that is named, of the WebSocket or not."""
     server = cli.start("serve", "--ephemeral", "--port", "0", "-m", "echo")
     port = server.read_until("\n").strip().rpartition(":")[2]
     asked = cli.run("health", env={"WARREN_PORT": port})
     assert (asked.code, asked.out, asked.err) == (0, f"http://127.0.0.1:{port}: ready\n", "")
     asked = cli.run("health", f"ws://127.0.0.1:{port}", "--live")
     assert (asked.code, asked.out) == (0, f"ws://127.0.0.1:{port}: alive\n")
+    for websocket in (f"ws://127.0.0.1:{port}/ws", f"http://127.0.0.1:{port}/ws/"):
+        assert cli.run("health", websocket).out == f"{websocket}: ready\n"
     below = cli.run("health", f"http://127.0.0.1:{port}/elsewhere")
     assert (below.code, below.out) == (1, "")
     assert "404" in below.err
