@@ -108,12 +108,23 @@ def _kind(field: "attrs.Attribute[Any]") -> dict[str, Any]:
     return {"type": text_of, "metavar": "NAME"} if kind is str else {}
 
 
+class _Whole(click.IntRange):
+    """Numbers of 64 bits from a least one on; the help tells that one alone."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See ParamType."""
+        number = super().convert(value, param, ctx)
+        if number > LARGEST:
+            self.fail(f"{value} is more than {LARGEST}.", param, ctx)
+        return number
+
+
 def _number(field: "attrs.Attribute[Any]", kind: type) -> tuple[Any, str]:
     """Return click's type of numbers within a field's bounds; a number with a fraction and no range is a time."""
     between = _range(field)
     least = 0 if may_be_zero(field) else 1
     if kind is int:
-        return (click.IntRange(least, LARGEST) if between is None else click.IntRange(between.low, between.high)), "N"
+        return (_Whole(least) if between is None else click.IntRange(between.low, between.high)), "N"
     if between is not None:
         return click.FloatRange(between.low, between.high, min_open=between.without_low), "N"
     return (duration_of if least else delay_of), "TIME"
