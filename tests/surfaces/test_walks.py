@@ -22,8 +22,8 @@ from warren.principals import Principal
 from warren.requests import SessionRef
 from warren.service import RuntimeService
 from warren.transport.gateway.server import MCP_PATH
+from warren.transport.http.addresses import WEBSOCKET_PATH
 from warren.transport.http.config import GatewayConfig
-from warren.transport.http.server import WEBSOCKET_PATH
 from warren.transport.mcp.tools import TOOLS, McpTool
 from warren.transport.rest.routes import ROUTES, RestRoute
 from warren.transport.rest.site import Site
