@@ -84,8 +84,8 @@ SHARED: Final = (
         "serve.max_http",
         _PLACES.http,
         "a request whose body comes slowly gets 503, the oldest of the address that has most of them first, or the "
-        f"connection that has been longest without a request is closed; if there is neither, {REFUSED}. A request that "
-        "waits, and a stream of events, is one",
+        "connection that has been longest without a request is closed, or one whose client leaves 64 KiB unread for "
+        f"over a second; if there is none, {REFUSED}. A request that waits, and a stream of events, is one",
     ),
     Shared(
         "limits.mcp_sessions",

@@ -114,8 +114,8 @@ class GatewayConfig:
         max_subscriptions: sessions that one connection may follow.
         max_connections: clients at once. One more takes the place of the client that has been longest without a
             request, or is refused with 503 if all have sent one.
-        max_http: those of them that speak HTTP. One more takes the place of a request whose body comes slowly, or of a
-            connection without a request.
+        max_http: those of them that speak HTTP. One more takes the place of a request whose body comes slowly, of a
+            connection without a request, or of one that is read slowly.
         outbox_events: events that may wait for one client; the others stay in the log until it has read.
         stall_timeout: how long 64 KiB may take to leave before the client is dropped, and a request's body to come.
         handshake_timeout: how long a client may take to send the head of its first request.

@@ -4,9 +4,10 @@ import logging
 import math
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from email.utils import formatdate
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import unquote
 
 import attrs
@@ -35,6 +36,7 @@ PARTS: Final = 64
 """Parts of a request's body that are read in one go: a client may send a megabyte in parts of one byte."""
 MAX_AHEAD: Final = 64 * 1024
 """Bytes of later requests that are read while one is answered."""
+T = TypeVar("T")
 WITHOUT_BODY: Final = (204, 304)
 SLOWEST: Final = 32 * 1024
 """Bytes a second in which a body with files has to come at least, and every body while others wait for its place."""
@@ -82,14 +84,18 @@ class Bodies:
 
         So one machine's slow bodies cannot keep the requests of others out, nor its own whose bodies come at once.
         """
-        slow = [each for each in self._coming if each.is_slow]
-        if not slow:
+        oldest = oldest_of_crowd([each for each in self._coming if each.is_slow], lambda each: each.connection.host)
+        if oldest is None:
             return False
-        ((crowd, _),) = Counter(each.host for each in slow).most_common(1)
-        oldest = next(each for each in slow if each.host == crowd)
         self.remove(oldest)
         oldest.drop()
         return True
+
+
+def oldest_of_crowd(those: Sequence[T], host_of: Callable[[T], str | None]) -> T | None:
+    """Return the first of those of the host that has most of them; None if there are none."""
+    crowd = Counter(map(host_of, those)).most_common(1)
+    return next((each for each in those if host_of(each) == crowd[0][0]), None)
 
 
 @define(eq=False)
@@ -127,6 +133,11 @@ class HttpConnection:
     _reading: trio.Lock = attrs.field(factory=trio.Lock, init=False)
     _ahead: int = attrs.field(default=0, init=False)
     _left: bool = attrs.field(default=False, init=False)
+
+    @property
+    def host(self) -> str | None:
+        """The client's host."""
+        return None if self.client is None else self.client[0]
 
     async def next_head(self) -> Head | None:
         """Return the head of the next request, None when the client has ended its side of the connection.
@@ -336,11 +347,6 @@ class _Exchange:
         if self._dropped:
             raise RefusedError(503, "others need the place of this request, whose body comes slowly", RETRY)
         raise RefusedError(408, f"the body did not come within {within:g} s", field="$.body")
-
-    @property
-    def host(self) -> str | None:
-        """The client's host."""
-        return None if self.connection.client is None else self.connection.client[0]
 
     @property
     def is_slow(self) -> bool:

@@ -14,7 +14,7 @@ from warren.actors.streams import GONE
 from warren.audit import calling_from
 from warren.transport.http.addresses import WEBSOCKET_PATH
 from warren.transport.http.config import GatewayConfig
-from warren.transport.http.connection import Address, Bodies, HttpConnection
+from warren.transport.http.connection import Address, Bodies, HttpConnection, oldest_of_crowd
 from warren.transport.http.front import UNIX_PEER, TrustedProxies
 from warren.transport.http.head import Head
 from warren.transport.http.probes import PATHS
@@ -28,6 +28,8 @@ SPARE: Final = 16
 """Connections beyond the limit at once that have a moment to turn out to be a probe, which is answered even then."""
 MOMENT: Final = 1.0
 """Seconds of that moment."""
+UNREAD: Final = 1.0
+"""Seconds for which a client may leave 64 KiB of its answers unread before it gives way to others."""
 
 logger: Final = logging.getLogger(__name__)
 
@@ -58,7 +60,8 @@ class HttpServer:
         self._probe = probe
         self._upgrade = upgrade
         self._connected = 0
-        self._http = 0
+        self._http: dict[HttpConnection, None] = {}
+        """The connections that carry requests, the oldest first."""
         self._upgraded = 0
         self._lingering = 0
         self._without_head: dict[trio.CancelScope, None] = {}
@@ -157,17 +160,31 @@ class HttpServer:
 
     async def _answer_requests(self, connection: HttpConnection, head: Head | None) -> Head | None:
         """Answer one request after another; return the head of one for a WebSocket: a proxy may send it at any time."""
-        if self._http >= self._config.max_http and not (self._bodies.drop_slow() or self._drop_idle()):
+        if len(self._http) >= self._config.max_http and not self._make_room():
             raise RefusedError(503, "too many HTTP connections", RETRY)
-        self._http += 1
+        self._http[connection] = None
         try:
             while head is not None and head.path != WEBSOCKET_PATH:
                 goes_on = await connection.answer(head, self._app_at(head.path))
                 head = await self._later_head(connection) if goes_on else None
         finally:
-            self._http -= 1
+            self._http.pop(connection, None)
             connection.place.leave()  # a WebSocket takes another one
         return head
+
+    def _make_room(self) -> bool:
+        """End the request of a client that is slow, or a connection that has none; return whether there was one."""
+        return self._bodies.drop_slow() or self._drop_idle() or self._drop_unread()
+
+    def _drop_unread(self) -> bool:
+        """Close the oldest connection that is read slowly, of the address that has most of them."""
+        unread = [each for each in self._http if each.wire.unread_for > UNREAD]
+        oldest = oldest_of_crowd(unread, lambda each: each.host)
+        if oldest is None:
+            return False
+        del self._http[oldest]
+        oldest.wire.abort()
+        return True
 
     def _app_at(self, path: str) -> ASGIApp:
         return self._probe if path in PATHS else self._app

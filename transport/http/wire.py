@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import math
 import os
 import select
 import socket
@@ -46,6 +47,7 @@ class Wire(trio.abc.Stream):
         self._soon = 0
         self._sending = trio.Lock()
         self._left = 0
+        self._sending_since = math.inf  # of the part that waits for the client
         _tune(stream.socket)
 
     def unread(self, data: bytes) -> None:
@@ -66,6 +68,11 @@ class Wire(trio.abc.Stream):
         poll = select.poll()
         poll.register(fd, select.POLLIN)
         return bool(poll.poll(0))
+
+    @property
+    def unread_for(self) -> float:
+        """The seconds for which the client has not taken the next 64 KiB; 0 if nothing waits for it."""
+        return max(0.0, trio.current_time() - self._sending_since)
 
     def interrupt(self) -> None:
         """Raise trio.ClosedResourceError in the task that waits for bytes, or is about to, as if this were closed."""
@@ -182,12 +189,13 @@ class Wire(trio.abc.Stream):
                 await self._send(chunk)
 
     async def _send(self, data: bytes) -> None:
-        sent = False
+        sent, self._sending_since = False, trio.current_time()
         try:
             with trio.move_on_after(self._stall_timeout):
                 await self._stream.send_all(data)
                 sent = True
         finally:
+            self._sending_since = math.inf
             if not sent:
                 self.abort()
         if not sent:

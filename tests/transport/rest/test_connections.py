@@ -16,6 +16,7 @@ from tests.support.fake_service import FakeService, FakeTurn
 from tests.transport.clients import HEALTH, HOST, Frames, connect, gateway, healthy, knock
 from tests.transport.http.serving import served_app
 from tests.transport.rest.clients import Events, client, create, events, port_of, problem, rest, until_free, unwatched
+from warren.transport.http import server
 from warren.transport.rest.routes import ROUTES
 
 GET = f"GET /health HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode()
@@ -225,6 +226,28 @@ async def test_slow_bodies_give_way() -> None:
         assert b"CAPACITY_EXCEEDED" in refused
         await other.send_all(body[-1:])
         assert (await read_until(other, b"}")).startswith(b"HTTP/1.1 201")
+
+
+async def test_clients_that_do_not_read_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With as many of them as places all requests are answered, and only the machine that does not read loses some."""
+    monkeypatch.setattr(server, "UNREAD", 0.05)
+    asked = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 60
+    async with gateway(FakeService(), max_http=10) as port, contextlib.AsyncExitStack() as stack:
+        for number in range(10):
+            place = "127.0.0.2" if number == 0 else HOST
+            stream = await trio.open_tcp_stream(HOST, port, local_address=place)
+            await stack.enter_async_context(stream)
+            await stream.send_all(asked)
+            if number == 0:
+                other = stream
+        await trio.sleep(0.5)
+        for _ in range(3):
+            async with client(port) as http:
+                assert (await http.get("/health")).status_code == 200
+        with trio.fail_after(10):
+            read = 0
+            while read < 5_000_000:
+                read += len(await other.receive_some(1_000_000))
 
 
 @pytest.mark.parametrize("path", ["/sessions", "/sessions/s1/messages", "/mcp", "/nowhere"])
