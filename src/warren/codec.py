@@ -438,7 +438,7 @@ def _too_deep(levels: int) -> ValueError:
 
 def is_deep(raw: bytes | str, levels: int) -> bool:
     """Return whether a text that is JSON nests deeper than `levels`."""
-    return _may_be_deep(raw, levels) and _is_deep(raw, levels)
+    return len(raw) > 2 * levels and _may_be_deep(raw, levels) and _is_deep(raw, levels)
 
 
 def _may_be_deep(raw: bytes | str, levels: int) -> bool:

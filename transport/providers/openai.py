@@ -70,6 +70,7 @@ LISTS: Final = ("reasoning_details", "thinking_blocks")
 _SHOWN: Final = ("text", "summary", "thinking")
 EXTRA: Final = "extra_content"
 """The member of texts and calls in which Gemini has its signatures."""
+NO_EXTRA: Final[Mapping[str, Any]] = {}
 PARTS: Final = "parts"
 """The role, among those of the messages so far, of a user's message whose content is a list."""
 _SHUT: Final[Mapping[str, bytes]] = {"user": b'"}', PARTS: b"]}"}
@@ -246,10 +247,10 @@ class ChatAnswer:
     _text: list[str] = attrs.field(factory=list)
     _reasoning: list[str] = attrs.field(factory=list)
     _kept: dict[str, Any] = attrs.field(factory=dict)  # what goes back with the reasoning
-    _extra: dict[str, Any] = attrs.field(factory=dict)  # what goes back with the text
+    _extra: Mapping[str, Any] = NO_EXTRA  # what goes back with the text
     _calls: ToolCalls | None = None
     _files: list[File] = attrs.field(factory=list)
-    _sound: list[str] = attrs.field(factory=list)  # its base64
+    _sound: list[str] | None = None  # its base64
     reason: str = ""
     counted: bool = False
     counts: Counts = NO_COUNTS
@@ -277,8 +278,10 @@ class ChatAnswer:
                 self.size += len(text)
                 self._text.append(text)
                 pieces: list[Piece] = [TextPiece(text)]
-            else:
+            elif text or delta.refusal or delta.reasoning or delta.reasoning_content is not None:
                 pieces = self._texts(delta)
+            else:
+                pieces = []
             if choice.finish_reason:
                 pieces += self._finish(choice.finish_reason)
             return pieces
@@ -320,7 +323,7 @@ class ChatAnswer:
         """Return the whole answer; `sent` is the size of the request in bytes, for estimates."""
         if self._sound:
             self._files.append(pictures.sound_of("".join(self._sound)))
-            self._sound.clear()
+            self._sound = None
         stopped, blocks = stop_of(_STOP, self.reason.lower()), tuple(self._blocks())
         if not self.reason and any(isinstance(each, ToolUseBlock) and each.invalid_args for each in blocks):
             stopped = "max_tokens", ""  # servers that never give reasons: it was cut within a call
@@ -368,6 +371,7 @@ class ChatAnswer:
         links = [self._picture(each) for each in (*parts, *images) if "image_url" in each]
         text = "".join([wire.as_text(content), *links]) or wire.text_in(audio, "transcript")
         if data := wire.text_in(audio, "data"):
+            self._sound = self._sound or []
             self._sound.append(data)
             self.size += 1
         return delta | {"content": text} | ({"thinking": thoughts} if thoughts else {})
@@ -398,7 +402,7 @@ class ChatAnswer:
                 self.size += codec.weight(parts)
                 shown = "".join(wire.as_text(part.get(own)) for part in parts for own in _SHOWN)
         if extra := wire.as_object(delta.get(EXTRA)):
-            self._extra[EXTRA] = extra
+            self._extra = {EXTRA: extra}
         given = (wire.text_in(delta, name) if delta.get(name) is not None else None for name in REASONING)
         field, reasoning = _reasoning_of(*given)
         return self._say(field, reasoning or shown, wire.text_in(delta, "content") + wire.text_in(delta, "refusal"))
@@ -407,9 +411,7 @@ class ChatAnswer:
         text = (delta.content or "") + (delta.refusal or "")
         if self._at_head and text and self._head is None and text[0] != "<" and not text[0].isspace():  # as most begin
             self._at_head = False
-        if text or delta.reasoning_content is not None or delta.reasoning:
-            return self._say(*_reasoning_of(delta.reasoning_content, delta.reasoning), text)
-        return []
+        return self._say(*_reasoning_of(delta.reasoning_content, delta.reasoning), text)
 
     def _say(self, field: str, reasoning: str, text: str) -> list[Piece]:
         self.size += len(reasoning) + len(text)
