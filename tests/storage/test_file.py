@@ -308,13 +308,13 @@ print(examine(StoreConfig(Path(sys.argv[1]) / "store")).store.sessions)
 
 
 def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
-    """The error names the folder's permission: the database itself could be written."""
+    """The error names the folder's permission: the database itself could be written. A look at it writes nothing."""
     rights = "-dac_override,-dac_read_search"
     alone = ("setpriv", f"--bounding-set={rights}", f"--inh-caps={rights}") if os.geteuid() == 0 else ()
     if alone and shutil.which("setpriv") is None:
         pytest.skip("root may do everything")
     try:
-        assert run_alone(UNWRITABLE, tmp_path, *alone) == ["permission True", "permission True"]
+        assert run_alone(UNWRITABLE, tmp_path, *alone) == ["permission True", "1"]
     finally:
         (tmp_path / "store").chmod(0o755)
 
@@ -337,11 +337,11 @@ async def write():
 trio.run(write)
 config = StoreConfig(folder / "store")
 config.path.chmod(0o555)
-for what in (lambda: trio.run(SqliteStore.open, config), lambda: examine(config)):
-    try:
-        what()
-    except StoreError as exc:
-        print(exc.cause, "its folder may not be written" in exc.message)
+try:
+    trio.run(SqliteStore.open, config)
+except StoreError as exc:
+    print(exc.cause, "its folder may not be written" in exc.message)
+print(examine(config).store.sessions)
 """
 
 
