@@ -26,7 +26,7 @@ async def test_tools_need_their_extra(tmp_path: Path, extra: str) -> None:
         async with open_supervisor(config, environ={}) as service:
             assert (await service.create_session("hello")).text == "hello"
         return
-    with pytest.raises(InvalidParamsError, match=f"pip install '..{extra}.'"):
+    with pytest.raises(InvalidParamsError, match=rf"pip install 'warren\[{extra}\]'"):
         async with open_supervisor(config, environ={}):
             raise AssertionError("it started")
 
