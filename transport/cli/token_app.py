@@ -1,5 +1,6 @@
 """The commands about the tokens of clients, their arguments and their help."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -8,7 +9,7 @@ from warren.principals import DEFAULT_TENANT, METRICS, OWN_SCOPES
 from warren.tenant_limits import TokenLimits
 from warren.transport.cli.groups import CommandGroup
 from warren.transport.cli.help import examples
-from warren.transport.cli.option import group
+from warren.transport.cli.option import F, group
 from warren.transport.cli.options import Options, gather, stored_options, token_file_option, token_table_option
 from warren.transport.cli.values import LIMITS, duration_of, limit_of, text_of
 from warren.transport.http.token_list import GRANTED
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
     from warren.transport.cli.token import Home
 
 token_options: Final = group(token_file_option, token_table_option, stored_options)
+
+
+def _tenant(about: str) -> Callable[[F], F]:
+    """Return the option of a tenant."""
+    settings: dict[str, Any] = {"type": text_of, "metavar": "NAME", "default": DEFAULT_TENANT, "show_default": True}
+    return click.option("--tenant", help=about, **settings)
 
 
 @click.group(cls=CommandGroup)
@@ -38,14 +45,7 @@ def token() -> None:
     ),
 )
 @click.argument("name", type=text_of)
-@click.option(
-    "--tenant",
-    type=text_of,
-    metavar="NAME",
-    default=DEFAULT_TENANT,
-    show_default=True,
-    help="The tenant of its clients.",
-)
+@_tenant("The tenant of its clients.")
 @click.option(
     "--scope",
     type=click.Choice(GRANTED),
@@ -105,14 +105,7 @@ def list_tokens(**given: Any) -> None:
     ),
 )
 @click.argument("which", type=text_of)
-@click.option(
-    "--tenant",
-    type=text_of,
-    metavar="NAME",
-    default=DEFAULT_TENANT,
-    show_default=True,
-    help="The tenant of a name.",
-)
+@_tenant("The tenant of a name.")
 @token_options
 def revoke(which: str, tenant: str, **given: Any) -> None:
     """Revoke the tokens of a name, or one token by the beginning of its hash: 8 digits at least.
