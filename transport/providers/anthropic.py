@@ -34,12 +34,10 @@ from warren.transport.providers import claude, failures, pictures, wire
 from warren.transport.providers.accumulate import Call, Counts, Ids, reply, stop_of
 from warren.transport.providers.dialect import DEFAULT_CACHE, OUTPUT, WEB_SEARCH, forced_schema, with_hosted
 from warren.transport.providers.encoded import (
-    BETWEEN,
     Encoded,
     EncodedTools,
     Part,
     base64,
-    letters,
     members,
     quoted,
 )
@@ -515,7 +513,6 @@ class MessagesContext(Encoded):
         "_held",
         "_paused",
         "_role",
-        "_system",
         "_thinks",
         "_written",
         "container",
@@ -523,7 +520,6 @@ class MessagesContext(Encoded):
 
     def __init__(self, provider: str, model: str) -> None:
         super().__init__(provider, model)
-        self._system = b""  # as JSON has it between the quotes
         self._role = ""  # of the newest message
         self._blocks = 0
         self._asked: tuple[int, int] | None = None  # place and blocks at the end of the user's messages before
@@ -582,8 +578,7 @@ class MessagesContext(Encoded):
 
     def _write(self, message: Message) -> None:
         if isinstance(message, SystemMessage):
-            if message.content.strip():
-                self._system += (BETWEEN if self._system else b"") + letters(message.content)
+            self._add_system(message)
             return
         role, content = self._turn(message)
         self._paused = False

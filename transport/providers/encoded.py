@@ -13,7 +13,15 @@ import msgspec
 from warren import codec
 from warren.attachments import Attachment, Kind
 from warren.config import MEMBERS
-from warren.messages import AssistantMessage, FileBlock, Message, ToolResultsMessage, ToolUseBlock, UserMessage
+from warren.messages import (
+    AssistantMessage,
+    FileBlock,
+    Message,
+    SystemMessage,
+    ToolResultsMessage,
+    ToolUseBlock,
+    UserMessage,
+)
 from warren.model import ModelReply, ModelRequest, Repaired
 from warren.tools import ToolSpec
 from warren.transport.providers import wire
@@ -95,10 +103,12 @@ class Encoded(ABC):
     """
 
     __slots__ = (
-        *("_files", "_made", "_newest", "_newest_size", "_own_ids", "_pieces", "_shut"),
+        *("_files", "_made", "_newest", "_newest_size", "_own_ids", "_pieces", "_shut", "_system"),
         *("calls", "end", "kinds", "left_out", "model", "omitted", "provider", "without"),
     )
     MEMBER: ClassVar = "messages"
+    SYSTEM: ClassVar[tuple[bytes, bytes] | None] = None
+    """What stands around the system messages as a member that is the same in every request; None for none."""
     MAKES_FILES: ClassVar[str | None] = None
     """The name under which file blocks have their data, in a protocol whose answers have files; None for others."""
     calls: set[str]
@@ -126,6 +136,7 @@ class Encoded(ABC):
         self._newest: list[bytes] = []
         self._newest_size = 0
         self._shut = b""  # the bytes that close the newest message
+        self._system = b""  # the system messages as JSON has them between the quotes, where they have a member
 
     @property
     def size(self) -> int:
@@ -173,8 +184,10 @@ class Encoded(ABC):
             tail: the end of the body.
             inserts: bytes of this request alone, by their places in the bytes of the messages.
             tools: the JSON list of the tools; may be empty.
-            system: the member with the system messages, with a comma before it, in protocols that have one.
+            system: the member with the system messages and a comma before it, where `SYSTEM` does not say it.
         """
+        if self._system and self.SYSTEM is not None:
+            system = self._system.join(self.SYSTEM)
         if self.without and (gone := self.without & OF_BODIES):
             head = _pruned(head, b"}", gone)[:-1]
             behind = _pruned(b"{", tail.removeprefix(b","), gone)[1:]
@@ -195,6 +208,11 @@ class Encoded(ABC):
         if self._files or self.size >= SMALL:
             return parts
         return [b"".join(cast("list[bytes]", parts))]
+
+    def _add_system(self, message: SystemMessage) -> None:
+        """Add to the system messages of a protocol that has a member for them."""
+        if message.content.strip():
+            self._system += (BETWEEN if self._system else b"") + letters(message.content)
 
     def _cut(self, pieces: Sequence[bytes], inserts: Mapping[int, bytes]) -> Iterator[Part]:
         """Yield the pieces with the files and the inserts in their places."""

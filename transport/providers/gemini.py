@@ -35,8 +35,6 @@ from warren.transport.providers import failures, pictures, wire
 from warren.transport.providers.accumulate import Counts, Ids, parse_arguments, reply, stop_of
 from warren.transport.providers.dialect import SURE_TOKENS, WEB_SEARCH, forced_schema, with_hosted
 from warren.transport.providers.encoded import (
-    BETWEEN,
-    NO_INSERTS,
     Encoded,
     EncodedTools,
     Part,
@@ -362,36 +360,21 @@ class GeminiContext(Encoded):
     because the next prompt begins another turn. The protocol wants the system messages beside the others.
     """
 
-    __slots__ = ("_names", "_role", "_system")
+    __slots__ = ("_names", "_role")
     MEMBER = "contents"
+    SYSTEM: ClassVar[tuple[bytes, bytes] | None] = (b',"systemInstruction":{"parts":[{"text":"', b'"}]}')
     MAKES_FILES: ClassVar[str | None] = PROTOCOL
 
     def __init__(self, provider: str, model: str) -> None:
         super().__init__(provider, model)
-        self._system = b""  # as JSON has it between the quotes
         self._role = ""  # of the newest message; "tool" for results
         self._names: dict[str, str] = {}  # of the newest answer's calls, by their ids
-
-    def between(
-        self,
-        head: bytes,
-        tail: bytes,
-        inserts: Mapping[int, bytes] = NO_INSERTS,
-        *,
-        tools: bytes = b"",
-        system: bytes = b"",
-    ) -> list[Part]:
-        """Return the system messages and the others between other bytes; see `Encoded.between`."""
-        if self._system:
-            system = b',"systemInstruction":{"parts":[{"text":"' + self._system + b'"}]}'
-        return super().between(head, tail, inserts, tools=tools, system=system)
 
     def _write(self, message: Message) -> None:
         if isinstance(message, SystemMessage) and "system_role" in self.without:
             message = ContextMessage(message.content)
         if isinstance(message, SystemMessage):
-            if message.content.strip():
-                self._system += (BETWEEN if self._system else b"") + letters(message.content)
+            self._add_system(message)
             return
         role, parts = self._turn(message)
         if not parts:

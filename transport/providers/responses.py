@@ -38,8 +38,6 @@ from warren.transport.providers.dialect import (
     with_hosted,
 )
 from warren.transport.providers.encoded import (
-    BETWEEN,
-    NO_INSERTS,
     Encoded,
     EncodedTools,
     Part,
@@ -450,33 +448,18 @@ class ResponsesContext(Encoded):
     answer follows: the server refuses these. The system messages go beside the items.
     """
 
-    __slots__ = ("_ends_with_answer", "_system")
+    __slots__ = ("_ends_with_answer",)
     MEMBER = "input"
+    SYSTEM: ClassVar[tuple[bytes, bytes] | None] = (b',"instructions":"', b'"')
     MAKES_FILES: ClassVar[str | None] = PROTOCOL
 
     def __init__(self, provider: str, model: str) -> None:
         super().__init__(provider, model)
-        self._system = b""  # as JSON has it between the quotes
         self._ends_with_answer = True
-
-    def between(
-        self,
-        head: bytes,
-        tail: bytes,
-        inserts: Mapping[int, bytes] = NO_INSERTS,
-        *,
-        tools: bytes = b"",
-        system: bytes = b"",
-    ) -> list[Part]:
-        """Return the system messages and the items between other bytes; see `Encoded.between`."""
-        if self._system:
-            system = b',"instructions":"' + self._system + b'"'
-        return super().between(head, tail, inserts, tools=tools, system=system)
 
     def _write(self, message: Message) -> None:
         if isinstance(message, SystemMessage):
-            if message.content.strip():
-                self._system += (BETWEEN if self._system else b"") + letters(message.content)
+            self._add_system(message)
             return
         items = list(self._items(message))
         if items:
