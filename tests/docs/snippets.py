@@ -17,7 +17,7 @@ import attrs
 import trio
 
 from tests.conftest import ROOT
-from tests.transport.cli.forked import FORKING
+from tests.support.forked import FORKING
 from tests.transport.cli.process import LIMIT, clean_environ
 
 DOCS: Final = ROOT / "docs"

@@ -11,7 +11,7 @@ import attrs
 from tests.parity.outcome import Outcome, envelope_of, failed, meaning, said, told, went_well
 from tests.parity.surface import COMPACTION_OPTIONS, OPTIONS, SAMPLING, Client, Surface, UnsayableError
 from tests.parity.surfaces.argv import COMMANDS, arguments, option_of
-from tests.parity.surfaces.shell import Command, Forking, Shell
+from tests.parity.surfaces.shell import Command, Shell, shell
 from tests.parity.world import World
 from tests.transport.clients import HOST, gateway
 from warren import codec
@@ -19,7 +19,6 @@ from warren.events import Envelope
 from warren.views import HistoryEntry
 
 INTERRUPT: Final = "turn/interrupt"
-FORKING: Final = Forking()
 
 
 class Cli(Surface):
@@ -37,8 +36,8 @@ class Cli(Surface):
     async def connect(self, world: World, *, slow: bool = False) -> AsyncIterator[Client]:
         """Open a shell."""
         assert not slow, "a slow reader of a command is another test's business"
-        async with FORKING.shell(world.folder) as shell:
-            yield _User(world, shell)
+        with shell(world.folder) as opened:
+            yield _User(world, opened)
 
     def path(self, path: str | None) -> str | None:
         """Return the path that names the option for a field."""
@@ -57,8 +56,9 @@ class ServedCli(Cli):
     async def connect(self, world: World, *, slow: bool = False) -> AsyncIterator[Client]:
         """Serve on a port of its own, and open a shell."""
         assert not slow, "a slow reader of a command is another test's business"
-        async with gateway(world.service) as port, FORKING.shell(world.folder) as shell:
-            yield _User(world, shell, f"ws://{HOST}:{port}")
+        async with gateway(world.service) as port:
+            with shell(world.folder) as opened:
+                yield _User(world, opened, f"ws://{HOST}:{port}")
 
 
 @attrs.define(eq=False)
@@ -102,9 +102,9 @@ def _outcome(operation: str, command: Command) -> Outcome:
     lines = command.lines()
     events = [envelope_of(line) for line in lines if "event" in line]
     rest = [line for line in lines if "event" not in line]
-    if command.code:
+    if command.process.returncode:
         assert command.out.read_bytes() == b"", command.out.read_text()
-        return failed(rest[-1], command.code, events)
+        return failed(rest[-1], command.process.returncode, events)
     assert rest == [], rest
     return _answered(operation, json.loads(command.out.read_bytes()), events)
 

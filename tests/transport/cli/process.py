@@ -14,7 +14,7 @@ from typing import IO, Any, Final
 
 import attrs
 
-from tests.transport.cli.forked import FORKING
+from tests.support.forked import FORKING
 
 Stream = int | IO[bytes]
 LIMIT: Final = 30.0

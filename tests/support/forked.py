@@ -1,7 +1,7 @@
-"""Commands without the wait for their imports: a process that has them forks for each command.
+"""The fork server of the tests: it has imported the library once, and forks for each command.
 
-It runs the same as `python -m warren`, in a process of its own, with arguments, folder, environment and streams of
-its own. A test of what happens before or while modules are imported needs `Cli.start`.
+A command runs as `python -m warren` does, in a process of its own, with its own arguments, folder, environment and
+streams. A test of what happens before or during the imports starts an interpreter instead.
 """
 
 import atexit
@@ -12,6 +12,7 @@ import runpy
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -21,12 +22,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import attrs
+import trio
 
 IMPORTED: Final = (
     "warren.client",
     "warren.storage.memory",
+    "warren.storage.memory.postgres",
     "warren.storage.maintenance.backup",
     "warren.storage.maintenance.doctor",
+    "warren.storage.postgres",
     "warren.transport.cli.app",
     "warren.transport.cli.chat",
     "warren.transport.cli.doctor",
@@ -38,9 +42,10 @@ IMPORTED: Final = (
 )
 LARGEST: Final = 1 << 20
 LINK: Final = 0
+NUMBER: Final = struct.Struct("=i")
 
 
-# -- on the side of the process that forks
+# -- in the fork server
 
 
 def serve() -> None:
@@ -64,14 +69,14 @@ def serve() -> None:
 
 
 def _keep(job: dict[str, Any], streams: Sequence[int]) -> None:
-    """Become the keeper of a command, or the command: the one writes `pid code` and exits, the other returns."""
+    """Fork once more: the keeper of the command reports pid and exit code and exits, the command itself returns."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     *standard, news = streams
     if pid := os.fork():
-        os.write(news, f"{pid} ".encode())
+        os.write(news, NUMBER.pack(pid))
         for stream in standard:
             os.close(stream)
-        os.write(news, str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])).encode())
+        os.write(news, NUMBER.pack(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
         os._exit(0)
     os.close(news)
     for number, stream in enumerate(standard):
@@ -84,12 +89,12 @@ def _keep(job: dict[str, Any], streams: Sequence[int]) -> None:
     runpy.run_module("warren", run_name="__main__", alter_sys=True)
 
 
-# -- on the side of the tests
+# -- in the tests
 
 
 @attrs.define(eq=False)
 class Forking:
-    """The process that forks; it is started when it is needed first, and ends with the tests."""
+    """The fork server: started by the first command, ended with the tests."""
 
     _link: socket.socket | None = None
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
@@ -97,14 +102,14 @@ class Forking:
     def start(
         self, argv: Sequence[str | bytes], folder: Path, env: Mapping[str, str], streams: Sequence[int]
     ) -> "Forked":
-        """Start a command with standard streams that are open here."""
+        """Start a command; its stdin, stdout and stderr are descriptors that are open here."""
         job = {"argv": [os.fsdecode(arg) for arg in argv], "folder": os.fspath(folder), "env": dict(env)}
-        told, tell = os.pipe()
+        news, theirs = os.pipe()
         try:
-            socket.send_fds(self._linked(env), [json.dumps(job).encode()], [*streams, tell])
+            socket.send_fds(self._linked(env), [json.dumps(job).encode()], [*streams, theirs])
         finally:
-            os.close(tell)
-        return Forked(told)
+            os.close(theirs)
+        return Forked(_number(news), news)
 
     def _linked(self, env: Mapping[str, str]) -> socket.socket:
         with self._lock:
@@ -127,23 +132,42 @@ class Forking:
         process.wait()
 
 
-@attrs.frozen
+@attrs.define
 class Forked:
-    """A command under way; `told` is where its end is told of."""
+    """A command under way; whoever starts it also waits for its end.
 
-    told: int
+    Attributes:
+        pid: its process.
+        returncode: its exit code, below 0 the signal that killed it; None until a wait has seen the end.
+    """
+
+    pid: int
+    _news: int
+    returncode: int | None = None
 
     def code(self, limit: float) -> int:
-        """Wait for the end; return the exit code. A command that does not end within the limit is killed."""
-        news = b""
-        with os.fdopen(self.told, "rb", buffering=0) as told:
-            while select.select([told], [], [], limit)[0]:
-                if not (more := told.read(100)):
-                    assert b" " in news, "the process that forks is gone; what it said is on stderr"
-                    return int(news.split()[1])
-                news += more
-        os.kill(int(news.split()[0]), signal.SIGKILL)
-        raise AssertionError(f"it had not ended after {limit:g} s")
+        """Wait for the end and return the exit code; kill the command after so many seconds."""
+        if not select.select([self._news], [], [], limit)[0]:
+            os.kill(self.pid, signal.SIGKILL)
+            raise AssertionError(f"it had not ended after {limit:g} s")
+        return self._ended()
+
+    async def wait(self) -> int:
+        """Wait for the end and return the exit code."""
+        await trio.lowlevel.wait_readable(self._news)
+        return self._ended()
+
+    def _ended(self) -> int:
+        self.returncode = _number(self._news)
+        os.close(self._news)
+        return self.returncode
+
+
+def _number(news: int) -> int:
+    data = os.read(news, NUMBER.size)
+    assert data, "the fork server is gone; its last words are on stderr"
+    number: int = NUMBER.unpack(data)[0]
+    return number
 
 
 FORKING: Final = Forking()
