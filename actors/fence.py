@@ -7,6 +7,7 @@ not seen by the store: they wait here until the leases are proved again, for as 
 
 import math
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import attrs
 import trio
@@ -15,6 +16,8 @@ from warren.errors import StoreError
 from warren.events import Event
 from warren.storage.membership import boot_time
 from warren.values import define
+
+R = TypeVar("R")
 
 
 @define(eq=False)
@@ -119,6 +122,11 @@ class Guard:
         if self._held:
             self._flush()
 
+    async def around(self, proceed: Callable[[], Awaitable[R]]) -> R:
+        """Let a step or a tool begin only when the turn may go on: a wrapper of its seam. Raises as `wait`."""
+        await self.wait()
+        return await proceed()
+
     async def _proof(self) -> None:
         """Wait until the lease is proved, or lost."""
         while not self.open and self.refusal is None:
@@ -141,12 +149,3 @@ class Guard:
         held, self._held = self._held, []
         for event in held:
             self.publish(event)
-
-
-async def proved(guard: Guard | None) -> None:
-    """Wait until a turn may go on, and publish the events that it held back; without a guard it always may.
-
-    Raises StoreError, as `Guard.wait`.
-    """
-    if guard is not None:
-        await guard.wait()

@@ -2,11 +2,11 @@
 
 import contextlib
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 import attrs
@@ -22,6 +22,7 @@ from warren.values import define
 if TYPE_CHECKING:
     from warren.actors.memory import Memory
 
+R = TypeVar("R")
 FRESH: Final = 2.0
 """Seconds for which a count of the store is used. Rows of other processes count after that time at the latest."""
 SHARE: Final = 20
@@ -150,6 +151,11 @@ class Limiter:
                 await self.look(by, FOR_STEP)
             if limit is not None and figure.value + figure.coming >= limit:
                 self.tenancy.check_tokens(by)
+
+    async def around_step(self, by: Accounts, proceed: Callable[[], Awaitable[R]]) -> R:
+        """Hold a step of a turn against the limits of tokens: a wrapper of its seam. Raises as `check_step`."""
+        await self.check_step(by)
+        return await proceed()
 
     async def follow_tokens(self, waiting: Callable[[], Iterable[str]], changed: Callable[[], object]) -> None:
         """Look at the tokens of the tenants whose turns wait, for ever: nothing else tells that they may begin.

@@ -24,7 +24,6 @@ from warren.actors.session.offered import instructions_of, names_of, warnings_of
 from warren.actors.session.planning import candidates_for, check_priced
 from warren.actors.shared import HostObjects
 from warren.actors.tenancy import Acceptance, Accounts
-from warren.actors.turn.route import check_ready
 from warren.attachments import Attachment, Blob, File
 from warren.categories import Decision
 from warren.compaction.config import CompactionConfig
@@ -133,7 +132,7 @@ class Service(Reads):
             check_priced(candidates, config.limits.turn, record.options.budget)
             await self._comms.check_free(record)
             if call.prompt is not None:
-                check_ready(candidates)
+                candidates[0].choice.check_ready()
             by = self._by
             if self._fetch(sent) is not None:  # what is refused asks no other server
                 await self._check_new(session_id, call)

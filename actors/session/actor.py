@@ -18,7 +18,6 @@ import trio
 
 from warren.actors.erasing import forget_deleted
 from warren.actors.eventlog import EventLog
-from warren.actors.fence import Guard
 from warren.actors.protocol import (
     Arrived,
     BeginNext,
@@ -41,11 +40,9 @@ from warren.actors.session.ending import Ending
 from warren.actors.session.host import SessionHost
 from warren.actors.session.inbox import Inbox
 from warren.actors.session.machine import BEGUN, CLAIM, CLOSED, ENDED, IDLE, START, Effect, Machine, Signal, State
-from warren.actors.session.planning import plan_of
-from warren.actors.session.trace import TurnTrace, begin
+from warren.actors.session.planning import Planner
 from warren.actors.shared import HostObjects, Shared
 from warren.actors.turn.outcome import Outcome, cause_of, title_of
-from warren.actors.turn.route import check_ready
 from warren.actors.turn.turn import Turn, cancelled, shut_down
 from warren.errors import AgentError, LeasedError, SessionNotRunningError, StoreError, WarrenError
 from warren.events import CompactionCompleted, Envelope, RunFailed
@@ -54,7 +51,7 @@ from warren.log_context import LogContext, working_for
 from warren.mailbox import Mail, Mailbox, Message
 from warren.records import CompactionEntry, SessionRecord
 from warren.storage import Archive, Attach, Delete, InputOutcome, retired
-from warren.tracing import TraceContext, here
+from warren.tracing import here
 from warren.values import define, value
 from warren.views import PendingApproval, SessionSummary, SessionView, summary_of, view_of
 
@@ -140,12 +137,11 @@ class SessionActor:
     conversation: Conversation = attrs.field(init=False)
     mailbox: Mailbox = attrs.field(init=False)
     _machine: Machine[Mail[Any]] = attrs.field(init=False)
+    _planner: Planner = attrs.field(init=False)
     _tasks: trio.Nursery = attrs.field(init=False)
     _mail: deque[Mail[Any]] = attrs.field(factory=deque)
     _in_hand: Mail[Any] | None = None
     _turn: Turn | None = None
-    _place: TraceContext | None = None  # of the running turn
-    _trace: TurnTrace | None = None
     _ended: TurnEnd | None = None
     _errands: deque[Callable[[], Awaitable[Result]]] = attrs.field(factory=deque)
     _results: deque[Result] = attrs.field(factory=deque)
@@ -154,6 +150,7 @@ class SessionActor:
         self.session_id = self.log.session_id
         self.conversation = Conversation(self.log, self.shared.storage, Inbox(self.session_id))
         self._machine = Machine(self.session_id)
+        self._planner = Planner(self.shared, self.comms, self.host_objects, self.log, self.conversation.charges)
         self.mailbox = Mailbox(self.shared.config.limits.mailbox, self._admit)
 
     # -- what any task may read at any time
@@ -507,10 +504,9 @@ class SessionActor:
             self._perform(machine.step(Signal.NOT_BEGUN))
             return
         try:
-            known, charges = self.conversation.known, self.conversation.charges
-            plan = plan_of(message, known, self.shared, self.comms, self.host_objects, charges=charges)
+            plan = self._planner.plan(message, self.conversation.known)
             if waiting is None:  # an input was accepted: its turn fails, and leaves it in the history
-                check_ready(plan.route.candidates)
+                plan.settings.choice.check_ready()
         except WarrenError as exc:
             exc.session_id = self.session_id
             if waiting is None:
@@ -521,17 +517,13 @@ class SessionActor:
         if starter is not None and isinstance(message, StartTurn) and message.blobs:
             self._send(partial(self._store_files, message, starter))
             return
-        self._place, self._trace = begin(self.shared.tracer, message.caller, self.log, self.conversation.context)
-        storage, log = self.shared.storage, self.log
-        guard = None if storage.fence is None else Guard(self.session_id, storage.fence, log.emit, storage.has_lease)
         self._turn = Turn(
             plan,
             self.conversation.known,
             self.conversation.context,
             self._take_inputs,
-            log.emit if guard is None else guard.emit,
+            self.log.emit if plan.guard is None else plan.guard.emit,
             self._commit_compaction,
-            guard,
             partial(self.host.changed, self.session_id),
         )
         self.shared.limiter.tenancy.begins(self.session_id)
@@ -557,11 +549,6 @@ class SessionActor:
             self.conversation.inbox.pause(error)
             self.host.paused(self.session_id, begun=False)
         self._refuse_turn(error)
-
-    def _end_trace(self, turn: Turn, terminal: Envelope | None) -> None:
-        if self._trace is not None:
-            self._trace.end(turn, terminal)
-            self._trace = None
 
     async def _drop(self, error: WarrenError) -> Result:
         """Take an input out of the store that no turn can begin with; if the store refuses, it waits on."""
@@ -603,7 +590,8 @@ class SessionActor:
         """Run a turn and commit it. A cancellation from outside ends it without a trace."""
         self.mailbox.busy = self._listen
         between = working_for.set(LogContext(self.session_id, turn.record.tenant, turn.record.turns + 1))
-        here.set(self._place)
+        if turn.place is not None:
+            here.set(turn.place)
         self.log.settling = False
         try:
             outcome = await turn.run()
@@ -615,7 +603,7 @@ class SessionActor:
                 record = outcome.record_after(
                     turn.record, conversation.known, terminal, self.log.last_seq, conversation.context
                 )
-                refusal = None if turn.guard is None else turn.guard.refusal
+                refusal = None if turn.plan.guard is None else turn.plan.guard.refusal
                 if refusal is None:
                     committed = await conversation.commit(record, terminal, ending, turn.plan.ended)
                 else:  # its inputs wait on: stored with this error, they would have ended
@@ -623,7 +611,8 @@ class SessionActor:
         finally:
             self.mailbox.busy = None
             working_for.reset(between)
-            here.set(None)
+            if turn.place is not None:
+                here.set(None)
         # No checkpoint from the commit to here: a turn that is stored is never taken for one that was cut off.
         self._ended = TurnEnd(turn, outcome, ending, terminal, record, committed)
         self._mail.extend(self.mailbox.take())
@@ -657,7 +646,8 @@ class SessionActor:
         if terminal is not None:
             self._count(end.turn, terminal)
             self.log.publish(terminal)
-        self._end_trace(end.turn, terminal)
+        for each in end.turn.plan.seam.around_turn:
+            each.end(end.turn, terminal)
         if error is None:
             self.log.stored()
         else:
@@ -667,7 +657,9 @@ class SessionActor:
     def _count(self, turn: Turn, terminal: Envelope) -> None:
         """Count a turn that has ended."""
         seconds, plan = trio.current_time() - turn.began, turn.plan
-        self.shared.counters.turn(plan.choice, terminal, turn.first_seq or terminal.seq, seconds, plan.meter.steps)
+        self.shared.counters.turn(
+            plan.settings.choice, terminal, turn.first_seq or terminal.seq, seconds, plan.meter.steps
+        )
 
     def _end_inputs(self, end: TurnEnd, ending: Ending) -> None:
         """Answer for the inputs that the turn has taken, or let them wait again if the turn is not stored."""
@@ -757,7 +749,8 @@ class SessionActor:
             terminal = self.log.stamp(RunFailed(self.session_id, turn_error.message, cause_of(turn_error)))
             self._count(self._turn, terminal)
             self.log.publish(terminal)
-            self._end_trace(self._turn, terminal)
+            for each in self._turn.plan.seam.around_turn:
+                each.end(self._turn, terminal)
             turn_error.details |= {"first_seq": self._turn.first_seq, "last_seq": terminal.seq}
         self.conversation.inbox.close(error(), turn_error)
         starter = self._machine.take_starter()

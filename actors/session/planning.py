@@ -1,101 +1,196 @@
-"""The plan of a turn, from the settings of the runtime, of the session, and of the request."""
+"""The planner of a session: makes the plan of each turn, and keeps the settings that its turns share."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+import attrs
+
 from warren.actors import attaching
 from warren.actors.attaching import check_kinds
+from warren.actors.eventlog import EventLog
+from warren.actors.fence import Guard
 from warren.actors.protocol import Compact, StartTurn
 from warren.actors.session.comms import Comms
 from warren.actors.session.offered import tools_of
+from warren.actors.session.trace import TurnTrace
 from warren.actors.shared import HostObjects, Shared
 from warren.actors.turn.chain import Chain
 from warren.actors.turn.compaction import window_for
+from warren.actors.turn.plan import TurnPlan, TurnSettings
 from warren.actors.turn.room import CompactionPlan
 from warren.actors.turn.route import Candidate, Route, candidates_of
-from warren.actors.turn.turn import TurnPlan
+from warren.actors.turn.seam import AroundCall, AroundTurn, Seam
 from warren.budget import UNLIMITED, Budget, Meter
+from warren.categories import Gates
 from warren.compaction.policy import compactor_of
 from warren.errors import AgentError, InvalidParamsError, SessionNotFoundError
 from warren.fields import encodable
 from warren.ledger import Charge
 from warren.model import Files
-from warren.options import NO_OPTIONS, ModelOptions, TurnOptions
+from warren.options import NO_OPTIONS, SessionOptions, TurnOptions
 from warren.records import SessionRecord
-from warren.tools import Tool
+from warren.values import define
 from warren.windows import Window
 
 logger: Final = logging.getLogger("warren.compaction")
+OPEN: Final = Gates()
+"""The gates of turns whose tool calls all run."""
 
 
-def plan_of(
-    message: StartTurn | Compact,
-    record: SessionRecord,
-    shared: Shared,
-    comms: Comms,
-    host_objects: HostObjects,
-    *,
-    charges: list[Charge],
-) -> TurnPlan:
-    """Return the plan of a session's next turn; `charges` gets the tokens of its calls.
+@define(eq=False)
+class Planner:
+    """Makes the plans of one session's turns.
 
-    Raises:
-        SessionNotFoundError: if the session is archived.
-        InvalidParamsError: if the model or the provider is unknown, if the model cannot be called with the options, or
-            if a budget limits the cost and the prices of the model are unknown.
-        AgentError: if the compactor cannot be made; the cause is `compactor`.
+    Most turns of a session share their settings. These follow from the session's options and model, and from what the
+    runtime has from its start to its end: its configuration, its catalog, its tools. So they are kept until the record
+    has other options or another model; one that is loaded anew has. A turn has settings of its own if it brings options
+    or tools, if tools of MCP servers come and go, and if the session has a name: the tools for messages to peers belong
+    to one turn.
+
+    What depends on the moment is made for each turn that has it, and costs no other: the window that refusals have
+    told, the compactor, the count of tokens for a limit, the guard of the fence.
+
+    Attributes:
+        shared: the resources of the runtime.
+        comms: has the tools for messages to peers.
+        host_objects: the tools and the compactor that the host gave the session.
+        log: the events of the session.
+        charges: gets the tokens of model calls.
     """
-    if record.archived:
-        raise SessionNotFoundError("the session is archived: it can be read, not continued", cause="archived")
-    asked, given_tools = NO_OPTIONS, host_objects.tools
-    if isinstance(message, StartTurn):
-        asked, given_tools = message.options, {**host_objects.tools, **message.tools}
-    session = record.options
-    limits = shared.config.limits
-    options = session.of_calls if asked is NO_OPTIONS else asked.over(session)
-    candidates = candidates_for(asked, record, shared)
-    chain = None
-    if session.peer is not None and isinstance(message, StartTurn):
-        chain = Chain(message.hops)
-    tools = tools_of(record, asked, shared, comms, given_tools, chain=chain)
-    attachments = message.attachments if isinstance(message, StartTurn) else ()
-    if attachments:
-        check_kinds(attachments, candidates)
-    of_session = shared.storage, record.tenant, record.session_id
-    turn_budget, session_budget = limits.turn.overridden(asked.budget), session.budget or UNLIMITED
-    check_priced(candidates, turn_budget, session_budget)
-    within = partial(_within, record, shared, host_objects, candidates, options, tools)
-    window, compaction = within(None)
-    return TurnPlan(
-        prompt=message.prompt if isinstance(message, StartTurn) else None,
-        instructions=message.instructions if isinstance(message, Compact) else None,
-        route=Route(candidates, shared.outages),
-        options=options,
-        tools=tools,
-        gates=asked.gated(session, shared.config.gates),
-        meter=Meter.of(turn_budget, session_budget, record.spent, record.usage.known_cost),
-        retry=shared.config.retry,
-        limits=limits,
-        tool_threads=shared.tool_threads,
-        within=within,
-        window=window,
-        compaction=compaction,
-        output=asked.output(session),
-        keep_alive=asked.keep_alive,
-        counters=shared.counters,
-        charges=charges,
-        attachments=attachments,
-        files=Files(candidates[0].kinds, partial(attaching.read, *of_session)),
-        keep=partial(attaching.keep, *of_session, limits.max_attachment),
-        payer=message.payer,
-        key=message.key if isinstance(message, StartTurn) else None,
-        chain=chain,
-        limiter=shared.limiter,
-        lessons=shared.lessons,
-        spending=shared.limiter.tenancy.spends(record.session_id, record.tenant, message.payer),
-    )
+
+    shared: Shared
+    comms: Comms
+    host_objects: HostObjects
+    log: EventLog
+    charges: list[Charge]
+    _kept: TurnSettings | None = None
+    _options: SessionOptions | None = None  # those of the session that the settings are kept for
+    _model: str = ""
+    _around_turn: Sequence[AroundTurn] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        tracer = self.shared.tracer
+        self._around_turn = () if tracer is None else (TurnTrace(tracer, self.log),)
+
+    def plan(self, message: StartTurn | Compact, record: SessionRecord) -> TurnPlan:
+        """Return the plan of the next turn.
+
+        Args:
+            message: the request for it.
+            record: the session.
+
+        Raises:
+            SessionNotFoundError: if the session is archived.
+            InvalidParamsError: if the model or the provider is unknown, if the model cannot be called with the options,
+                or if a budget limits the cost and the prices of the model are unknown.
+            AgentError: if the compactor cannot be made; the cause is `compactor`.
+        """
+        if record.archived:
+            raise SessionNotFoundError("the session is archived: it can be read, not continued", cause="archived")
+        shared, chain = self.shared, None
+        if isinstance(message, StartTurn):
+            prompt, instructions, attachments, key = message.prompt, None, message.attachments, message.key
+            own = message.options is not NO_OPTIONS or bool(message.tools)
+            if record.options.peer is not None:
+                chain = Chain(message.hops)
+        else:
+            prompt, instructions, attachments, key, own = None, message.instructions, (), None, False
+        if own or record.options.peer is not None or shared.dynamic_tools is not None:
+            settings = self._settings(message, record, chain)
+        elif self._kept is not None and record.options is self._options and record.model == self._model:
+            settings = self._kept
+        else:
+            settings = self._kept = self._settings(message, record, None)
+            self._options, self._model = record.options, record.model
+        if attachments:
+            check_kinds(attachments, settings.candidates)
+        plan = TurnPlan(
+            settings,
+            prompt,
+            Route(settings.candidates, shared.outages),
+            Meter.of(settings.budget, settings.session_budget, record.spent, record.usage.known_cost),
+            partial(self._within, record, settings),
+            instructions=instructions,
+            attachments=attachments,
+            payer=message.payer,
+            key=key,
+            caller=message.caller,
+            chain=chain,
+        )
+        if settings.compacts or shared.lessons.known:
+            plan.window, plan.compaction = plan.within(None)
+        self._surround(plan, record)
+        return plan
+
+    def _settings(self, message: StartTurn | Compact, record: SessionRecord, chain: Chain | None) -> TurnSettings:
+        shared, session, config = self.shared, record.options, self.shared.config
+        asked, given_tools = NO_OPTIONS, self.host_objects.tools
+        if isinstance(message, StartTurn):
+            asked, given_tools = message.options, {**given_tools, **message.tools}
+        candidates = candidates_for(asked, record, shared)
+        tools = tools_of(record, asked, shared, self.comms, given_tools, chain=chain)
+        budget, session_budget = config.limits.turn.overridden(asked.budget), session.budget or UNLIMITED
+        check_priced(candidates, budget, session_budget)
+        gates = asked.gated(session, config.gates)
+        of_session = shared.storage, record.tenant, record.session_id
+        return TurnSettings(
+            candidates,
+            session.of_calls if asked is NO_OPTIONS else asked.over(session),
+            tools,
+            tuple([each.spec for each in tools.values()]),
+            None if gates == OPEN else gates,
+            budget,
+            session_budget,
+            config.retry,
+            config.limits,
+            shared.tool_threads,
+            config.compaction is not None,
+            shared.lessons,
+            asked.output(session),
+            shared.counters,
+            Files(candidates[0].kinds, partial(attaching.read, *of_session)),
+            partial(attaching.keep, *of_session, config.limits.max_attachment),
+            self.charges,
+            asked.keep_alive,
+        )
+
+    def _surround(self, plan: TurnPlan, record: SessionRecord) -> None:
+        """Give a plan its seam."""
+        storage, limiter, around = self.shared.storage, self.shared.limiter, list[AroundCall]()
+        if storage.fence is not None:
+            plan.guard = Guard(record.session_id, storage.fence, self.log.emit, storage.has_lease)
+            around.append(plan.guard.around)
+        around_tool = tuple(around)
+        plan.spending = limiter.tenancy.spends(record.session_id, record.tenant, plan.payer)
+        if plan.spending is not None:
+            around.append(partial(limiter.around_step, plan.spending.by))
+        if around or self._around_turn:
+            plan.seam = Seam(self._around_turn, around, around_tool)
+
+    def _within(
+        self, record: SessionRecord, settings: TurnSettings, told: int | None
+    ) -> tuple[Window | None, CompactionPlan | None]:
+        """Return the window to keep requests in, and the settings of compaction; `told` is of a refusal in this turn.
+
+        Without compaction only a window that a refusal has told counts.
+        """
+        shared, candidates, max_tokens = self.shared, settings.candidates, settings.options.max_tokens
+        if told is None and shared.lessons.known:
+            told = shared.lessons.of("window", candidates)
+        config = shared.config.compaction and (record.options.compaction or shared.config.compaction)
+        if config is None:
+            return None if told is None else window_for(None, None, told, max_tokens, settings.tools), None
+        known = min((each.entry.window for each in candidates if each.entry.window is not None), default=None)
+        window = window_for(config, known, told, max_tokens, settings.tools)
+        try:
+            compactor = compactor_of(self.host_objects.compactor or shared.config.compactor, config, window)
+        except Exception as exc:  # a host's own code may raise anything
+            logger.exception("a compactor could not be made")
+            raise AgentError(encodable(f"the compactor could not be made: {exc!r}"), cause="compactor") from exc
+        index = shared.limiter.bounded(shared.memory.index_of(record), record.tenant, record.owner)
+        return window, CompactionPlan(compactor, config.min_turns_between_compactions, index)
 
 
 def candidates_for(asked: TurnOptions, record: SessionRecord, shared: Shared) -> Sequence[Candidate]:
@@ -117,33 +212,3 @@ def check_priced(candidates: Sequence[Candidate], *budgets: Budget | None) -> No
         path = "$.budget.max_cost"
         problem = f"the prices of the model {model!r} are unknown; set them in [models.{model!r}], or set no max_cost"
         raise InvalidParamsError(f"{path}: {problem}", path=path)
-
-
-def _within(  # noqa: PLR0917 - all but the last one are bound once for a turn
-    record: SessionRecord,
-    shared: Shared,
-    host_objects: HostObjects,
-    candidates: Sequence[Candidate],
-    options: ModelOptions,
-    tools: Mapping[str, Tool],
-    told: int | None,
-) -> tuple[Window | None, CompactionPlan | None]:
-    """Return the window to keep requests in, and the settings of compaction; `told` is of a refusal in this turn.
-
-    Without compaction only a window that a refusal has told counts.
-    """
-    if told is None and shared.lessons.known:
-        told = shared.lessons.of("window", candidates)
-    config = shared.config.compaction and (record.options.compaction or shared.config.compaction)
-    if config is None:
-        return None if told is None else window_for(None, None, told, options.max_tokens, tools), None
-    known = min((each.entry.window for each in candidates if each.entry.window is not None), default=None)
-    window = window_for(config, known, told, options.max_tokens, tools)
-    distance = config.min_turns_between_compactions
-    try:
-        compactor = compactor_of(host_objects.compactor or shared.config.compactor, config, window)
-    except Exception as exc:  # a host's own code may raise anything
-        logger.exception("a compactor could not be made")
-        raise AgentError(encodable(f"the compactor could not be made: {exc!r}"), cause="compactor") from exc
-    index = shared.limiter.bounded(shared.memory.index_of(record), record.tenant, record.owner)
-    return window, CompactionPlan(compactor, distance, index)

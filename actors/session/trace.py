@@ -1,4 +1,4 @@
-"""The trace of a running turn: its place, and the events that the spans are made of once it has ended."""
+"""The traces of turns: the place of each, and the events that its spans are made of once it has ended."""
 
 import logging
 from collections.abc import Sequence
@@ -8,11 +8,10 @@ from typing import Final
 import attrs
 
 from warren.actors.eventlog import EventLog, utc_now
-from warren.actors.turn.turn import Turn
+from warren.actors.turn.seam import RunningTurn
 from warren.events import DELTAS, Envelope, RunFailed
 from warren.tracing import KEPT as KEPT_BEFORE
-from warren.tracing import TraceContext, TracedTurn, Tracer
-from warren.transcript import Transcript
+from warren.tracing import TracedTurn, Tracer
 from warren.values import define
 
 KEPT: Final = 10_000
@@ -23,89 +22,71 @@ logger: Final = logging.getLogger(__name__)
 
 @define(eq=False)
 class TurnTrace:
-    """The trace of a sampled turn.
+    """The traces of a session's turns: a wrapper of their seam. A turn does not end over its trace.
 
     Attributes:
-        tracer: gets the turn when it has ended.
-        place: the turn's own span.
-        parent: the place of the turn's caller.
+        tracer: gives each turn its place, and gets a sampled one when it has ended.
         log: the session's events.
-        before: the newest messages before the turn, and the first one, as JSON.
-        began: the time at which the turn began.
-        events: the events so far, each run of deltas by its first one.
-        cut: whether later events were left out.
     """
 
     tracer: Tracer
-    place: TraceContext
-    parent: TraceContext | None
     log: EventLog
-    before: Sequence[bytes]
-    began: datetime = attrs.field(factory=utc_now)
-    events: list[Envelope] = attrs.field(factory=list)
-    cut: bool = False
+    _before: Sequence[bytes] = ()
+    _began: datetime = attrs.field(factory=utc_now)
+    _events: list[Envelope] = attrs.field(factory=list)  # each run of deltas by its first one
+    _cut: bool = False  # whether later events were left out
 
-    def __attrs_post_init__(self) -> None:
-        self.log.recorder = self._record
+    def begin(self, turn: RunningTurn) -> None:
+        """Give a turn its place, below that of its caller; begin to record it if it is sampled."""
+        try:
+            turn.place = self.tracer.begin(turn.caller)
+        except Exception:
+            logger.exception("the tracer failed: a turn runs without a trace")
+            return
+        if turn.place.sampled:
+            self._before, self._began = _newest(turn.context.bodies), utc_now()
+            self._events, self._cut = [], False
+            self.log.recorder = self._record
 
     def _record(self, envelope: Envelope) -> None:
-        events = self.events
+        events = self._events
         more = bool(events) and isinstance(envelope.event, DELTAS) and isinstance(events[-1].event, DELTAS)
         if more:
             return
         if len(events) < KEPT:
             events.append(envelope)
         else:
-            self.cut = True
+            self._cut = True
 
-    def end(self, turn: Turn, terminal: Envelope | None) -> None:
-        """Hand the turn over to the tracer.
-
-        Args:
-            turn: the turn.
-            terminal: its last event; None if it only compacted.
-        """
+    def end(self, turn: RunningTurn, terminal: Envelope | None) -> None:
+        """Hand a sampled turn over to the tracer."""
+        if self.log.recorder is None or turn.place is None:
+            return
         self.log.recorder = None
         failed = terminal.event.cause if terminal is not None and isinstance(terminal.event, RunFailed) else None
-        record, choice = turn.record, turn.plan.choice
+        record, parent, choice = turn.record, turn.caller, turn.candidates[0].choice
         traced = TracedTurn(
-            self.place,
-            None if self.parent is None else self.parent.span_id,
+            turn.place,
+            None if parent is None else parent.span_id,
             record.session_id,
             record.tenant,
             None if terminal is None else record.turns + 1,
             choice.name,
             choice.model,
-            self.began,
+            self._began,
             utc_now(),
-            self.events,
+            self._events,
             failed,
-            turn.plan.meter.usage,
-            self.before,
-            {each.name: each.choice.server for each in turn.plan.route.candidates},
-            cut=self.cut,
+            turn.usage,
+            self._before,
+            {each.name: each.choice.server for each in turn.candidates},
+            cut=self._cut,
         )
+        self._before, self._events = (), []
         try:
             self.tracer.ended(traced)
         except Exception:  # the turn is stored: its session must not end over its trace
             logger.exception("session %s: the tracer failed: the trace of a turn is lost", record.session_id)
-
-
-def begin(
-    tracer: Tracer | None, caller: TraceContext | None, log: EventLog, context: Transcript
-) -> tuple[TraceContext | None, TurnTrace | None]:
-    """Return the place of a turn that begins, and its trace if it is sampled.
-
-    Without a tracer, or with one that fails, the place is that of its caller: a turn does not end over its trace.
-    """
-    if tracer is None:
-        return caller, None
-    try:
-        place = tracer.begin(caller)
-    except Exception:
-        logger.exception("the tracer failed: a turn runs without a trace")
-        return caller, None
-    return place, TurnTrace(tracer, place, caller, log, _newest(context.bodies)) if place.sampled else None
 
 
 def _newest(bodies: Sequence[bytes]) -> Sequence[bytes]:

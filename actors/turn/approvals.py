@@ -139,7 +139,11 @@ class Approvals:
         """Approve or refuse a waiting call. Raises InvalidParamsError if no call of that id waits."""
         waiting = self._waiting.get(call_id)
         if waiting is None or waiting.decision is not None:
-            problem = f"$.call_id: no tool call {call_id!r} waits for approval"
-            raise InvalidParamsError(problem, path="$.call_id")
+            raise not_waiting(call_id)
         waiting.decision = decision
         waiting.decided.set()
+
+
+def not_waiting(call_id: str) -> InvalidParamsError:
+    """Return the error of a decision on a call that waits for none."""
+    return InvalidParamsError(f"$.call_id: no tool call {call_id!r} waits for approval", path="$.call_id")

@@ -186,11 +186,6 @@ class Route:
         return attrs.evolve(request, model=model, max_output=most, files=attrs.evolve(files, kinds=kinds))
 
 
-def check_ready(candidates: Sequence[Candidate]) -> None:
-    """Raise ProviderError if no call of the model can succeed, as its key is missing: no other one takes over then."""
-    candidates[0].choice.check_ready()
-
-
 def candidates_of(
     providers: Providers, model: str, provider: str | None, options: ModelOptions, models: Models
 ) -> tuple[Candidate, ...]:

@@ -11,12 +11,13 @@ import trio
 
 from warren import aliases, codec
 from warren.actors.counters import COMPLETED, FAILED, Counters
-from warren.actors.fence import Guard, proved
+from warren.actors.fence import Guard
 from warren.actors.turn.approvals import Approvals
+from warren.actors.turn.seam import AroundCall, surrounded
 from warren.arguments import problem_of
 from warren.attachments import Attachment, File
 from warren.categories import Decision
-from warren.errors import StoreError
+from warren.errors import WarrenError
 from warren.events import (
     Event,
     ToolCallRequested,
@@ -55,12 +56,14 @@ class ToolRun:
         emit: publishes an event.
         timeout: seconds for a tool without a time limit of its own.
         threads: bounds the sync tools of the whole runtime.
-        approvals: the gates of the calls.
+        approvals: the gates of the calls; None if all of them run.
+        guard: keeps a function that has waited for a thread from running without a proved lease; None if no other
+            process can have the session.
         session_id: the session.
         turn: the number of its turn.
         before: the calls in earlier steps of the turn.
+        around: the wrappers of each call that runs.
         counters: counts the calls.
-        guard: keeps a call from starting without a proved lease; None if no other process can have the session.
         keep: stores the files of results.
         prompt_key: the idempotency key of the prompt that began the turn; None if it has none.
         cut: the calls whose arguments are not whole as their answer was cut, by id, with what the model is told.
@@ -71,11 +74,12 @@ class ToolRun:
     emit: Callable[[Event], object]
     timeout: float
     threads: trio.CapacityLimiter
-    approvals: Approvals
+    approvals: Approvals | None = None
     guard: Guard | None = None
     session_id: str = ""
     turn: int = 1
     before: int = 0
+    around: Sequence[AroundCall] = attrs.field(default=(), kw_only=True)
     counters: Counters = attrs.field(factory=Counters, kw_only=True)
     keep: KeepFiles = attrs.field(default=keep_nothing, kw_only=True)
     prompt_key: str | None = attrs.field(default=None, kw_only=True)
@@ -116,14 +120,15 @@ class ToolRun:
         if call.invalid_args is not None:
             given = call.invalid_args
             return self._refuse(call, f"the arguments are not a JSON object: {problem_of(given)}: {given[:2000]}")
-        if (reason := self.approvals.denied(tool)) is not None:
+        approvals = self.approvals
+        if approvals is not None and (reason := approvals.denied(tool)) is not None:
             return self._refuse(call, reason)
         try:
             bound = tool.bind(call.args)
         except ToolArgumentsError as exc:
             return self._refuse(call, failure_text(exc))
-        if self.approvals.asks(tool):
-            nursery.start_soon(self._ask, call, tool, bound, number)
+        if approvals is not None and approvals.asks(tool):
+            nursery.start_soon(self._ask, approvals, call, tool, bound, number)
         else:
             self._begin(call)
             nursery.start_soon(self._run_one, call, tool, bound, number)
@@ -132,8 +137,10 @@ class ToolRun:
     def _tool_of(self, call: ToolUseBlock) -> Tool | None:
         return self.tools.get(call.name) or self.tools.get(aliases.TOOLS.get(call.name, ""))
 
-    async def _ask(self, call: ToolUseBlock, tool: Tool, bound: dict[str, Any], number: int) -> None:
-        if (reason := await self.approvals.refused(call, tool)) is not None:
+    async def _ask(
+        self, approvals: Approvals, call: ToolUseBlock, tool: Tool, bound: dict[str, Any], number: int
+    ) -> None:
+        if (reason := await approvals.refused(call, tool)) is not None:
             self._refuse(call, reason)
         else:
             self._begin(call)
@@ -144,11 +151,15 @@ class ToolRun:
         self.emit(ToolExecutionStarted(call.id, call.name))
 
     async def _run_one(self, call: ToolUseBlock, tool: Tool, bound: dict[str, Any], number: int) -> None:
+        run = partial(self._run_direct, call, tool, bound, number)
+        if not self.around:
+            return await run()
         try:
-            await proved(self.guard)
-        except StoreError as exc:  # nothing of the call was done; the turn finds the same out before its next step
+            await surrounded(self.around, run)
+        except WarrenError as exc:  # of a wrapper: nothing of the call was done
             self._finish(call, exc.message, is_error=True)
-            return
+
+    async def _run_direct(self, call: ToolUseBlock, tool: Tool, bound: dict[str, Any], number: int) -> None:
         limit = tool.timeout or self.timeout
         content, is_error, files = "", False, tuple[Attachment, ...]()
         calling.set(ToolCall(self.session_id, self.turn, number, call.id, call.name, call.args, self.prompt_key))
@@ -190,20 +201,24 @@ class ToolRun:
         self, call: ToolUseBlock, tool: Tool, numbers: Iterator[int], question: Mapping[str, Any]
     ) -> Decision | None:
         """Ask for the answer to a question of a running call, if calls of its kind wait for approval."""
-        if not self.approvals.asks(tool):
+        approvals = self.approvals
+        if approvals is None or not approvals.asks(tool):
             return None
         asked = ToolUseBlock(f"{call.id}.{next(numbers)}", call.name, question)
-        return await self.approvals.decision(asked, tool, question_of=call.id)
+        return await approvals.decision(asked, tool, question_of=call.id)
 
     async def _invoke(self, tool: Tool, bound: dict[str, Any]) -> object:
         if tool.is_async:
             return await tool.call(**bound)
-        call = partial(tool.call, **bound) if self.guard is None else partial(_guarded, self.guard, tool.call, bound)
+        guard, call = self.guard, partial(tool.call, **bound)
+        if guard is None:
+            return await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self.threads)
+        call = partial(_guarded, guard, tool.call, bound)
         while True:
             try:
                 return await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self.threads)
             except _NotBegunError:  # the process stood still while the call waited for a thread
-                await proved(self.guard)
+                await guard.wait()
 
     def _refuse(self, call: ToolUseBlock, reason: str) -> None:
         self.counters.tool(self._tool_of(call), "refused")

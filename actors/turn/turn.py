@@ -9,28 +9,24 @@ import attrs
 import trio
 
 from warren import codec
-from warren.actors.counters import Counters
-from warren.actors.fence import Guard, proved
-from warren.actors.limiter import Limiter
 from warren.actors.supervision import first_error
-from warren.actors.tenancy import Spending
 from warren.actors.turn.answer import bounded, cut_again, cut_calls, endless, too_many_calls, with_files
-from warren.actors.turn.approvals import Approvals, RunningTime
-from warren.actors.turn.chain import Chain
+from warren.actors.turn.approvals import Approvals, RunningTime, not_waiting
 from warren.actors.turn.compaction import CommitCompaction, ContextKeeper, SummaryCall
 from warren.actors.turn.extraction import Extraction
 from warren.actors.turn.model_call import ModelCall, ask_aside, sent_size
 from warren.actors.turn.outcome import Outcome
+from warren.actors.turn.plan import TurnPlan
 from warren.actors.turn.refusal import Refusals
 from warren.actors.turn.repeats import Repeats
-from warren.actors.turn.room import MOST_TRIES, CompactionPlan, Lessons, Room, Within
-from warren.actors.turn.route import Route
-from warren.actors.turn.toolbox import BUDGET_USED, NO_CUTS, KeepFiles, ToolRun, keep_nothing
+from warren.actors.turn.room import MOST_TRIES, Room
+from warren.actors.turn.route import Candidate
+from warren.actors.turn.seam import surrounded
+from warren.actors.turn.toolbox import BUDGET_USED, NO_CUTS, ToolRun
 from warren.attachments import Attachment
-from warren.budget import Meter, Use
-from warren.categories import Decision, Gates
+from warren.budget import Use
+from warren.categories import Decision
 from warren.compaction.layout import estimate
-from warren.config import Limits, RetryPolicy
 from warren.errors import AgentError, BudgetExhaustedError, CompactionDisabledError, ProviderError, WarrenError
 from warren.events import (
     CompactionFailed,
@@ -46,7 +42,6 @@ from warren.events import (
 )
 from warren.fields import encodable
 from warren.inputs import Entering, Input
-from warren.ledger import Charge
 from warren.messages import (
     AssistantMessage,
     ContextMessage,
@@ -58,101 +53,17 @@ from warren.messages import (
     files_of,
     with_unique_calls,
 )
-from warren.model import NO_FILES, Files, ModelChoice, ModelReply, ModelRequest
-from warren.options import ModelOptions, OutputWish
+from warren.model import ModelReply, ModelRequest
+from warren.options import CacheTime
 from warren.records import CompactionEntry, SessionRecord
-from warren.tools import Tool
+from warren.tracing import TraceContext
 from warren.transcript import Continued, Transcript
 from warren.usage import NO_USAGE, Usage
-from warren.values import define, value
+from warren.values import define
 from warren.views import PendingApproval
-from warren.windows import Window
 
 logger: Final = logging.getLogger("warren.turn")
 CANCELLED: Final = "cancelled before it ended"
-
-
-@value
-class TurnPlan:
-    """The settings of a turn.
-
-    Attributes:
-        prompt: the user's prompt; None compacts the context and does nothing else.
-        instructions: the user's instructions for the summary of such a compaction.
-        route: the models.
-        options: the options of each model call.
-        tools: the tools by name.
-        gates: the gates of the tool calls.
-        meter: the budgets.
-        retry: the retries of failed model calls.
-        limits: the bounds of the runtime.
-        tool_threads: bounds the sync tools of the whole runtime.
-        window: the window to keep requests in; None if it is unknown.
-        compaction: the settings of compaction; None if it is off.
-        within: makes both anew for a window that a refusal has told.
-        lessons: what refusals have told about the models of the runtime.
-        output: the schema of the answer; None if it stays a text.
-        counters: what the sessions of the runtime count for the metrics.
-        limiter: holds the calls of models against the limits of tokens.
-        charges: gets the tokens of each call, until they are stored in the ledger.
-        attachments: the files of the prompt.
-        files: the access of the model to the files of the session.
-        keep: stores the files of a tool's result, and those of an answer.
-        payer: the client whose limit of tokens it counts for; empty if it has none.
-        key: the idempotency key of the prompt; None if it has none.
-        spending: the tokens that it uses; None if nobody has a limit of them.
-        chain: the chain of messages of peers that the turn belongs to; None if the session has no name.
-        keep_alive: whether messages of peers begin turns after this one; None leaves that as it is.
-    """
-
-    prompt: str | None
-    instructions: str | None
-    route: Route
-    options: ModelOptions
-    tools: Mapping[str, Tool]
-    gates: Gates
-    meter: Meter
-    retry: RetryPolicy
-    limits: Limits
-    tool_threads: trio.CapacityLimiter
-    window: Window | None
-    compaction: CompactionPlan | None
-    within: Within
-    lessons: Lessons
-    output: OutputWish | None
-    counters: Counters
-    limiter: Limiter
-    charges: list[Charge] = attrs.field(factory=list)
-    attachments: tuple[Attachment, ...] = ()
-    files: Files = NO_FILES
-    keep: KeepFiles = keep_nothing
-    payer: str = ""
-    key: str | None = None
-    chain: Chain | None = None
-    spending: Spending | None = None
-    keep_alive: bool | None = None
-
-    @property
-    def ended(self) -> Charge:
-        """The entry of the ledger for the end of the turn."""
-        return Charge(self.choice.model, turns=1, payer=self.payer)
-
-    @property
-    def choice(self) -> ModelChoice:
-        """The model that is called unless another one takes over."""
-        return self.route.candidates[0].choice
-
-    def charge(self, usage: Usage) -> None:
-        """Charge the tokens of a call of the current model of the route."""
-        self.meter.charge(usage)
-        self.charges.append(Charge(self.route.current.choice.model, usage, payer=self.payer))
-        if self.spending is not None:
-            self.spending.spend(usage.total_tokens)
-
-    async def check_allowed(self) -> None:
-        """Check that one more model call may be made. Raises CapacityExceededError, and StoreError."""
-        if self.spending is not None:
-            await self.limiter.check_step(self.spending.by)
 
 
 @define(eq=False)
@@ -164,7 +75,6 @@ class Turn:
         context: the model's context.
         inputs: takes inputs from the inbox if the budgets leave a step for them.
         emit: publishes an event; returns its number.
-        guard: keeps the turn from going on without a proved lease; None if no other process can have the session.
         commit_compaction: stores a new head of the context with all messages of the turn so far, and returns the
             event that announces it.
         changed: called when there are other tool calls that wait for approval.
@@ -174,8 +84,9 @@ class Turn:
         unsettled: number of newest messages that a compaction leaves for the end of the turn to store, as their data is
             yet to come.
         files: the files that the model has made.
+        caller: the place in a trace that it was called from; None if it has none.
+        place: its own place in the trace; None if it has none.
         room: the room of requests.
-        keeper: keeps the context within the model's window.
         compacted: the result of a turn that only compacts.
         first_seq: the number of the first event once that is published; the terminal one has to follow then.
         began: the time at which it began, on trio's clock.
@@ -187,7 +98,6 @@ class Turn:
     inputs: Callable[[Entering, Callable[[], bool]], Sequence[Input]]
     emit: Callable[[Event], int]
     commit_compaction: CommitCompaction
-    guard: Guard | None = None
     changed: Callable[[], object] = lambda: None
     text: str = ""
     stop_reason: StopReason = "end_turn"
@@ -197,9 +107,11 @@ class Turn:
     first_seq: int | None = None
     compacted: CompactionEntry | None = None
     began: float = attrs.field(factory=trio.current_time)
+    caller: TraceContext | None = attrs.field(init=False)
+    place: TraceContext | None = attrs.field(init=False)
     room: Room = attrs.field(init=False)
-    keeper: ContextKeeper = attrs.field(init=False)
-    _approvals: Approvals = attrs.field(init=False)
+    _keeper: ContextKeeper | None = None
+    _approvals: Approvals | None = None
     _time: RunningTime = attrs.field(init=False)
     _step_usage: Usage = NO_USAGE
     _refused: bool = False
@@ -217,20 +129,47 @@ class Turn:
     def __attrs_post_init__(self) -> None:
         # These must not refer to the turn: without a cycle it is freed at once, not by the garbage collector.
         plan, record = self.plan, self.record
+        settings = plan.settings
         self._answered = record.message_count
-        # A summary is asked for without tools, so in a session with tools its request begins like no other.
-        cache = "off" if plan.tools else plan.options.prompt_cache
-        book, commit, most = plan.charge, self.commit_compaction, plan.limits.content
-        summarising = SummaryCall(
-            plan.route, plan.retry, self.emit, book, commit, record.session_id, cache, most, plan.counters, plan.files
-        )
+        self.caller = self.place = plan.caller
         self.room = Room(
-            plan.window, plan.compaction, plan.within, self.context, plan.route, plan.lessons, record.last_input_tokens
+            plan.window,
+            plan.compaction,
+            plan.within,
+            self.context,
+            plan.route,
+            settings.lessons,
+            record.last_input_tokens,
         )
-        self.keeper = ContextKeeper(self.room, summarising, record.last_compaction_step)
         self._time = RunningTime(plan.meter.seconds_left(), self.began)
         plan.meter.clock = self._time.seconds
-        self._approvals = Approvals(plan.gates, plan.limits.approval_timeout, self.emit, self._time, self.changed)
+        if settings.gates is not None:
+            timeout = settings.limits.approval_timeout
+            self._approvals = Approvals(settings.gates, timeout, self.emit, self._time, self.changed)
+        for each in plan.seam.around_turn:
+            each.begin(self)
+
+    @property
+    def keeper(self) -> ContextKeeper:
+        """Keeps the context within the model's window: made when compaction, a known window or a refusal needs it."""
+        if self._keeper is None:
+            plan, settings = self.plan, self.plan.settings
+            # A summary is asked for without tools, so in a session with tools its request begins like no other.
+            cache: CacheTime | None = "off" if settings.tools else settings.options.prompt_cache
+            summarising = SummaryCall(
+                plan.route,
+                settings.retry,
+                self.emit,
+                plan.charge,
+                self.commit_compaction,
+                self.record.session_id,
+                cache,
+                settings.limits.content,
+                settings.counters,
+                settings.files,
+            )
+            self._keeper = ContextKeeper(self.room, summarising, self.record.last_compaction_step)
+        return self._keeper
 
     def interrupt(self, error: AgentError) -> None:
         """End the turn with an error at its next checkpoint; a turn past its last step is not affected."""
@@ -238,17 +177,30 @@ class Turn:
         self._time.scope.cancel()
 
     @property
+    def candidates(self) -> Sequence[Candidate]:
+        """The models in the order in which they take over."""
+        return self.plan.settings.candidates
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens so far."""
+        return self.plan.meter.usage
+
+    @property
     def pending_approvals(self) -> tuple[PendingApproval, ...]:
         """The tool calls that wait for approval."""
-        return self._approvals.pending
+        return () if self._approvals is None else self._approvals.pending
 
     def decide(self, call_id: str, decision: Decision) -> None:
         """Approve or refuse a waiting tool call.
 
         Raises InvalidParamsError if no call of that id waits, and StoreError while the lease is not proved.
         """
-        if self.guard is not None and not self.guard.open:
-            raise self.guard.fence.unproved(self.record.session_id)
+        guard = self.plan.guard
+        if guard is not None and not guard.open:
+            raise guard.fence.unproved(self.record.session_id)
+        if self._approvals is None:
+            raise not_waiting(call_id)
         self._approvals.decide(call_id, decision)
 
     async def run(self) -> Outcome:
@@ -281,17 +233,18 @@ class Turn:
 
     def so_far(self) -> Outcome:
         """Return the outcome of the turn."""
-        marks = (self.room.last_input_tokens, self.keeper.last_step)
+        plan, keeper = self.plan, self._keeper
         return Outcome(
             self.text,
             self.stop_reason,
-            self.plan.meter.usage,
-            self.plan.meter.spent,
-            *marks,
-            self.plan.prompt,
+            plan.meter.usage,
+            plan.meter.spent,
+            self.room.last_input_tokens,
+            self.record.last_compaction_step if keeper is None else keeper.last_step,
+            plan.prompt,
             structured_output=self.structured_output,
             left_out=None if self._refusals is None else self._refusals.left_out,
-            keep_alive=self.plan.keep_alive,
+            keep_alive=plan.settings.keep_alive,
             files=self.files,
         )
 
@@ -306,19 +259,24 @@ class Turn:
         return self._exhausted(self.plan.meter.exhausted() or self.plan.meter.use("time"))
 
     async def _compact_only(self) -> None:
-        if self.plan.compaction is None:
+        compaction = self.plan.compaction
+        if compaction is None:
             raise CompactionDisabledError("session compaction is disabled")
-        await proved(self.guard)
-        await self.plan.check_allowed()
-        self._check_exhausted()
-        came = await self.keeper.compact(self.plan.compaction, self._step, self.plan.instructions)
+
+        async def compact() -> CompactionEntry | CompactionFailed:
+            self._check_exhausted()
+            return await self.keeper.compact(compaction, self._step, self.plan.instructions)
+
+        came = await surrounded(self.plan.seam.around_model, compact)
         if isinstance(came, CompactionFailed):
             raise AgentError(came.error, cause="compaction_failed", details={"reason": came.reason})
         self.compacted = came
 
     async def _converse(self, prompt: str) -> None:
-        await proved(self.guard)
-        publish = self.emit if self.guard is None else self.guard.publish  # not held back: its number is asked for
+        guard, publish, output = self.plan.guard, self.emit, self.plan.settings.output
+        if guard is not None:
+            await guard.wait()
+            publish = guard.publish  # not held back: its number is asked for
         self.first_seq = publish(RunStarted(self.record.session_id, prompt, self.plan.attachments))
         self._take_inputs("before")
         self.context.append(UserMessage(prompt, self.plan.attachments))
@@ -332,22 +290,25 @@ class Turn:
             final = not calls and message.stop_reason != "pause_turn"
             if not self._take_inputs("last" if final else "next") and final:
                 break
-        if self.plan.output is not None:
+        if output is not None:
             self.unsettled = 1
             try:
-                data = await Extraction(self.plan.output, self.emit, self._ask_for_data).run()
+                data = await Extraction(output, self.emit, self._ask_for_data).run()
             except ProviderError as exc:
                 self._refused |= exc.refuses_request
                 raise
             self.structured_output = data
             self.context.note_data(data)
-        await proved(self.guard)  # so that the commit has all events
+        if guard is not None:
+            await guard.wait()  # so that the commit has all events
 
     async def _answer(self) -> AssistantMessage:
         """Return the model's next answer. If the provider refuses the newest results, they are told in words."""
         while True:
             try:
-                return await self._call_model(await self._make_room())
+                if self.plan.seam.around_model:
+                    return await surrounded(self.plan.seam.around_model, self._call_model)
+                return await self._call_model()
             except ProviderError as exc:
                 told = self._refusing.tell(self._answered) if exc.refuses_request or self._stays(exc) else None
                 if told is None:
@@ -376,13 +337,11 @@ class Turn:
     def _has_room(self) -> bool:
         """Return whether the budgets have a step left for inputs; if not, the next turn takes them."""
         return self.plan.meter.has_steps(
-            1 if self.plan.output is None else 2
+            1 if self.plan.settings.output is None else 2
         )  # a step for the answer, and one for the answer as data
 
-    async def _make_room(self) -> Sequence[Message]:
-        """Return the context for the next step; raise the error of a used-up budget if there may be none."""
-        await proved(self.guard)
-        await self.plan.check_allowed()
+    async def _context_to_send(self) -> Sequence[Message]:
+        """Return the context for the next step, within the window; raise the error of a used-up budget."""
         self._check_budgets()
         if self.room.plan is None and self.room.window is None:
             return self.context
@@ -394,25 +353,29 @@ class Turn:
 
     async def _ask_for_data(self, asked: Sequence[Message], schema: Mapping[str, Any] | None) -> ModelReply:
         """Make a step that is not published, with messages that are no part of the conversation."""
-        plan, context = self.plan, await self._make_room()
+        return await surrounded(self.plan.seam.around_model, partial(self._data_step, asked, schema))
+
+    async def _data_step(self, asked: Sequence[Message], schema: Mapping[str, Any] | None) -> ModelReply:
+        plan, settings = self.plan, self.plan.settings
+        messages = Continued(await self._context_to_send(), asked)
         request = ModelRequest(
-            plan.choice.model,
-            Continued(context, asked),
-            options=plan.options,
+            settings.choice.model,
+            messages,
+            options=settings.options,
             answer_schema=schema,
-            tokens_left=self._tokens_left(Continued(context, asked)),
+            tokens_left=self._tokens_left(messages),
             session_id=self.record.session_id,
-            files=plan.files,
+            files=settings.files,
         )
         plan.meter.charge(steps=1)
         ask = partial(
             ask_aside,
             plan.route,
-            policy=plan.retry,
+            policy=settings.retry,
             emit=self.emit,
             book=plan.charge,
-            counters=plan.counters,
-            most=plan.limits.content,
+            counters=settings.counters,
+            most=settings.limits.content,
         )
         try:
             return await ask(request)
@@ -460,21 +423,23 @@ class Turn:
         """The number of the session's steps so far."""
         return self.record.steps + self.plan.meter.steps
 
-    async def _call_model(self, context: Sequence[Message]) -> AssistantMessage:
-        plan, limits = self.plan, self.plan.limits
+    async def _call_model(self) -> AssistantMessage:
+        """Make a step: publish and keep the model's next answer, and return it."""
+        plan, settings = self.plan, self.plan.settings
+        limits, context = settings.limits, await self._context_to_send()
         self.emit(TurnStarted(self._step))
         request = ModelRequest(
-            plan.choice.model,
+            settings.choice.model,
             context,
-            tuple([tool.spec for tool in plan.tools.values()]),
-            plan.options,
+            settings.specs,
+            settings.options,
             tokens_left=self._tokens_left(context),
             session_id=self.record.session_id,
             max_output=plan.route.current.entry.max_output,
-            files=plan.files,
+            files=settings.files,
         )
         plan.meter.charge(steps=1)
-        self._call = ModelCall(self.emit, plan.charge, plan.retry, plan.counters, most=limits.content)
+        self._call = ModelCall(self.emit, plan.charge, settings.retry, settings.counters, most=limits.content)
         try:
             try:
                 reply = await self._call.run(plan.route, request)
@@ -490,7 +455,7 @@ class Turn:
         self.room.last_input_tokens = reply.usage.input_tokens
         if context is self.context and not reply.usage.estimated:
             context.counted = reply.usage.input_tokens, context.size
-        message, self._asked = (await with_files(reply, plan.keep)) if reply.files else reply.message, 0
+        message, self._asked = (await with_files(reply, settings.keep)) if reply.files else reply.message, 0
         if len(message.blocks) > limits.max_answer_calls:
             self._asked = len(message.tool_calls)
             message = bounded(message, limits.max_answer_calls)
@@ -515,30 +480,27 @@ class Turn:
         return text
 
     async def _run_tools(self, calls: Sequence[ToolUseBlock]) -> None:
-        plan = self.plan
-        refusal = too_many_calls(self._asked, plan.limits.max_answer_calls)
+        plan, settings = self.plan, self.plan.settings
+        refusal = too_many_calls(self._asked, settings.limits.max_answer_calls)
         allowed = plan.meter.tool_calls_left(len(calls)) if refusal is None else 0
         plan.meter.charge(tool_calls=allowed)
-        timeout, approvals, tokens, cut = (
-            plan.limits.tool_timeout,
-            self._approvals,
-            self._step_usage.output_tokens,
-            NO_CUTS,
-        )
+        tokens, cut = self._step_usage.output_tokens, NO_CUTS
         if self.stop_reason == "max_tokens":
-            cut = cut_calls(calls, plan.tools, tokens)
+            cut = cut_calls(calls, settings.tools, tokens)
         self._cuts = self._cuts + 1 if cut else 0
-        place = self.record.session_id, self.record.turns + 1, self._calls
         self._tool_run = run = ToolRun(
-            plan.tools,
+            settings.tools,
             self.emit,
-            timeout,
-            plan.tool_threads,
-            approvals,
-            self.guard,
-            *place,
-            counters=plan.counters,
-            keep=plan.keep,
+            settings.limits.tool_timeout,
+            settings.tool_threads,
+            self._approvals,
+            plan.guard,
+            self.record.session_id,
+            self.record.turns + 1,
+            self._calls,
+            around=plan.seam.around_tool,
+            counters=settings.counters,
+            keep=settings.keep,
             cut=cut,
             prompt_key=plan.key,
         )
@@ -547,8 +509,8 @@ class Turn:
         self._tool_run = None
         repeats = self._repeats
         if repeats is None:
-            repeats = self._repeats = Repeats(plan.limits.repeated_calls_note, plan.limits.repeated_calls)
-        results, ended = repeats.told(calls, run.ordered(), plan.tools)
+            repeats = self._repeats = Repeats(settings.limits.repeated_calls_note, settings.limits.repeated_calls)
+        results, ended = repeats.told(calls, run.ordered(), settings.tools)
         self.context.append(ToolResultsMessage(results))
         if allowed < len(calls) and refusal is None:
             raise self._exhausted(plan.meter.use("tool_calls"))
@@ -562,7 +524,7 @@ class Turn:
 
         Raises ProviderError for content that is no JSON, such as half a character, and for too much of it.
         """
-        context, most = self.context, self.plan.limits.content
+        context, most = self.context, self.plan.settings.limits.content
         try:
             context.append(message)
         except (TypeError, ValueError) as exc:
@@ -592,7 +554,7 @@ class Turn:
         details = {"budget_type": kind, "used": use.used, "limit": use.limit}
         problem = f"the {kind} budget "
         problem += "cannot be kept: the cost of a call is unknown" if use.unknown else "is used up"
-        if kind == "steps" and use.limit == self.plan.limits.turn.max_steps:
+        if kind == "steps" and use.limit == self.plan.settings.limits.turn.max_steps:
             problem += f": limits.turn.max_steps, the model calls of a turn, is {use.limit:g}; a turn or a session may "
             problem += "have a budget of its own"
         return BudgetExhaustedError(problem, cause=kind, details=details)

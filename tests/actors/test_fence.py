@@ -15,7 +15,7 @@ from tests.support.asking import ask
 from tests.support.faulty_store import Faults
 from tests.support.models import FunctionModel, reply, says
 from tests.support.runtime import new_session, open_runtime, replay, storage_of
-from warren.actors.fence import Fence, Guard, proved
+from warren.actors.fence import Fence, Guard
 from warren.actors.service import Service
 from warren.categories import Gates
 from warren.config import Config
@@ -361,5 +361,5 @@ async def test_events_that_were_held_back_are_shown_before_the_turn_goes_on() ->
     guard.emit(TextDelta("held"))
     fence.renewed(trio.current_time(), 5.0, 0)
     assert (guard.open, shown) == (True, [])
-    await proved(guard)
+    await guard.wait()
     assert shown == [TextDelta("held")]

@@ -1,0 +1,129 @@
+"""The plan of a turn: the settings that the turns of a session share, and what one turn has of its own."""
+
+from collections.abc import Mapping, Sequence
+
+import trio
+
+from warren.actors.counters import Counters
+from warren.actors.fence import Guard
+from warren.actors.tenancy import Spending
+from warren.actors.turn.chain import Chain
+from warren.actors.turn.room import CompactionPlan, Lessons, Within
+from warren.actors.turn.route import Candidate, Route
+from warren.actors.turn.seam import DIRECT, Seam
+from warren.actors.turn.toolbox import KeepFiles
+from warren.attachments import Attachment
+from warren.budget import Budget, Meter
+from warren.categories import Gates
+from warren.config import Limits, RetryPolicy
+from warren.ledger import Charge
+from warren.model import Files, ModelChoice
+from warren.options import ModelOptions, OutputWish
+from warren.tools import Tool, ToolSpec
+from warren.tracing import TraceContext
+from warren.usage import Usage
+from warren.values import define
+from warren.windows import Window
+
+
+@define(eq=False)
+class TurnSettings:
+    """The settings of a turn. Turns that bring no options share one object, as long as their session is the same.
+
+    Attributes:
+        candidates: the models in the order in which they take over.
+        options: the options of each model call.
+        tools: the tools by name.
+        specs: the tools as the model sees them.
+        gates: the gates of the tool calls; None if no call waits or is refused.
+        budget: the limits of the turn.
+        session_budget: the limits of the session over all its turns.
+        retry: the retries of failed model calls.
+        limits: the bounds of the runtime.
+        tool_threads: bounds the sync tools of the whole runtime.
+        compacts: whether compaction is on.
+        lessons: what refusals have told about the models of the runtime.
+        output: the schema of the answer; None if it stays a text.
+        counters: what the sessions of the runtime count for the metrics.
+        files: the access of the model to the files of the session.
+        keep: stores the files of a tool's result, and those of an answer.
+        charges: gets the tokens of each call, until they are stored in the ledger.
+        keep_alive: whether messages of peers begin turns after this one; None leaves that as it is.
+    """
+
+    candidates: Sequence[Candidate]
+    options: ModelOptions
+    tools: Mapping[str, Tool]
+    specs: tuple[ToolSpec, ...]
+    gates: Gates | None
+    budget: Budget
+    session_budget: Budget
+    retry: RetryPolicy
+    limits: Limits
+    tool_threads: trio.CapacityLimiter
+    compacts: bool
+    lessons: Lessons
+    output: OutputWish | None
+    counters: Counters
+    files: Files
+    keep: KeepFiles
+    charges: list[Charge]
+    keep_alive: bool | None = None
+
+    @property
+    def choice(self) -> ModelChoice:
+        """The model that is called unless another one takes over."""
+        return self.candidates[0].choice
+
+
+@define(eq=False)
+class TurnPlan:
+    """The plan of one turn.
+
+    Attributes:
+        settings: the settings.
+        prompt: the user's prompt; None compacts the context and does nothing else.
+        route: the models.
+        meter: the budgets.
+        within: makes the window and the plan of compaction anew for a window that a refusal has told.
+        window: the window to keep requests in; None if it is unknown.
+        compaction: the settings of compaction; None if it is off.
+        seam: what surrounds the turn, its steps and its tool calls.
+        guard: keeps the turn from going on without a proved lease; None if no other process can have the session.
+        caller: the place in a trace that the turn was called from; None if it has none.
+        instructions: the user's instructions for the summary of a turn that only compacts.
+        attachments: the files of the prompt.
+        payer: the client whose limit of tokens it counts for; empty if it has none.
+        key: the idempotency key of the prompt; None if it has none.
+        chain: the chain of messages of peers that the turn belongs to; None if the session has no name.
+        spending: the tokens that it uses; None if nobody has a limit of them.
+    """
+
+    settings: TurnSettings
+    prompt: str | None
+    route: Route
+    meter: Meter
+    within: Within
+    window: Window | None = None
+    compaction: CompactionPlan | None = None
+    seam: Seam = DIRECT
+    guard: Guard | None = None
+    caller: TraceContext | None = None
+    instructions: str | None = None
+    attachments: tuple[Attachment, ...] = ()
+    payer: str = ""
+    key: str | None = None
+    chain: Chain | None = None
+    spending: Spending | None = None
+
+    @property
+    def ended(self) -> Charge:
+        """The entry of the ledger for the end of the turn."""
+        return Charge(self.settings.choice.model, turns=1, payer=self.payer)
+
+    def charge(self, usage: Usage) -> None:
+        """Charge the tokens of a call of the current model of the route."""
+        self.meter.charge(usage)
+        self.settings.charges.append(Charge(self.route.current.choice.model, usage, payer=self.payer))
+        if self.spending is not None:
+            self.spending.spend(usage.total_tokens)
