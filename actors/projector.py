@@ -11,6 +11,7 @@ import attrs
 import trio
 
 from warren.actors.supervision import supervised_nursery
+from warren.base.backoff import Backoff
 from warren.errors import StoreError, WarrenError
 from warren.health import ProjectorHealth
 from warren.storage import Runner, thread_runner
@@ -26,9 +27,7 @@ SLICE: Final = 0.05
 """Seconds of work in one slice; after a slice the projector looks how busy the process is."""
 SHARE: Final = 0.02
 """Share of the time for slices while turns keep the interpreter busy."""
-RETRY_FIRST: Final = 1.0
-RETRY_LAST: Final = 30.0
-"""Seconds of backoff after the first failure and at most; the backoff doubles with each failure."""
+BACKOFF: Final = Backoff(first=1.0, longest=30.0)
 LAST_SLICE: Final = 1.0
 """Seconds that the files may delay the end of the runtime."""
 logger: Final = logging.getLogger("warren.projector")
@@ -65,7 +64,7 @@ class ProjectorActor:
     _runner: Runner = thread_runner
     _error: str | None = None
     _logged: bool = False
-    _retry: float = RETRY_FIRST
+    _failures: int = 0
     _anew: bool = False
     _pace: ProjectionPace = attrs.field(factory=lambda: ProjectionPace(time.monotonic(), time.process_time()))
 
@@ -100,7 +99,7 @@ class ProjectorActor:
             step = await self._runner(partial(self._follower.step, seconds))
         except Exception as exc:  # noqa: BLE001 - no error of the files may end the runtime
             return self._failed(exc)
-        self._error, self._retry = None, RETRY_FIRST
+        self._error, self._failures = None, 0
         self._log(self._follower.status().trouble)
         return self._pace.rest(step, time.monotonic(), time.process_time())
 
@@ -123,8 +122,8 @@ class ProjectorActor:
     def _failed(self, exc: Exception) -> float:
         self._error = exc.message if isinstance(exc, WarrenError) else repr(exc)
         self._log(self._error, None if isinstance(exc, WarrenError) else exc)
-        rest, self._retry = self._retry, min(2 * self._retry, RETRY_LAST)
-        return rest
+        self._failures += 1
+        return BACKOFF.delay(self._failures)
 
     def _log(self, trouble: str | None, bug: Exception | None = None) -> None:
         """Log the first error, and the first success after it."""

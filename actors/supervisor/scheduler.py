@@ -13,15 +13,14 @@ import attrs
 
 from warren.actors.supervisor.rounds import Rounds
 from warren.actors.tenancy import NOBODY, Acceptance, Accounts, Tenancy
+from warren.base.backoff import Backoff
 from warren.config import Limits
 from warren.errors import AgentError, CapacityExceededError
 from warren.principals import DEFAULT_TENANT
 from warren.values import define, frozen, value
 
-FIRST_BACKOFF: Final = 30.0
-"""Seconds for which a session is left alone after its first crash, as each try may cost a call of a model."""
-LONGEST_BACKOFF: Final = 3600.0
-"""Seconds to which the backoff doubles."""
+BACKOFF: Final = Backoff(first=30.0, longest=3600.0)
+"""How long a session is left alone after its crashes, as each try may cost a call of a model."""
 RELIEF: Final = 100
 """Sessions that are evicted at once when memory is short. The next look at the memory shows if that was enough."""
 
@@ -60,15 +59,15 @@ Action = Begin | Evict | Decline | Recover
 
 
 @frozen
-class Backoff:
+class Pause:
     """The pause of a session whose turns crash or cannot be stored.
 
     Attributes:
-        seconds: its length.
+        failures: the crashes in a row.
         until: its end.
     """
 
-    seconds: float
+    failures: int
     until: float
 
 
@@ -118,7 +117,7 @@ class Scheduler:
     _wanted: list[str] = attrs.field(factory=list)
     _declined: list[str] = attrs.field(factory=list)
     _stranded: OrderedDict[str, None] = attrs.field(factory=OrderedDict)
-    _backoff: dict[str, Backoff] = attrs.field(factory=dict)
+    _pauses: dict[str, Pause] = attrs.field(factory=dict)
 
     # -- decisions
 
@@ -377,9 +376,8 @@ class Scheduler:
 
     def failed(self, session_id: str, now: float) -> None:
         """Note that the work of a session came to nothing: it crashed, or its turn could not be stored."""
-        last = self._backoff.get(session_id)
-        seconds = FIRST_BACKOFF if last is None else min(2 * last.seconds, LONGEST_BACKOFF)
-        self._backoff[session_id] = Backoff(seconds, now + seconds)
+        failures = self._pauses[session_id].failures + 1 if session_id in self._pauses else 1
+        self._pauses[session_id] = Pause(failures, now + BACKOFF.delay(failures))
         self._stranded.pop(session_id, None)
 
     def found_waiting(self, sessions: Iterable[str], now: float) -> None:
@@ -389,8 +387,8 @@ class Scheduler:
         ends: its work is done.
         """
         found = OrderedDict.fromkeys(sessions)
-        self._backoff = {each: pause for each, pause in self._backoff.items() if each in found}
-        for session_id, pause in self._backoff.items():
+        self._pauses = {each: pause for each, pause in self._pauses.items() if each in found}
+        for session_id, pause in self._pauses.items():
             if now < pause.until:
                 del found[session_id]
         self._stranded = found

@@ -1,8 +1,6 @@
 """One model call with its retries; text that subscribers have seen is not published again."""
 
-import contextlib
 import logging
-import random
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -154,7 +152,8 @@ class ModelCall:
                     raise
                 if route.should_leave:  # other sessions have tried the model often enough
                     raise
-                delay = retry_delay(self.policy, attempt, exc.retry_after)
+                wished = exc.retry_after
+                delay = self.policy.backoff.delay(attempt) if wished is None else max(wished, 0.0)
                 attempt += 1
                 self.counters.model(candidate.choice).retries += 1
                 self.emit(Retrying(attempt, most, encodable(exc.message), round(delay * 1000)))
@@ -277,14 +276,3 @@ def sent_size(messages: Sequence[Message]) -> int:
 def _too_long(policy: RetryPolicy, error: ProviderError) -> bool:
     # A shorter wait than the provider asks for would fail again, and one above the bound would block the caller.
     return error.retry_after is not None and error.retry_after > policy.max_retry_after
-
-
-def retry_delay(policy: RetryPolicy, attempt: int, retry_after: float | None) -> float:
-    """Return the seconds to wait after a failed attempt, counted from 1; the provider's `retry_after` comes first."""
-    if retry_after is not None:
-        return max(retry_after, 0.0)
-    delay = policy.max_delay
-    with contextlib.suppress(OverflowError):  # a high power overflows a float: the bound holds there too
-        delay = min(policy.initial_delay * policy.factor ** (attempt - 1), delay)
-    spread: float = delay * policy.jitter * random.uniform(-1, 1)  # noqa: S311 - spreads load, hides nothing
-    return min(delay + spread, policy.max_delay)

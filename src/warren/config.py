@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import attrs
 
+from warren.base.backoff import Backoff
 from warren.budget import Budget
 from warren.catalog import NO_MODELS, Models
 from warren.categories import Gates, Switches
@@ -69,6 +70,11 @@ class RetryPolicy:
     max_delay: float = attrs.field(default=30.0, validator=not_negative)
     max_retry_after: float = attrs.field(default=60.0, validator=not_negative)
     cool_down: float = attrs.field(default=10.0, validator=not_negative)
+
+    @property
+    def backoff(self) -> Backoff:
+        """The computed delays."""
+        return Backoff(self.initial_delay, self.max_delay, self.factor, self.jitter)
 
 
 def content_of(max_answer: int) -> int:

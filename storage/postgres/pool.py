@@ -8,7 +8,7 @@ import trio
 
 from warren.config import PostgresConfig
 from warren.storage.postgres.driver import Connection, LostError
-from warren.storage.postgres.writer import FIRST_PAUSE, LONGEST_PAUSE
+from warren.storage.postgres.writer import BACKOFF
 from warren.values import define
 
 R = TypeVar("R")
@@ -52,7 +52,7 @@ class Readers:
         return found
 
     async def _run(self, query: Callable[[Connection], Awaitable[R]], deadline: float) -> R:
-        pause = FIRST_PAUSE
+        pauses = iter(BACKOFF)
         while True:
             try:
                 era = self._era
@@ -63,10 +63,10 @@ class Readers:
                     self._put_back(db, era)
             except LostError:
                 self._drop_free()  # they lead to the same server, and each would wait for it anew
+                pause = next(pauses)
                 if self._closed or trio.current_time() + pause > deadline:
                     raise
             await trio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _connected(self) -> Connection:
         while self._free:

@@ -19,6 +19,7 @@ import attrs
 import trio
 from psycopg import errors
 
+from warren.base.backoff import Backoff
 from warren.config import PostgresConfig
 from warren.errors import StoreError, WarrenError
 from warren.nodes import Announcement
@@ -35,9 +36,8 @@ from warren.storage.refusals import went_back
 from warren.values import define
 
 logger: Final = logging.getLogger("warren.storage")
-FIRST_PAUSE: Final = 0.05
-LONGEST_PAUSE: Final = 1.0
-"""Seconds between two tries to connect: the first pause, and the longest one."""
+BACKOFF: Final = Backoff(first=0.05, longest=1.0)
+"""The waits between attempts to connect."""
 PATIENCE: Final = 2
 """Operations that may wait for a lock one after the other, before the rest of their group is refused at once."""
 _NEXT_GENERATION: Final = """
@@ -268,7 +268,7 @@ class Writer:
     # -- writing
 
     async def _write(self, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
-        deadline, pause = trio.current_time() + self.config.timeout, FIRST_PAUSE
+        deadline, pauses = trio.current_time() + self.config.timeout, iter(BACKOFF)
         while True:
             try:
                 db = await self._ready()
@@ -282,10 +282,10 @@ class Writer:
                     self._generation = None
             except (WarrenError, errors.Error) as exc:  # the tables are of another version, or may not be used
                 return self._failed(exc, operations)
+            pause = next(pauses)
             if trio.current_time() + pause > deadline:
                 return self._given_up(problem, operations)
             await trio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
 
     def _given_up(self, problem: Exception, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
         self._vain += 1

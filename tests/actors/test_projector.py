@@ -14,7 +14,7 @@ import trio
 
 from tests.support.runtime import new_session
 from tests.support.waiting import until
-from warren.actors.projector import RETRY_LAST, SHARE, TICK, ProjectionPace, ProjectorActor, projecting
+from warren.actors.projector import BACKOFF, SHARE, TICK, ProjectionPace, ProjectorActor, projecting
 from warren.actors.service import Service
 from warren.config import Config, StoreConfig
 from warren.errors import StoreError
@@ -155,7 +155,7 @@ async def test_a_bug_in_it_ends_nothing(caplog: pytest.LogCaptureFixture) -> Non
     broken = Broken()
     async with projecting(lambda: broken, inline_runner) as actor:  # type: ignore[arg-type,return-value]
         assert "a bug" in str(actor.statistics().trouble)
-        await trio.sleep(RETRY_LAST)
+        await trio.sleep(BACKOFF.longest)
         assert actor.statistics().trouble is None
     assert broken.steps > Broken.works_after
     assert [record.exc_info is not None for record in caplog.records] == [True, False]

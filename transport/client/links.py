@@ -1,6 +1,5 @@
 """The connections of one client: opened when they are needed, and opened again with backoff when they are lost."""
 
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -9,6 +8,7 @@ import anyio
 import attrs
 from anyio.abc import TaskGroup
 
+from warren.base.backoff import Backoff
 from warren.errors import AgentError
 from warren.transport.client.connection import Connection, Dial, Feed, LostError, OnChanges, RefusedError, RunTool
 from warren.values import define
@@ -19,9 +19,8 @@ MAX_FEEDS: Final = 500
 """Sessions that one connection carries; a gateway refuses more than 1,000 subscriptions unless told otherwise."""
 MAX_STARTING: Final = 8
 """Connections on which sessions are created at the same time."""
-FIRST_DELAY: Final = 0.05
-"""Seconds before the second attempt to connect; they double from attempt to attempt, with jitter."""
-MAX_DELAY: Final = 5.0
+BACKOFF: Final = Backoff(first=0.05, longest=5.0, jitter=0.5)
+"""The waits between attempts to connect."""
 ATTEMPTS: Final = 5
 """How often one request is sent before it fails, if each connection is lost before its answer."""
 
@@ -196,17 +195,16 @@ class Links:
 
     async def _connect(self, connection: Connection, deadline: float) -> Connection:
         """Open a connection, with one attempt after another. Raises AgentError(cause="unreachable")."""
-        delay = FIRST_DELAY
+        pauses = iter(BACKOFF)
         while True:
             try:
                 return await self._dial(connection)
             except RefusedError as exc:
-                pause = delay * random.uniform(0.5, 1.5)  # noqa: S311 - jitter, not a secret
+                pause = next(pauses)
                 if not exc.retryable or anyio.current_time() + pause > deadline:
                     self._refused = anyio.current_time(), exc
                     raise unreachable(exc) from None
             await anyio.sleep(pause)
-            delay = min(delay * 2, MAX_DELAY)
             self._check_open()
             connection = Connection(connection.run_tool, connection.on_changes)
 

@@ -23,6 +23,7 @@ from warren.actors.supervision import supervised_nursery
 from warren.actors.watching import Watch
 from warren.attachments import AttachmentContent
 from warren.audit import AuditEntry, AuditPage, AuditRequest
+from warren.base.backoff import Backoff
 from warren.end_budget import EndBudget
 from warren.errors import AgentError, LeasedError, StoreError, WarrenError
 from warren.events import Envelope, SessionMoved
@@ -85,9 +86,8 @@ NODE: Final = "node"
 """The name of the caller when a node calls another one for itself."""
 LOOK: Final = 0.5
 """Seconds between two looks for sessions that have moved and nodes that are gone."""
-FIRST_PAUSE: Final = 0.02
-"""Seconds before a session is looked up a second time; they double, with jitter."""
-LONGEST_PAUSE: Final = 0.5
+BACKOFF: Final = Backoff(first=0.02, longest=0.5, jitter=0.5)
+"""The waits before a session is looked up again."""
 MARGIN: Final = 1.0
 """Seconds beyond a lease for which a call waits for the session of a node that cannot be reached."""
 logger: Final = logging.getLogger(__name__)
@@ -605,7 +605,7 @@ class ClusterService(_Sessions, NodeService):
 
     async def _at(self, session_id: str, call: Call[T], *, begins: bool = False, stored: bool = False) -> T:
         self._supervisor.check_loop()
-        pause, deadline = FIRST_PAUSE, math.inf
+        pauses, deadline = iter(BACKOFF), math.inf
         while True:
             node = await self._elsewhere(session_id)
             placed = node is None and begins and not self._is_here(session_id)
@@ -627,8 +627,7 @@ class ClusterService(_Sessions, NodeService):
                 if node is not None:
                     logger.warning("node %s cannot be called: %s", node.name, problem)
                 raise refusal
-            await trio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
-            pause = min(2 * pause, LONGEST_PAUSE)
+            await trio.sleep(next(pauses))
 
     def _passed_on_to(self, node: Node) -> RemoteService:
         """Return the client of another node, for a call that is counted."""

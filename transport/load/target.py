@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import trio
 
+from warren.base.backoff import Backoff
 from warren.errors import ErrorCode
 from warren.transport.load.plan import BadClients
 from warren.values import frozen
@@ -16,8 +17,7 @@ LOST: Final = "CONNECTION_LOST"
 """The code of a call whose connection ended, or never began; also the kind of the last event of such a stream."""
 OVERLOADED: Final = frozenset({LOST, "HTTP_429", "HTTP_503"})
 ATTEMPTS: Final = 4
-PAUSE: Final = 0.1
-"""Seconds before the second attempt; each further pause is twice as long."""
+BACKOFF: Final = Backoff(first=0.1, longest=1.0)
 
 
 class Seen(NamedTuple):
@@ -129,14 +129,14 @@ class TargetError(Exception):
 
 async def tried_again(work: Callable[[], Awaitable[T]], counts: Counter[str]) -> T:
     """Return the result of some work, which is begun anew if its connection is dropped. Raises the last TargetError."""
-    for attempt in range(ATTEMPTS - 1):
+    for failures in range(1, ATTEMPTS):
         try:
             return await work()
         except TargetError as exc:
             if not exc.dropped:
                 raise
         counts["tried again"] += 1
-        await trio.sleep(PAUSE * 2**attempt)
+        await trio.sleep(BACKOFF.delay(failures))
     return await work()
 
 

@@ -47,7 +47,7 @@ class RemoteEmbedder:
         endpoint: the address and the key.
         model: the model's name on the server.
         client: the HTTP client.
-        retry: the retries of a failed call; `jitter` is ignored.
+        retry: the retries of a failed call.
         dimensions: numbers in each vector; 0 until the first answer.
         longest: characters of a text that the server takes, as its refusals have taught.
     """
@@ -103,17 +103,15 @@ class RemoteEmbedder:
         return [*await self._fitting(texts[:middle], longest), *await self._fitting(texts[middle:], longest)]
 
     async def _batch(self, texts: Sequence[str]) -> list[list[float]]:
-        delay = self.retry.initial_delay
         for attempt in count(1):
             try:
                 return await self._call(texts)
             except ProviderError as exc:
-                wait = delay if exc.retry_after is None else exc.retry_after
+                wait = self.retry.backoff.delay(attempt) if exc.retry_after is None else exc.retry_after
                 too_long = exc.retry_after is not None and exc.retry_after > self.retry.max_retry_after
                 if not exc.retryable or attempt == self.retry.max_attempts or too_long:
                     raise
             await trio.sleep(wait)
-            delay = min(delay * self.retry.factor, self.retry.max_delay)
         raise AssertionError  # count() has no end
 
     async def _call(self, texts: Sequence[str]) -> list[list[float]]:

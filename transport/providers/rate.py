@@ -10,14 +10,13 @@ from typing import Final
 import attrs
 import trio
 
+from warren.base.backoff import Backoff
 from warren.errors import ProviderError
 from warren.transport.providers.failures import number
 from warren.values import define, frozen
 
-FIRST_WAIT: Final = 1.0
-"""Seconds to wait after a refusal that names no time; they double with each further one in a row."""
-LONGEST_WAIT: Final = 60.0
-"""Seconds that such a wait may grow to."""
+BACKOFF: Final = Backoff(first=1.0, longest=60.0)
+"""The waits after refusals that name no time."""
 JITTER: Final = 0.1
 """The share of a wait by which it may be longer, so that several processes do not come back at the same time."""
 PATIENCE: Final = 2.0
@@ -195,8 +194,8 @@ class RateLimit:
             self._epoch += 1
         if retry_after is None:
             rest = told(headers, datetime.now(UTC))
-            by_rule = min(FIRST_WAIT * 2.0 ** max(0, self._refusals - 1), LONGEST_WAIT)
-            retry_after = by_rule if rest is None or rest.left else min(rest.seconds, LONGEST_WAIT)
+            by_rule = BACKOFF.delay(max(1, self._refusals))
+            retry_after = by_rule if rest is None or rest.left else min(rest.seconds, BACKOFF.longest)
         wait = retry_after * (1 + JITTER * random.random())  # noqa: S311 - spreads load, hides nothing
         self._closed_until = max(self._closed_until, now + wait)
         self._window = 1

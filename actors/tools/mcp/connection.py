@@ -3,7 +3,6 @@
 import json
 import logging
 import math
-import random
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, cast
@@ -20,8 +19,9 @@ from warren.actors.tools.mcp.pace import FloodError, Pace, ServerGoneError
 from warren.actors.tools.mcp.process import open_process
 from warren.actors.tools.mcp.refusal import Refusal
 from warren.actors.tools.mcp.results import LARGE, output_of, size_of
-from warren.actors.tools.mcp.server import ConnectBackoff, McpServer, McpStatus, State
+from warren.actors.tools.mcp.server import McpServer, McpStatus, State
 from warren.actors.tools.mcp.web import open_web
+from warren.base.backoff import Backoff
 from warren.categories import Decision
 from warren.tools import Asking, ToolError, ToolOutput, ToolSpec, asking, bounded, calling
 from warren.tracing import HEADER, here
@@ -32,6 +32,8 @@ MAX_TOOLS: Final = 1_000
 MAX_PAGES: Final = 100
 PATIENCE: Final = 5.0
 """Seconds that a call waits for a new session, to be made once more in it."""
+HEALTHY: Final = 10.0
+"""Seconds after which a connection that ends counts as no failure: the waits begin anew."""
 LIST_AGAIN: Final = 1.0
 """Seconds between two lists of the tools."""
 MAX_ERROR: Final = 2_000
@@ -142,7 +144,7 @@ class McpConnection:
     """
 
     server: McpServer
-    backoff: ConnectBackoff
+    backoff: Backoff
     tools: tuple[ToolSpec, ...] = ()
     tried: trio.Event = attrs.field(factory=trio.Event)
     ended: trio.Event = attrs.field(factory=trio.Event)
@@ -217,9 +219,9 @@ class McpConnection:
             with self._scope:
                 while not self._stop.is_set():
                     lasted = await self._live()
-                    failures = 1 if lasted >= self.backoff.healthy else failures + 1
+                    failures = 1 if lasted >= HEALTHY else failures + 1
                     if not self._stop.is_set():
-                        await trio.sleep(self.backoff.delay(failures, random.random()))  # noqa: S311 - no secret
+                        await trio.sleep(self.backoff.delay(failures))
                         self._restarts += 1
         finally:
             self._state = "failed"

@@ -10,7 +10,8 @@ import trio
 
 from warren.actors.supervision import supervised_nursery
 from warren.actors.tools.mcp.naming import names
-from warren.actors.tools.mcp.server import ConnectBackoff, McpServer, McpStatus
+from warren.actors.tools.mcp.server import McpServer, McpStatus
+from warren.base.backoff import Backoff
 from warren.errors import InvalidParamsError
 from warren.extras import missing
 from warren.tools import Tool
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from warren.actors.tools.mcp.connection import McpConnection
 
 STARTUP: Final = 5.0
+BACKOFF: Final = Backoff(first=0.5, longest=30.0, jitter=0.2)
+"""The waits between attempts to connect, which go on for ever."""
 
 
 @define(eq=False)
@@ -41,7 +44,7 @@ class McpPool:
     """
 
     _nursery: trio.Nursery
-    _backoff: ConnectBackoff
+    _backoff: Backoff
     startup: float = STARTUP
     _held: list[_Held] = attrs.field(factory=list, init=False)
     _each: tuple[McpServer, ...] = attrs.field(default=(), init=False)
@@ -49,7 +52,7 @@ class McpPool:
     @classmethod
     @asynccontextmanager
     async def running(
-        cls, servers: Sequence[McpServer] = (), *, backoff: ConnectBackoff | None = None, startup: float = STARTUP
+        cls, servers: Sequence[McpServer] = (), *, backoff: Backoff = BACKOFF, startup: float = STARTUP
     ) -> AsyncIterator[Self]:
         """Connect to the servers of a runtime for a body; when it is left, all of them have ended.
 
@@ -61,7 +64,7 @@ class McpPool:
         """
         _check(servers)
         async with supervised_nursery() as nursery:
-            pool = cls(nursery, backoff or ConnectBackoff(), startup)
+            pool = cls(nursery, backoff, startup)
             pool._each = tuple(server for server in servers if not server.shared)
             try:
                 await pool._wait_tried([pool._hold(server, None) for server in servers if server.shared])

@@ -17,7 +17,7 @@ from tests.support.models import GatedModel
 from tests.support.runtime import Recorder, new_session, open_runtime, storage_of
 from warren.actors.protocol import Withdraw
 from warren.actors.service import Service
-from warren.actors.supervisor.scheduler import FIRST_BACKOFF
+from warren.actors.supervisor.scheduler import BACKOFF
 from warren.errors import AgentError, InvalidParamsError, LeasedError, StoreError
 from warren.events import Envelope, RunCompleted, RunStarted
 from warren.mailbox import Reply
@@ -100,7 +100,7 @@ async def test_what_waits_behind_a_turn_that_could_not_be_stored(tmp_path: Path,
         faults.refuse, faults.refuse_kinds, faults.refusals = FULL, (Commit,), 1
         assert {(await each.failure(StoreError)).cause for each in asked} == {"disk_full"}
         assert len(await service.inputs(session_id)) == 2
-        await trio.sleep(FIRST_BACKOFF - 15)
+        await trio.sleep(BACKOFF.first - 15)
         assert await said(service, session_id) == []
         await trio.sleep(60)
         assert await said(service, session_id) == ["one", "two"]

@@ -19,8 +19,7 @@ from hypothesis.stateful import (
 )
 
 from warren.actors.supervisor.scheduler import (
-    FIRST_BACKOFF,
-    LONGEST_BACKOFF,
+    BACKOFF,
     RELIEF,
     Begin,
     Decline,
@@ -269,7 +268,7 @@ class Sessions(RuleBasedStateMachine):
         for _ in range(times):
             self.scheduler.failed(name, self.now)
         self.end(name)
-        self.sessions[name].backoff_to = self.now + FIRST_BACKOFF
+        self.sessions[name].backoff_to = self.now + BACKOFF.first
         self.assign()
 
     def end(self, name: str) -> None:
@@ -459,15 +458,15 @@ def test_backoff_doubles_up_to_an_hour() -> None:
         scheduler.ended("a")
         failed_at = now
         while not scheduler.assign(now):
-            now += FIRST_BACKOFF
+            now += BACKOFF.first
             scheduler.found_waiting(["a"], now)
         waits.append(now - failed_at)
-    assert waits == [min(FIRST_BACKOFF * 2**number, LONGEST_BACKOFF) for number in range(9)]
+    assert waits == [min(30.0 * 2**number, 3600.0) for number in range(9)]
     scheduler.found_waiting([], now)
     scheduler.failed("a", now)
     scheduler.ended("a")
-    scheduler.found_waiting(["a"], now + FIRST_BACKOFF)
-    assert scheduler.assign(now + FIRST_BACKOFF) == [Recover("a")]
+    scheduler.found_waiting(["a"], now + BACKOFF.first)
+    assert scheduler.assign(now + BACKOFF.first) == [Recover("a")]
 
 
 def test_work_of_dead_processes_waits_for_room() -> None:

@@ -8,7 +8,7 @@ import trio
 
 from tests.support.models import Emit, FunctionModel, reply
 from warren.actors.counters import Counters
-from warren.actors.turn.model_call import ModelCall, ask_aside, retry_delay
+from warren.actors.turn.model_call import ModelCall, ask_aside
 from warren.actors.turn.route import Candidate, Outages, Route
 from warren.catalog import UNKNOWN
 from warren.compaction.layout import estimate
@@ -137,27 +137,6 @@ async def test_a_wait_beyond_the_bound_fails_at_once() -> None:
     assert done.error is not None
     assert done.error.retryable
     assert done.error.body()["details"] == {"retry_after": 3600}
-
-
-def test_jitter_stays_within_its_share() -> None:
-    """A delay is spread by at most the configured share, to both sides."""
-    policy = RetryPolicy(initial_delay=10, jitter=0.1)
-    delays = [retry_delay(policy, 1, None) for _ in range(200)]
-    assert 9 <= min(delays) < 10 < max(delays) <= 11
-
-
-@pytest.mark.parametrize("jitter", [0.5, 1])
-def test_the_spread_keeps_to_the_bounds(jitter: float) -> None:
-    """No delay is longer than the longest one, and none is below 0."""
-    policy = RetryPolicy(initial_delay=10, max_delay=10, jitter=jitter)
-    delays = [retry_delay(policy, 1, None) for _ in range(200)]
-    assert min(delays) >= 0
-    assert max(delays) == 10
-
-
-def test_huge_attempt_numbers_do_not_overflow() -> None:
-    """The bound also holds where the power would leave the range of a float."""
-    assert retry_delay(RetryPolicy(max_attempts=10_000, jitter=0), 5_000, None) == 30
 
 
 async def test_a_character_that_is_split_over_two_pieces() -> None:

@@ -1,6 +1,5 @@
 """The settings of a server, the wait for it, and the names of its tools."""
 
-import random
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 from tests.actors.tools.mcp.world import bare
 from warren.actors.tools.mcp.naming import LONGEST, names
 from warren.actors.tools.mcp.process import environment
-from warren.actors.tools.mcp.server import NAME, ConnectBackoff, McpServer
+from warren.actors.tools.mcp.server import NAME, McpServer
 from warren.fields import FieldValueError
 
 
@@ -51,14 +50,6 @@ def test_a_server_sees_a_few_variables_and_those_it_is_given() -> None:
     assert environment({"KEY": "its", "HOME": "/other"}, ours) == {"PATH": "/bin", "HOME": "/other", "KEY": "its"}
 
 
-def test_waits_grow_up_to_a_bound() -> None:
-    """Each failure doubles the wait, chance spreads it, and there is a longest."""
-    backoff = ConnectBackoff(initial=1.0, factor=2.0, maximum=10.0, jitter=0.5)
-    assert [backoff.delay(failures, 0.5) for failures in (1, 2, 3, 4, 5, 10**9)] == [1, 2, 4, 8, 10, 10]
-    assert backoff.delay(1, 0.0) == 0.5
-    assert backoff.delay(1, 1.0) == 1.5
-
-
 def test_a_clash_is_told_apart_by_the_servers() -> None:
     """Tools of one name get those of their servers in front, as does one whose name is taken; others do not."""
     offers = [("files", "search"), ("web", "search"), ("web", "fetch"), ("web", "shell")]
@@ -89,4 +80,3 @@ def test_names_are_always_different_and_fit(offers: list[tuple[str, str]], taken
 def test_equal_servers_are_equal(tmp_path: Any) -> None:
     """Two sessions that ask for the same server are seen to."""
     assert bare(tmp_path, "a") == bare(tmp_path, "a") != bare(tmp_path, "a", "noisy")
-    assert ConnectBackoff().delay(3, random.random()) >= 0  # noqa: S311 - no secret

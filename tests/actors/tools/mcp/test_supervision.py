@@ -14,11 +14,12 @@ from tests.actors.tools.mcp.connecting import ready
 from tests.actors.tools.mcp.world import LONG, SOON, bare, call, descriptors, exists, pids, tool
 from tests.support.waiting import until
 from warren.actors.tools.mcp.pool import McpPool
-from warren.actors.tools.mcp.server import ConnectBackoff, McpServer
+from warren.actors.tools.mcp.server import McpServer
+from warren.base.backoff import Backoff
 from warren.errors import InvalidParamsError
 from warren.tools import ToolError
 
-NEVER = ConnectBackoff(initial=10_000.0, maximum=10_000.0)
+NEVER = Backoff(first=10_000.0, longest=10_000.0)
 
 
 async def test_a_call_in_flight_ends_with_its_server(tmp_path: Path) -> None:

@@ -9,12 +9,13 @@ from typing import Any, Final
 
 from tests.support.waiting import until
 from warren.actors.tools.mcp.pool import McpPool
-from warren.actors.tools.mcp.server import ConnectBackoff, McpServer, McpStatus
+from warren.actors.tools.mcp.server import McpServer, McpStatus
+from warren.base.backoff import Backoff
 from warren.health import McpHealth
 from warren.tools import Tool
 
 HERE: Final = Path(__file__).parent
-SOON: Final = ConnectBackoff(initial=0.02, maximum=0.1)
+SOON: Final = Backoff(first=0.02, longest=0.1, jitter=0.2)
 LONG: Final = 50.0
 """Seconds that servers may take on a busy machine, where a test is not about that."""
 
