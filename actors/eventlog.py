@@ -1,22 +1,29 @@
 """The event log of a session: it numbers events, keeps them until they are stored, and serves readers at their pace."""
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
 
+from warren.actors.fence import Guard
 from warren.errors import StoreError
-from warren.events import TERMINAL, Envelope, Event, RunFailed, SessionMoved, StreamTruncated
-from warren.journal import Journal, LogItem
+from warren.events import DELTAS, TERMINAL, Envelope, Event, RunFailed, SessionMoved, StreamTruncated
+from warren.journal import Deltas, LogItem, size_of
 from warren.service import Notify
-from warren.values import define, frozen
+from warren.values import define, frozen, value
 
 if TYPE_CHECKING:
     from warren.storage.results import Lost
 
+PAGE: Final = 256
+"""Envelopes that a reader gets at once."""
+TEXT: Final = 256 * 1024
+"""Characters of deltas that a reader gets at once: they are copied for it."""
 TAIL: Final = 64 * 1024
 """Bytes of stored events that stay in memory for readers that are close behind; later readers read the store."""
 
@@ -49,19 +56,61 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+@value
+class Rest:
+    """The newest events of a log that no store takes any more, for the readers that have seen the ones before.
+
+    Attributes:
+        floor: the seq of the last event before them.
+        runs: the events.
+    """
+
+    floor: int
+    runs: Sequence[LogItem]
+
+
 @define(eq=False)
 class EventLog:
-    """The events of one session. The log outlives the session's actor, so that readers survive a crash and an eviction.
+    """The events of one session, from the moment they are published until every reader and the store have them.
+
+    A turn publishes, readers read, and neither ever waits for the other. The log holds the newest events in memory, the
+    *tail*; the store holds the rest. Three numbers say what is where::
+
+        1 ......... floor ......... stored ......... last_seq
+        store only  | store and tail | tail only      |
+
+    * `emit` gives an event the next number and the time, appends it to the tail and calls `notify` of every reader that
+      has read all before it. It never blocks. While the fence is shut (see `guard`), the event is held back instead.
+    * A commit stores `unstored(terminal)`: everything above `stored`, with the terminal event that follows. That one is
+      numbered by `stamp` before the commit and shown by `publish` after it: nobody sees the end of a turn that the
+      store has not taken. `committed` then drops the events that no reader is about to read.
+    * `read` returns a reader. It takes the events above its cursor from the tail, or loads them from the store if they
+      are below `floor`: a reader that keeps up never asks the store, and one that does not costs no memory.
+    * If the store refuses a commit, the events stay, up to `keep`; `trim` drops older ones, and readers are told.
+
+    Adjacent deltas of one kind share an entry of the tail (`Deltas`), and a reader that is behind gets them merged.
+    Numbers only rise, but not always by one: a takeover skips some.
+
+    The log outlives the session's actor, so that readers survive a crash and an eviction. `begin` goes on from what the
+    store has then, `doubt` handles a store that has gone back to an earlier state, `pass_over` another process that has
+    gone on with the session. In each case a reader is told what it was shown in vain, by SessionMoved or
+    StreamTruncated, and gets the end of the turn that it saw begin.
+
+    There is no checkpoint in any method but those of readers: a turn counts on it between `stamp` and `publish`, and
+    readers count on it between a look at the tail and the move of their cursor.
 
     Attributes:
         session_id: the session.
-        read_stored: reads events that the journal no longer has.
+        read_stored: reads events that are no longer in the tail.
         last_stored: tells which events the store has.
         keep: the number of newest events that stay while the store refuses them.
         on_left: called when a reader has left.
         closed: whether the session is gone; readers end then.
         bound: events up to this seq may have been published by another process.
-        journal: the events that the store does not have yet, and those that readers are about to read.
+        last_seq: the last number given out to an event that was published.
+        floor: the seq of the newest event that is not in the tail (0 at the start): it is in the store, or lost.
+        stored: the seq of the newest event in the store. The tail may have events up to it for readers close behind.
+        guard: the fence around the running turn; None if no other process can have the session.
         recorder: gets each event when it is published: the trace of the running turn; None if that has none.
         settling: see EventReader.
         dropped: the last number of each run of events that was dropped because no store took it, in order.
@@ -74,19 +123,161 @@ class EventLog:
     on_left: Callable[[], object] = lambda: None
     closed: bool = False
     bound: int = 0
-    journal: Journal = attrs.field(init=False)
-    recorder: Callable[[Envelope], None] | None = None
-    settling: bool = False
-    dropped: list[int] = attrs.field(factory=list)
-    _readers: "list[LogReader]" = attrs.field(factory=list)
+    last_seq: int = attrs.field(default=0, init=False)
+    floor: int = attrs.field(default=0, init=False)
+    stored: int = attrs.field(default=0, init=False)
+    guard: Guard | None = attrs.field(default=None, init=False)
+    recorder: Callable[[Envelope], None] | None = attrs.field(default=None, init=False)
+    settling: bool = attrs.field(default=False, init=False)
+    dropped: list[int] = attrs.field(factory=list, init=False)
+    _runs: list[LogItem] = attrs.field(factory=list, init=False, repr=False)
+    _readers: "list[LogReader]" = attrs.field(factory=list, init=False)
 
-    def __attrs_post_init__(self) -> None:
-        self.journal = Journal()
+    # -- publishing
+
+    def stamp(self, event: Event) -> Envelope:
+        """Return the event with the next number and the time, without publishing it."""
+        return Envelope(self.session_id, self.last_seq + 1, datetime.now(UTC), event)
+
+    def emit(self, event: Event) -> int:
+        """Publish the next event and return its number; an event that the fence holds back has none yet: 0."""
+        guard = self.guard
+        if guard is not None:
+            fence = guard.fence
+            # What `Guard.open` says, without the call: this runs for every event.
+            shut = fence.clock() >= fence.until or fence.lapses != guard.lapses
+            if (shut or guard.held) and guard.holds(event):
+                return 0
+        envelope = Envelope(self.session_id, self.last_seq + 1, datetime.now(UTC), event)
+        self.publish(envelope)
+        return envelope.seq
+
+    def show(self, event: Event) -> int:
+        """Publish the next event and return its number, whatever the fence says."""
+        self.publish(envelope := self.stamp(event))
+        return envelope.seq
+
+    def publish(self, envelope: Envelope) -> None:
+        """Append the next event, whose seq is above `last_seq`, and notify each reader that has read all before it."""
+        event, runs, before = envelope.event, self._runs, self.last_seq
+        run = runs[-1] if runs else None
+        self.last_seq = seq = envelope.seq
+        if not isinstance(event, DELTAS) or envelope.first_seq is not None:
+            runs.append(envelope)
+        elif isinstance(run, Deltas) and run.kind is type(event) and run.seq + 1 == seq and run.seq > self.stored:
+            run.seq = seq  # only without a gap: a piece is found by its seq
+            run.timestamps.append(envelope.timestamp)
+            run.pieces.append(event.delta)
+        else:
+            runs.append(Deltas(envelope.session_id, seq, seq, type(event), [envelope.timestamp], [event.delta]))
+        if self.recorder is not None:
+            self.recorder(envelope)
+        for reader in tuple(self._readers) if self._readers else ():
+            if reader.cursor >= before:
+                reader.notify(event)
+
+    # -- the store
 
     @property
-    def last_seq(self) -> int:
-        """The last number given out."""
-        return self.journal.last_seq
+    def pending(self) -> bool:
+        """Whether the log has events that were published and that no store has."""
+        return bool(self._runs) and self._runs[-1].seq > self.stored
+
+    def unstored(self, terminal: Envelope | None = None) -> tuple[LogItem, ...]:
+        """Return the events that the store does not have yet, with a terminal event that is not published yet.
+
+        `row_of` makes rows of the log of them.
+        """
+        new = self._runs if self.floor >= self.stored else self._runs[self._above(self.stored) :]
+        return tuple(new) if terminal is None else (*new, terminal)
+
+    def committed(self) -> None:
+        """Forget the events, which are all in the store now, except those that a reader is about to read.
+
+        A reader that keeps up reads the last events of a turn just after they are stored. To read them from the store
+        would cost a query for each turn. A reader that is further behind reads from the store.
+        """
+        if not self._readers:
+            self.forget(self.last_seq)
+            return
+        before, self.stored = self.stored, self.last_seq
+        unread = [each.cursor for each in self._readers if each.cursor >= self.floor]
+        self.forget(max(before, min(unread, default=self.stored)))
+        if sum([len(run.encoded or b"") if isinstance(run, Envelope) else run.size for run in self._runs]) > TAIL:
+            self.forget(self.stored)
+
+    def forget(self, up_to: int) -> None:
+        """Drop the events up to `up_to` from the tail: they are in the store now."""
+        del self._runs[: len(self._runs) if up_to >= self.last_seq else self._above(up_to)]
+        self.floor = max(self.floor, up_to)
+        self.stored = max(self.stored, up_to)
+
+    def forget_oldest(self, keep: int) -> None:
+        """Drop all but the newest `keep` entries of the tail, whether or not the store has them."""
+        oldest = len(self._runs) - keep
+        if oldest > 0:
+            self.floor = self._runs[oldest - 1].seq
+            del self._runs[:oldest]
+
+    def trim(self) -> None:
+        """Forget the oldest events beyond `keep`, which no store takes; readers that were not shown them are told."""
+        before = max(self.floor, self.stored)
+        self.forget_oldest(self.keep)
+        if self.floor > before:
+            if self.dropped and self.dropped[-1] == before:
+                self.dropped.pop()
+            self.dropped.append(self.floor)
+
+    # -- what breaks the order of events
+
+    def begin(self, record_seq: int) -> None:
+        """Go on from the store, which has everything up to `record_seq`; new events are numbered above it.
+
+        If another process has gone on meanwhile, readers get its events from the store. Before these a reader that has
+        read on to events which no store takes any more gets the rest of them, with the end of the turn that it saw.
+        """
+        if self.pending and record_seq > self.stored:
+            self.pass_over(record_seq, self.stored)
+        self.forget(record_seq)
+        self.start_above(record_seq)
+        self._notify_all()
+
+    def start_above(self, seq: int) -> None:
+        """Give the next event a number above `seq`. Events up to `seq` that are not in the tail are in the store."""
+        if seq > self.last_seq:
+            self.last_seq = seq
+            self.floor = self.floor if self._runs else seq
+
+    def pass_over(self, up_to: int, shown: int) -> None:
+        """Forget the events up to a number, which no store may take any more: another process has gone on above them.
+
+        Args:
+            up_to: the number.
+            shown: a reader that has taken the events up to this number gets the rest of them.
+        """
+        rest = Rest(max(self.floor, self.stored), self.unstored())
+        for reader in self._readers:
+            if reader.cursor >= shown and not _parts_at(rest.runs, reader.cursor):
+                reader.rest = rest
+        self.forget(up_to)
+
+    def doubt(self) -> None:
+        """Drop the events, as the store has gone back; each reader is told which of those that it was shown are gone.
+
+        Of a turn that ran, readers still get the end. Later events have higher numbers than all so far.
+        """
+        newest = page_of(self._runs, self.last_seq - 1) if self.pending else ()
+        end = next((each for each in newest if isinstance(each.event, TERMINAL)), None)
+        self.forget(self.last_seq)
+        for reader in tuple(self._readers):
+            reader.doubt(end)
+
+    def close(self) -> None:
+        """Let every reader end after the last published event."""
+        self.closed = True
+        self._notify_all()
+
+    # -- reading
 
     @property
     def needed(self) -> bool:
@@ -109,107 +300,26 @@ class EventLog:
         return len(self._readers)
 
     @property
-    def pending(self) -> bool:
-        """Whether the log has events that were published and that no store has."""
-        return self.journal.pending
+    def size(self) -> int:
+        """About how many bytes the tail has."""
+        return sum(map(size_of, self._runs))
 
-    @property
-    def floor(self) -> int:
-        """The seq of the newest event that is no longer in memory. Events up to it are in the store, or lost."""
-        return self.journal.floor
+    def page(self, after: int) -> list[Envelope] | None:
+        """Return the first events above a seq, at most a page, adjacent deltas merged; empty if there are no more.
 
-    def begin(self, record_seq: int) -> None:
-        """Go on from the store, which has everything up to `record_seq`; new events are numbered above it.
-
-        If another process has gone on meanwhile, readers get its events from the store. Before these a reader that has
-        read on to events which no store takes any more gets the rest of them, with the end of the turn that it saw.
+        None if the tail does not have the next event: it is in the store, or lost.
         """
-        journal = self.journal
-        if journal.pending and record_seq > journal.stored:
-            self.pass_over(record_seq, journal.stored)
-        journal.forget(record_seq)
-        journal.start_above(record_seq)
-        self._notify_all()
+        return None if after < self.floor else page_of(self._runs, after)
 
-    def pass_over(self, up_to: int, shown: int) -> None:
-        """Forget the events up to a number, which no store may take any more: another process has gone on above them.
+    def has(self, seq: int) -> bool:
+        """Return whether the event with a number is in the tail. The numbers have gaps."""
+        index = self._above(seq - 1)
+        run = self._runs[index] if index < len(self._runs) else None
+        return run is not None and (run.first_seq or run.seq) <= seq
 
-        Args:
-            up_to: the number.
-            shown: a reader that has taken the events up to this number gets the rest of them.
-        """
-        rest = self.journal.rest()
-        for reader in self._readers:
-            if reader.cursor >= shown and not rest.parts_at(reader.cursor):
-                reader.rest = rest
-        self.journal.forget(up_to)
-
-    def unstored(self, terminal: Envelope | None) -> tuple[LogItem, ...]:
-        """Return the events that the store does not have yet, with a terminal event that is not published yet."""
-        return self.journal.runs(terminal)
-
-    def stamp(self, event: Event) -> Envelope:
-        """Return the event with the next number and the time, without publishing it."""
-        return Envelope(self.session_id, self.journal.last_seq + 1, utc_now(), event)
-
-    def publish(self, envelope: Envelope) -> None:
-        """Append to the journal, and notify every reader that has read all before it; never waits."""
-        before = self.journal.last_seq
-        self.journal.append(envelope)
-        if self.recorder is not None:
-            self.recorder(envelope)
-        for reader in tuple(self._readers) if self._readers else ():
-            if reader.cursor >= before:
-                reader.notify(envelope.event)
-
-    def emit(self, event: Event) -> int:
-        """Publish the next event; return its number."""
-        envelope = self.stamp(event)
-        self.publish(envelope)
-        return envelope.seq
-
-    def stored(self) -> None:
-        """Forget the events, which are all in the store now, except those that a reader is about to read.
-
-        A reader that keeps up reads the last events of a turn just after they are stored. To read them from the store
-        would cost a query for each turn. A reader that is further behind reads from the store.
-        """
-        journal = self.journal
-        if not self._readers:
-            journal.forget(journal.last_seq)
-            return
-        before, journal.stored = journal.stored, journal.last_seq
-        unread = [each.cursor for each in self._readers if each.cursor >= journal.floor]
-        journal.forget(max(before, min(unread, default=journal.stored)))
-        if journal.size > TAIL:
-            journal.forget(journal.stored)
-
-    def trim(self) -> None:
-        """Forget the oldest events beyond `keep`, which no store takes; readers that were not shown them are told."""
-        journal = self.journal
-        before = max(journal.floor, journal.stored)
-        journal.forget_oldest(self.keep)
-        if journal.floor > before:
-            if self.dropped and self.dropped[-1] == before:
-                self.dropped.pop()
-            self.dropped.append(journal.floor)
-
-    def doubt(self) -> None:
-        """Drop the events, as the store has gone back; each reader is told which of those that it was shown are gone.
-
-        Of a turn that ran, readers still get the end. Later events have higher numbers than all so far.
-        """
-        journal = self.journal
-        newest = journal.after(journal.last_seq - 1) if journal.pending else ()
-        end = next((each for each in newest if isinstance(each.event, TERMINAL)), None)
-        journal.forget(journal.last_seq)
-        for reader in tuple(self._readers):
-            reader.doubt(end)
-
-    def close(self) -> None:
-        """Let every reader end after the last published event."""
-        self.closed = True
-        self._notify_all()
+    def parts_at(self, seq: int) -> bool:
+        """Return whether a number is in the middle of deltas that came merged: they cannot be parted there."""
+        return _parts_at(self._runs, seq)
 
     def read(self, cursor: int = 0) -> "LogReader":
         """Return a new reader of the events above a seq."""
@@ -222,12 +332,41 @@ class EventLog:
         if reader in self._readers:
             self._readers.remove(reader)
             if not self._readers:
-                self.journal.forget(self.journal.stored)
+                self.forget(self.stored)
             self.on_left()
 
     def _notify_all(self) -> None:
         for reader in tuple(self._readers):
             reader.notify(None)
+
+    def _above(self, seq: int) -> int:
+        """Return the index of the first entry that ends above a number."""
+        return bisect_right(self._runs, seq, key=_last_of)
+
+
+_last_of: Final = attrgetter("seq")
+
+
+def page_of(runs: Sequence[LogItem], after: int) -> list[Envelope]:
+    """Return the first events above a seq, at most a page, adjacent deltas merged."""
+    page: list[Envelope] = []
+    text, start = 0, bisect_right(runs, after, key=_last_of)
+    for run in runs[start : start + PAGE]:
+        if not isinstance(run, Deltas):
+            page.append(run)
+            continue
+        for size, part in run.parts(after):
+            page.append(part)
+            text += size
+            if text >= TEXT:
+                return page
+    return page
+
+
+def _parts_at(runs: Sequence[LogItem], seq: int) -> bool:
+    index = bisect_right(runs, seq, key=_last_of)
+    run = runs[index] if index < len(runs) else None
+    return isinstance(run, Envelope) and run.first_seq is not None and run.first_seq <= seq
 
 
 def notify_nobody(_event: Event | None) -> None:
@@ -238,7 +377,7 @@ def notify_nobody(_event: Event | None) -> None:
 class LogReader(AsyncIterator[Envelope]):
     """A place in a session's log: the `EventReader` of `warren.service`.
 
-    A slow reader misses nothing that the journal or the store has, and holds at most one page.
+    A slow reader misses nothing that the tail or the store has, and holds at most one page.
 
     Attributes:
         log: the log.
@@ -246,21 +385,21 @@ class LogReader(AsyncIterator[Envelope]):
         notify: see EventReader.
         find_lost: looks for the turn whose beginning the reader saw elsewhere, as long as it may be lost; else None.
         rest: the events that come before those of the store, which no store has; None if there are none.
+        session_id: the session.
     """
 
     log: EventLog
     cursor: int
     notify: Notify = notify_nobody
     find_lost: FindLost | None = None
-    rest: Journal | None = None
+    rest: Rest | None = None
+    session_id: str = attrs.field(init=False)
     _ready: deque[Envelope] = attrs.field(factory=deque)
     _doubts: int = 0  # how often the store went back since the place was known to be in it
     _end: Envelope | None = None
 
-    @property
-    def session_id(self) -> str:
-        """See EventReader."""
-        return self.log.session_id
+    def __attrs_post_init__(self) -> None:
+        self.session_id = self.log.session_id
 
     @property
     def newest(self) -> int:
@@ -290,27 +429,28 @@ class LogReader(AsyncIterator[Envelope]):
     def take(self) -> list[Envelope] | None:
         """See EventReader."""
         if self._ready:
-            page = list(self._ready)
+            ready = list(self._ready)
             self._ready.clear()
-            return page
+            return ready
         if self._doubts:
             return None
-        journal = self.log.journal
-        if self.cursor >= journal.last_seq:
+        log = self.log
+        if self.cursor >= log.last_seq:
             return []
-        if self.cursor < journal.floor or self.find_lost is not None:  # a lost turn ends before all later events
+        # A lost turn ends before all later events: those wait until `load` knows.
+        page = log.page(self.cursor) if self.find_lost is None else None
+        if page is None:
             return self._take_rest()
-        page = journal.after(self.cursor)
-        self.cursor = page[-1].seq if page else journal.last_seq
+        self.cursor = page[-1].seq if page else log.last_seq
         return page
 
     def _take_rest(self) -> list[Envelope] | None:
-        """Return the next events that are neither in the journal nor in the store; None if there are none."""
+        """Return the next events that are neither in the tail nor in the store; None if there are none."""
         rest = self.rest
         if rest is None or self.find_lost is not None:
             return None
         gap = [self._gap(rest.floor)] if self.cursor < rest.floor else []
-        page = rest.after(self.cursor)
+        page = page_of(rest.runs, self.cursor)
         if page:
             self.cursor = page[-1].seq
         else:

@@ -78,6 +78,8 @@ class Guard:
         publish: publishes an event; returns its number.
         has_lease: asks the store whether this process still has the session.
         refusal: the error of a turn that may not go on, and that the store is not asked to take; None as yet.
+        lapses: the lapses of the fence up to which this process is known to have kept the session.
+        held: events that may not be shown as yet, in order.
     """
 
     session_id: str
@@ -85,26 +87,25 @@ class Guard:
     publish: Callable[[Event], int]
     has_lease: Callable[[str], Awaitable[bool]]
     refusal: StoreError | None = None
-    _lapses: int = attrs.field(init=False)
-    _held: list[Event] = attrs.field(factory=list)
+    lapses: int = attrs.field(init=False)
+    held: list[Event] = attrs.field(factory=list, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._lapses = self.fence.lapses
+        self.lapses = self.fence.lapses
 
     @property
     def open(self) -> bool:
         """Whether the turn may go on."""
         fence = self.fence
-        return fence.clock() < fence.until and fence.lapses == self._lapses
+        return fence.clock() < fence.until and fence.lapses == self.lapses
 
-    def emit(self, event: Event) -> int:
-        """Publish an event and return its number; an event that may not be shown now is held back, and 0 returned."""
+    def holds(self, event: Event) -> bool:
+        """Hold an event back and return True if the turn may not go on; else publish all that were held back."""
         if not self.open:
-            self._held.append(event)
-            return 0
-        if self._held:
-            self._flush()
-        return self.publish(event)
+            self.held.append(event)
+            return True
+        self._flush()
+        return False
 
     async def wait(self) -> None:
         """Return when the turn may go on; then the events that were held back are published.
@@ -119,8 +120,7 @@ class Guard:
                 self.refusal = self.fence.unproved(self.session_id)
         if self.refusal is not None:
             raise self.refusal.copy()
-        if self._held:
-            self._flush()
+        self._flush()
 
     async def around(self, proceed: Callable[[], Awaitable[R]]) -> R:
         """Let a step or a tool begin only when the turn may go on: a wrapper of its seam. Raises as `wait`."""
@@ -140,12 +140,12 @@ class Guard:
                 await self.fence.news()
                 continue
             if kept:
-                self._lapses = lapses
+                self.lapses = lapses
             else:
                 problem = "another process has taken the session over: nothing of this was stored"
                 self.refusal = StoreError(problem, session_id=self.session_id, cause="lease_lost")
 
     def _flush(self) -> None:
-        held, self._held = self._held, []
+        held, self.held = self.held, []
         for event in held:
             self.publish(event)

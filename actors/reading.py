@@ -293,7 +293,7 @@ class Reads:
             reader.doubt()
             return
         reader.cursor = log.last_seq if after_seq is None else after_seq
-        if after_seq and not log.journal.has(after_seq):  # else its turn is known here
+        if after_seq and not log.has(after_seq):  # else its turn is known here
             await self._look_for_lost_turn(reader, after_seq)
 
     async def _look_for_lost_turn(self, reader: LogReader, after_seq: int) -> None:

@@ -517,12 +517,13 @@ class SessionActor:
         if starter is not None and isinstance(message, StartTurn) and message.blobs:
             self._send(partial(self._store_files, message, starter))
             return
+        self.log.guard = plan.guard
         self._turn = Turn(
             plan,
             self.conversation.known,
             self.conversation.context,
             self._take_inputs,
-            self.log.emit if plan.guard is None else plan.guard.emit,
+            self.log.emit,
             self._commit_compaction,
             partial(self.host.changed, self.session_id),
         )
@@ -582,7 +583,7 @@ class SessionActor:
 
         def publish() -> None:
             self.log.publish(event)
-            self.log.stored()
+            self.log.committed()
 
         return publish
 
@@ -649,7 +650,7 @@ class SessionActor:
         for each in end.turn.plan.seam.around_turn:
             each.end(end.turn, terminal)
         if error is None:
-            self.log.stored()
+            self.log.committed()
         else:
             self.log.trim()
         return ending

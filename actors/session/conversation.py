@@ -227,7 +227,7 @@ class Conversation:
                 else:
                     self.charges.clear()
                     self.keep(record)
-                    self.log.stored()
+                    self.log.committed()
         return None
 
     def release(self) -> None:
@@ -289,7 +289,7 @@ class Conversation:
                 raise
         if terminal is not None:
             self.log.publish(terminal)
-        self.log.stored()
+        self.log.committed()
 
     # -- changing
 

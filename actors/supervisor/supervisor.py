@@ -265,7 +265,7 @@ class Supervisor:
             mailbox_messages=sum(mailboxes),
             largest_mailbox=max(mailboxes, default=0),
             event_logs=len(self.registry),
-            event_bytes=sum(each.log.journal.size for each in self.registry),
+            event_bytes=sum(each.log.size for each in self.registry),
             subscriptions=self.subscriptions,
             storage=self.shared.storage.statistics(),
         )

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.checks import numbers
-from warren.actors.eventlog import TAIL, EventLog, LogPage, LogReader, utc_now
+from warren.actors.eventlog import TAIL, TEXT, EventLog, LogPage, LogReader, utc_now
 from warren.errors import StoreError
 from warren.events import Envelope, RunCompleted, RunFailed, SessionMoved, StreamTruncated, TextDelta, TurnStarted
-from warren.journal import LONGEST, TEXT, envelopes, row_of
+from warren.journal import LONGEST, envelopes, row_of
 from warren.records import EventRow
 from warren.storage.results import Lost
 from warren.usage import Usage
@@ -83,7 +83,7 @@ class Stream:
         terminal = self.log.stamp(END)
         self.store(terminal)
         self.publish(terminal)
-        self.log.stored()
+        self.log.committed()
 
     def follow(self, after_seq: int | None = None) -> LogReader:
         """Subscribe."""
@@ -153,7 +153,7 @@ async def test_a_terminal_event_that_is_read_before_it_is_published_comes_once()
     stream.store(terminal)
     found = await take(follower)
     stream.publish(terminal)
-    stream.log.stored()
+    stream.log.committed()
     found += await take(follower)
     assert numbers(found) == [1, 2, 3]
 
@@ -178,7 +178,7 @@ async def test_no_gap_and_no_double_under_interleaving(data: st.DataObject) -> N
                 for _, reader, read in readers:
                     read.extend(await take(reader))
                 stream.publish(terminal)
-                stream.log.stored()
+                stream.log.committed()
             case "open":
                 start = data.draw(st.integers(0, stream.log.last_seq))
                 readers.append((start, stream.follow(start), []))
@@ -230,7 +230,7 @@ async def test_memory_holds_little_for_a_subscriber_that_does_not_read() -> None
     for size in (10, TAIL + 1, 10, 10):
         stream.say("x" * size)
         stream.end()
-        assert stream.log.journal.size <= TAIL
+        assert stream.log.size <= TAIL
     assert stream.log.floor >= stream.log.last_seq - 2
 
 
@@ -241,9 +241,9 @@ async def test_what_is_stored_is_forgotten_with_the_last_subscriber() -> None:
     stream.say("a")
     stream.end()
     for reader in readers:
-        assert stream.log.journal.size > 0
+        assert stream.log.size > 0
         reader.close()
-    assert stream.log.journal.size == 0
+    assert stream.log.size == 0
     assert numbers(await take(stream.follow(0))) == [1, 2]
 
 
@@ -256,7 +256,7 @@ async def test_long_texts_are_read_in_pieces() -> None:
     assert numbers(found) == list(range(1, 1001))
     assert len(text(found)) == 1_000_000
     assert max(len(text([each])) for each in found) <= LONGEST + 1000
-    assert len(text(stream.log.journal.after(0))) <= TEXT + LONGEST + 1000
+    assert len(text(stream.log.page(0) or [])) <= TEXT + LONGEST + 1000
 
 
 @pytest.mark.parametrize(("begin", "gone"), [(0, 5), (2, 10), (0, 10), (4, 5)])
@@ -310,7 +310,7 @@ async def test_a_reader_behind_numbers_that_were_skipped() -> None:
     stream = Stream()
     stream.say("a", "b")
     reader = stream.follow(2)
-    stream.log.journal.start_above(1_000_000)
+    stream.log.start_above(1_000_000)
     stream.say("c")
     found = await take(reader)
     assert (numbers(found), text(found)) == ([1_000_001], "c")
@@ -321,7 +321,7 @@ async def test_a_jump_with_nothing_behind_it(begin: int) -> None:
     """A reader may arrive between the jump and the next event."""
     stream = Stream()
     stream.say("a", "b")
-    stream.log.journal.start_above(1_000_000)
+    stream.log.start_above(1_000_000)
     reader = stream.follow(begin)
     found = await take(reader)
     stream.say("c")
@@ -377,7 +377,7 @@ async def test_a_reader_hears_what_is_gone_of_a_store_that_went_back_twice() -> 
     stream.log.begin(1_000_001)
     stream.say("later")
     stream.rows.append(row_of(stream.published[-1]))
-    stream.log.stored()
+    stream.log.committed()
     stream.publish(stream.log.stamp(FAILED))
     stream.log.doubt()
     assert reader.take() is None
@@ -403,7 +403,7 @@ async def test_a_store_that_cannot_be_read_for_a_while_is_waited_for() -> None:
     stream.say("a", "b")
     stream.end()
     reader = stream.follow(0)
-    stream.log.journal.forget(stream.log.last_seq)
+    stream.log.forget(stream.log.last_seq)
     stream.faults += [StoreError("it cannot be reached", cause="unreachable"), StoreError("busy", cause="locked")]
     assert text([await anext(reader), await anext(reader)]) == "ab"
     stream.faults.append(StoreError("a row is damaged", cause="corrupt"))

@@ -132,7 +132,7 @@ class FakeSession:
     def store(self, *, gone: int = 0, fault: Exception | None = None) -> None:
         """Have all events so far in the store alone; it has none up to `gone`, and raises `fault` if it is read."""
         self.gone, self.fault = gone, fault
-        self.events.journal.forget(self.events.last_seq)
+        self.events.forget(self.events.last_seq)
         self.events.begin(max(gone, self.events.last_seq))
 
     async def _read(self, _session_id: str, after_seq: int) -> LogPage:

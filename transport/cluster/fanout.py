@@ -48,24 +48,23 @@ class ForeignLog(EventLog):
 
         If the store has gone back, each reader looks there which of its events are gone.
         """
-        event, journal = envelope.event, self.journal
+        event = envelope.event
         if isinstance(event, SessionMoved):
             self.doubt()
         elif not isinstance(event, StreamTruncated):
             super().publish(envelope)
-        elif event.before + event.dropped > journal.last_seq:  # else a later subscription has repeated the marker
-            journal.forget_oldest(0)
-            journal.start_above(event.before + event.dropped)
+        elif event.before + event.dropped > self.last_seq:  # else a later subscription has repeated the marker
+            self.forget_oldest(0)
+            self.start_above(event.before + event.dropped)
             self._notify_all()
 
     def trim(self) -> None:
         """See EventLog. The node has the events, or will store them: no reader has to be told."""
-        self.journal.forget_oldest(self.keep)
+        self.forget_oldest(self.keep)
 
     def covers(self, seq: int) -> bool:
         """Return whether a reader that has the events up to a number can go on here without a gap."""
-        journal = self.journal
-        return (seq >= journal.floor or journal.floor <= journal.stored) and not journal.parts_at(seq)
+        return (seq >= self.floor or self.floor <= self.stored) and not self.parts_at(seq)
 
 
 @define(eq=False)
@@ -74,19 +73,19 @@ class ForeignReader(LogReader):
 
     def take(self) -> list[Envelope] | None:
         """See EventReader."""
-        if not (self._ready or self._doubts) and self.log.journal.parts_at(self.cursor):
+        if not (self._ready or self._doubts) and self.log.parts_at(self.cursor):
             return None
         return super().take()
 
     async def _stored(self) -> list[Envelope]:
         """Raise AgentError if neither this log nor the store has the next events: their node does, or they are lost."""
         log, cursor = cast("ForeignLog", self.log), self.cursor
-        journal, floor = log.journal, log.floor
-        elsewhere = journal.stored < floor > cursor  # before the read: they may be stored just after it
+        floor = log.floor
+        elsewhere = log.stored < floor > cursor  # before the read: they may be stored just after it
         stored = await log.read_stored(log.session_id, cursor)
         follows = any((each.first_seq or each.seq) <= cursor + 1 for each in stored.events[:1])
         overtaken = cursor < log.overtaken and not follows  # whoever finds the session tells of the end of its turn
-        if overtaken or (not stored.events and (elsewhere or journal.parts_at(cursor))):
+        if overtaken or (not stored.events and (elsewhere or log.parts_at(cursor))):
             raise AgentError("only the session's node has its next events", cause="not_owner", retryable=True)
         return self._loaded(stored, floor)
 
@@ -242,4 +241,4 @@ class Fanout:
                     log.overtaken = log.floor
                     log.pass_over(log.last_seq, log.floor)
                 else:
-                    log.journal.forget(min(last_seq, log.last_seq))
+                    log.forget(min(last_seq, log.last_seq))

@@ -15,7 +15,7 @@ from warren import codec
 from warren.attachments import Attachment, Blob
 from warren.events import Envelope, Event
 from warren.ids import new_session_id
-from warren.journal import Journal, envelopes, row_of
+from warren.journal import envelopes, row_of
 from warren.records import SessionRecord
 from warren.storage import Attach, Commit
 from warren.storage.projection.formats import checkpoint_of, is_session_id, mark_of
@@ -33,10 +33,10 @@ def test_the_lines_are_those_of_the_wire(
     tmp_path_factory: pytest.TempPathFactory, events: list[tuple[Event, datetime]], step: int
 ) -> None:
     """Each line of events.jsonl is, to the byte, what a subscriber of the stored log is sent."""
-    journal = Journal()
+    entries = list[Envelope]()
     for number, (event, moment) in enumerate(events, 1):
-        journal.append(Envelope(IDS[0], number * step, moment, event))
-    rows = tuple(map(row_of, journal.runs()))
+        entries.append(Envelope(IDS[0], number * step, moment, event))
+    rows = tuple(map(row_of, entries))
     world = World.at(tmp_path_factory.mktemp("wire") / "store")
     world.write(Commit(SessionRecord(IDS[0], START, START, "echo"), (), rows))
     files = world.settled()

@@ -256,7 +256,7 @@ async def test_events_that_no_log_has_are_said_to_be_missing() -> None:
         assert log.subscriptions == 1
         for number in range(2, 5):
             log.emit(TextComplete(f"{number}"))
-        log.journal.forget_oldest(1)
+        log.forget_oldest(1)
         for each in followers:
             with trio.fail_after(10):
                 marker, last = await anext(each), await anext(each)

@@ -1,4 +1,4 @@
-"""The journal: whatever was told, and wherever a reader stands, it reads on without a gap and without a double."""
+"""The tail of a log: whatever is told, wherever a reader stands, it reads on without a gap and without a double."""
 
 import itertools
 from collections.abc import Sequence
@@ -7,13 +7,15 @@ from typing import Final
 
 import attrs
 import pytest
+import trio
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.domain import strategies
 from warren import codec
+from warren.actors.eventlog import EventLog, LogPage
 from warren.events import DELTAS, Envelope, Event, ReasoningDelta, RunCompleted, StreamTruncated, TextDelta, TurnStarted
-from warren.journal import Journal, cut, envelopes, release, row_of
+from warren.journal import cut, envelopes, release, row_of
 from warren.records import EventRow
 from warren.usage import Usage
 
@@ -21,16 +23,30 @@ EPOCH: Final = datetime(2024, 5, 17, tzinfo=UTC)
 END: Final = RunCompleted("s", "", Usage())
 
 
-def runs_of(journal: Journal) -> int:
+def new_log() -> EventLog:
+    """Return a log whose store is empty."""
+
+    async def read_stored(_session_id: str, _after_seq: int) -> LogPage:
+        await trio.lowlevel.checkpoint()
+        return LogPage()
+
+    async def last_stored(_session_id: str, _up_to: int) -> int | None:
+        await trio.lowlevel.checkpoint()
+        return 0
+
+    return EventLog("s", read_stored, last_stored, 5)
+
+
+def runs_of(log: EventLog) -> int:
     """Return how many runs of events are in memory."""
-    return len(journal.runs())
+    return len(log.unstored())
 
 
 @attrs.frozen
 class Commit:
-    """The turn ends: the journal's rows go to the store.
+    """The turn ends: the log's events go to the store.
 
-    `late`: the journal learns that only after the next event, as when the next turn is quick.
+    `late`: the log learns that only after the next event, as when the next turn is quick.
     """
 
     late: bool = False
@@ -45,16 +61,16 @@ class Skip:
 
 @attrs.define
 class Story:
-    """A session's stream, told to a journal and to a store that is a list of rows; `live` is what happened."""
+    """A session's stream, told to a log and to a store that is a list of rows; `live` is what happened."""
 
-    journal: Journal = attrs.field(factory=Journal)
+    log: EventLog = attrs.field(factory=new_log)
     store: list[EventRow] = attrs.field(factory=list)
     live: list[Envelope] = attrs.field(factory=list)
     stored: int = 0
 
     def tell(self, step: Event | Commit | Skip) -> None:
         if isinstance(step, Skip):
-            self.journal.start_above(self.journal.last_seq + step.by)
+            self.log.start_above(self.log.last_seq + step.by)
         elif not isinstance(step, Commit):
             self._append(self._next(step))
         self._confirm()
@@ -64,28 +80,34 @@ class Story:
                 self._confirm()
 
     def replay(self, after: int) -> list[Envelope]:
-        """Read as a subscriber does: what is below the journal's floor from the store, then the journal."""
-        behind = after < self.journal.floor
+        """Read as a subscriber does: what is below the floor from the store, then the tail."""
+        behind = after < self.log.floor
         stored = list(envelopes("s", [row for row in self.store if row.seq > after], after)) if behind else []
-        return [*stored, *self.journal.after(stored[-1].seq if stored else after)]
+        return [*stored, *self.page(stored[-1].seq if stored else after)]
+
+    def page(self, after: int) -> list[Envelope]:
+        """Return what is in memory above a number."""
+        page = self.log.page(max(after, self.log.floor))
+        assert page is not None
+        return page
 
     def _next(self, event: Event) -> Envelope:
-        seq = self.journal.last_seq + 1
+        seq = self.log.last_seq + 1
         return Envelope("s", seq, EPOCH + timedelta(seconds=seq), event)
 
     def _append(self, entry: Envelope) -> None:
-        self.journal.append(entry)
+        self.log.publish(entry)
         self.live.append(entry)
 
     def _commit(self) -> None:
         last = self._next(END)
-        self.store.extend(map(row_of, self.journal.runs(last)))
+        self.store.extend(map(row_of, self.log.unstored(last)))
         self._append(last)
         self.stored = last.seq
 
     def _confirm(self) -> None:
-        if self.stored > self.journal.floor:
-            self.journal.forget(self.stored)
+        if self.stored > self.log.floor:
+            self.log.forget(self.stored)
 
 
 pieces: Final = st.builds(TextDelta, strategies.text) | st.builds(ReasoningDelta, strategies.text)
@@ -123,7 +145,7 @@ def same(read: list[Envelope], happened: list[Envelope]) -> None:
 @example([TextDelta("a"), Commit(late=True), TextDelta("b"), TextDelta("c"), Commit()], 3)
 @example([TextDelta("👨‍👩‍👧"), TextDelta("é"), Commit(), TextDelta("x")], 1)
 def test_a_reader_misses_nothing(script: list[Event | Commit | Skip], after: int) -> None:
-    """From the store and the journal together a reader gets the events above its place, each once, its text exact."""
+    """From the store and the tail together a reader gets the events above its place, each once, its text exact."""
     story = told(script)
     same(story.replay(after), [envelope for envelope in story.live if envelope.seq > after])
 
@@ -147,13 +169,13 @@ def text(stream: list[Envelope]) -> str:
 
 
 @given(stories)
-def test_the_store_reads_as_the_journal_did(script: list[Event | Commit | Skip]) -> None:
-    """The journal shows the same before a commit as the log after it."""
+def test_the_store_reads_as_the_tail_did(script: list[Event | Commit | Skip]) -> None:
+    """The tail shows the same before a commit as the store after it."""
     story = told(script)
     before = story.replay(0)
     story.tell(Commit())
     assert story.replay(0) == [*before, story.live[-1]]
-    assert not story.journal.pending
+    assert not story.log.pending
 
 
 def adjacent(left: Envelope, right: Envelope) -> bool:
@@ -177,7 +199,7 @@ def merged(run: Sequence[Envelope]) -> Envelope:
 
 
 @given(stories)
-def test_merging_live_events_is_what_the_journal_does(script: list[Event | Commit | Skip]) -> None:
+def test_merging_live_events_is_what_the_log_does(script: list[Event | Commit | Skip]) -> None:
     """Live envelopes, merged, are those that a late reader gets."""
     story = told([step for step in script if not isinstance(step, Commit)])
     runs: list[list[Envelope]] = []
@@ -186,19 +208,19 @@ def test_merging_live_events_is_what_the_journal_does(script: list[Event | Commi
             runs[-1].append(envelope)
         else:
             runs.append([envelope])
-    assert [merged(run) for run in runs] == story.journal.after(0)
+    assert [merged(run) for run in runs] == story.page(0)
 
 
 @given(stories, st.integers(0, 4))
 def test_without_a_store_the_newest_stay(script: list[Event | Commit | Skip], keep: int) -> None:
     """Forgetting the oldest moves the floor: a reader at or above it misses nothing, one below can tell."""
     story = told([step for step in script if not isinstance(step, Commit)])
-    runs, floor = runs_of(story.journal), story.journal.floor
-    story.journal.forget_oldest(keep)
-    assert runs_of(story.journal) == min(runs, keep)
-    assert (story.journal.floor > floor) == (runs > keep)
-    for after in range(story.journal.floor, story.journal.last_seq + 1):
-        same(story.journal.after(after), [envelope for envelope in story.live if envelope.seq > after])
+    runs, floor = runs_of(story.log), story.log.floor
+    story.log.forget_oldest(keep)
+    assert runs_of(story.log) == min(runs, keep)
+    assert (story.log.floor > floor) == (runs > keep)
+    for after in range(story.log.floor, story.log.last_seq + 1):
+        same(story.page(after), [envelope for envelope in story.live if envelope.seq > after])
 
 
 @given(stories)
@@ -213,17 +235,17 @@ def test_rows_do_not_hang_on_the_closing_event() -> None:
     """Asking for rows changes nothing: a commit that fails can be asked for again."""
     story = told([TextDelta("a"), TextDelta("b")])
     last = Envelope("s", 3, EPOCH, END)
-    assert story.journal.runs(last) == story.journal.runs(last)
-    assert (story.journal.last_seq, runs_of(story.journal)) == (2, 1)
+    assert story.log.unstored(last) == story.log.unstored(last)
+    assert (story.log.last_seq, runs_of(story.log)) == (2, 1)
 
 
 def test_an_event_is_encoded_once() -> None:
     """All readers get the same envelopes, also of merged deltas, and the rows have the JSON that was made for them."""
-    journal = told([TextDelta("a"), TextDelta("b"), TurnStarted(0)]).journal
-    read = journal.after(0)
+    log = told([TextDelta("a"), TextDelta("b"), TurnStarted(0)]).log
+    read = log.page(0) or []
     made = [codec.encode_event(each) for each in read]
-    assert list(map(id, journal.after(0))) == list(map(id, read))
-    rows = list(map(row_of, journal.runs()))
+    assert list(map(id, (log.page(0) or []))) == list(map(id, read))
+    rows = list(map(row_of, log.unstored()))
     assert [row.body for row in rows] == [
         b'{"type":"text_delta","delta":"ab"}',
         b'{"type":"turn_started","turn_number":0}',
@@ -232,14 +254,14 @@ def test_an_event_is_encoded_once() -> None:
 
 
 def test_the_json_of_an_event_counts() -> None:
-    """The size of the journal has the bytes that its events hold for rows and messages; `release` drops them."""
-    journal = told([TextDelta("a" * 1000), TurnStarted(0)]).journal
-    before = journal.size
-    rows = list(map(row_of, journal.runs()))
-    assert journal.size >= before + sum(len(row.body) for row in rows)
-    release(journal.runs())
-    assert journal.size == before
-    assert list(map(row_of, journal.runs())) == rows
+    """The size of the tail has the bytes that its events hold for rows and messages; `release` drops them."""
+    log = told([TextDelta("a" * 1000), TurnStarted(0)]).log
+    before = log.size
+    rows = list(map(row_of, log.unstored()))
+    assert log.size >= before + sum(len(row.body) for row in rows)
+    release(log.unstored())
+    assert log.size == before
+    assert list(map(row_of, log.unstored())) == rows
 
 
 def test_a_row_in_json() -> None:
@@ -256,39 +278,33 @@ def test_a_row_in_json() -> None:
 
 def test_numbers_go_on_above_what_the_store_has() -> None:
     """A revived session starts above its log, and says that what is below is elsewhere."""
-    journal = Journal()
-    journal.start_above(7)
-    assert (journal.last_seq, journal.floor) == (7, 7)
-    journal.start_above(3)
-    assert (journal.last_seq, journal.floor) == (7, 7)
-    journal.append(Envelope("s", 8, EPOCH, TurnStarted(0)))
-    journal.start_above(20)
-    assert (journal.last_seq, journal.floor, len(journal.after(7))) == (20, 7, 1)
+    log = new_log()
+    log.start_above(7)
+    assert (log.last_seq, log.floor) == (7, 7)
+    log.start_above(3)
+    assert (log.last_seq, log.floor) == (7, 7)
+    log.publish(Envelope("s", 8, EPOCH, TurnStarted(0)))
+    log.start_above(20)
+    assert (log.last_seq, log.floor, len(log.page(7) or [])) == (20, 7, 1)
 
 
 def test_what_is_not_stored_yet_stays() -> None:
     """Forgetting up to a number keeps what came after it; forgetting less than before changes nothing."""
-    journal = told([TextDelta("a"), TurnStarted(1), TextDelta("b")]).journal
-    journal.forget(2)
-    assert ([envelope.seq for envelope in journal.after(0)], journal.floor, journal.last_seq) == ([3], 2, 3)
-    journal.forget(1)
-    assert (runs_of(journal), journal.floor) == (1, 2)
+    log = told([TextDelta("a"), TurnStarted(1), TextDelta("b")]).log
+    log.forget(2)
+    assert ([envelope.seq for envelope in log.page(2) or ()], log.floor, log.last_seq) == ([3], 2, 3)
+    log.forget(1)
+    assert (runs_of(log), log.floor) == (1, 2)
 
 
 def test_it_has_no_event_of_a_gap() -> None:
-    """The numbers of events have gaps: a number between two events of the journal may be of neither."""
-    journal = Journal()
+    """The numbers of events have gaps: a number between two events of the tail may be of neither."""
+    log = new_log()
     for seq, event in ((2, TurnStarted(0)), (7, TextDelta("a")), (8, TextDelta("b")), (1_000_001, END)):
-        journal.append(Envelope("s", seq, EPOCH, event))
-    assert [seq for seq in (1, 2, 3, 6, 7, 8, 9, 1_000_000, 1_000_001, 1_000_002) if journal.has(seq)] == [
+        log.publish(Envelope("s", seq, EPOCH, event))
+    assert [seq for seq in (1, 2, 3, 6, 7, 8, 9, 1_000_000, 1_000_001, 1_000_002) if log.has(seq)] == [
         *(2, 7, 8, 1_000_001)
     ]
-
-
-def test_a_journal_begun_late_has_no_past() -> None:
-    """A journal that begins at a number has nothing up to it."""
-    assert Journal(5).floor == 5
-    assert Journal().floor == 0
 
 
 @pytest.mark.parametrize(("after", "rest", "first"), [(0, "abcd", 4), (3, "abcd", 4), (4, "cd", 5), (5, "d", None)])
@@ -312,10 +328,10 @@ def test_a_row_that_cannot_be_read_has_a_marker() -> None:
 
 def test_deltas_that_come_merged_stay_as_they_are() -> None:
     """Their pieces are not known, so nobody can go on in the middle of them; before and behind them it is possible."""
-    journal = Journal()
+    log = new_log()
     merged = Envelope("s", 4, EPOCH, TextDelta("bcd"), 2)
     for each in (Envelope("s", 1, EPOCH, TextDelta("a")), merged, Envelope("s", 5, EPOCH, TextDelta("e"))):
-        journal.append(each)
-    assert [each.seq for each in journal.after(0)] == [1, 4, 5]
-    assert journal.after(1)[0] is merged
-    assert [journal.parts_at(seq) for seq in range(7)] == [False, False, True, True, False, False, False]
+        log.publish(each)
+    assert [each.seq for each in (log.page(0) or [])] == [1, 4, 5]
+    assert (log.page(1) or [])[0] is merged
+    assert [log.parts_at(seq) for seq in range(7)] == [False, False, True, True, False, False, False]
