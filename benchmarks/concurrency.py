@@ -12,7 +12,7 @@ import trio
 from benchmarks.models import FixedModel
 from benchmarks.report import Goal, report
 from warren import Config, SessionService, StoreConfig, open_supervisor
-from warren.transport.cli.process import tune
+from warren.transport.cli.process.tuning import tune
 
 SESSIONS, TURNS, DELAY = 1_000, 5, 0.05
 ROUNDS = 3

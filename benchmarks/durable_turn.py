@@ -16,7 +16,7 @@ from benchmarks.models import FixedModel
 from benchmarks.raw_apsw import rows_of, turns_per_second
 from benchmarks.report import Goal, Pairs, median_ratio, report
 from warren import Config, SessionService, StoreConfig, open_supervisor
-from warren.transport.cli.process import tune
+from warren.transport.cli.process.tuning import tune
 
 ROUNDS = 5
 

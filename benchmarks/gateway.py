@@ -20,7 +20,7 @@ import trio
 
 from benchmarks.gateway_server import PIECES, processor_time, started
 from benchmarks.report import Goal, report
-from warren.transport.cli.process import allow_files
+from warren.transport.cli.process.tuning import allow_files
 
 LOADS: Final = ((1, 20), (100, 1))
 """Clients at once, and turns of each."""

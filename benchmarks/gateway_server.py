@@ -30,7 +30,7 @@ from warren.memory import MemoryConfig
 from warren.messages import AssistantMessage, TextBlock
 from warren.model import ModelReply, ModelRequest, Piece, Provider, TextPiece
 from warren.tenant_limits import TenantLimits
-from warren.transport.cli.process import allow_files, tune
+from warren.transport.cli.process.tuning import allow_files, tune
 from warren.transport.gateway.server import serve_gateway
 from warren.transport.http.config import GatewayConfig
 from warren.usage import Usage

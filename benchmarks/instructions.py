@@ -25,7 +25,7 @@ from benchmarks.report import Goal, report
 from benchmarks.rest_turn import websocket
 from warren import Config, SessionService, StoreConfig, open_supervisor
 from warren.config import TraceConfig
-from warren.transport.cli.process import tune
+from warren.transport.cli.process.tuning import tune
 from warren.transport.gateway.server import serve_gateway
 from warren.transport.http.config import GatewayConfig
 

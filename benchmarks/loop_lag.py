@@ -14,7 +14,7 @@ import trio
 from benchmarks.models import FixedModel
 from benchmarks.report import Goal, report
 from warren import Config, SessionService, StoreConfig, open_supervisor
-from warren.transport.cli.process import tune
+from warren.transport.cli.process.tuning import tune
 
 SESSIONS: Final = 100
 SECONDS: Final = 2.0

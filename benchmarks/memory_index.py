@@ -30,7 +30,7 @@ from warren.memory import MemoryConfig, MemoryEntry
 from warren.storage.memory import FileMemory
 from warren.storage.memory.weights import Corpus, Question
 from warren.storage.memory.words import Analyzer
-from warren.transport.cli.process import tune
+from warren.transport.cli.process.tuning import tune
 
 SIZES: Final = (10_000, 100_000)
 QUERIES: Final = 200

@@ -28,7 +28,7 @@ from benchmarks.report import Goal, report
 from warren import Config, SessionService, StoreConfig, open_supervisor
 from warren.messages import AssistantMessage, TextBlock
 from warren.model import ModelReply, ModelRequest, Piece
-from warren.transport.cli.process import allow_files, tune
+from warren.transport.cli.process.tuning import allow_files, tune
 from warren.usage import Usage
 
 CHUNK: Final = 64 * 1024

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import attrs
 
-from warren.transport.cli.process import allow_files, tune
+from warren.transport.cli.process.tuning import allow_files, tune
 
 SENTENCE: Final = "The answer is long enough to be one. "
 TOKENS: Final = 100

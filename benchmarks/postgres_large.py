@@ -21,7 +21,7 @@ from tests.support.postgres import Server, available, fill
 from benchmarks.models import FixedModel
 from benchmarks.report import Goal, report
 from warren import Config, PostgresConfig, SessionService, open_supervisor
-from warren.transport.cli.process import tune
+from warren.transport.cli.process.tuning import tune
 
 SESSIONS: Final = 1_000_000
 SMALL: Final = 1_000

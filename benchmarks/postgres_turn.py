@@ -18,7 +18,7 @@ from tests.support.postgres import Server, available
 from benchmarks.models import FixedModel
 from benchmarks.report import Goal, report
 from warren import Config, PostgresConfig, SessionService, StoreConfig, open_supervisor
-from warren.transport.cli.process import tune
+from warren.transport.cli.process.tuning import tune
 
 ROUNDS = 5
 TURNS = {1: 300, 100: 20}

@@ -29,7 +29,7 @@ from warren.memory import MemoryConfig
 from warren.storage.memory import FileMemory
 from warren.storage.memory.postgres import PostgresMemory
 from warren.storage.memory_store import MemoryStore
-from warren.transport.cli.process import tune
+from warren.transport.cli.process.tuning import tune
 
 ENTRIES: Final = 20_000
 QUERIES: Final = 200

@@ -19,7 +19,7 @@ import trio
 from benchmarks.gateway import Client
 from benchmarks.gateway_server import CHUNK, processor_time, started
 from benchmarks.report import Goal, report
-from warren.transport.cli.process import allow_files
+from warren.transport.cli.process.tuning import allow_files
 
 CLIENTS: Final = (1, 50)
 REQUESTS: Final = 500

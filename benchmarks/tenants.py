@@ -21,7 +21,7 @@ from benchmarks.report import Goal, report
 from warren import Config, SessionService, StoreConfig, open_supervisor
 from warren.principals import LOCAL, OWN_SCOPES, Principal
 from warren.tenant_limits import TenantLimits, TokenLimits
-from warren.transport.cli.process import tune
+from warren.transport.cli.process.tuning import tune
 
 ROUNDS: Final = 11
 SESSIONS: Final = 100

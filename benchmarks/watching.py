@@ -17,7 +17,7 @@ import trio
 from benchmarks.models import FixedModel
 from benchmarks.report import Goal, report
 from warren import Config, SessionService, StoreConfig, open_supervisor
-from warren.transport.cli.process import tune
+from warren.transport.cli.process.tuning import tune
 from warren.transport.gateway.server import serve_gateway
 from warren.transport.http.config import GatewayConfig
 

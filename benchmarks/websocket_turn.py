@@ -19,7 +19,7 @@ from benchmarks.models import FixedModel
 from benchmarks.report import Goal, report
 from benchmarks.rest_turn import PROMPT, round_of, websocket
 from warren import Config, SessionService, StoreConfig, open_supervisor
-from warren.transport.cli.process import allow_files, tune
+from warren.transport.cli.process.tuning import allow_files, tune
 
 CLIENTS: Final = (1, 50)
 TURNS: Final = 500

@@ -20,7 +20,7 @@ import trio
 
 from benchmarks.report import Goal, report
 from benchmarks.rest_turn import websocket
-from warren.transport.cli.process import allow_files
+from warren.transport.cli.process.tuning import allow_files
 
 CLIENTS: Final = 64
 TURNS: Final = 2_000

@@ -12,7 +12,7 @@ from warren import Config, Limits, SessionService, StoreConfig, open_supervisor
 from warren.messages import AssistantMessage, TextBlock, ToolResultsMessage, ToolUseBlock
 from warren.model import ModelReply, ModelRequest, Piece, TextPiece
 from warren.tools import tool
-from warren.transport.cli.process import tune
+from warren.transport.cli.process.tuning import tune
 from warren.usage import Usage
 
 PACKAGES = ("warren", "trio", "apsw")

@@ -6,9 +6,9 @@ import attrs
 
 from tests.docs.snippets import DOCS
 from warren.config import Limits
-from warren.transport.cli import bounds_page
-from warren.transport.cli.bounds_page import BOUNDS, SHARED
-from warren.transport.cli.config.tables import default_of
+from warren.transport.cli.pages import bounds_page
+from warren.transport.cli.pages.bounds_page import BOUNDS, SHARED
+from warren.transport.cli.settings.tables import default_of
 from warren.transport.http.config import GatewayConfig
 
 PAGE: Final = (DOCS / "security.md").read_text(encoding="utf-8")

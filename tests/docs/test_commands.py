@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import ROOT
 from warren.transport.cli.app import cli
-from warren.transport.cli.help import commands_of
+from warren.transport.cli.groups import commands_of
 
 CODE: Final = ("src", "mailbox", "storage", "actors", "transport", "examples", "benchmarks")
 NAMED: Final = re.compile(r"(?:`|^[ \t]*\$ |\| )warren ([a-z][a-z-]*)(?: ([a-z][a-z-]*))?([^`\n|;]*)", re.MULTILINE)

@@ -1,8 +1,8 @@
 """`docs/settings.md` against the options and classes it is made from."""
 
 from tests.docs.snippets import DOCS
-from warren.transport.cli.config.show import FILE_ORDER
-from warren.transport.cli.settings_page import rows, settings_page
+from warren.transport.cli.pages.settings_page import rows, settings_page
+from warren.transport.cli.settings.show import FILE_ORDER
 
 
 def test_the_page_is_made_from_the_code() -> None:

@@ -14,8 +14,8 @@ import pytest
 from tests.conftest import ROOT
 from tests.docs.snippets import DOCS, blocks, commands, fits, reading
 from warren.transport.cli.app import cli
-from warren.transport.cli.config.file import read_config
-from warren.transport.cli.help import commands_of
+from warren.transport.cli.groups import commands_of
+from warren.transport.cli.settings.file import read_config
 
 README: Final = ROOT / "README.md"
 ALL: Final = sorted([*DOCS.glob("*.md"), README, ROOT / "CONTRIBUTING.md"])

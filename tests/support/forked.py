@@ -32,12 +32,12 @@ IMPORTED: Final = (
     "warren.storage.maintenance.doctor",
     "warren.storage.postgres",
     "warren.transport.cli.app",
-    "warren.transport.cli.chat",
-    "warren.transport.cli.doctor",
-    "warren.transport.cli.memory.actions",
-    "warren.transport.cli.project",
-    "warren.transport.cli.sessions",
-    "warren.transport.cli.turns",
+    "warren.transport.cli.turns.chat",
+    "warren.transport.cli.store.doctor",
+    "warren.transport.cli.memory.remembered",
+    "warren.transport.cli.store.projecting",
+    "warren.transport.cli.sessions.changing",
+    "warren.transport.cli.turns.taking",
     "warren.transport.providers.scripted",
 )
 LARGEST: Final = 1 << 20

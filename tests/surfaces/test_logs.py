@@ -15,7 +15,7 @@ from tests.transport.clients import connect, gateway
 from tests.transport.gateway.serving import runtime
 from tests.transport.http.tokens import listed
 from tests.transport.rest.clients import client
-from warren.transport.cli.logs import JsonLines
+from warren.transport.cli.terminal.logs import JsonLines
 from warren.transport.mcp.tools import TOOLS
 from warren.transport.rest.routes import ROUTES, WITH_BODY, RestRoute
 from warren.transport.rpc.methods import METHODS

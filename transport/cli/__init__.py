@@ -1,17 +1,16 @@
 """The command line: `warren run`, `chat`, `resume`, `compact`, `sessions …`, `memory …`, `serve`, `rpc`, `models`.
 
-May import every package. A command is a function in a light module `…_app`, or `app` of its folder; its work
-is in another module.
+May import every package. `app` has the table of the commands, each of which is a function in a module of its own.
 """
 
 import os
 import sys
 
 from warren.extras import missing
-from warren.transport.cli.exits import INTERRUPTED
-from warren.transport.cli.init import run_in_child
-from warren.transport.cli.json_lines import begin
-from warren.transport.cli.process import end, start
+from warren.transport.cli.process.exits import INTERRUPTED
+from warren.transport.cli.process.init import run_in_child
+from warren.transport.cli.process.tuning import end, start
+from warren.transport.cli.terminal.json_lines import begin
 
 
 def main() -> int:

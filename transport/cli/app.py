@@ -1,4 +1,4 @@
-"""The commands, their arguments and their help. A command's work is imported when it runs, so help is quick."""
+"""The table of all commands, and the run of one."""
 
 import os
 from typing import Final
@@ -6,15 +6,15 @@ from typing import Final
 import click
 
 from warren.tracing import HEADER, context_of, here
-from warren.transport.cli import json_lines
 from warren.transport.cli.failures import report
 from warren.transport.cli.groups import CommandGroup
 from warren.transport.cli.help import examples
-from warren.transport.cli.options import Mode
-from warren.transport.cli.service_links import note_on, service_links
-from warren.transport.cli.setting_names import COMPLETION, WORKER
-from warren.transport.cli.stderr import in_background
-from warren.transport.cli.streams import Streams, prepare_streams
+from warren.transport.cli.settings.names import COMPLETION, WORKER
+from warren.transport.cli.settings.options import Mode
+from warren.transport.cli.settings.service_links import note_on, service_links
+from warren.transport.cli.terminal import json_lines
+from warren.transport.cli.terminal.stderr import in_background
+from warren.transport.cli.terminal.streams import Streams, prepare_streams
 
 
 def run_app(argv: list[str]) -> int:
@@ -37,104 +37,49 @@ def _run(argv: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-class _Group(CommandGroup):
-    """Commands of which some are imported when they are looked up: no command waits for the options of all others."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands."""
-        return sorted({*super().list_commands(ctx), *ELSEWHERE})
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command; None if there is none of this name."""
-        if cmd_name in ELSEWHERE and cmd_name not in self.commands:
-            self.add_command(_imported(cmd_name))
-        return super().get_command(ctx, cmd_name)
-
-
-ELSEWHERE: Final = (
-    *("run", "resume", "chat", "compact", "record", "models"),
-    *("sessions", "memory", "serve", "rpc", "mcp", "acp"),
-    *("config", "completion", "doctor", "backup", "restore", "copy", "project", "load", "store", "nodes", "token"),
-    *("audit", "usage", "health"),
-)
-"""The commands that are in modules of their own."""
-
-
-def _imported(name: str) -> click.Command:  # noqa: C901, PLR0911, PLR0912 - one case for each module
-    """Import one of the commands that are elsewhere."""
-    match name:
-        case "run" | "resume" | "chat" | "compact" | "record" | "models":
-            from warren.transport.cli import turns_app  # noqa: PLC0415
-
-            return {each.name: each for each in turns_app.COMMANDS}[name]
-        case "sessions":
-            from warren.transport.cli.sessions_app import sessions  # noqa: PLC0415
-
-            return sessions
-        case "memory":
-            from warren.transport.cli.memory.app import memory  # noqa: PLC0415
-
-            return memory
-        case "config":
-            from warren.transport.cli.config.app import config  # noqa: PLC0415
-
-            return config
-        case "completion":
-            from warren.transport.cli.completion import completion  # noqa: PLC0415
-
-            return completion
-        case "project":
-            from warren.transport.cli.project_app import project  # noqa: PLC0415
-
-            return project
-        case "store":
-            from warren.transport.cli.store_app import store  # noqa: PLC0415
-
-            return store
-        case "nodes":
-            from warren.transport.cli.nodes_app import nodes  # noqa: PLC0415
-
-            return nodes
-        case "audit":
-            from warren.transport.cli.audit_app import audit  # noqa: PLC0415
-
-            return audit
-        case "token":
-            from warren.transport.cli.token_app import token  # noqa: PLC0415
-
-            return token
-        case "usage":
-            from warren.transport.cli.usage_app import usage  # noqa: PLC0415
-
-            return usage
-        case "health":
-            from warren.transport.cli.health_app import health  # noqa: PLC0415
-
-            return health
-        case "load":
-            from warren.transport.cli.load_app import load  # noqa: PLC0415
-
-            return load
-        case "doctor" | "backup" | "restore" | "copy":
-            from warren.transport.cli import doctor_app  # noqa: PLC0415
-
-            return {each.name: each for each in doctor_app.COMMANDS}[name]
-        case "rpc":
-            from warren.transport.cli.rpc_app import rpc  # noqa: PLC0415
-
-            return rpc
-        case "serve":
-            from warren.transport.cli.serve_app import serve  # noqa: PLC0415
-
-            return serve
-        case _:
-            from warren.transport.cli import pipe_app  # noqa: PLC0415
-
-            return {"mcp": pipe_app.mcp, "acp": pipe_app.acp}[name]
+COMMANDS: Final = {
+    "acp": ("pipe.acp:acp", "Serve an editor or another client that speaks the Agent Client Protocol."),
+    "audit": ("audit:audit", "Show entries of the audit, oldest first."),
+    "backup": ("store.backup:backup", "Copy the store to FILE, as it is at this moment."),
+    "chat": ("turns.chat:chat", "Chat: each line is a turn of one session."),
+    "compact": ("turns.commands:compact", "Summarise the context of a session."),
+    "completion": ("completion:completion", "Print the script that makes SHELL complete this command."),
+    "config": ("settings.show:config", "Look at the settings."),
+    "copy": (
+        "store.copying:copy",
+        "Copy all of a store into another one: a folder, or the address of a PostgreSQL database.",
+    ),
+    "doctor": ("store.doctor:doctor", "Check a store, and list its problems."),
+    "health": ("health:health", "Ask a server whether it is ready; the exit code is 0 if it is, else 1."),
+    "load": (
+        "load.commands:load",
+        "Run many sessions at once, measure them, and check every one of them to its last row.",
+    ),
+    "mcp": ("pipe.mcp:mcp", "Offer sessions as tools to a program that speaks the Model Context Protocol."),
+    "memory": ("memory.commands:memory", "Search the memory, and look after it."),
+    "models": ("models:models", "List the models that can be named."),
+    "nodes": ("nodes:nodes", "See the processes that share a store, and have one of them end in order."),
+    "project": ("store.projecting:project", "Look after the plain files that mirror the store."),
+    "record": (
+        "turns.commands:record",
+        "Run a COMMAND of warren, and record the answers of its models in FILE.",
+    ),
+    "restore": ("store.backup:restore", "Make a store of a backup."),
+    "resume": ("turns.commands:resume", "Continue a stored session with PROMPT and print the answer."),
+    "rpc": ("pipe.rpc:rpc", "Serve sessions to the program that starts this one."),
+    "run": ("turns.commands:run", "Run PROMPT in a new session and print the answer."),
+    "serve": ("serve.command:serve", "Serve sessions to other programs."),
+    "sessions": ("sessions:sessions", "Look at stored sessions, fork, label and retire them."),
+    "store": ("store.versions:store", "Create a store, and bring it up to the version of this program."),
+    "token": ("tokens:token", "Make and revoke the tokens by which servers know their clients."),
+    "usage": ("usage:usage", "Show the tokens and the cost of models."),
+}
+"""Each command with its module, and its line in the list of all; a command is imported when it runs."""
 
 
 @click.group(
-    cls=_Group,
+    cls=CommandGroup,
+    table=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=examples(
         'warren run "What is a warren?"',

@@ -5,15 +5,19 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+import click
 import trio
 
 from warren import codec
 from warren.audit import MAX_ENTRIES, AuditEntry, AuditPage, AuditRequest
 from warren.keywords import made, of_value
-from warren.transport.cli.chosen_store import existing_store_of
-from warren.transport.cli.options import Options
+from warren.transport.cli.help import examples
 from warren.transport.cli.runtime import execute, open_service
-from warren.transport.cli.streams import Streams
+from warren.transport.cli.settings.option import of_field
+from warren.transport.cli.settings.options import Options, gather, reached_options
+from warren.transport.cli.settings.values import duration_of, text_of
+from warren.transport.cli.store.chosen import existing_store_of
+from warren.transport.cli.terminal.streams import Streams
 from warren.transport.stores import store_opener
 
 Read = Callable[[AuditRequest], Awaitable[AuditPage]]
@@ -23,9 +27,29 @@ LATE: Final = timedelta(seconds=20)
 """Time by which an entry may come later than another one of a later time: a node waits so long for its store."""
 
 
-def show_audit(options: Options, since: float, wanted: Mapping[str, Any], *, follow: bool) -> None:
-    """Run `warren audit`. Raises SessionNotFoundError without a store, StoreError, and the errors of the server."""
-    begin, streams = datetime.now(UTC) - timedelta(seconds=since), Streams()
+@click.command(
+    epilog=examples(
+        "warren audit --since 7d --action delete",
+        "warren audit --follow --output json --server ws://127.0.0.1:8420",
+        "warren audit --all-tenants --action login",
+    )
+)
+@click.option("--since", type=duration_of, metavar="AGE", default="1d", help="How far back to begin: 1h, 7d; 1d.")
+@of_field(AuditRequest, "action", variable=False)
+@click.option("--session", type=text_of, metavar="ID", help="Only entries about this session.")
+@of_field(AuditRequest, "all_tenants", "--all-tenants", variable=False, is_flag=True)
+@click.option("--follow", is_flag=True, help="Go on with entries as they come, until interrupted.")
+@reached_options
+def audit(
+    since: float, action: str | None, session: str | None, *, all_tenants: bool, follow: bool, **given: Any
+) -> None:
+    """Show entries of the audit, oldest first.
+
+    Each is a line of fields between tabs: when, tenant, who, action, outcome, session, address, details. With --output
+    json each is a line of JSON, for collectors.
+    """
+    options, begin, streams = gather(given), datetime.now(UTC) - timedelta(seconds=since), Streams()
+    wanted: dict[str, Any] = {"action": action, "session_id": session, "all_tenants": all_tenants}
     made(AuditRequest, **wanted)  # before anything is opened
     show = _as_json if options.mode.json else _as_line
 

@@ -6,9 +6,9 @@ import click
 from click.shell_completion import get_completion_class
 
 from warren.transport.cli.help import examples
-from warren.transport.cli.options import log_option
-from warren.transport.cli.setting_names import COMPLETION
-from warren.transport.cli.streams import Streams
+from warren.transport.cli.settings.names import COMPLETION
+from warren.transport.cli.settings.options import log_option
+from warren.transport.cli.terminal.streams import Streams
 
 SHELLS: Final = ("bash", "zsh", "fish")
 

@@ -14,11 +14,11 @@ from warren.errors import (
     PersistenceDisabledError,
     WarrenError,
 )
-from warren.transport.cli.exits import INTERRUPTED
 from warren.transport.cli.groups import harmless
-from warren.transport.cli.json_lines import json_of
-from warren.transport.cli.options import Mode
-from warren.transport.cli.streams import Streams
+from warren.transport.cli.process.exits import INTERRUPTED
+from warren.transport.cli.settings.options import Mode
+from warren.transport.cli.terminal.json_lines import json_of
+from warren.transport.cli.terminal.streams import Streams
 
 PERSISTENCE_DISABLED: Final = "Session persistence is disabled (build without 'session-store')."
 COMPACTION_DISABLED: Final = "Session compaction is disabled (build without 'session-compaction')."

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -11,11 +11,13 @@ from warren import codec
 from warren.audit import AuditEntry
 from warren.nodes import Node, not_drained
 from warren.storage import Audit
-from warren.transport.cli.chosen_store import existing_store_of
-from warren.transport.cli.options import Options
+from warren.transport.cli.groups import CommandGroup
+from warren.transport.cli.help import examples
 from warren.transport.cli.runtime import execute, open_service
-from warren.transport.cli.streams import Streams
-from warren.transport.cli.tables import moment, show_table
+from warren.transport.cli.settings.options import Options, gather, shared_options
+from warren.transport.cli.store.chosen import existing_store_of
+from warren.transport.cli.terminal.streams import Streams
+from warren.transport.cli.terminal.tables import moment, show_table
 from warren.transport.stores import store_opener
 
 if TYPE_CHECKING:
@@ -24,8 +26,28 @@ if TYPE_CHECKING:
 COLUMNS: Final = ("node", "state", "turns", "live", "since", "release", "address")
 
 
-def list_nodes(options: Options) -> None:
-    """Run `warren nodes list`. Raises SessionNotFoundError without a store, StoreError, and as the server."""
+@click.group(cls=CommandGroup)
+def nodes() -> None:
+    """See the processes that share a store, and have one of them end in order."""
+
+
+@nodes.command(
+    "list",
+    epilog=examples(
+        "warren nodes list --store postgresql://db.example.com/app",
+        "warren nodes list --server ws://127.0.0.1:8420 --output json",
+    ),
+)
+@shared_options
+def list_nodes(**given: Any) -> None:
+    """List the living processes that have the store open.
+
+    Those with an address serve the sessions of all of them, to clients and to each other; the others are embedded
+    runtimes and commands. Turns are those that run, and may run, as of the last second or so.
+
+    Piped, each is a line of fields between tabs: node, state, turns, live sessions, since, release, address.
+    """
+    options = gather(given)
 
     async def work() -> Sequence[Node]:
         if options.server is not None:
@@ -34,11 +56,11 @@ def list_nodes(options: Options) -> None:
         async with _opened(options) as store:
             return await store.nodes()
 
-    nodes, streams = execute(work, options), Streams()
+    found, streams = execute(work, options), Streams()
     if options.mode.json:
-        streams.write(codec.encode({"nodes": codec.to_data(list(nodes))}).decode() + "\n")
-    elif nodes:
-        show_table(streams, COLUMNS, [_row(each) for each in nodes])
+        streams.write(codec.encode({"nodes": codec.to_data(list(found))}).decode() + "\n")
+    elif found:
+        show_table(streams, COLUMNS, [_row(each) for each in found])
     else:
         streams.note("no process has the store open")
 
@@ -51,8 +73,22 @@ def _row(node: Node) -> tuple[str, ...]:
     return node.name, state, turns, live, moment(node.started_at), node.release, node.address or ""
 
 
-def drain_node(options: Options, name: str) -> None:
-    """Run `warren nodes drain`. Raises click.ClickException if no living node has that name, and as `list_nodes`."""
+@nodes.command(
+    "drain",
+    epilog=examples(
+        "warren nodes drain web-1 --store postgresql://db.example.com/app",
+        "warren nodes drain web-1 --server wss://warren.example.com",
+    ),
+)
+@click.argument("name")
+@shared_options
+def drain(name: str, **given: Any) -> None:
+    """Ask a node to end in order.
+
+    It takes no new sessions, ends its turns, and releases its sessions to the other nodes; then the process ends, as
+    after SIGTERM. The command does not wait for that. At a server it needs the scope tenant:admin.
+    """
+    options = gather(given)
 
     async def work() -> str | None:
         if options.server is not None:

@@ -14,11 +14,11 @@ from warren.config import Config, PostgresConfig, StoreConfig
 from warren.options import ModelOptions, given
 from warren.principals import Principal
 from warren.service import RuntimeService, SessionService
-from warren.transport.cli.chosen_store import existing_store_of, memory_of, store_of
-from warren.transport.cli.json_lines import json_of
-from warren.transport.cli.logs import FewOfAKind, JsonLines, OneLine, WithTracebacks
-from warren.transport.cli.options import Mode, Options
-from warren.transport.cli.streams import Streams
+from warren.transport.cli.settings.options import Mode, Options
+from warren.transport.cli.store.chosen import existing_store_of, memory_of, store_of
+from warren.transport.cli.terminal.json_lines import json_of
+from warren.transport.cli.terminal.logs import FewOfAKind, JsonLines, OneLine, WithTracebacks
+from warren.transport.cli.terminal.streams import Streams
 from warren.transport.embed import Hosted, open_host
 from warren.transport.embedders import open_embedder
 from warren.transport.providers import default_model
@@ -55,7 +55,7 @@ def open_service(options: Options, *, stored: bool = False) -> AbstractAsyncCont
         AgentError: with the cause `unreachable` if the gateway cannot be reached or refuses the connection.
     """
     if options.server is not None:
-        from warren.transport.cli.server import open_server  # noqa: PLC0415 - few commands have a server
+        from warren.transport.cli.named_server import open_server  # noqa: PLC0415 - few commands have a server
 
         return open_server(options.server, options.tenant)
     config = config_of(options, existing_store_of(options) if stored else store_of(options))
@@ -119,7 +119,7 @@ def compactor_of(options: Options) -> "Compactor | NewCompactor | None":
     """
     if options.compactor is None or options.compaction is None:
         return None
-    from warren.transport.cli.compactors import load_compactor  # noqa: PLC0415 - few have one
+    from warren.transport.cli.settings.compactors import load_compactor  # noqa: PLC0415 - few have one
 
     return load_compactor(options.compactor, options.compaction)
 

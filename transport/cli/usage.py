@@ -1,30 +1,70 @@
 """`warren usage`: the ledger of a store or a server."""
 
-from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
+
+import click
 
 from warren.keywords import made
 from warren.ledger import UsageReport, UsageSums, report_of
 from warren.requests import UsageRequest
-from warren.transport.cli.chosen_store import is_there, store_of
-from warren.transport.cli.listing import show_result
-from warren.transport.cli.options import Options
+from warren.transport.cli.help import examples
 from warren.transport.cli.runtime import execute, open_service
-from warren.transport.cli.streams import Streams
-from warren.transport.cli.tables import show_table
+from warren.transport.cli.sessions.listing import show_result
+from warren.transport.cli.settings.option import of_field
+from warren.transport.cli.settings.options import Options, gather, reached_options
+from warren.transport.cli.settings.values import moment_of
+from warren.transport.cli.store.chosen import is_there, store_of
+from warren.transport.cli.terminal.streams import Streams
+from warren.transport.cli.terminal.tables import show_table
 from warren.transport.event_text import dollars
 from warren.transport.stores import store_opener
 
 UNKNOWN = "unknown"
 
 
-def show_usage(options: Options, given: Mapping[str, Any]) -> None:
-    """Run `warren usage`; a store that does not exist has no usage, and is not made."""
-    wanted = made(UsageRequest, **given)
+@click.command(
+    epilog=examples(
+        "warren usage --since 7d",
+        "warren usage --by model --since 2026-03-01 --until 2026-04-01",
+        "warren usage --by tenant --all-tenants --output json | jq .total.cost",
+    )
+)
+@of_field(UsageRequest, "by", variable=False, default="day", show_default=True)
+@of_field(UsageRequest, "since", variable=False, type=moment_of, metavar="TIME", note="As 12h or 7d ago, or a date.")
+@of_field(UsageRequest, "until", variable=False, type=moment_of, metavar="TIME")
+@of_field(UsageRequest, "all_tenants", "--all-tenants", variable=False, is_flag=True)
+@of_field(UsageRequest, "offset", variable=False, default=0, show_default=True)
+@of_field(UsageRequest, "limit", variable=False, default=100, show_default=True)
+@reached_options
+def usage(
+    by: str,
+    since: datetime | None,
+    until: datetime | None,
+    *,
+    all_tenants: bool,
+    offset: int,
+    limit: int,
+    **given: Any,
+) -> None:
+    """Show the tokens and the cost of models.
+
+    Piped, each row is a line of fields between tabs: key, turns, input tokens, output tokens, tokens read from prompt
+    caches, tokens written to them, cost in US dollars, tokens of an unknown price.
+    """
+    asked: dict[str, Any] = {
+        "by": by,
+        "since": since,
+        "until": until,
+        "all_tenants": all_tenants,
+        "offset": offset,
+        "limit": limit,
+    }
+    options, wanted = gather(given), made(UsageRequest, **asked)
 
     async def of_server() -> UsageReport:
         async with open_service(options) as service:
-            return await service.usage(**given)
+            return await service.usage(**asked)
 
     report = execute(of_server, options) if options.server is not None else _of_store(options, wanted)
     show_result(options, report, _show, report)

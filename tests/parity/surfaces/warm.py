@@ -18,9 +18,9 @@ IMPORTED: Final = (
     "warren.storage.memory.postgres",
     "warren.storage.postgres",
     "warren.transport.cli.app",
-    "warren.transport.cli.memory.actions",
-    "warren.transport.cli.sessions",
-    "warren.transport.cli.turns",
+    "warren.transport.cli.memory.remembered",
+    "warren.transport.cli.sessions.changing",
+    "warren.transport.cli.turns.taking",
     "warren.transport.providers.scripted",
 )
 ROOT: Final = Path(__file__).resolve().parents[3]

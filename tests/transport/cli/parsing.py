@@ -6,8 +6,8 @@ import click
 from click.testing import CliRunner
 
 from warren.transport.cli.app import cli
-from warren.transport.cli.help import commands_of
-from warren.transport.cli.options import Options, gather, label_option, turn_options
+from warren.transport.cli.groups import commands_of
+from warren.transport.cli.settings.options import Options, gather, label_option, turn_options
 
 
 def parse(*argv: str, **environ: str) -> Options:

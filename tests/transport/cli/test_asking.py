@@ -16,9 +16,9 @@ from tests.transport.cli.process import Cli
 from tests.transport.cli.terminals import CTRL_C, CTRL_D, Terminal
 from warren.categories import Decision
 from warren.events import ToolApprovalRequested, ToolApprovalResolved
-from warren.transport.cli.asking import NOBODY, QUESTION, ApprovalQueue, Asker
-from warren.transport.cli.streams import Streams
-from warren.transport.cli.turns import FIRST_WORDS
+from warren.transport.cli.terminal.streams import Streams
+from warren.transport.cli.turns.asking import NOBODY, QUESTION, ApprovalQueue, Asker
+from warren.transport.cli.turns.taking import FIRST_WORDS
 
 WHO_KNOWS = {"tool_calls": [{"name": "datetime_now", "args": {}}]}
 ASKED = ("--builtins", "--ask", "builtins")

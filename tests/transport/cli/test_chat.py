@@ -11,12 +11,12 @@ from trio.testing import wait_all_tasks_blocked
 
 from tests.support.fake_service import FakeService, failing, publishing, until_interrupted
 from warren.errors import AgentError, BudgetExhaustedError, ProviderError
-from warren.transport.cli.chat import Chat
-from warren.transport.cli.lines import PipedLines
-from warren.transport.cli.options import Options
-from warren.transport.cli.screen import Screen
-from warren.transport.cli.streams import Streams
-from warren.transport.cli.turns import COMPACTING
+from warren.transport.cli.settings.options import Options
+from warren.transport.cli.terminal.lines import PipedLines
+from warren.transport.cli.terminal.streams import Streams
+from warren.transport.cli.turns.chat import Chat
+from warren.transport.cli.turns.screen import Screen
+from warren.transport.cli.turns.taking import COMPACTING
 
 
 @attrs.define

@@ -9,7 +9,7 @@ import pytest
 from tests.transport.cli.compacting import LONG, OFTEN, shown
 from tests.transport.cli.process import Cli, one_line
 from tests.transport.cli.serving import connected, serve
-from warren.transport.cli.turns import COMPACTING, FIRST_WORDS
+from warren.transport.cli.turns.taking import COMPACTING, FIRST_WORDS
 
 DISABLED = "Session compaction is disabled (build without 'session-compaction').\n"
 

@@ -14,9 +14,9 @@ from tests.transport.cli.process import SETTINGS, Cli, one_line
 from warren.config import Limits
 from warren.errors import InvalidParamsError
 from warren.transport.cli.app import cli as root
-from warren.transport.cli.config.file import FILE_NAMES, read_config
-from warren.transport.cli.config.tables import LEAVES
-from warren.transport.cli.options import Mode
+from warren.transport.cli.settings.file import FILE_NAMES, read_config
+from warren.transport.cli.settings.options import Mode
+from warren.transport.cli.settings.tables import LEAVES
 
 FILE = """
 model = "from-the-file"

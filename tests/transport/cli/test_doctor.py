@@ -25,7 +25,7 @@ from warren.memory import MemoryEntry
 from warren.storage import Archive, Lease, Release
 from warren.storage.maintenance.doctor import examine
 from warren.transport.cli.app import cli as commands
-from warren.transport.cli.config.file import read_config
+from warren.transport.cli.settings.file import read_config
 
 VERSIONS: Final = Path(__file__).parents[2] / "storage" / "versions"
 FILE: Final = Path("store") / "sessions.sqlite3"

@@ -22,8 +22,8 @@ from warren.errors import (
 )
 from warren.extras import cure, lack
 from warren.transport.cli.failures import error_of, innermost, report
-from warren.transport.cli.options import Mode
-from warren.transport.cli.streams import Streams
+from warren.transport.cli.settings.options import Mode
+from warren.transport.cli.terminal.streams import Streams
 
 
 def reported(failure: BaseException, **mode: bool) -> tuple[int, str]:

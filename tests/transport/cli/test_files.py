@@ -9,7 +9,7 @@ import trio
 
 from tests.transport.cli.process import Cli, Running
 from tests.transport.cli.serving import connected, serve
-from warren.transport.cli.process import clients_within, files_for
+from warren.transport.cli.process.tuning import clients_within, files_for
 
 FEW = 256
 LIMITED = (

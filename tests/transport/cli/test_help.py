@@ -16,12 +16,15 @@ from click.testing import CliRunner, Result
 
 from tests.transport.cli.process import clean_environ
 from warren.audit import ACTIONS
-from warren.transport.cli import models, nodes, tables, token
+from warren.transport.cli import models, nodes
+from warren.transport.cli import tokens as token
 from warren.transport.cli.app import cli as root
 from warren.transport.cli.completion import SHELLS
-from warren.transport.cli.help import commands_of
-from warren.transport.cli.options import Mode
-from warren.transport.cli.values import LIMITS
+from warren.transport.cli.groups import CommandGroup, commands_of
+from warren.transport.cli.sessions import sessions
+from warren.transport.cli.settings.options import Mode
+from warren.transport.cli.settings.values import LIMITS
+from warren.transport.cli.terminal import tables
 
 BASH = shutil.which("bash") or ""
 PROMISED = (
@@ -71,6 +74,15 @@ def shown_examples(command: click.Command) -> list[str]:
 def test_every_promised_command_is_there() -> None:
     """The commands that the documentation lists can be run."""
     assert set(PROMISED) <= {path for path, _ in leaves(root)}
+
+
+@pytest.mark.parametrize("group", [root, sessions], ids=lambda group: group.name)
+def test_a_list_of_commands_has_the_first_sentence_of_each(group: CommandGroup) -> None:
+    """The table of a group, from which it lists commands without their import, says what their help says."""
+    found = commands_of(group)
+    assert {name: line for name, (_, line) in group.table.items()} == {
+        name: " ".join((command.help or "").partition("\n\n")[0].split()) for name, command in found.items()
+    }
 
 
 @pytest.mark.parametrize(

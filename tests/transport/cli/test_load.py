@@ -13,7 +13,7 @@ from tests.support.waiting import wait_until
 from tests.transport.cli.process import WITHOUT, Cli, one_line
 from tests.transport.load.results import BROKEN, made
 from warren.storage.sqlite.file import FILE_NAME
-from warren.transport.cli.load import STOPPED, told
+from warren.transport.cli.load.running import STOPPED, told
 from warren.transport.load.result import CUT_SHORT, to_json
 
 

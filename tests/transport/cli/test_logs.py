@@ -13,10 +13,10 @@ import pytest
 from tests.transport.cli.parsing import commands
 from tests.transport.cli.process import Cli
 from warren.log_context import LogContext, working_for
-from warren.transport.cli import logs
 from warren.transport.cli.app import cli as cli_of_all
-from warren.transport.cli.json_lines import VARIABLE, JsonStderr, are_asked_for
-from warren.transport.cli.logs import FewOfAKind, JsonLines, OneLine
+from warren.transport.cli.terminal import logs
+from warren.transport.cli.terminal.json_lines import VARIABLE, JsonStderr, are_asked_for
+from warren.transport.cli.terminal.logs import FewOfAKind, JsonLines, OneLine
 
 
 def line_of(message: str, *args: object, error: Exception | None = None) -> dict[str, Any]:

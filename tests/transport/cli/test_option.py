@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from warren.budget import Budget
 from warren.fields import Between, is_whole, not_negative, optional, positive
-from warren.transport.cli.option import is_flat, of_field
+from warren.transport.cli.settings.option import is_flat, of_field
 
 
 @attrs.frozen

@@ -14,8 +14,8 @@ from warren.compaction.config import CompactionConfig
 from warren.config import StoreConfig
 from warren.database_url import DatabaseUrl
 from warren.transport.cli.app import cli
-from warren.transport.cli.options import Mode, Options
-from warren.transport.cli.values import (
+from warren.transport.cli.settings.options import Mode, Options
+from warren.transport.cli.settings.values import (
     duration_of,
     existing_folder_of,
     folder_of,

@@ -6,7 +6,7 @@ import pytest
 
 from tests.transport.cli.process import Cli
 from warren.errors import InvalidParamsError
-from warren.transport.cli.config.file import read_config
+from warren.transport.cli.settings.file import read_config
 
 
 @pytest.mark.parametrize(

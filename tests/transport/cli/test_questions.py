@@ -9,8 +9,8 @@ import click
 import pytest
 
 from tests.transport.cli.fakes import FakeTerminal
-from warren.transport.cli.questions import confirm
-from warren.transport.cli.streams import Streams
+from warren.transport.cli.terminal.questions import confirm
+from warren.transport.cli.terminal.streams import Streams
 
 
 class Interrupting(FakeTerminal):

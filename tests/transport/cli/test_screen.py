@@ -26,9 +26,9 @@ from warren.events import (
     ToolExecutionCompleted,
     TurnStarted,
 )
-from warren.transport.cli.options import Mode, Options
-from warren.transport.cli.screen import AnswerText, Screen, footer, trace
-from warren.transport.cli.streams import Streams
+from warren.transport.cli.settings.options import Mode, Options
+from warren.transport.cli.terminal.streams import Streams
+from warren.transport.cli.turns.screen import AnswerText, Screen, footer, trace
 from warren.transport.event_text import text_of_event
 from warren.usage import Usage
 from warren.views import TurnResult

@@ -16,7 +16,7 @@ import pytest
 
 from tests.transport.cli.process import SLOW, WITHOUT, Cli, Ended, Running, one_line
 from tests.transport.cli.terminals import Terminal
-from warren.transport.cli.turns import FIRST_WORDS, NO_MODEL
+from warren.transport.cli.turns.taking import FIRST_WORDS, NO_MODEL
 
 ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
 TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+Z)?")

@@ -13,7 +13,7 @@ from tests.transport.providers.calls import request
 from warren.config import ModelServer
 from warren.errors import InvalidParamsError
 from warren.transport.cli.app import cli
-from warren.transport.cli.config.file import read_config
+from warren.transport.cli.settings.file import read_config
 from warren.transport.providers import default_model, known_models, open_providers
 
 LOCAL = ModelServer(name="local", base_url="http://127.0.0.1:8080/v1")

@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from tests.transport.cli.process import Cli
-from warren.transport.cli.service_links import service_links
+from warren.transport.cli.settings.service_links import service_links
 
 
 def service(name: str, host: str = "10.96.7.3") -> dict[str, str]:

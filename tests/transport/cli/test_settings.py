@@ -16,12 +16,12 @@ from warren.compaction.config import CompactionConfig
 from warren.config import Intensity, Limits, RetryPolicy, StoreConfig
 from warren.errors import CompactionDisabledError, InvalidParamsError
 from warren.tenant_limits import TenantLimits
-from warren.transport.cli.chosen_store import store_of
-from warren.transport.cli.config.file import FILE_NAMES, read_config
-from warren.transport.cli.config.tables import CLASSES, LEAVES
-from warren.transport.cli.options import COMPACTION_FIELDS
 from warren.transport.cli.runtime import config_of
-from warren.transport.cli.setting_names import BUDGET
+from warren.transport.cli.settings.file import FILE_NAMES, read_config
+from warren.transport.cli.settings.names import BUDGET
+from warren.transport.cli.settings.options import COMPACTION_FIELDS
+from warren.transport.cli.settings.tables import CLASSES, LEAVES
+from warren.transport.cli.store.chosen import store_of
 
 pytestmark = pytest.mark.usefixtures("folder")
 

@@ -54,8 +54,8 @@ def test_a_list_imports_the_store_alone(cli: Cli, *, stored: bool) -> None:
     assert packages(modules) <= COMMON | {"apsw"}
     others = ("warren.actors", "warren.mailbox", "warren.transport.providers", "warren.transport.rpc")
     assert not [name for name in modules if name.startswith(others)]
-    assert not {"asyncio", "warren.storage.operations", "warren.transport.cli.memory.actions"} & set(modules)
-    assert "warren.transport.cli.turns_app" not in modules
+    assert not {"asyncio", "warren.storage.operations", "warren.transport.cli.memory.remembered"} & set(modules)
+    assert not [name for name in modules if name.startswith("warren.transport.cli.turns.")]
 
 
 def test_rpc_imports_its_own_protocol_alone(cli: Cli) -> None:
@@ -70,8 +70,8 @@ def test_rpc_imports_its_own_protocol_alone(cli: Cli) -> None:
         "warren.transport.acp",
     )
     assert not [name for name in modules if name.startswith(others)]
-    assert not {"asyncio", "warren.transport.cli.turns", "warren.transport.cli.screen"} & set(modules)
+    assert not {"asyncio", "warren.transport.cli.turns.taking", "warren.transport.cli.turns.screen"} & set(modules)
     assert not {"warren.storage.ephemeral", "warren.actors.memory", "warren.structured.check"} & set(modules)
-    assert not {"warren.transport.cli.turns_app", "warren.transport.cli.pipe_app"} & set(modules)
+    assert not {"warren.transport.cli.turns.commands", "warren.transport.cli.pipe.mcp"} & set(modules)
     models = {name.rpartition(".")[2] for name in modules if name.startswith("warren.transport.providers.")}
     assert models == {"dialect", "echo", "registry", "settings"}

@@ -14,8 +14,8 @@ import pytest
 
 from tests.transport.cli.process import Cli
 from tests.transport.cli.serving import connected
-from warren.transport.cli import stderr
-from warren.transport.cli.stderr import BackgroundText
+from warren.transport.cli.terminal import stderr
+from warren.transport.cli.terminal.stderr import BackgroundText
 
 LINE: Final = "x" * 99
 

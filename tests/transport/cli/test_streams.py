@@ -11,7 +11,7 @@ from rich.text import Text
 
 from tests.transport.cli.fakes import FakeTerminal
 from warren.errors import InvalidParamsError
-from warren.transport.cli.streams import Streams, decode_prompt, visible
+from warren.transport.cli.terminal.streams import Streams, decode_prompt, visible
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from tests.transport.cli.fakes import screen_of
 from tests.transport.cli.process import FOOTER, SLOW
 from tests.transport.cli.terminals import CTRL_C, CTRL_D, Terminal
-from warren.transport.cli.turns import FIRST_WORDS, NO_MODEL
+from warren.transport.cli.turns.taking import FIRST_WORDS, NO_MODEL
 
 
 def test_an_answer_streams(terminal: Terminal) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.transport.cli.process import FOOTER, SLOW, Cli, one_line
-from warren.transport.cli.turns import FIRST_WORDS
+from warren.transport.cli.turns.taking import FIRST_WORDS
 
 
 @pytest.mark.parametrize("output", ["text", "json"])

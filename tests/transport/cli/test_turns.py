@@ -16,10 +16,10 @@ from warren.budget import Budget
 from warren.categories import Gates, Switches
 from warren.errors import AgentError, ProviderError, SessionNotRunningError
 from warren.events import TextDelta
-from warren.transport.cli.options import Options
-from warren.transport.cli.screen import Screen
-from warren.transport.cli.streams import Streams
-from warren.transport.cli.turns import FIRST_WORDS, TOO_LATE, Begin, first_turn, next_turn, take_turn
+from warren.transport.cli.settings.options import Options
+from warren.transport.cli.terminal.streams import Streams
+from warren.transport.cli.turns.screen import Screen
+from warren.transport.cli.turns.taking import FIRST_WORDS, TOO_LATE, Begin, first_turn, next_turn, take_turn
 from warren.views import TurnResult
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from warren.transport.cli.watchdog import Watchdog
+from warren.transport.cli.process.watchdog import Watchdog
 
 
 @pytest.mark.parametrize("seconds", [1.0, 1.5, 2.0, 10.0, 30.0])

@@ -10,7 +10,7 @@ import pytest
 from tests.transport.cli.process import SLOW, Cli
 from tests.transport.stdio.client import Far, far, line
 from warren.errors import InvalidParamsError
-from warren.transport.cli import refusal
+from warren.transport.cli.pipe import refusal
 from warren.transport.stdio.server import StdioConfig
 
 IGNORED = [

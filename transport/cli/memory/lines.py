@@ -12,7 +12,7 @@ from warren import codec
 from warren.errors import InvalidParamsError
 from warren.fields import Between, fits, is_text, not_blank, not_negative
 from warren.memory import CONVERSATION_END, MAX_HITS, MemoryEntry
-from warren.transport.cli.lines import LineSource
+from warren.transport.cli.terminal.lines import LineSource
 from warren.values import frozen
 
 T = TypeVar("T")

@@ -1,0 +1,1 @@
+"""`warren load`: runs of the load tester, and their results."""

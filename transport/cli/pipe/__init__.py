@@ -1,0 +1,1 @@
+"""The commands that serve the program which starts them: `warren rpc`, `mcp` and `acp`."""

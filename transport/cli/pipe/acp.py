@@ -1,0 +1,32 @@
+"""`warren acp`: the ACP agent on the standard streams, until its client or a signal ends it."""
+
+from pathlib import Path
+from typing import Any
+
+import attrs
+import click
+
+from warren.tool_config import ToolsConfig
+from warren.transport.acp import AgentSettings, serve_acp
+from warren.transport.cli.help import examples
+from warren.transport.cli.pipe.serving import PipeClient, serve_pipe
+from warren.transport.cli.settings.options import gather, serving_options
+
+
+@click.command(epilog=examples("warren acp --model claude-sonnet-5", "warren acp --store ~/conversations --memory"))
+@serving_options
+def acp(**given: Any) -> None:
+    """Serve an editor or another client that speaks the Agent Client Protocol.
+
+    It starts this command and talks to it over stdin and stdout. Sessions are stored: after a restart the client goes
+    on with them. The end of stdin, SIGTERM and Ctrl-C end it in order: prompts are cancelled and stored; a second
+    signal exits at once.
+    """
+    options = gather(given)
+    # Clients bring servers of their own.
+    serve_pipe(attrs.evolve(options, tools=options.tools or ToolsConfig()), _serve)
+
+
+async def _serve(client: PipeClient) -> None:
+    settings = AgentSettings(str(Path.cwd()), client.config.compaction, client.session_tools, client.config.models)
+    await serve_acp(client.service, settings, (client.incoming, client.outgoing), client.stop)

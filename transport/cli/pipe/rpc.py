@@ -1,0 +1,135 @@
+"""`warren rpc`: JSON-RPC on the standard streams, until its client or a signal ends it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, TypeVar
+from uuid import uuid4
+
+import attrs
+import click
+
+from warren.database_url import DatabaseUrl
+from warren.errors import InvalidParamsError
+from warren.transport.cli.help import examples
+from warren.transport.cli.pipe.refusal import AnsweringCommand
+from warren.transport.cli.pipe.serving import PipeClient, serve_pipe
+from warren.transport.cli.settings.option import option
+from warren.transport.cli.settings.options import Options, gather, serving_options
+from warren.transport.cli.settings.values import folder_of, realm_of, text_of
+from warren.transport.rpc.contracts import dialect_of
+from warren.transport.rpc.dialect import Dialect
+from warren.transport.stdio.server import StdioConfig, serve_stdio
+from warren.values import frozen
+
+F = TypeVar("F", bound=Callable[..., Any])
+REALMS: Final = "realms"
+IGNORED: Final = "An option of rkat-rpc that has no meaning here."
+IGNORED_VALUES: Final = (
+    *("instance", "realm_backend", "context_root", "user_config_root"),
+    *("tcp", "live_ws", "live_ws_scheme", "live_tool_timeout_ms", "realtime_ws"),
+)
+IGNORED_FLAGS: Final = ("allow_remote", "live_webrtc")
+LISTENING: Final = ("tcp", "live_ws", "realtime_ws", "live_webrtc")
+"""Those of them that ask for another transport. They are accepted, because the SDKs pass them, with a warning."""
+
+
+def _ignored_options(function: F) -> F:
+    """Accept the options of rkat-rpc that have no meaning here."""
+    for name in IGNORED_VALUES:
+        function = click.option(f"--{name.replace('_', '-')}", hidden=True, help=IGNORED)(function)
+    for name in IGNORED_FLAGS:
+        function = click.option(f"--{name.replace('_', '-')}", is_flag=True, hidden=True, help=IGNORED)(function)
+    return function
+
+
+@frozen
+class Realm:
+    """The choice of a store, in the terms of rkat-rpc.
+
+    Attributes:
+        name: sessions of one name do not see those of another; None is the store itself.
+        isolated: use a new store.
+        root: the folder of all stores, instead of the usual one.
+    """
+
+    name: str | None = None
+    isolated: bool = False
+    root: Path | None = None
+
+    @contextmanager
+    def opened(self, options: Options) -> Iterator[Options]:
+        """Yield the options with the chosen store; an isolated one without a root is removed at the end."""
+        named = options.store_named or self.root is not None
+        if self.isolated and self.root is None and options.store is not None:
+            with TemporaryDirectory(prefix="warren-", ignore_cleanup_errors=True) as own:
+                yield attrs.evolve(options, store=Path(own), store_named=False)
+            return
+        root = self.root or options.store
+        if isinstance(root, DatabaseUrl) and self.name is not None:
+            problem = f"$.realm: a realm is a folder within that of the store, and the store is the database {root}"
+            raise InvalidParamsError(problem, path="$.realm")
+        if isinstance(root, DatabaseUrl):
+            yield options
+            return
+        name = uuid4().hex if self.isolated else self.name
+        folder = root if root is None or name is None else root / REALMS / name
+        yield attrs.evolve(options, store=folder, store_named=named)
+
+
+@click.command(
+    cls=AnsweringCommand,
+    epilog=examples(
+        "warren rpc --model claude-sonnet-5",
+        """echo '{"jsonrpc":"2.0","id":1,"method":"session/list","params":{}}' | warren rpc""",
+    ),
+)
+@option(
+    "--contract",
+    is_flag=False,
+    flag_value="client",
+    type=text_of,
+    metavar="[VERSION]",
+    help="Speak Meerkat's protocol: of this version, as 0.6, or without a value of the one that the client names.",
+)
+@click.option("--realm", type=realm_of, metavar="NAME", help="Use the store of this name, below the usual one.")
+@click.option(
+    "--isolated", is_flag=True, help="Use a new store; without --state-root it is gone at the end of the process."
+)
+@click.option("--state-root", type=folder_of, metavar="DIR", help="The folder of the stores, instead of --store.")
+@_ignored_options
+@serving_options
+def rpc(
+    contract: str | None,
+    realm: str | None,
+    *,
+    isolated: bool,
+    state_root: Path | None,
+    **given: Any,
+) -> None:
+    """Serve sessions to the program that starts this one.
+
+    It speaks JSON-RPC over stdin and stdout, one message a line. The end of stdin, SIGTERM and Ctrl-C end it in order:
+    running turns are interrupted and stored; a second signal exits at once.
+
+    With --contract it stands in for rkat-rpc, whose options it accepts: point Meerkat's clients at a script with `exec
+    warren rpc --contract 0.9 "$@"` in it.
+
+    If the server cannot start, the client's first request is answered with the error.
+    """
+    listening = [name for name in LISTENING if given[name] not in (None, False)]
+    for name in (*IGNORED_VALUES, *IGNORED_FLAGS):
+        del given[name]
+    if listening:
+        named = ", ".join(f"--{name.replace('_', '-')}" for name in listening)
+        click.echo(f"Note: {named}: not available here; only stdin and stdout are served.", err=True)
+    options, dialect = gather(given), dialect_of(contract)
+    with Realm(realm, isolated, state_root).opened(options) as chosen:
+        serve_pipe(chosen, lambda client: _serve(client, dialect))
+
+
+async def _serve(client: PipeClient, dialect: Dialect) -> None:
+    stdio = StdioConfig(linger=client.config.limits.drain, runtime=client.config)
+    streams = (client.incoming, client.outgoing)
+    await serve_stdio(client.service, stdio, streams, dialect, client.stop, end_turns=client.service.stop)

@@ -1,0 +1,1 @@
+"""The process of a command: its limits, its signals and its end."""

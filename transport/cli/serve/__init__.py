@@ -1,0 +1,1 @@
+"""`warren serve`: the gateway, its workers and the service manager around it."""

@@ -1,0 +1,184 @@
+"""`warren sessions delete`, `archive`, `interrupt`, `fork`, `inject` and `label`: changes of one session."""
+
+import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import click
+
+from warren.errors import MemoryDisabledError
+from warren.requests import ContextRequest, ForkRequest
+from warren.service import SessionService
+from warren.transport.cli.help import ID_HELP, examples
+from warren.transport.cli.ids import resolve
+from warren.transport.cli.memory.remembered import forget
+from warren.transport.cli.runtime import execute, open_service
+from warren.transport.cli.sessions.listing import show_result
+from warren.transport.cli.settings.option import of_field
+from warren.transport.cli.settings.options import Options, gather, label_option, reached_options, title_option
+from warren.transport.cli.settings.values import label_of, text_of
+from warren.transport.cli.store.chosen import check_place
+from warren.transport.cli.terminal import tables
+from warren.transport.cli.terminal.questions import confirm
+from warren.transport.cli.terminal.streams import Streams, read_prompt
+from warren.views import SessionView
+
+
+@click.command(
+    "delete", epilog=examples("warren sessions delete 4f9c", "warren sessions delete last --yes", note=ID_HELP)
+)
+@click.argument("session", metavar="ID", type=text_of)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask. Without a terminal nothing is asked.")
+@reached_options
+def delete(session: str, *, yes: bool, **given: Any) -> None:
+    """Delete a session with all of its data."""
+    options = gather(given)
+    if not yes and sys.stdin.isatty() and sys.stderr.isatty():
+        session = _find(options, session)
+        confirm(f"Delete session {session}?")
+    _change(options, session, "deleted", lambda service: partial(_delete, service, options))
+
+
+async def _delete(service: SessionService, options: Options, session_id: str) -> None:
+    """Delete a session and its remembered texts; a server's runtime has its memory open, and does both."""
+    await service.delete(session_id)
+    if options.server is not None:
+        return
+    try:
+        await forget(options, session_id)
+    except MemoryDisabledError as exc:
+        Streams().note(f"its remembered texts stay: {exc.message}")
+
+
+@click.command("archive", epilog=examples("warren sessions archive last", note=ID_HELP))
+@click.argument("session", metavar="ID", type=text_of)
+@reached_options
+def archive(session: str, **given: Any) -> None:
+    """Retire a session: it stays readable, is hidden from the list and cannot be continued."""
+    _change(gather(given), session, "archived", lambda service: service.archive)
+
+
+@click.command(
+    "interrupt", epilog=examples("warren sessions interrupt last --server ws://127.0.0.1:8420", note=ID_HELP)
+)
+@click.argument("session", metavar="ID", type=text_of)
+@reached_options
+def interrupt(session: str, **given: Any) -> None:
+    """End the turn that runs at a gateway; the answer so far is stored."""
+    _change(gather(given), session, "interrupted", lambda service: service.interrupt)
+
+
+@click.command(
+    "fork",
+    epilog=examples(
+        "warren sessions fork last", "warren sessions fork 4f9c --at 6 --label try=two --output json", note=ID_HELP
+    ),
+)
+@click.argument("session", metavar="ID", type=text_of)
+@of_field(ForkRequest, "at", variable=False)
+@label_option
+@title_option
+@reached_options
+def fork(session: str, at: int | None, **given: Any) -> None:
+    """Make a session of the beginning of another one, and print its id. Nothing is run again."""
+    options = gather(given)
+
+    async def work() -> SessionView:
+        async with open_service(options, stored=True) as service:
+            return await service.fork(
+                await resolve(service, session), at=at, labels=dict(options.label), title=options.title
+            )
+
+    view = execute(work, options)
+    show_result(options, view, _show_fork, view)
+
+
+def _show_fork(streams: Streams, view: SessionView) -> None:
+    if view.state.parent is not None:
+        streams.note(f"forked {view.state.parent.session_id} after {view.state.parent.at} messages")
+    streams.write(f"{view.state.session_id}\n")
+
+
+@click.command(
+    "inject",
+    epilog=examples(
+        "warren sessions inject last 'The build is green again.'",
+        "warren sessions inject last --source ci --key build-81 'The build is green again.'",
+        note=ID_HELP,
+    ),
+)
+@click.argument("session", metavar="ID", type=text_of)
+@click.argument("text", type=text_of, required=False)
+@of_field(ContextRequest, "source", variable=False)
+@of_field(ContextRequest, "idempotency_key", "--key", "key", variable=False, metavar="KEY")
+@reached_options
+def inject(session: str, text: str | None, source: str | None, key: str | None, **given: Any) -> None:
+    """Show TEXT to the model in a session's next turn, as context and not as a prompt.
+
+    Without TEXT, or with -, it is read from stdin.
+    """
+    options = gather(given)
+    check_place(options)
+    words = read_prompt(text)
+    _change(
+        options,
+        session,
+        "injected",
+        lambda service: partial(service.inject_context, text=words, source=source, idempotency_key=key),
+    )
+
+
+@click.command(
+    "label",
+    epilog=examples(
+        "warren sessions label last project=burrow",
+        "warren sessions label 4f9c --remove project --title 'The north tunnel'",
+        note=ID_HELP,
+    ),
+)
+@click.argument("session", metavar="ID", type=text_of)
+@click.argument("labels", metavar="[K=V]...", type=label_of, nargs=-1)
+@click.option("--remove", type=text_of, multiple=True, metavar="K", help="A label to take away; repeatable.")
+@title_option
+@reached_options
+def label(session: str, labels: tuple[tuple[str, str], ...], remove: tuple[str, ...], **given: Any) -> None:
+    """Set labels or the title of a session, or take labels away; all others stay."""
+    if not labels and not remove and given["title"] is None:
+        raise click.UsageError("Name a label, K=V to set it or --remove K to take it away, or give a --title.")
+    options, changes = gather(given), {**dict(labels), **dict.fromkeys(remove)}
+
+    async def work() -> SessionView:
+        async with open_service(options, stored=True) as service:
+            return await service.label(await resolve(service, session), changes, title=options.title)
+
+    view = execute(work, options)
+    line = f"labelled {view.state.session_id} {tables.labels(view.state.labels)}".rstrip() + "\n"
+    show_result(options, view, lambda streams: streams.write(line))
+
+
+def _find(options: Options, name: str) -> str:
+    async def work() -> str:
+        async with open_service(options, stored=True) as service:
+            return await resolve(service, name)
+
+    return execute(work, options)
+
+
+def _change(
+    options: Options,
+    name: str,
+    done: str,
+    operation: Callable[[SessionService], Callable[[str], Awaitable[object]]],
+) -> None:
+    """Run an operation on one session, and confirm it."""
+
+    async def work() -> str:
+        async with open_service(options, stored=True) as service:
+            session_id = await resolve(service, name)
+            await operation(service)(session_id)
+            return session_id
+
+    session_id = execute(work, options)
+    line = f"{done} {session_id}\n"
+    show_result(options, {"session_id": session_id, done: True}, lambda streams: streams.write(line))

@@ -1,0 +1,115 @@
+"""`warren sessions list`, which reads a store in files without a runtime."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from warren import codec
+from warren.config import StoreConfig
+from warren.keywords import made
+from warren.requests import ListRequest
+from warren.transport.cli.help import examples
+from warren.transport.cli.settings.option import of_field
+from warren.transport.cli.settings.options import Options, gather, label_option, reached_options
+from warren.transport.cli.store.chosen import is_there, store_of
+from warren.transport.cli.terminal import tables
+from warren.transport.cli.terminal.streams import Streams
+from warren.views import SessionPage, summary_of
+
+if TYPE_CHECKING:
+    import apsw
+
+READ_ONLY: Final = "the disk is read-only: the newest changes, which are in the log beside the file, are left out"
+
+
+@click.command(
+    "list",
+    epilog=examples(
+        "warren sessions list --limit 10",
+        "warren sessions list --all --label project=burrow",
+        "warren sessions list --output json | jq -r '.sessions[].session_id'",
+    ),
+)
+@of_field(ListRequest, "offset", variable=False, default=0, show_default=True)
+@of_field(ListRequest, "limit", variable=False, default=50, show_default=True)
+@of_field(ListRequest, "include_archived", "--all", "archived", variable=False, is_flag=True)
+@label_option
+@reached_options
+def list_sessions(offset: int, limit: int, *, archived: bool, **given: Any) -> None:
+    """List sessions, the one used last first.
+
+    Piped, each is a line of fields between tabs: id, updated, messages, tokens, state, model, labels, title.
+    """
+    options = gather(given)
+    labels = dict(options.label)
+    wanted = made(ListRequest, offset=offset, limit=limit, labels=labels, include_archived=archived)
+    page = _page(options, wanted)
+    show_result(options, page, tables.show_list, page)
+
+
+def _page(options: Options, wanted: ListRequest) -> SessionPage:
+    if options.server is not None:
+        return _of_service(options, wanted)
+    store = store_of(options, needed=True)
+    if store is None or not is_there(store):
+        return SessionPage(())
+    return _of_file(options, store, wanted) if isinstance(store, StoreConfig) else _of_service(options, wanted)
+
+
+def _of_file(options: Options, store: StoreConfig, wanted: ListRequest) -> SessionPage:
+    from warren.storage.sqlite import queries  # noqa: PLC0415 - it has an extra of its own
+
+    with _readable(store) as db:
+        records = queries.listing(
+            db,
+            options.user.tenant,
+            offset=wanted.offset,
+            limit=wanted.limit,
+            labels=wanted.labels or {},
+            include_archived=wanted.include_archived,
+        )
+    # No session is live in a process without a runtime.
+    summaries = tuple(summary_of(record, live=False, active=False) for record in records)
+    return SessionPage(summaries, tuple(records.damaged))
+
+
+@contextmanager
+def _readable(store: StoreConfig) -> "Iterator[apsw.Connection]":
+    """Open a store in files, and migrate an older one; on a read-only disk it is read as it is."""
+    from warren.storage.maintenance.files import is_read_only, log_size, reading  # noqa: PLC0415 - as above
+    from warren.storage.sqlite.file import FILE_NAME, opened  # noqa: PLC0415 - as above
+
+    if not is_read_only(store.path / FILE_NAME):
+        with opened(store) as db:
+            yield db
+        return
+    if log_size(store.path / FILE_NAME):
+        Streams().note(READ_ONLY, "yellow")
+    with reading(store) as db:
+        yield db
+
+
+def _of_service(options: Options, wanted: ListRequest) -> SessionPage:
+    from warren.transport.cli.runtime import execute, open_service  # noqa: PLC0415 - a file is read without it
+
+    async def work() -> SessionPage:
+        async with open_service(options, stored=True) as service:
+            return await service.list(
+                offset=wanted.offset,
+                limit=wanted.limit,
+                labels=wanted.labels,
+                include_archived=wanted.include_archived,
+            )
+
+    return execute(work, options)
+
+
+def show_result(options: Options, data: object, show: Callable[..., None], *args: Any) -> None:
+    """Write data as JSON if the options ask for it, else call `show` with the streams and the arguments."""
+    streams = Streams()
+    if options.mode.json:
+        streams.write(codec.encode(data).decode() + "\n")
+    else:
+        show(streams, *args)

@@ -1,0 +1,140 @@
+"""`warren sessions show`, `file`, `inputs` and `context`: what a session holds."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from warren import codec
+from warren.attachments import AttachmentContent
+from warren.errors import InvalidParamsError
+from warren.inputs import Input
+from warren.records import CompactionEntry
+from warren.requests import MAX_PAGE
+from warren.service import SessionService
+from warren.transport.cli.help import ID_HELP, examples
+from warren.transport.cli.ids import resolve
+from warren.transport.cli.runtime import execute, open_service
+from warren.transport.cli.sessions.listing import show_result
+from warren.transport.cli.settings.options import gather, reached_options
+from warren.transport.cli.settings.values import text_of
+from warren.transport.cli.terminal import tables
+from warren.transport.cli.terminal.streams import Streams
+from warren.views import ContextView, HistoryPage, SessionView
+
+
+@click.command(
+    "show",
+    epilog=examples("warren sessions show last", "warren sessions show last --limit 500 --verbose", note=ID_HELP),
+)
+@click.argument("session", metavar="ID", type=text_of)
+@click.option(
+    "--limit", type=click.IntRange(1, MAX_PAGE), metavar="N", default=50, help="How many messages, the newest; 50."
+)
+@reached_options
+def show_session(session: str, limit: int, **given: Any) -> None:
+    """Show a session and its newest messages, with --verbose its summaries too."""
+    options = gather(given)
+
+    async def work() -> tuple[SessionView, HistoryPage, list[CompactionEntry]]:
+        async with open_service(options, stored=True) as service:
+            session_id = await resolve(service, session)
+            view = await service.read(session_id)
+            oldest = max(0, view.state.message_count - limit)
+            page = await service.history(session_id, offset=oldest, limit=limit)
+            wanted = options.mode.json or options.mode.verbose
+            return view, page, await _compactions(service, view) if wanted else []
+
+    view, page, compactions = execute(work, options)
+    data = codec.to_data(view) | {"messages": codec.to_data(page.messages), "compactions": codec.to_data(compactions)}
+    show_result(options, data, tables.show_session, view, page, compactions)
+
+
+async def _compactions(service: SessionService, view: SessionView) -> list[CompactionEntry]:
+    """Return all compactions of a session, oldest first; it reads the whole history if there are any."""
+    state, found = view.state, list[CompactionEntry]()
+    for offset in range(0, state.message_count, MAX_PAGE) if state.compactions else ():
+        found += (await service.history(state.session_id, offset=offset, limit=MAX_PAGE)).compactions
+    return found
+
+
+@click.command(
+    "file",
+    epilog=examples(
+        "warren sessions file last $SHA256 --to photo.png", "warren sessions file last $SHA256 | wc -c", note=ID_HELP
+    ),
+)
+@click.argument("session", metavar="ID", type=text_of)
+@click.argument("sha256", type=text_of)
+@click.option(
+    "-o", "--to", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Where to write it; stdout."
+)
+@reached_options
+def file(session: str, sha256: str, to: Path | None, **given: Any) -> None:
+    """Write a file of a session's messages, by the SHA-256 that `warren sessions show` has."""
+    options = gather(given)
+
+    async def work() -> AttachmentContent:
+        async with open_service(options, stored=True) as service:
+            return await service.attachment(await resolve(service, session), sha256)
+
+    found, streams = execute(work, options), Streams()
+    if to is not None:
+        try:
+            to.write_bytes(found.data)
+        except OSError as exc:
+            raise InvalidParamsError(f"$.to: {to} cannot be written: {exc.strerror}", path="$.to") from None
+        data = {"attachment": codec.to_data(found.attachment), "file": os.fspath(to)}
+        show_result(options, data, lambda out: out.write(f"{to}: {found.attachment.size} bytes\n"))
+    elif options.mode.json:
+        streams.write(codec.encode(found).decode() + "\n")
+    elif streams.out_is_terminal and found.attachment.kind == "text":
+        streams.write(found.data.decode())
+    elif streams.out_is_terminal:
+        raise InvalidParamsError(f"$.to: is missing, and {found.attachment.label} is no text", path="$.to")
+    else:
+        streams.write_bytes(found.data)
+
+
+@click.command(
+    "inputs",
+    epilog=examples("warren sessions inputs last", "warren sessions inputs last --withdraw INPUT", note=ID_HELP),
+)
+@click.argument("session", metavar="ID", type=text_of)
+@click.option("--withdraw", type=text_of, metavar="INPUT", help="Take this one back, by its id.")
+@reached_options
+def inputs(session: str, withdraw: str | None, **given: Any) -> None:
+    """List the inputs that wait for a session's next turn.
+
+    Piped, each is a line of fields between tabs: id, kind, when, source, text.
+    """
+    options = gather(given)
+
+    async def work() -> tuple[Input, ...]:
+        async with open_service(options, stored=True) as service:
+            session_id = await resolve(service, session)
+            if withdraw is not None:
+                await service.withdraw(session_id, withdraw)
+            return await service.inputs(session_id)
+
+    found = execute(work, options)
+    show_result(options, {"inputs": codec.to_data(found)}, tables.show_inputs, found)
+
+
+@click.command("context", epilog=examples("warren sessions context last", note=ID_HELP))
+@click.argument("session", metavar="ID", type=text_of)
+@reached_options
+def context(session: str, **given: Any) -> None:
+    """Show how much of the context window a session takes, by part.
+
+    Piped, each part is a line of fields between tabs: part, count, tokens. --output json has the messages, too.
+    """
+    options = gather(given)
+
+    async def work() -> ContextView:
+        async with open_service(options, stored=True) as service:
+            return await service.context(await resolve(service, session))
+
+    view = execute(work, options)
+    show_result(options, view, tables.show_context, view)

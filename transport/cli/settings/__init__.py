@@ -1,0 +1,1 @@
+"""Settings and their sources: options, variables and the configuration file; and `warren config`."""

@@ -1,0 +1,583 @@
+"""Options that several commands share, in groups, and the options of one command as one object."""
+
+import os
+from collections.abc import Callable, Collection, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import attrs
+import click
+from click.core import ParameterSource
+
+from warren.attachments import File
+from warren.budget import Budget
+from warren.catalog import NO_MODELS, Models
+from warren.categories import Gates, Switches
+from warren.compaction.config import CompactionConfig
+from warren.config import Intensity, Limits, ModelServer, PostgresConfig, RetryPolicy, StoreConfig, TraceConfig
+from warren.database_url import DatabaseUrl
+from warren.described import attributes_of
+from warren.errors import CompactionDisabledError, InvalidParamsError
+from warren.fields import FieldValueError
+from warren.memory import MemoryConfig
+from warren.options import MODEL_OPTIONS, SessionRequest, TurnOptions, check_sizes
+from warren.principals import LOCAL, Principal
+from warren.tenant_limits import TenantLimits
+from warren.tool_config import ToolsConfig
+from warren.transport.cli.settings.aliases import ALIASES, alias_options, resolved
+from warren.transport.cli.settings.kinds import KINDS, approve_option, kind_options, kinds_given
+from warren.transport.cli.settings.names import BUDGET, variables_in
+from warren.transport.cli.settings.option import group, is_flat, of_field, option
+from warren.transport.cli.settings.tool_options import TOOLS, tool_options, tools_given
+from warren.transport.cli.settings.values import (
+    embedder_of,
+    file_of,
+    label_of,
+    place_of,
+    tenant_of,
+    text_of,
+)
+from warren.transport.cli.terminal import json_lines
+from warren.transport.embedders import BM25, KNOWN
+from warren.values import define, frozen
+
+if TYPE_CHECKING:
+    from warren.transport.cli.named_server import Server
+    from warren.transport.cli.settings.file import ConfigFile
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+DEFAULT_STORE: Final = Path(".rkat")
+DEFAULT_CONFIG: Final = DEFAULT_STORE / "config.toml"
+CONFIG_FILE: Final = "warren.config_file"
+"""Key of the configuration file in the context of a command."""
+COMPACTION_FLAGS: Final = {
+    "--compact-threshold": "auto_compact_threshold",
+    "--compact-keep": "recent_turn_budget",
+    "--compact-summary-tokens": "max_summary_tokens",
+    "--compact-every": "min_turns_between_compactions",
+    "--context-window": "window",
+}
+COMPACTION_FIELDS: Final = tuple(COMPACTION_FLAGS.values())
+ANSWER_OPTIONS: Final = tuple(
+    field.name
+    for field in attrs.fields(TurnOptions)
+    if is_flat(field) and field.name not in ("model", "provider", "keep_alive", *MODEL_OPTIONS)
+)
+"""Options of a turn that a runtime does not have."""
+STORAGE_OPTIONS: Final = ("synchronous", "projections", "project")
+LIMIT_OPTIONS: Final = ("model_silence",)
+PLACES: Final = ("store", "ephemeral")
+SERVER_OPTIONS: Final = ("server", "server_token_file")
+RUNTIME_OPTIONS: Final = (
+    *COMPACTION_FIELDS,
+    *("compactor", "no_compaction", "memory", "embedder", "embedder_folder"),
+    *TOOLS,
+    *STORAGE_OPTIONS,
+    *LIMIT_OPTIONS,
+    "base_url",
+    "record",
+)
+"""Options of the process that runs the sessions, besides the place of its store."""
+_OPTION_OF_LIMIT: Final = {field: name for name, field in BUDGET.items()}
+NOT_SETTINGS: Final = frozenset(
+    {"store", "ephemeral", "output", "verbose", "log_format", "config", "no_compaction"}.union(
+        COMPACTION_FIELDS, TOOLS, KINDS, STORAGE_OPTIONS, LIMIT_OPTIONS, SERVER_OPTIONS, BUDGET, ALIASES, ("base_url",)
+    )
+)
+WEAKEST_FIRST: Final = (
+    ParameterSource.DEFAULT,
+    ParameterSource.DEFAULT_MAP,
+    ParameterSource.ENVIRONMENT,
+    ParameterSource.COMMANDLINE,
+)
+FROM_FILE: Final = WEAKEST_FIRST.index(ParameterSource.DEFAULT_MAP)
+
+
+@define
+class Mode:
+    """The form of results and errors.
+
+    Attributes:
+        json: results and errors are JSON.
+        verbose: events, log and tracebacks go to stderr.
+    """
+
+    json: bool = False
+    verbose: bool = False
+
+    @classmethod
+    def guess(cls, argv: list[str], environ: Mapping[str, str]) -> "Mode":
+        """Return the mode that arguments ask for. It serves to show errors in these arguments."""
+        chosen = [environ.get("WARREN_OUTPUT", "")]
+        chosen += [after for before, after in pairwise(argv) if before == "--output"]
+        chosen += [arg.removeprefix("--output=") for arg in argv if arg.startswith("--output=")]
+        return cls(json=chosen[-1] == "json")
+
+
+@frozen(kw_only=True)
+class Options(TurnOptions):
+    """The options of one command; options that the command does not have are at their defaults.
+
+    The options of turns hold for the turn or the session that the command begins.
+
+    Attributes:
+        store: the store's folder, or the address of its database; None keeps nothing.
+        store_named: whether the user named the store.
+        server: the gateway that has the sessions; None if this process runs them.
+        tenant: the tenant of the sessions; None for that of the local user, or of the token at a server.
+        mode: the form of results and errors.
+        stream: whether the answer is written as it comes; None streams if stdout is a terminal.
+        compaction: the settings of compaction; None turns the capability off, as for commands that run no model.
+        compactor: a strategy of the user's own, as MODULE:NAME.
+        record: the file into which the answers of the model are recorded.
+        memory: whether messages that left the context can be searched.
+        embedder: the embedder of the memory.
+        embedder_folder: the weights of its model.
+        drain: seconds that running turns have to finish after SIGTERM; None takes them from `limits`.
+        tools: the runtime's tools; None for none, as for commands that run no model.
+        switches: the kinds of tools that the runtime offers.
+        gates: the kinds of tools whose calls wait for approval, or are refused.
+        approve_all: whether every call that waits for approval is allowed.
+        limits: limits of the runtime.
+        retry: the backoff of failed model calls.
+        intensity: the restart intensity of the storage actor.
+        storage: settings of the store, by their names in `StoreConfig`; its place is `store`.
+        models: the user's facts about models, by name.
+        model_servers: servers of models, by names of their own.
+        tenants: the limits of tenants, by name.
+        gateway: settings of the gateway that are no options, by their names in `GatewayConfig`; `jwt` is a mapping.
+        traces: the traces of turns; None for none.
+        command: the command, which other processes on the same store see.
+    """
+
+    store: Path | DatabaseUrl | None = DEFAULT_STORE
+    store_named: bool = False
+    server: "Server | None" = None
+    tenant: str | None = None
+    mode: Mode = attrs.field(factory=Mode)
+    stream: bool | None = None
+    system: str | None = None
+    label: tuple[tuple[str, str], ...] = ()
+    title: str | None = None
+    key: str | None = None
+    attach: tuple[File, ...] = ()
+    compaction: CompactionConfig | None = None
+    compactor: str | None = None
+    record: Path | None = None
+    memory: bool = False
+    embedder: str = BM25
+    embedder_folder: Path | None = None
+    drain: float | None = None
+    tools: ToolsConfig | None = None
+    switches: Switches = attrs.field(factory=Switches)
+    gates: Gates = attrs.field(factory=Gates)
+    approve_all: bool = False
+    limits: Limits = attrs.field(factory=Limits)
+    retry: RetryPolicy = attrs.field(factory=RetryPolicy)
+    intensity: Intensity = attrs.field(factory=Intensity)
+    storage: Mapping[str, Any] = attrs.field(factory=dict)
+    models: Models = NO_MODELS
+    model_servers: tuple[ModelServer, ...] = ()
+    tenants: Mapping[str, TenantLimits] = attrs.field(factory=dict)
+    gateway: Mapping[str, Any] = attrs.field(factory=dict)
+    traces: TraceConfig | None = None
+    command: str = "warren"
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse too many names. Raises FieldValueError."""
+        check_sizes(self)
+
+    @property
+    def user(self) -> Principal:
+        """The local user, in the tenant of the options."""
+        return LOCAL if self.tenant is None else attrs.evolve(LOCAL, tenant=self.tenant)
+
+
+def gather(given: Mapping[str, Any]) -> Options:
+    """Return the running command's options as one object.
+
+    Raises:
+        click.UsageError: if --server, --store and --ephemeral contradict each other, or an option is for the process
+            that runs the sessions and --server says that another one does.
+        CompactionDisabledError: if --no-compaction and a setting of compaction contradict each other.
+        InvalidParamsError: if a setting is too large, there are no such tools, or the server's token cannot be read.
+    """
+    context = click.get_current_context()
+    file = context.meta.get(CONFIG_FILE)
+    server = _server(context, given)
+    named: Collection[str] = [name for name in given if _strength(context, name) > FROM_FILE]
+    if not {given.get(name) for name in ALIASES} <= {None}:
+        given, named = resolved(given, named, at_server=server is not None)
+    if server is not None:
+        given = {name: value for name, value in given.items() if name not in (*PLACES, *RUNTIME_OPTIONS)}
+    store = None if _ephemeral(context, given) else given.get("store")
+    settings: dict[str, Any] = {
+        "store": None if _ephemeral(context, given) else store or DEFAULT_STORE,
+        "store_named": store is not None,
+        "server": server,
+        "mode": context.ensure_object(Mode),
+        "budget": _budget(given),
+        "compaction": _compaction(context, given),
+        **_tools(given, named, file),
+        "command": context.command_path,
+        **_runtime(given, file),
+        **{name: value for name, value in given.items() if name not in NOT_SETTINGS},
+        "fallback": given.get("fallback") or None,
+    }
+    return _made(Options, settings)
+
+
+def _budget(given: Mapping[str, Any]) -> Budget | None:
+    """Return the limits that were given, if any. Raises InvalidParamsError if a limit is too large."""
+    limits = {field: given.get(name) for name, field in BUDGET.items()}
+    return (
+        None
+        if set(limits.values()) == {None}
+        else _made(Budget, limits, {field: name for name, field in BUDGET.items()})
+    )
+
+
+def _runtime(given: Mapping[str, Any], file: "ConfigFile | None") -> dict[str, Any]:
+    """Return the settings of the runtime, its store and its gateway; an option wins over variables and the file."""
+    storage = {name: given[name] for name in STORAGE_OPTIONS if given.get(name) is not None}
+    limits = {name: given[name] for name in LIMIT_OPTIONS if given.get(name) is not None}
+    models = {"model_servers": _model_servers(given, file)}
+    if file is None:
+        return {"limits": Limits(**limits), "storage": storage, **models}
+    return {
+        **models,
+        "limits": attrs.evolve(file.limits, **limits),
+        "retry": file.retry,
+        "intensity": file.intensity,
+        "models": file.models,
+        "tenants": file.tenants,
+        "storage": file.settings("storage") | storage,
+        "traces": _traces(file),
+        "gateway": file.settings("serve") | ({"jwt": jwt} if (jwt := file.settings("jwt")) else {}),
+    }
+
+
+def _traces(file: "ConfigFile") -> TraceConfig | None:
+    """Return the settings of traces; any of them asks for traces."""
+    found = file.settings("traces")
+    return _made(TraceConfig, found, {name: f"traces.{name}" for name in found}) if found else None
+
+
+def _model_servers(given: Mapping[str, Any], file: "ConfigFile | None") -> tuple[ModelServer, ...]:
+    """Return the servers of models. An address among the options is that of the provider among them."""
+    found = {} if file is None else {server.name: server for server in file.model_servers}
+    url, name = given.get("base_url"), given.get("provider")
+    if url is None:
+        return tuple(found.values())
+    if name is None:
+        raise InvalidParamsError("$.base_url: needs --provider: the name of the server", path="$.base_url")
+    server = found.get(name)
+    named = ModelServer(name=name, base_url=url) if server is None else attrs.evolve(server, base_url=url)
+    return tuple((found | {name: named}).values())
+
+
+def _tools(given: Mapping[str, Any], named: Collection[str], file: "ConfigFile | None") -> dict[str, Any]:
+    """Return the settings of tools. A file switches kinds of tools for the runtime, a flag for the turn as well."""
+    found = tools_given(given, file)
+    nearer = {name: name in named for name in KINDS}
+    return found | kinds_given(given, nearer, found.get("switches"))
+
+
+def _server(context: click.Context, given: Mapping[str, Any]) -> "Server | None":
+    """Return the server of a command; None if it has none, or if the user named a store nearer to the command.
+
+    Options of the runtime that were set farther away than the server, such as in the file, do not matter then.
+    """
+    if given.get("server") is None:
+        if given.get("server_token_file") is not None:
+            raise click.UsageError("--token-file needs --server.", context)
+        return None
+    strength = _strength(context, "server")
+    for name in PLACES:
+        if given.get(name) and _strength(context, name) >= strength:
+            if _strength(context, name) > strength:
+                return None
+            raise click.UsageError(f"--server and --{name} exclude each other.", context)
+    for param in context.command.params:
+        if param.name in RUNTIME_OPTIONS and _strength(context, param.name) >= strength:
+            problem = "it is for the process that runs the sessions, and --server names another one."
+            raise click.BadParameter(problem, context, param)
+    from warren.transport.cli.named_server import server_of  # noqa: PLC0415 - few commands have a server
+
+    return server_of(given["server"], given.get("server_token_file"), os.environ)
+
+
+def _ephemeral(context: click.Context, given: Mapping[str, Any]) -> bool:
+    """Tell whether nothing is to be kept; the command line wins over the environment, the environment over the file."""
+    if not given.get("ephemeral"):
+        return False
+    if given.get("store") is None:
+        return True
+    named, unnamed = _strength(context, "store"), _strength(context, "ephemeral")
+    if named == unnamed:
+        raise click.UsageError("--store and --ephemeral exclude each other.", context)
+    return unnamed > named
+
+
+def _compaction(context: click.Context, given: Mapping[str, Any]) -> CompactionConfig | None:
+    """Return the settings of compaction; None if it is off.
+
+    --no-compaction wins over settings from weaker sources, and contradicts a setting from the same or a stronger one.
+    The settings in a file never contradict it.
+    """
+    if "no_compaction" not in given:
+        return None
+    settings = {name: given[name] for name in COMPACTION_FIELDS if given[name] is not None}
+    if not given["no_compaction"]:
+        return _made(CompactionConfig, settings)
+    least = max(_strength(context, "no_compaction"), FROM_FILE + 1)
+    asked = [*settings, *(["compactor"] if given["compactor"] is not None else [])]
+    if any(_strength(context, name) >= least for name in asked):
+        raise CompactionDisabledError("session compaction is disabled by --no-compaction")
+    return None
+
+
+def _made(cls: Callable[..., T], settings: Mapping[str, Any], names: Mapping[str, str] | None = None) -> T:
+    """Return an object made of options. Raises InvalidParamsError that names the bad option."""
+    try:
+        return cls(**settings)
+    except FieldValueError as exc:
+        path = f"$.{(names or {}).get(exc.field, exc.field)}"
+        raise InvalidParamsError(f"{path}: {exc.problem}", path=path) from None
+
+
+def _strength(context: click.Context, name: str) -> int:
+    source = context.get_parameter_source(name)
+    return WEAKEST_FIRST.index(source) if source in WEAKEST_FIRST else 0
+
+
+def _load_config(context: click.Context, _: click.Parameter, value: Path | None) -> Path | None:
+    """Make the settings of the configuration file the defaults of the command's options; return the file's path."""
+    path = value or (DEFAULT_CONFIG if _there(DEFAULT_CONFIG) else None)
+    if path is not None or variables_in(os.environ):
+        from warren.transport.cli.settings.file import read_config  # noqa: PLC0415 - few have a file
+
+        context.meta[CONFIG_FILE] = found = read_config(path, os.environ)
+        context.default_map = dict(found.defaults)
+    return path
+
+
+def _there(path: Path) -> bool:
+    """Tell whether a file is there; a file in a folder that this user may not read is not."""
+    try:
+        path.stat()
+    except OSError:
+        return False
+    return True
+
+
+def _set_json(context: click.Context, _: click.Parameter, value: str) -> str:
+    context.ensure_object(Mode).json = value == "json"
+    return value
+
+
+def _set_verbose(context: click.Context, _: click.Parameter, value: bool) -> bool:  # noqa: FBT001 - click's
+    context.ensure_object(Mode).verbose = value
+    return value
+
+
+log_option: Final = option(
+    json_lines.OPTION,
+    type=click.Choice(["text", "json"]),
+    default="text",
+    help="How all of stderr is written; json is one object a line, those of the log with the session and the turn.",
+)
+output_options: Final = group(
+    option(
+        "--output",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        is_eager=True,
+        callback=_set_json,
+        help="How results (stdout) and errors (stderr) are written; text by default.",
+    ),
+    option(
+        "-v",
+        "--verbose",
+        is_flag=True,
+        is_eager=True,
+        callback=_set_verbose,
+        help="Write events, the log and tracebacks to stderr.",
+    ),
+    log_option,
+)
+config_option: Final = option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    is_eager=True,
+    callback=_load_config,
+    help="TOML file with settings; .rkat/config.toml by default, if there is one.",
+)
+store_options: Final = group(
+    option(
+        "--store",
+        type=place_of,
+        metavar="DIR|URL",
+        help="Folder of the store, or the address of a PostgreSQL database; .rkat by default.",
+    ),
+    option("--ephemeral", is_flag=True, help="Keep nothing: no store at all."),
+    config_option,
+)
+model_options: Final = group(
+    of_field(TurnOptions, "model", "-m", "--model", note="See `warren models`."),
+    of_field(TurnOptions, "provider", "-p", "--provider"),
+    option(
+        "--base-url",
+        type=text_of,
+        metavar="URL",
+        help="Address of the server that --provider names: a vendor's, one of the file's, or any name for a server with"
+        " OpenAI's chat completions.",
+    ),
+    *(of_field(TurnOptions, name) for name in MODEL_OPTIONS),
+    of_field(Limits, "model_silence"),
+    option(
+        "--record",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help="Record the answers of the model as a script for --model scripted:FILE.",
+    ),
+)
+project_option: Final = of_field(
+    PostgresConfig, "project", type=click.Path(path_type=Path, file_okay=False), metavar="DIR"
+)
+token_file_option: Final = option(
+    "--token-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The file of the tokens that clients may have: one word, or the list that `warren token` keeps.",
+)
+token_table_option: Final = option(
+    "--token-table/--no-token-table",
+    default=None,
+    help="The tokens that clients may have are in the store, which has to be in a database.",
+)
+storage_options: Final = group(
+    of_field(StoreConfig, "synchronous"),
+    of_field(StoreConfig, "projections", "--projections/--no-projections", default=None),
+    project_option,
+)
+compaction_options: Final = group(
+    *(of_field(CompactionConfig, field, flag, field) for flag, field in COMPACTION_FLAGS.items()),
+    option(
+        "--compactor",
+        type=text_of,
+        metavar="MODULE:NAME",
+        help="A strategy of your own: an object of a Python module, or a function that makes one.",
+    ),
+    option("--no-compaction", is_flag=True, help="Never compact, however long a session gets."),
+)
+embedder_option: Final = group(
+    option(
+        "--embedder",
+        type=embedder_of,
+        default=BM25,
+        metavar="NAME",
+        help=f"What makes the memory's vectors: {KNOWN}; {BM25}, which compares words alone.",
+    ),
+    of_field(MemoryConfig, "embedder_folder", type=click.Path(path_type=Path), metavar="DIR"),
+)
+memory_options: Final = group(
+    option(
+        "--memory/--no-memory",
+        default=False,
+        help="Remember what is summarised away, so that the model can search it; off by default.",
+    ),
+    embedder_option,
+)
+keep_alive_option: Final = of_field(
+    *(TurnOptions, "keep_alive", "--keep-alive/--no-keep-alive", "--host-mode/--no-host-mode"),
+    default=None,
+    variable=False,
+)
+system_option: Final = of_field(SessionRequest, "system_prompt", "--system", "system", metavar="TEXT")
+label_option: Final = click.option("--label", type=label_of, multiple=True, metavar="K=V", help="A label; repeatable.")
+attach_option: Final = click.option(
+    "--attach",
+    type=file_of,
+    multiple=True,
+    metavar="FILE",
+    help="A file that the prompt is about: an image, a PDF, a sound or a text; repeatable.",
+)
+title_option: Final = of_field(SessionRequest, "title", metavar="TEXT", variable=False)
+stream_option: Final = option(
+    "--stream/--no-stream",
+    default=None,
+    help="Write the answer as it comes, or whole at its end. By default it streams on a terminal.",
+)
+
+
+stored_options: Final = group(store_options, output_options)
+remembered_options: Final = group(embedder_option, stored_options)
+server_options: Final = group(
+    option(
+        "--server",
+        type=text_of,
+        metavar="URL",
+        help="Use the sessions of the gateway at URL, as ws://127.0.0.1:8420 or unix:PATH, and none of a store.",
+    ),
+    click.option(
+        "--token-file",
+        "server_token_file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Has the token for --server; without it WARREN_TOKEN may be the token.",
+    ),
+)
+shared_options: Final = group(server_options, stored_options)
+"""The options of a command about a store as a whole, at a server or by itself."""
+tenant_option: Final = option(
+    "--tenant",
+    type=tenant_of,
+    metavar="NAME",
+    help="Work in that tenant; at a server that is the tenant of the token, and another one needs tenant:admin.",
+)
+reached_options: Final = group(server_options, tenant_option, stored_options)
+"""The options of a command for sessions in a store or at a server."""
+
+
+def _budget_option(name: str, field: str, scope: str) -> Callable[[F], F]:
+    about = f"Limit of {scope}: {attributes_of(Budget)[field]}"
+    return of_field(Budget, field, f"--{name.replace('_', '-')}", help=about)
+
+
+def budget_options(scope: str) -> Callable[[F], F]:
+    """Return the options of a budget; `scope` is the word for the work that it limits."""
+    return group(*(_budget_option(name, field, scope) for name, field in BUDGET.items()))
+
+
+def turn_options(scope: str) -> Callable[[F], F]:
+    """Return the options of a command that runs turns; `scope` is the word for the work that a budget limits."""
+    return group(
+        model_options,
+        budget_options(scope),
+        *(of_field(TurnOptions, name, variable=False) for name in ANSWER_OPTIONS),
+        tool_options,
+        kind_options,
+        alias_options,
+        keep_alive_option,
+        approve_option,
+        compaction_options,
+        memory_options,
+        stream_option,
+        storage_options,
+        reached_options,
+    )
+
+
+serving_options: Final = group(
+    *(system_option, model_options, tool_options, kind_options, alias_options),
+    budget_options("each session without limits of its own, over all its turns"),
+    *(compaction_options, memory_options, store_options, storage_options, output_options),
+)
+"""The options of a command that serves sessions to others."""
+session_options: Final = group(
+    system_option, label_option, title_option, turn_options("the session, over all its turns")
+)
+"""The options of a command that begins a session."""

@@ -1,0 +1,1 @@
+"""The commands about a store as a whole, and the choice of a store."""

@@ -1,0 +1,341 @@
+"""`warren token`: the tokens by which servers know their clients, in a file or in the table of a database."""
+
+import fcntl
+import os
+import re
+import tempfile
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+import attrs
+import click
+
+from warren import codec
+from warren.config import PostgresConfig
+from warren.errors import InvalidParamsError
+from warren.fields import FieldValueError
+from warren.principals import DEFAULT_TENANT, METRICS, OWN_SCOPES, Scope
+from warren.tenant_limits import TokenLimits
+from warren.transport.cli.groups import CommandGroup
+from warren.transport.cli.help import examples
+from warren.transport.cli.runtime import execute
+from warren.transport.cli.settings.option import F, group
+from warren.transport.cli.settings.options import Options, gather, stored_options, token_file_option, token_table_option
+from warren.transport.cli.settings.values import LIMITS, duration_of, limit_of, text_of
+from warren.transport.cli.store.chosen import existing_store_of
+from warren.transport.cli.terminal.streams import Streams
+from warren.transport.cli.terminal.tables import moment, show_table
+from warren.transport.http.token_list import (
+    ALGORITHM,
+    GRANTED,
+    ROOT,
+    Token,
+    hash_of,
+    new_token,
+    read_tokens,
+    with_token,
+    without_tokens,
+)
+from warren.transport.http.token_table import FIELD, IN_FILES, open_table, row_of, token_of
+from warren.values import frozen
+
+if TYPE_CHECKING:
+    from warren.storage.postgres.tokens import TokenTable
+
+T = TypeVar("T")
+Choose = Callable[[Sequence[Token]], Sequence[Token]]
+
+SHOWN: Final = 12
+"""Digits of a hash that a list shows."""
+DIGITS: Final = re.compile(r"[0-9a-f]{8,64}")
+TITLES: Final = ("hash", "tenant", "name", "scopes", "expires", "limits")
+
+
+class Home(Protocol):
+    """A place of tokens. Each method raises InvalidParamsError if a token or the place is bad."""
+
+    def tokens(self) -> Sequence[Token]:
+        """Return the tokens."""
+        ...
+
+    def add(self, token: Token) -> None:
+        """Add a token."""
+        ...
+
+    def remove(self, chosen: Choose) -> None:
+        """Remove the tokens that a function chooses among those that are there."""
+        ...
+
+
+@frozen
+class InFile:
+    """A file of tokens. Its methods raise OSError too."""
+
+    path: Path
+
+    def tokens(self) -> Sequence[Token]:
+        """See Home."""
+        return read_tokens(_content(self.path))
+
+    def add(self, token: Token) -> None:
+        """See Home."""
+        change(self.path, lambda data: with_token(data, token))
+
+    def remove(self, chosen: Choose) -> None:
+        """See Home."""
+        _content(self.path)
+        change(self.path, lambda data: without_tokens(data, [token.hash for token in chosen(read_tokens(data))]))
+
+
+@frozen
+class InTable:
+    """The table of a store in a database. Its methods raise StoreError too."""
+
+    options: Options
+    store: PostgresConfig
+
+    def tokens(self) -> Sequence[Token]:
+        """See Home."""
+        return self._run(_tokens_in)
+
+    def add(self, token: Token) -> None:
+        """See Home."""
+
+        async def add(table: "TokenTable") -> None:
+            await table.add(row_of(token))
+
+        self._run(add)
+
+    def remove(self, chosen: Choose) -> None:
+        """See Home."""
+
+        async def remove(table: "TokenTable") -> None:
+            await table.remove([token.hash for token in chosen(await _tokens_in(table))])
+
+        self._run(remove)
+
+    def _run(self, work: "Callable[[TokenTable], Awaitable[T]]") -> T:
+        async def run() -> T:
+            async with open_table(self.store) as table:
+                await table.prepare()
+                return await work(table)
+
+        return execute(run, self.options)
+
+
+async def _tokens_in(table: "TokenTable") -> Sequence[Token]:
+    return [token_of(row) for row in await table.rows()]
+
+
+def home_of(options: Options, file: Path | None, *, in_store: bool) -> Home:
+    """Return the place that the options name.
+
+    Raises click.UsageError if they name none or two, InvalidParamsError for a store in files, and as `store_of`.
+    """
+    if in_store and file is not None:
+        raise click.UsageError("--token-file and --token-table exclude each other.")
+    if in_store:
+        store = existing_store_of(options)
+        if not isinstance(store, PostgresConfig):
+            raise InvalidParamsError(f"{FIELD}: {IN_FILES}", path=FIELD)
+        return InTable(options, store)
+    if file is None:
+        raise click.UsageError(
+            "--token-file is needed, the file of the tokens, or --token-table for those of the store."
+        )
+    return InFile(file)
+
+
+token_options: Final = group(token_file_option, token_table_option, stored_options)
+
+
+def _tenant(about: str) -> Callable[[F], F]:
+    """Return the option of a tenant."""
+    settings: dict[str, Any] = {"type": text_of, "metavar": "NAME", "default": DEFAULT_TENANT, "show_default": True}
+    return click.option("--tenant", help=about, **settings)
+
+
+@click.group(cls=CommandGroup)
+def token() -> None:
+    """Make and revoke the tokens by which servers know their clients.
+
+    They are in a file, or in a store in a database, whose servers share them. A server reads them again within two
+    seconds of a change: it need not be started again.
+    """
+
+
+@token.command(
+    "new",
+    epilog=examples(
+        "warren token new ci --token-file tokens.toml --expires 30d",
+        "warren token new reader --token-file tokens.toml --tenant acme --scope session:read --scope memory:read",
+        "warren token new ci --token-file tokens.toml --limit running_turns=2 --limit turns_per_minute=30",
+        "warren token new ci --token-table --store postgresql://db.example.com/app",
+    ),
+)
+@click.argument("name", type=text_of)
+@_tenant("The tenant of its clients.")
+@click.option(
+    "--scope",
+    type=click.Choice(GRANTED),
+    multiple=True,
+    help=f"A right of its clients; repeatable. Without any: {', '.join(sorted(OWN_SCOPES))}; {METRICS} for the tenant"
+    f" {DEFAULT_TENANT} alone.",
+)
+@click.option("--expires", type=duration_of, metavar="TIME", help="When it ends, as 12h or 30d; never by default.")
+@click.option(
+    "--limit",
+    type=limit_of,
+    multiple=True,
+    metavar="NAME=N",
+    help=f"A limit of its clients together, besides those of their tenant; repeatable. NAME: {', '.join(LIMITS)}.",
+)
+@token_options
+def new(
+    name: str,
+    tenant: str,
+    scope: tuple[Scope, ...],
+    expires: float | None,
+    limit: tuple[tuple[str, int], ...],
+    **given: Any,
+) -> None:
+    """Make a token for the clients called NAME, and print it.
+
+    It is shown this once: its hash alone is kept. A name may have several tokens, so that a new one can take the
+    place of an old one before that is revoked.
+    """
+    own = OWN_SCOPES if tenant == DEFAULT_TENANT else OWN_SCOPES - {METRICS}  # the figures are those of all tenants
+    scopes = scope or tuple(sorted(own))
+    options, home = _chosen(given)
+    made = new_token()
+    end = None if expires is None else datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=expires)
+    try:
+        limits = TokenLimits(**dict(limit))
+        granted = Token(hash=hash_of(made), tenant=tenant, name=name, scopes=scopes, expires=end, limits=limits)
+    except FieldValueError as exc:
+        raise InvalidParamsError(f"$.{exc.field}: {exc.problem}", path=f"$.{exc.field}") from None
+    home.add(granted)
+    shown = _row(granted) | {"token": made}
+    Streams().write(f"{codec.encode(shown).decode() if options.mode.json else made}\n")
+
+
+@token.command("list", epilog=examples("warren token list --token-file tokens.toml --output json"))
+@token_options
+def list_tokens(**given: Any) -> None:
+    """List the tokens, by the beginnings of their hashes.
+
+    Piped, each is a line of fields between tabs: hash, tenant, name, scopes, expires, limits.
+    """
+    options, home = _chosen(given)
+    tokens, streams = home.tokens(), Streams()
+    if options.mode.json:
+        streams.write(codec.encode({"tokens": [_row(token) for token in tokens]}).decode() + "\n")
+    elif tokens:
+        show_table(streams, TITLES, [_cells(token) for token in tokens])
+    else:
+        streams.note("there are no tokens")
+
+
+@token.command(
+    "revoke",
+    epilog=examples(
+        "warren token revoke ci --token-file tokens.toml", "warren token revoke 3f9a0c51 --token-file tokens.toml"
+    ),
+)
+@click.argument("which", type=text_of)
+@_tenant("The tenant of a name.")
+@token_options
+def revoke(which: str, tenant: str, **given: Any) -> None:
+    """Revoke the tokens of a name, or one token by the beginning of its hash: 8 digits at least.
+
+    Its clients get 401 within two seconds, and their open connections are closed within five.
+    """
+    options, home = _chosen(given)
+    revoked = list[Token]()
+
+    def chosen(tokens: Sequence[Token]) -> Sequence[Token]:
+        revoked[:] = [token for token in tokens if _is_meant(token, which, tenant)]
+        if not revoked:
+            raise click.ClickException(f"no token has the name {which!r} in tenant {tenant!r}, or such a hash")
+        return revoked
+
+    home.remove(chosen)
+    if options.mode.json:
+        Streams().write(codec.encode({"revoked": [_row(token) for token in revoked]}).decode() + "\n")
+    else:
+        Streams().write("".join(f"revoked: {_digits(token)} {token.tenant} {token.name}\n" for token in revoked))
+
+
+def _chosen(given: dict[str, Any]) -> tuple[Options, Home]:
+    file, in_store = given.pop("token_file"), bool(given.pop("token_table"))
+    options = gather(given)
+    return options, home_of(options, file, in_store=in_store)
+
+
+def change(path: Path, to: Callable[[bytes], bytes]) -> None:
+    """Change a file of tokens in one step, which readers see whole or not at all; only its owner may read it then.
+
+    Two changes at once wait for each other. Raises OSError, and the errors of `to`.
+    """
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        _write(path, to(path.read_bytes() if path.exists() else b""))
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _write(path: Path, data: bytes) -> None:
+    handle, unfinished = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # made with mode 0600
+    try:
+        with os.fdopen(handle, "wb") as out:
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        Path(unfinished).replace(path)
+    except BaseException:
+        with suppress(OSError):
+            Path(unfinished).unlink()
+        raise
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as exc:
+        raise InvalidParamsError(f"{ROOT}: cannot read {path}: {exc.strerror}", path=ROOT) from None
+
+
+def _is_meant(token: Token, which: str, tenant: str) -> bool:
+    if (token.tenant, token.name) == (tenant, which):
+        return True
+    return DIGITS.fullmatch(which) is not None and token.hash.removeprefix(ALGORITHM).startswith(which)
+
+
+def _digits(token: Token) -> str:
+    return token.hash.removeprefix(ALGORITHM)[:SHOWN]
+
+
+def _row(token: Token) -> dict[str, Any]:
+    return {
+        "hash": token.hash,
+        "tenant": token.tenant,
+        "name": token.name,
+        "scopes": list(token.scopes),
+        "expires": token.expires,
+        "limits": _limits(token),
+    }
+
+
+def _cells(token: Token) -> tuple[str, ...]:
+    end = "never" if token.expires is None else moment(token.expires)
+    limits = " ".join(f"{name}={limit}" for name, limit in _limits(token).items())
+    return _digits(token), token.tenant, token.name, " ".join(token.scopes), end, limits
+
+
+def _limits(token: Token) -> dict[str, int]:
+    return attrs.asdict(token.limits, filter=attrs.filters.exclude(type(None)))

@@ -1,0 +1,1 @@
+"""The commands that run turns: `warren run`, `resume`, `chat`, `compact` and `record`."""

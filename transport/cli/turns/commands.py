@@ -1,0 +1,189 @@
+"""`warren run`, `warren resume`, `warren compact` and `warren record`."""
+
+import os
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from warren.errors import CompactionDisabledError, WarrenError
+from warren.messages import UserMessage
+from warren.requests import CompactRequest
+from warren.service import SessionService
+from warren.transport.cli.help import ID_HELP, examples
+from warren.transport.cli.ids import LAST, resolve
+from warren.transport.cli.process.exits import NOT_WHOLE
+from warren.transport.cli.runtime import execute, open_service
+from warren.transport.cli.settings.option import of_field
+from warren.transport.cli.settings.options import (
+    Options,
+    attach_option,
+    compaction_options,
+    gather,
+    log_option,
+    memory_options,
+    reached_options,
+    session_options,
+    turn_options,
+)
+from warren.transport.cli.settings.values import text_of
+from warren.transport.cli.store.chosen import check_place
+from warren.transport.cli.terminal.streams import Streams, read_prompt
+from warren.transport.cli.turns.asking import Asker
+from warren.transport.cli.turns.screen import Screen, missing
+from warren.transport.cli.turns.taking import (
+    Begin,
+    first_turn,
+    greet,
+    next_turn,
+    screen_of,
+    take_compaction,
+    take_turn,
+)
+from warren.transport.event_text import shorten
+
+LOOKED_AT: Final = 6
+"""The newest sessions, among which one is looked for to offer in place of a failed one."""
+
+
+@click.command(
+    epilog=examples(
+        'warren run "What is a warren?"',
+        "git diff | warren run --model claude-sonnet-5 --system 'Review this change.'",
+        "warren run --ephemeral --output json --max-duration 2m 'Name three colours.'",
+        "warren run --label project=burrow --memory 'Let us begin.'",
+    )
+)
+@click.argument("prompt", type=text_of, required=False)
+@click.option(
+    "--key",
+    type=text_of,
+    metavar="KEY",
+    help="Run again with one key, it shows the first answer: one session, not two.",
+)
+@attach_option
+@session_options
+def run(prompt: str | None, **given: Any) -> int:
+    """Run PROMPT in a new session and print the answer.
+
+    Without PROMPT, or with -, the prompt is read from stdin; with PROMPT, the text of a pipe follows it. Ctrl-C ends
+    the turn and keeps the answer so far; a second one exits at once.
+    """
+    options, text = gather(given), read_prompt(prompt, with_pipe=True)
+
+    async def work() -> int:
+        async with open_service(options) as service:
+            screen = screen_of(options, service)
+            greet(options, screen.streams)
+            return await _only_turn(service, first_turn(service, options, text), screen, options)
+
+    return execute(work, options)
+
+
+@click.command(
+    epilog=examples(
+        "warren resume last 'And who lives there?'",
+        "warren resume 4f9c --max-steps 5 --stream 'Go on.'",
+        "warren resume last - < question.txt",
+        note=ID_HELP,
+    )
+)
+@click.argument("session", metavar="ID", type=text_of)
+@click.argument("prompt", type=text_of, required=False)
+@attach_option
+@turn_options("this turn")
+def resume(session: str, prompt: str | None, **given: Any) -> int:
+    """Continue a stored session with PROMPT and print the answer.
+
+    Without PROMPT, or with -, the prompt is read from stdin; with PROMPT, the text of a pipe follows it.
+    """
+    options = gather(given)
+    check_place(options)
+    text = read_prompt(prompt, with_pipe=True)
+
+    async def work() -> int:
+        async with open_service(options, stored=True) as service:
+            session_id = await resolve(service, session)
+            if session.strip().lower() == LAST and not options.mode.json:
+                await warn_of_failed(service, session_id)
+            begin = next_turn(service, options, session_id, text)
+            return await _only_turn(service, begin, screen_of(options, service), options)
+
+    return execute(work, options)
+
+
+@click.command(
+    epilog=examples(
+        "warren compact last", "warren compact last --instructions 'Keep the names of files.'", note=ID_HELP
+    )
+)
+@click.argument("session", metavar="ID", type=text_of)
+@of_field(CompactRequest, "instructions", metavar="TEXT", variable=False)
+@compaction_options
+@memory_options
+@reached_options
+def compact(session: str, instructions: str | None, **given: Any) -> None:
+    """Summarise the context of a session.
+
+    The next turns go on from the summary and the newest exchanges; the conversation stays readable as it was. Long
+    sessions are summarised by themselves.
+    """
+    options = gather(given)
+    if options.compaction is None and options.server is None:
+        raise CompactionDisabledError("session compaction is disabled by --no-compaction")
+
+    async def work() -> None:
+        async with open_service(options, stored=True) as service:
+            session_id, screen = await resolve(service, session), screen_of(options, service)
+            await take_compaction(service, session_id, instructions, screen)
+
+    execute(work, options)
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": True},
+    epilog=examples("warren record talk.json -- run 'What is a burrow?'", "warren record talk.json -- serve"),
+)
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@log_option
+@click.pass_context
+def record(context: click.Context, /, *, file: Path, command: tuple[str, ...], **_: Any) -> Any:
+    """Run a COMMAND of warren, and record the answers of its models in FILE.
+
+    FILE is a script: `--model scripted:FILE` plays the answers to a session of the same course, with their pieces and
+    calls of tools, and calls nobody. Further sessions get files of their own beside it. No keys and no requests are
+    written. It is the same as the option --record of the command.
+    """
+    os.environ["WARREN_RECORD"] = str(file.absolute())
+    return context.find_root().command.main(list(command), standalone_mode=False)
+
+
+async def warn_of_failed(service: SessionService, session_id: str) -> None:
+    """Tell the user of a session whose newest turn failed, and offer the newest one before it that did not."""
+    if await _answered(service, session_id):
+        return
+    note = f"the last session, {session_id}, ended with a turn that failed"
+    for other in (await service.list(limit=LOOKED_AT)).sessions[1:]:
+        if await _answered(service, other.session_id):
+            about = f" ({shorten(other.title)})" if other.title else ""
+            note += f"; to go on with the one before it{about}: warren resume {other.session_id}"
+            break
+    Streams().note(note, "yellow")
+
+
+async def _answered(service: SessionService, session_id: str) -> bool:
+    """Tell whether the newest message of a session is no prompt that waits for its answer."""
+    count = (await service.read(session_id)).state.message_count
+    page = await service.history(session_id, offset=max(0, count - 1), limit=1)
+    return not any(isinstance(entry.message, UserMessage) for entry in page.messages)
+
+
+async def _only_turn(service: SessionService, begin: Begin, screen: Screen, options: Options) -> int:
+    """Run one turn in front of the user; return the exit code."""
+    try:
+        result = await take_turn(service, begin, screen, Asker.of(screen.streams, approve_all=options.approve_all))
+    except WarrenError as exc:
+        screen.fail(exc)
+        return exc.numbers.exit
+    return 0 if missing(result) is None else NOT_WHOLE

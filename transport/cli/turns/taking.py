@@ -1,0 +1,198 @@
+"""Turns for a user: shown as they run, interrupted by Ctrl-C."""
+
+import math
+import os
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+import attrs
+import trio
+
+from warren.errors import SessionNotRunningError, WarrenError
+from warren.events import Envelope
+from warren.options import TurnOptions, given
+from warren.records import CompactionEntry
+from warren.service import OnEvent, SessionService
+from warren.transport.cli.process.ending import die_of, heard
+from warren.transport.cli.settings.options import Options
+from warren.transport.cli.terminal.streams import Streams
+from warren.transport.cli.turns.asking import ApprovalQueue, Asker
+from warren.transport.cli.turns.screen import Screen
+from warren.transport.providers import default_model
+from warren.transport.providers.registry import ECHO
+from warren.values import define
+from warren.views import TurnResult
+
+T = TypeVar("T")
+Begin = Callable[[OnEvent], Awaitable[TurnResult]]
+NO_MODEL: Final = "no API key is set: the built-in echo model answers; `warren models` lists the others"
+COMPACTING: Final = "compacting the context"
+FIRST_WORDS: Final = "interrupting the turn; again exits at once"
+TOO_LATE: Final = "the interrupt came too late: the turn had completed, nothing of it was cut"
+
+
+def screen_of(options: Options, service: SessionService) -> Screen:
+    """Return the screen of a command; it says so if the session is not stored."""
+    screen = Screen.of(options, Streams())
+    screen.footnote = "" if service.capabilities().session_store else " · not stored"
+    return screen
+
+
+def greet(options: Options, streams: Streams) -> None:
+    """Say on a terminal that `echo` will answer, if the user has named neither model nor server and configured none."""
+    named = options.model is not None or options.provider is not None or options.server is not None
+    if streams.err.isatty() and not named and not options.mode.json and default_model(os.environ) == ECHO:
+        streams.note(NO_MODEL, "dim")
+
+
+def first_turn(service: SessionService, options: Options, prompt: str) -> Begin:
+    """Return the start of a new session's first turn."""
+    return lambda on_event: service.create_session(
+        prompt,
+        **given(TurnOptions, options),
+        system_prompt=options.system,
+        labels=dict(options.label),
+        title=options.title,
+        idempotency_key=options.key,
+        attachments=options.attach,
+        on_event=on_event,
+    )
+
+
+def next_turn(service: SessionService, options: Options, session_id: str, prompt: str) -> Begin:
+    """Return the start of a turn of a session that exists; the options hold for this turn alone."""
+    return lambda on_event: service.start_turn(
+        session_id, prompt, **given(TurnOptions, options), attachments=options.attach, on_event=on_event
+    )
+
+
+@define(eq=False)
+class _Running:
+    """A turn on its way from the service to the screen. Nothing here waits for the screen but its own task."""
+
+    service: SessionService
+    screen: Screen
+    asker: Asker
+    session_id: str = ""
+    begun: trio.Event = attrs.field(factory=trio.Event)
+    stoppable: bool = True
+    interrupted: bool = False
+    _waiting: ApprovalQueue = attrs.field(init=False)
+    _send: trio.MemorySendChannel[Envelope | str] = attrs.field(init=False)
+    _receive: trio.MemoryReceiveChannel[Envelope | str] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._send, self._receive = trio.open_memory_channel[Envelope | str](math.inf)
+        self._waiting = ApprovalQueue(self.service, self.asker, self.say)
+
+    def on_event(self, envelope: Envelope) -> None:
+        self.session_id = envelope.session_id
+        self.begun.set()
+        self._waiting.note(envelope)
+        self._send.send_nowait(envelope)
+
+    def say(self, remark: str) -> None:
+        """Show a remark of our own."""
+        self._send.send_nowait(remark)
+
+    async def run(self, begin: Callable[[OnEvent], Awaitable[T]], finish: Callable[[T], None]) -> T | WarrenError:
+        """Run the turn and show it; the last event and its end are on the screen when this returns."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._waiting.run)
+            nursery.start_soon(self._show)
+            with self._send:
+                outcome = await _outcome(begin(self.on_event))
+                self.stoppable = False
+                self._waiting.asking.cancel()
+        if not isinstance(outcome, WarrenError):
+            await trio.to_thread.run_sync(finish, outcome)
+            if self.interrupted:
+                await trio.to_thread.run_sync(self.screen.show, [TOO_LATE])
+        return outcome
+
+    async def _show(self) -> None:
+        """Show events in a thread: a reader of stdout that stands still must not stop the turn or Ctrl-C."""
+        async for item in self._receive:
+            items = [item, *_waiting(self._receive)]
+            await trio.to_thread.run_sync(self.screen.show, items)
+            for shown in items:
+                if isinstance(shown, Envelope):
+                    self._waiting.shown(shown)
+
+    def give_up(self) -> None:
+        """Ask the user nothing more, and say that the turn will end."""
+        self.stoppable, self.interrupted = False, True
+        self._waiting.asking.cancel()
+        self.say(FIRST_WORDS)
+
+    async def interrupt(self) -> None:
+        """Ask the service to end the turn, once it has begun: before that there is nothing to interrupt."""
+        await self.begun.wait()
+        outcome = await _outcome(self.service.interrupt(self.session_id))
+        if isinstance(outcome, WarrenError) and not isinstance(outcome, SessionNotRunningError):
+            raise outcome
+
+
+async def take_turn(service: SessionService, begin: Begin, screen: Screen, asker: Asker | None = None) -> TurnResult:
+    """Run one turn, show it, and return its result. Raises the error of the turn.
+
+    Without an asker, calls that wait for approval are refused.
+
+    The first Ctrl-C (or SIGTERM) interrupts the turn through the service, so that the answer so far is stored; another
+    one, or one when the turn is over, ends the process at once, by that signal.
+    """
+    return await _take(_Running(service, screen, asker or Asker(screen.streams)), begin, screen.finish)
+
+
+async def take_compaction(
+    service: SessionService, session_id: str, instructions: str | None, screen: Screen, *, aside: bool = False
+) -> CompactionEntry:
+    """Compact a session; the user can interrupt it as a turn. With `aside` the result is on stderr.
+
+    Raises the error of the compaction.
+    """
+    running = _Running(service, screen, Asker(screen.streams), session_id)
+    running.begun.set()
+    running.say(COMPACTING)
+    return await _take(
+        running,
+        lambda _on_event: service.compact(session_id, instructions=instructions),
+        lambda entry: screen.compacted(session_id, entry, aside=aside),
+    )
+
+
+async def _take(running: _Running, begin: Callable[[OnEvent], Awaitable[T]], finish: Callable[[T], None]) -> T:
+    async with trio.open_nursery() as nursery:
+        await nursery.start(_listen, running)
+        outcome = await running.run(begin, finish)
+        nursery.cancel_scope.cancel()
+    if isinstance(outcome, WarrenError):
+        raise outcome
+    return outcome
+
+
+async def _listen(running: _Running, *, task_status: trio.TaskStatus[None]) -> None:
+    async with trio.open_nursery() as nursery:
+        with trio.open_signal_receiver(*heard()) as signals:
+            task_status.started()
+            async for number in signals:
+                if not running.stoppable:
+                    die_of(number)
+                # In this very step of the task: an answer that was typed behind the Ctrl-C must not come first.
+                running.give_up()
+                nursery.start_soon(running.interrupt)
+
+
+async def _outcome(call: Awaitable[T]) -> T | WarrenError:
+    """Return the result or the error of a call, so that no nursery wraps the error in a group."""
+    try:
+        return await call
+    except WarrenError as exc:
+        return exc
+
+
+def _waiting(channel: trio.MemoryReceiveChannel[Envelope | str]) -> list[Envelope | str]:
+    items = []
+    while channel.statistics().current_buffer_used:
+        items.append(channel.receive_nowait())
+    return items
