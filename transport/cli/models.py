@@ -46,9 +46,9 @@ def models(*, live: bool, **given: Any) -> int:
 
 def list_models(options: Options) -> None:
     """Run `warren models`: no network, no store; keys are never shown. Prices are US dollars per million tokens."""
-    streams, servers = Streams(), options.model_servers
+    streams, servers = Streams(), options.config.model_servers
     default, families = default_model(os.environ, servers), known_models(os.environ, servers)
-    catalog = {**known(), **{name: entry_of(name, options.models) for name in options.models}}
+    catalog = {**known(), **{name: entry_of(name, options.config.models) for name in options.config.models}}
     if options.mode.json:
         found = {"default": default, "models": codec.to_data(families), "catalog": codec.to_data(catalog)}
         streams.write(codec.encode(found).decode() + "\n")
@@ -67,7 +67,7 @@ def list_live(options: Options) -> int:
     from warren.transport.providers import checking  # noqa: PLC0415 - httpx is imported on first use
 
     streams = Streams()
-    ask = partial(checking.list_live, os.environ, options.model_servers, options.provider)
+    ask = partial(checking.list_live, os.environ, options.config.model_servers, options.turn.provider)
     found = execute(ask, options)
     if options.mode.json:
         streams.write(codec.encode({"providers": codec.to_data(found)}).decode() + "\n")
@@ -90,10 +90,10 @@ def check_live(options: Options) -> int:
     from warren.transport.providers import checking  # noqa: PLC0415 - httpx is imported on first use
 
     streams, models = Streams(), dict[str, str]()
-    if options.model is not None:
-        name = options.provider or provider_of(options.model, os.environ, options.model_servers)
-        models[name] = options.model.removeprefix(f"{name}:")
-    ask = partial(checking.check_live, os.environ, options.model_servers, options.provider, models)
+    if options.turn.model is not None:
+        name = options.turn.provider or provider_of(options.turn.model, os.environ, options.config.model_servers)
+        models[name] = options.turn.model.removeprefix(f"{name}:")
+    ask = partial(checking.check_live, os.environ, options.config.model_servers, options.turn.provider, models)
     found = execute(ask, options)
     if options.mode.json:
         streams.write(codec.encode({"providers": codec.to_data(found)}).decode() + "\n")
@@ -109,7 +109,7 @@ def check_live(options: Options) -> int:
 
 
 def _facts(name: str, options: Options) -> tuple[str, ...]:
-    entry = entry_of(name, options.models)
+    entry = entry_of(name, options.config.models)
     known_by = "yes" if entry.priced else "no"
     return known_by, "" if entry.window is None else str(entry.window), _price(entry.input), _price(entry.output)
 

@@ -5,13 +5,12 @@ import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import attrs
 import trio
 
 from warren.config import Config, PostgresConfig, StoreConfig
-from warren.options import ModelOptions, given
 from warren.principals import Principal
 from warren.service import RuntimeService, SessionService
 from warren.transport.cli.settings.options import Mode, Options
@@ -22,9 +21,6 @@ from warren.transport.cli.terminal.streams import Streams
 from warren.transport.embed import Hosted, open_host
 from warren.transport.embedders import open_embedder
 from warren.transport.providers import default_model
-
-if TYPE_CHECKING:
-    from warren.compaction.policy import Compactor, NewCompactor
 
 T = TypeVar("T")
 IN_MEMORY: Final = "sessions are kept in memory and end with this process: the extra `session-store` is not installed"
@@ -87,41 +83,14 @@ async def open_hosted(config: Config) -> AsyncIterator[Hosted]:
 
 
 def config_of(options: Options, store: StoreConfig | PostgresConfig | None) -> Config:
-    """Return the settings of the runtime by the options."""
-    return Config(
+    """Return the settings of the runtime on a store. Raises MemoryDisabledError if the memory's extra is missing."""
+    config, turn = options.config, options.turn
+    return attrs.evolve(
+        config,
         store=store,
-        model=options.model or default_model(os.environ, options.model_servers, options.provider),
-        provider=options.provider,
-        model_servers=options.model_servers,
-        record=options.record,
-        system_prompt=options.system,
-        budget=options.budget,
-        compaction=options.compaction,
-        compactor=compactor_of(options),
-        memory=memory_of(options, store) if options.memory else None,
-        **given(ModelOptions, options),
-        tools=options.tools,
-        switches=options.switches,
-        gates=options.gates,
-        retry=options.retry,
-        intensity=options.intensity,
-        models=options.models,
-        tenants=options.tenants,
-        traces=options.traces,
-        limits=options.limits if options.drain is None else attrs.evolve(options.limits, drain=options.drain),
+        model=turn.model or default_model(os.environ, config.model_servers, turn.provider),
+        memory=None if config.memory is None else memory_of(options, store),
     )
-
-
-def compactor_of(options: Options) -> "Compactor | NewCompactor | None":
-    """Return the compactor of the options; None for the default one, and if compaction is off.
-
-    Raises InvalidParamsError if it cannot be imported or is no compactor.
-    """
-    if options.compactor is None or options.compaction is None:
-        return None
-    from warren.transport.cli.settings.compactors import load_compactor  # noqa: PLC0415 - few have one
-
-    return load_compactor(options.compactor, options.compaction)
 
 
 def served_config_of(options: Options) -> Config:

@@ -13,15 +13,16 @@ from warren.categories import Switches
 @pytest.mark.usefixtures("folder")
 def test_the_command_line_takes_them() -> None:
     """Options stand for options, also at a server, and what is nearer to the user wins."""
-    assert parse("--override-shell", "enable").overrides == Switches(shell="enable")
-    assert parse("--override-memory", "inherit").overrides is None
-    assert parse("--host-mode").keep_alive is True
-    assert parse("--no-keep-alive").keep_alive is False
+    assert parse("--override-shell", "enable").turn.overrides == Switches(shell="enable")
+    assert parse("--override-memory", "inherit").turn.overrides is None
+    assert parse("--host-mode").turn.keep_alive is True
+    assert parse("--no-keep-alive").turn.keep_alive is False
     full = parse("--tools", "full", "--no-shell")
-    assert full.tools is not None
-    assert (full.tools.root, full.tools.shell, full.tools.fetch, full.memory) == (Path(), False, True, True)
+    assert full.config.tools is not None
+    assert full.config.memory is not None
+    assert (full.config.tools.root, full.config.tools.shell, full.config.tools.fetch) == (Path(), False, True)
     served = parse("--tools", "full", "--override-memory", "disable", "--server", "ws://127.0.0.1:1")
-    assert served.overrides == Switches(builtins="enable", shell="enable", memory="disable")
+    assert served.turn.overrides == Switches(builtins="enable", shell="enable", memory="disable")
 
 
 def test_the_full_preset_offers_the_tools(cli: Cli) -> None:

@@ -14,14 +14,16 @@ from tests.transport.cli.process import SETTINGS, Cli, one_line
 from warren.config import Limits
 from warren.errors import InvalidParamsError
 from warren.transport.cli.app import cli as root
-from warren.transport.cli.settings.file import FILE_NAMES, read_config
+from warren.transport.cli.settings.file import read_config
 from warren.transport.cli.settings.options import Mode
-from warren.transport.cli.settings.tables import LEAVES
+from warren.transport.cli.settings.table import FILE_NAMES
+from warren.transport.cli.settings.table import SETTINGS as ALL
 
 FILE = """
 model = "from-the-file"
 max_steps = 7
 memory = true
+temperature = 0.5
 
 [compaction]
 window = 9000
@@ -137,8 +139,7 @@ def test_every_setting_is_shown() -> None:
     found = shown()
     options = [param for command in commands(root) for param in command.params if isinstance(param, click.Option)]
     named = {str(param.name) for param in options if param.envvar is not None}
-    assert {FILE_NAMES.get(name, name) for name in named} | set(FILE_NAMES.values()) <= set(found)
-    assert set(LEAVES) <= set(found)
+    assert {FILE_NAMES.get(name, name) for name in named} | set(ALL) <= set(found)
     assert found["limits.drain"] == (Limits().drain, "default", None)
 
 
@@ -150,6 +151,7 @@ def test_a_pipe_gets_fields(folder: Path) -> None:
     assert ["max_tokens", "-", "default"] in rows
     assert ["retention.events", "129600s", "file .rkat/config.toml"] in rows
     assert ["retry.factor", "1.5", "file .rkat/config.toml"] in rows
+    assert ["temperature", "0.5", "file .rkat/config.toml"] in rows
     assert {len(row) for row in rows} == {3}
 
 

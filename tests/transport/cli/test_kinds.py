@@ -18,13 +18,13 @@ CALLS = {"tool_calls": [{"name": "datetime_now", "args": {}}]}
 def test_what_is_said_of_kinds(folder: Path) -> None:
     """An option of the command line is for the session or turn too, one of a file for the runtime alone."""
     options = parse("--disable", "memory", "--ask", "mcp", "--ask", "shell", "--deny", "shell")
-    assert options.overrides == Switches(memory="disable")
-    assert options.approvals == Gates(mcp="ask", shell="deny")
+    assert options.turn.overrides == Switches(memory="disable")
+    assert options.turn.approvals == Gates(mcp="ask", shell="deny")
     config = config_of(options, None)
-    assert (config.switches, config.gates) == (options.overrides, options.approvals)
+    assert (config.switches, config.gates) == (options.turn.overrides, options.turn.approvals)
     by_default(folder, "[tools]\nenable = ['comms']\ndisable = ['memory']\nask = ['mcp']\ndeny = ['callback']\n")
     options = parse("--disable", "comms")
-    assert (options.overrides, options.approvals) == (Switches(comms="disable"), None)
+    assert (options.turn.overrides, options.turn.approvals) == (Switches(comms="disable"), None)
     config = config_of(options, None)
     assert config.switches == Switches(comms="disable")
     assert config.gates == Gates(mcp="ask", callback="deny")
@@ -33,9 +33,9 @@ def test_what_is_said_of_kinds(folder: Path) -> None:
 def test_nothing_said_is_nothing_asked_for() -> None:
     """Without these options requests have none of it, and other options of tools stay in force."""
     options = parse("--builtins")
-    assert (options.overrides, options.approvals, options.gates) == (None, None, Gates())
-    assert options.switches == Switches(builtins="enable")
-    assert parse("--builtins", "--disable", "builtins").switches == Switches(builtins="disable")
+    assert (options.turn.overrides, options.turn.approvals, options.config.gates) == (None, None, Gates())
+    assert options.config.switches == Switches(builtins="enable")
+    assert parse("--builtins", "--disable", "builtins").config.switches == Switches(builtins="disable")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.transport.cli.parsing import commands, parse
 from warren.budget import Budget
 from warren.compaction.config import CompactionConfig
-from warren.config import StoreConfig
+from warren.config import Config, StoreConfig
 from warren.database_url import DatabaseUrl
 from warren.transport.cli.app import cli
 from warren.transport.cli.settings.options import Mode, Options
@@ -70,16 +70,16 @@ def test_bytes_that_are_not_text_are_refused() -> None:
 
 def test_defaults() -> None:
     """Nothing given: the store in the working folder, no limits, text; contexts are compacted."""
-    assert parse() == Options(compaction=CompactionConfig())
+    assert parse() == Options(config=Config(compaction=CompactionConfig()))
     assert parse().store == Path(".rkat")
-    assert parse().budget is None
+    assert parse().turn.budget is None
 
 
 def test_a_budget_holds_what_was_given() -> None:
     """The four limits make one budget."""
     given_ = ["--max-total-tokens", "9", "--max-duration", "2m", "--max-tool-calls", "3", "--max-steps", "4"]
-    assert parse(*given_).budget == Budget(9, 120.0, 3, 4)
-    assert parse("--max-steps", "4").budget == Budget(max_steps=4)
+    assert parse(*given_).turn.budget == Budget(9, 120.0, 3, 4)
+    assert parse("--max-steps", "4").turn.budget == Budget(max_steps=4)
 
 
 @pytest.mark.parametrize("name", ["--max-tokens", "--max-total-tokens", "--max-tool-calls", "--max-steps"])
@@ -95,9 +95,14 @@ def test_the_environment_sets_options() -> None:
     """Each option has a variable; the command line wins over it."""
     environ = {"WARREN_MODEL": "gpt-x", "WARREN_STORE": "elsewhere", "WARREN_MAX_TOKENS": "7", "WARREN_OUTPUT": "json"}
     found = parse(**environ)
-    assert (found.model, found.store, found.max_tokens, found.mode.json) == ("gpt-x", Path("elsewhere"), 7, True)
+    assert (found.turn.model, found.store, found.turn.max_tokens, found.mode.json) == (
+        "gpt-x",
+        Path("elsewhere"),
+        7,
+        True,
+    )
     assert found.store_named
-    assert parse("-m", "echo", **environ).model == "echo"
+    assert parse("-m", "echo", **environ).turn.model == "echo"
 
 
 @pytest.mark.parametrize(

@@ -106,9 +106,9 @@ def test_the_option(tmp_path: Path) -> None:
     path.write_text(FILE)
     run = ("--base-url", "http://127.0.0.1:9/v1", "--config", str(path))
     moved = attrs.evolve(PROXY, base_url="http://127.0.0.1:9/v1")
-    assert parse(*run, "--provider", "proxy").model_servers == (LOCAL, moved)
+    assert parse(*run, "--provider", "proxy").config.model_servers == (LOCAL, moved)
     added = ModelServer(name="other", base_url="http://127.0.0.1:9/v1")
-    assert parse(*run, "--provider", "other").model_servers == (LOCAL, PROXY, added)
+    assert parse(*run, "--provider", "other").config.model_servers == (LOCAL, PROXY, added)
     with pytest.raises(InvalidParamsError) as caught:
         parse(*run)
     assert caught.value.path == "$.base_url"

@@ -17,10 +17,10 @@ from warren.config import Intensity, Limits, RetryPolicy, StoreConfig
 from warren.errors import CompactionDisabledError, InvalidParamsError
 from warren.tenant_limits import TenantLimits
 from warren.transport.cli.runtime import config_of
-from warren.transport.cli.settings.file import FILE_NAMES, read_config
+from warren.transport.cli.settings.file import read_config
 from warren.transport.cli.settings.names import BUDGET
 from warren.transport.cli.settings.options import COMPACTION_FIELDS
-from warren.transport.cli.settings.tables import CLASSES, LEAVES
+from warren.transport.cli.settings.table import SETTINGS
 from warren.transport.cli.store.chosen import store_of
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -88,9 +88,9 @@ OFF = "[compaction]\nenabled = false\nwindow = 7\n"
 def test_each_setting_of_compaction_has_an_option(name: str, value: int, config: CompactionConfig) -> None:
     """It is set on the command line or by its variable; the others stay at their default."""
     variable = "WARREN_" + name.removeprefix("--").replace("-", "_").upper()
-    assert parse(name, str(value)).compaction == config
-    assert parse(**{variable: str(value)}).compaction == config
-    assert parse(name, str(value), **{variable: "77"}).compaction == config
+    assert parse(name, str(value)).config.compaction == config
+    assert parse(**{variable: str(value)}).config.compaction == config
+    assert parse(name, str(value), **{variable: "77"}).config.compaction == config
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_each_setting_of_compaction_has_an_option(name: str, value: int, config:
 def test_compaction_is_turned_off(folder: Path, argv: list[str], environ: dict[str, str], file: str) -> None:
     """Settings from farther away do not matter to whoever turns it off, and a file may keep them."""
     by_default(folder, file)
-    assert parse(*argv, **environ).compaction is None
+    assert parse(*argv, **environ).config.compaction is None
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_settings_of_compaction_are_above_zero(name: str) -> None:
 def test_a_variable_turns_on_what_the_file_turns_off(folder: Path) -> None:
     """WARREN_NO_COMPACTION=0 wins over the file, whose settings hold then."""
     by_default(folder, OFF)
-    assert parse(WARREN_NO_COMPACTION="0").compaction == CompactionConfig(window=7)
+    assert parse(WARREN_NO_COMPACTION="0").config.compaction == CompactionConfig(window=7)
 
 
 def test_a_file_sets_what_options_set(folder: Path) -> None:
@@ -154,9 +154,9 @@ def test_a_file_sets_what_options_set(folder: Path) -> None:
     by_default(folder, EVERYTHING)
     found = parse()
     assert (found.store, found.store_named) == (Path("elsewhere"), True)
-    assert (found.model, found.provider, found.stream, found.max_tokens) == ("gpt-x", "openai", False, 1)
-    assert found.budget == Budget(2, 90.0, 3, 4)
-    assert found.compaction == CompactionConfig(5, 0, 6, 0, 7)
+    assert (found.turn.model, found.turn.provider, found.stream, found.turn.max_tokens) == ("gpt-x", "openai", False, 1)
+    assert found.turn.budget == Budget(2, 90.0, 3, 4)
+    assert found.config.compaction == CompactionConfig(5, 0, 6, 0, 7)
 
 
 def test_the_nearest_wins(folder: Path) -> None:
@@ -164,9 +164,9 @@ def test_the_nearest_wins(folder: Path) -> None:
     by_default(folder, EVERYTHING)
     environ = {"WARREN_MODEL": "by variable", "WARREN_MAX_STEPS": "8", "WARREN_CONTEXT_WINDOW": "8"}
     found = parse("-m", "typed", "--context-window", "9", "--stream", **environ)
-    assert (found.model, found.provider, found.stream) == ("typed", "openai", True)
-    assert found.budget == Budget(2, 90.0, 3, 8)
-    assert found.compaction == CompactionConfig(5, 0, 6, 0, 9)
+    assert (found.turn.model, found.turn.provider, found.stream) == ("typed", "openai", True)
+    assert found.turn.budget == Budget(2, 90.0, 3, 8)
+    assert found.config.compaction == CompactionConfig(5, 0, 6, 0, 9)
 
 
 @pytest.mark.parametrize(
@@ -188,9 +188,9 @@ def test_a_file_is_named(folder: Path) -> None:
     """--config and WARREN_CONFIG name another file, which is read in place of the one in .rkat."""
     by_default(folder, 'model = "default file"\n')
     (folder / "mine.toml").write_text('model = "named file"\n')
-    assert parse().model == "default file"
-    assert parse("--config", "mine.toml").model == "named file"
-    assert parse(WARREN_CONFIG="mine.toml").model == "named file"
+    assert parse().turn.model == "default file"
+    assert parse("--config", "mine.toml").turn.model == "named file"
+    assert parse(WARREN_CONFIG="mine.toml").turn.model == "named file"
 
 
 @pytest.mark.parametrize(
@@ -218,6 +218,7 @@ def test_a_file_is_named(folder: Path) -> None:
         ("[limits]\ntool_timeout = '0'", "$.config.limits.tool_timeout", "must be a duration above 0"),
         ("[limits]\nidle_after = 60", "$.config.limits.idle_after", "must be a string"),
         ("[limits]\ndrain = 'soon'", "$.config.limits.drain", "must be a duration"),
+        ("[limits]\napproval_timeout = '500d'", "$.config.limits.approval_timeout", "must be above 0, and at most"),
         ("[limits.turn]\nmax_steps = 0", "$.config.limits.turn.max_steps", "must be above 0"),
         ("[retry]\nfactor = nan", "$.config.retry.factor", "must be above 0"),
         ("[retry]\njitter = -0.1", "$.config.retry.jitter", "must be from 0 to 1"),
@@ -304,9 +305,9 @@ def test_variables_set_what_has_no_option(folder: Path) -> None:
         (folder / "c.toml").write_text(text)
         options = parse(*(("--config", "c.toml") if text else ()), **environ)
         assert (options.storage["lease"], options.storage["readers"]) == (20, 4)
-        assert (options.limits.turn.max_steps, options.retry.factor) == (9, 1.5)
-        assert options.tools is not None
-        assert (options.tools.writable, options.tools.env) == (False, ("LANG", "LC_*"))
+        assert (options.config.limits.turn.max_steps, options.config.retry.factor) == (9, 1.5)
+        assert options.config.tools is not None
+        assert (options.config.tools.writable, options.config.tools.env) == (False, ("LANG", "LC_*"))
 
 
 def test_settings_with_a_flag_follow_the_nearest(folder: Path) -> None:
@@ -316,10 +317,10 @@ def test_settings_with_a_flag_follow_the_nearest(folder: Path) -> None:
     assert parse(WARREN_SYNCHRONOUS="full", WARREN_PROJECTIONS="1").storage == {
         **parse().storage, "synchronous": "FULL", "projections": True
     }  # fmt: skip
-    assert parse("--model-silence", "3s", WARREN_MODEL_SILENCE="4s").limits.model_silence == 3
-    assert parse(WARREN_MODEL_SILENCE="4s").limits.model_silence == 4
+    assert parse("--model-silence", "3s", WARREN_MODEL_SILENCE="4s").config.limits.model_silence == 3
+    assert parse(WARREN_MODEL_SILENCE="4s").config.limits.model_silence == 4
     file = read_config(None, {"WARREN_DRAIN": "5s", "WARREN_SYNCHRONOUS": "NORMAL"})
-    assert (file.limits.drain, file.settings("storage")) == (5, {"synchronous": "NORMAL"})
+    assert (file.settings("limits")["drain"], file.settings("storage")) == (5, {"synchronous": "NORMAL"})
 
 
 @pytest.mark.parametrize(
@@ -329,6 +330,7 @@ def test_settings_with_a_flag_follow_the_nearest(folder: Path) -> None:
         ("WARREN_LIMITS_MAILBOX", "many", "must be an integer"),
         ("WARREN_LIMITS_MAILBX", "5", "there is no such setting"),
         ("WARREN_STORAGE_LEASE", "soon", "must be a duration"),
+        ("WARREN_LIMITS_APPROVAL_TIMEOUT", "500d", "must be above 0, and at most"),
         ("WARREN_STORAGE_PROJECTIONS", "1", "there is no such setting"),
         ("WARREN_RETRY_JITTER", "-1", "must be from 0 to 1"),
         ("WARREN_RETRY_JITTER", "7", "must be from 0 to 1"),
@@ -372,7 +374,6 @@ def test_a_silent_model_is_given_up_in_time(cli: Cli) -> None:
 
 def test_the_tables_have_every_setting_of_the_runtime() -> None:
     """None can be set in a program that cannot be set in a file, by an option's name or by its own."""
-    named = {*FILE_NAMES.values(), *LEAVES}
     elsewhere = {
         "storage.path": "store",
         "tools.fetch": "tools.builtins",
@@ -380,10 +381,11 @@ def test_the_tables_have_every_setting_of_the_runtime() -> None:
         **{f"limits.turn.{field}": f"limits.turn.{name}" for name, field in BUDGET.items()},
     }
     objects = {"limits.turn", "serve.jwt", "serve.runtime", "storage.holder", "tools.mcp_servers"}
-    for table, cls in CLASSES.items():
+    classes = {each.table: each.cls for each in SETTINGS.values() if each.option is None}
+    for table, cls in classes.items():
         for field in attrs.fields(cls):
             name = f"{table}.{field.name}"
-            assert name in objects or elsewhere.get(name, name) in named
+            assert name in objects or elsewhere.get(name, name) in SETTINGS
 
 
 def test_the_bounds_of_a_file_hold(cli: Cli) -> None:
@@ -406,7 +408,7 @@ def test_the_file_of_the_page(folder: Path) -> None:
     """The example in the documentation is a good file, and its table names every setting of compaction."""
     page = PAGE.read_text(encoding="utf-8")
     by_default(folder, page.partition("```toml\n")[2].partition("```")[0])
-    assert parse().compaction == CompactionConfig(60_000)
+    assert parse().config.compaction == CompactionConfig(60_000)
     assert all(f"| `{name}` |" in page for name in COMPACTION_FIELDS)
 
 

@@ -14,8 +14,10 @@ from tests.transport.cli.fakes import FakeTerminal
 from warren.attachments import File
 from warren.budget import Budget
 from warren.categories import Gates, Switches
+from warren.config import Config
 from warren.errors import AgentError, ProviderError, SessionNotRunningError
 from warren.events import TextDelta
+from warren.options import TurnOptions
 from warren.transport.cli.settings.options import Options
 from warren.transport.cli.terminal.streams import Streams
 from warren.transport.cli.turns.screen import Screen
@@ -148,16 +150,19 @@ async def test_a_reader_that_stands_still_does_not_stop_the_turn() -> None:
 
 async def test_the_options_reach_the_service() -> None:
     """A new session gets all options; a further turn those that can differ from turn to turn."""
-    options = Options(
+    turn = TurnOptions(
         model="m",
         provider="p",
-        system="s",
         max_tokens=5,
         temperature=0.5,
         budget=Budget(max_steps=2),
-        label=(("a", "b"),),
         overrides=Switches(memory="disable"),
         approvals=Gates(mcp="ask"),
+    )
+    options = Options(
+        config=Config(system_prompt="s"),
+        turn=turn,
+        label=(("a", "b"),),
         title="t",
         key="k",
         attach=(File(b"hi"),),
@@ -165,7 +170,7 @@ async def test_the_options_reach_the_service() -> None:
     service = FakeService()
     screen, _, _ = a_screen()
     shared = {"model": "m", "provider": "p", "max_tokens": 5, "budget": Budget(max_steps=2), "temperature": 0.5}
-    shared |= {"overrides": options.overrides, "approvals": options.approvals}
+    shared |= {"overrides": options.turn.overrides, "approvals": options.turn.approvals}
     await take_turn(service, first_turn(service, options, "hi"), screen)
     await take_turn(service, next_turn(service, options, "n1", "ho"), screen)
     created = {"prompt": "hi", "system_prompt": "s", "labels": {"a": "b"}, "title": "t", "idempotency_key": "k"}

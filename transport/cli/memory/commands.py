@@ -153,7 +153,9 @@ def memory_forget(session: str, turn: int | None, text_id: str | None, *, yes: b
     if options.server is None:
         _config(options)
         # Any embedder will do: forgetting needs no index, and the index skips forgotten texts.
-        options = attrs.evolve(options, memory=True, embedder="bm25")
+        options = attrs.evolve(
+            options, config=attrs.evolve(options.config, memory=MemoryConfig()), memory=MemoryConfig()
+        )
 
     async def work() -> int:
         async with open_service(options) as service:

@@ -25,7 +25,7 @@ async def forget(options: Options, session_id: str) -> None:
     store = store_of(options)
     if store is not None and remembers(store):
         # Any embedder will do: deleting needs no index, and the index skips deleted texts.
-        async with open_memory(memory_of(attrs.evolve(options, embedder="bm25"), store)) as memory:
+        async with open_memory(memory_of(attrs.evolve(options, memory=MemoryConfig()), store)) as memory:
             await memory.forget(session_id)
 
 

@@ -15,7 +15,7 @@ from warren.fields import MAX_LABEL_BYTES, MAX_LABELS
 from warren.options import MAX_FALLBACK, MAX_HOSTED, MAX_KEY
 from warren.options import MAX_TOOLS as MAX_NAMES
 from warren.pages import with_part
-from warren.transport.cli.settings.tables import default_of
+from warren.transport.cli.settings.table import default_of
 from warren.transport.gateway.bounds import parts_of
 from warren.transport.http.auth import MAX_OFFERED
 from warren.transport.http.config import GatewayConfig

@@ -6,11 +6,9 @@ from typing import Any, Final
 
 import click
 
-from warren.transport.cli.app import cli
-from warren.transport.cli.settings.file import FILE_NAMES
 from warren.transport.cli.settings.names import variable_of
-from warren.transport.cli.settings.show import FILE_ORDER, default_values, settings_of_commands, words
-from warren.transport.cli.settings.tables import LEAVES, about, default_of
+from warren.transport.cli.settings.show import FILE_ORDER, config_show, default_values, words
+from warren.transport.cli.settings.table import FILE_NAMES, SETTINGS, default_of
 from warren.values import frozen
 
 INTRODUCTION: Final = """\
@@ -64,7 +62,7 @@ def settings_page() -> str:
 
 def rows() -> Iterator[SettingRow]:
     """Yield a row for each setting: in the order of the file, then the settings that no file can have."""
-    options = [param for param in settings_of_commands(cli) if isinstance(param, click.Option)]
+    options = [param for param in config_show.params if isinstance(param, click.Option)]
     found = {
         FILE_NAMES.get(str(option.name), ""): _of_option(option) for option in options if option.name in FILE_NAMES
     }
@@ -74,7 +72,7 @@ def rows() -> Iterator[SettingRow]:
 
 
 def _of_table(name: str) -> SettingRow:
-    text, default = about(name), default_of(name)
+    text, default = SETTINGS[name].about, default_of(name)
     shown = words(name, None if default in ((), "") else default)
     of_database = default_of(name, in_database=True)
     if name.startswith("storage.") and of_database not in (None, default):
@@ -85,7 +83,7 @@ def _of_table(name: str) -> SettingRow:
 def _of_option(option: click.Option) -> SettingRow:
     key = str(option.name)
     name = FILE_NAMES.get(key, "")
-    variable = option.envvar if isinstance(option.envvar, str) else variable_of(name) if name in LEAVES else ""
+    variable = option.envvar if isinstance(option.envvar, str) else ""
     flag = "/".join([max(option.opts, key=len), *option.secondary_opts])
     return SettingRow(name, variable, flag, words(name, _default(option)), option.help or "")
 

@@ -23,8 +23,10 @@ def acp(**given: Any) -> None:
     signal exits at once.
     """
     options = gather(given)
-    # Clients bring servers of their own.
-    serve_pipe(attrs.evolve(options, tools=options.tools or ToolsConfig()), _serve)
+    config = attrs.evolve(
+        options.config, tools=options.config.tools or ToolsConfig()
+    )  # clients bring their own servers
+    serve_pipe(attrs.evolve(options, config=config), _serve)
 
 
 async def _serve(client: PipeClient) -> None:

@@ -15,9 +15,8 @@ from warren.errors import InvalidParamsError
 from warren.transport.cli.help import examples
 from warren.transport.cli.pipe.refusal import AnsweringCommand
 from warren.transport.cli.pipe.serving import PipeClient, serve_pipe
-from warren.transport.cli.settings.option import option
-from warren.transport.cli.settings.options import Options, gather, serving_options
-from warren.transport.cli.settings.values import folder_of, realm_of, text_of
+from warren.transport.cli.settings.options import Options, contract_option, gather, serving_options
+from warren.transport.cli.settings.values import folder_of, realm_of
 from warren.transport.rpc.contracts import dialect_of
 from warren.transport.rpc.dialect import Dialect
 from warren.transport.stdio.server import StdioConfig, serve_stdio
@@ -85,14 +84,7 @@ class Realm:
         """echo '{"jsonrpc":"2.0","id":1,"method":"session/list","params":{}}' | warren rpc""",
     ),
 )
-@option(
-    "--contract",
-    is_flag=False,
-    flag_value="client",
-    type=text_of,
-    metavar="[VERSION]",
-    help="Speak Meerkat's protocol: of this version, as 0.6, or without a value of the one that the client names.",
-)
+@contract_option
 @click.option("--realm", type=realm_of, metavar="NAME", help="Use the store of this name, below the usual one.")
 @click.option(
     "--isolated", is_flag=True, help="Use a new store; without --state-root it is gone at the end of the process."

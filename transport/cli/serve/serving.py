@@ -18,12 +18,14 @@ from warren.config import Config, NodeConfig, PostgresConfig, StoreConfig
 from warren.errors import InvalidParamsError
 from warren.extras import missing
 from warren.fields import FieldValueError
+from warren.transport.cli.help import examples
 from warren.transport.cli.process.ending import Stop, until_signalled
 from warren.transport.cli.process.tuning import allow_files, clients_within, files_for, tune
 from warren.transport.cli.runtime import execute, open_runtime, served_config_of
 from warren.transport.cli.serve.systemd import READY, STOPPING, Manager
 from warren.transport.cli.serve.workers import Seat, Workers, run_until_signalled
-from warren.transport.cli.settings.options import Options
+from warren.transport.cli.settings.options import Options, gather, serving_options
+from warren.transport.cli.settings.single import serve_options
 from warren.transport.cli.terminal.streams import Streams
 from warren.transport.cli.turns.taking import NO_MODEL
 from warren.transport.cluster.door import NodeService
@@ -40,37 +42,51 @@ from warren.values import frozen
 logger: Final = logging.getLogger(__name__)
 ANSWERS: Final = "answers sessions that name no model; --model names another one"
 
-Named = tuple[str | None, str | None]
-"""The name and the address of a node, if they are given."""
+OF_THE_GATEWAY: Final = ("host", "port", "token_table", "max_connections", "workers", "console", "metrics_port")
+"""Options that are fields of `GatewayConfig`."""
 
 
-def serve_sessions(options: Options, settings: Mapping[str, Any], token_file: Path | None, node: Named) -> None:
-    """Serve until SIGTERM or SIGINT, then end in order; a second signal ends the process at once.
+@click.command(
+    epilog=examples(
+        "warren serve",
+        "warren serve --port 0 --model claude-sonnet-5 --store conversations",
+        "warren serve --workers 4",
+        "warren serve --host 0.0.0.0 --token-file token.txt --origin https://example.org",
+        "warren serve --host unix:/run/warren/warren.sock",
+    )
+)
+@serve_options
+@serving_options
+def serve(
+    token_file: Path | None,
+    origin: tuple[str, ...],
+    node_name: str | None,
+    node_address: str | None,
+    **given: Any,
+) -> None:
+    """Serve sessions to other programs.
 
-    After SIGTERM running turns have the drain time to finish, and new ones are refused; then the others are
-    interrupted.
+    They speak JSON-RPC over a WebSocket at /ws, HTTP at /sessions and so on (see /openapi.json), or the Model Context
+    Protocol at /mcp. People open /console/ in a browser.
 
-    Args:
-        options: the options that other commands have too.
-        settings: the fields of `GatewayConfig` that were given.
-        token_file: the file with the token of the clients.
-        node: the name and the address of this process as a node, or None for each.
-
-    Raises:
-        InvalidParamsError: for an address that may not be served, and as `served_config_of`, before anything is made.
-        OSError: if the address cannot be bound.
+    The first line on stdout is `listening on http://HOST:PORT`, or `listening on unix:PATH`, when it accepts
+    connections. systemd is told so, and may have bound the sockets itself. SIGTERM and Ctrl-C end it in order, within
+    --drain: after SIGTERM running turns may finish first, then the others are interrupted, and all are stored. A second
+    signal exits at once.
     """
+    chosen = {"origins": origin, **{name: given.pop(name) for name in OF_THE_GATEWAY}}
+    options = gather(given)
     if problem := missing("gateway", "warren serve needs"):
         raise click.ClickException(problem)
     seat, manager = Seat.taken_from(os.environ), Manager.taken_from(os.environ)
     config = attrs.evolve(served_config_of(options), any_script=False)
     inherited = manager.listeners()
-    given = {**options.gateway, **settings}
+    settings = {**options.gateway, **{name: value for name, value in chosen.items() if value is not None}}
     places = [_place_of(each) for each in inherited] or [{}]
-    gateway, *_ = [_gateway_config({**given, **place}, token_file, config) for place in places]
+    gateway, *_ = [_gateway_config({**settings, **place}, token_file, config) for place in places]
     if gateway.metrics_port is not None and (problem := missing("metrics", "a port for the metrics needs")):
         raise click.ClickException(problem)
-    of = _node(config, node, workers=gateway.workers > 1)
+    of = _node(config, node_name, node_address, workers=gateway.workers > 1)
     serving = Serving(config, gateway, of, seat, manager, inherited, _unnamed(options))
     tune()
     if gateway.workers > 1 and seat is None:
@@ -94,16 +110,15 @@ def _within_files(serving: "Serving") -> "Serving":
 
 
 def _unnamed(options: Options) -> bool:
-    return options.model is None and options.provider is None
+    return options.turn.model is None and options.turn.provider is None
 
 
-def _node(config: Config, named: Named, *, workers: bool) -> NodeConfig | None:
+def _node(config: Config, name: str | None, address: str | None, *, workers: bool) -> NodeConfig | None:
     """Return the settings of this process as a node; None if it serves its sessions alone.
 
     A store in a database makes it one, as others may use the database; so does a name or an address, or a second
     worker. Raises InvalidParamsError.
     """
-    name, address = named
     asked = "workers" if workers else "node_name" if name is not None else "node_address" if address is not None else ""
     if not asked and not isinstance(config.store, PostgresConfig):
         return None

@@ -83,10 +83,10 @@ def _with_flags(cls: type, text: str) -> str:
 
 def is_flat(field: "attrs.Attribute[Any]") -> bool:
     """Tell whether one option can set a field: a field with an object of a class has an option for each part."""
-    return not any(attrs.has(kind) for kind in _kinds(field))
+    return not any(attrs.has(kind) for kind in kinds_of(field))
 
 
-def _kinds(field: "attrs.Attribute[Any]") -> tuple[Any, ...]:
+def kinds_of(field: "attrs.Attribute[Any]") -> tuple[Any, ...]:
     """Return the types of a field's values, besides None."""
     hint: Any = field.type
     alone = isinstance(hint, type) or get_origin(hint) in (Literal, Mapping, tuple)
@@ -95,7 +95,7 @@ def _kinds(field: "attrs.Attribute[Any]") -> tuple[Any, ...]:
 
 def _kind(field: "attrs.Attribute[Any]") -> dict[str, Any]:
     """Return click's type of a field's values, and its word for one."""
-    (kind,) = _kinds(field)
+    (kind,) = kinds_of(field)
     if kind in (int, float):
         number, word = _number(field, kind)
         return {"type": number, "metavar": word}

@@ -1,7 +1,7 @@
 """Options that several commands share, in groups, and the options of one command as one object."""
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -12,19 +12,15 @@ from click.core import ParameterSource
 
 from warren.attachments import File
 from warren.budget import Budget
-from warren.catalog import NO_MODELS, Models
-from warren.categories import Gates, Switches
 from warren.compaction.config import CompactionConfig
-from warren.config import Intensity, Limits, ModelServer, PostgresConfig, RetryPolicy, StoreConfig, TraceConfig
+from warren.config import Config, Intensity, Limits, ModelServer, PostgresConfig, RetryPolicy, StoreConfig, TraceConfig
 from warren.database_url import DatabaseUrl
 from warren.described import attributes_of
 from warren.errors import CompactionDisabledError, InvalidParamsError
 from warren.fields import FieldValueError
 from warren.memory import MemoryConfig
-from warren.options import MODEL_OPTIONS, SessionRequest, TurnOptions, check_sizes
+from warren.options import MODEL_OPTIONS, NO_OPTIONS, SessionRequest, TurnOptions
 from warren.principals import LOCAL, Principal
-from warren.tenant_limits import TenantLimits
-from warren.tool_config import ToolsConfig
 from warren.transport.cli.settings.aliases import ALIASES, alias_options, resolved
 from warren.transport.cli.settings.kinds import KINDS, approve_option, kind_options, kinds_given
 from warren.transport.cli.settings.names import BUDGET, variables_in
@@ -43,6 +39,7 @@ from warren.transport.embedders import BM25, KNOWN
 from warren.values import define, frozen
 
 if TYPE_CHECKING:
+    from warren.compaction.policy import Compactor, NewCompactor
     from warren.transport.cli.named_server import Server
     from warren.transport.cli.settings.file import ConfigFile
 F = TypeVar("F", bound=Callable[..., Any])
@@ -66,7 +63,7 @@ ANSWER_OPTIONS: Final = tuple(
 )
 """Options of a turn that a runtime does not have."""
 STORAGE_OPTIONS: Final = ("synchronous", "projections", "project")
-LIMIT_OPTIONS: Final = ("model_silence",)
+LIMIT_OPTIONS: Final = ("model_silence", "drain")
 PLACES: Final = ("store", "ephemeral")
 SERVER_OPTIONS: Final = ("server", "server_token_file")
 RUNTIME_OPTIONS: Final = (
@@ -74,17 +71,11 @@ RUNTIME_OPTIONS: Final = (
     *("compactor", "no_compaction", "memory", "embedder", "embedder_folder"),
     *TOOLS,
     *STORAGE_OPTIONS,
-    *LIMIT_OPTIONS,
+    "model_silence",
     "base_url",
     "record",
 )
 """Options of the process that runs the sessions, besides the place of its store."""
-_OPTION_OF_LIMIT: Final = {field: name for name, field in BUDGET.items()}
-NOT_SETTINGS: Final = frozenset(
-    {"store", "ephemeral", "output", "verbose", "log_format", "config", "no_compaction"}.union(
-        COMPACTION_FIELDS, TOOLS, KINDS, STORAGE_OPTIONS, LIMIT_OPTIONS, SERVER_OPTIONS, BUDGET, ALIASES, ("base_url",)
-    )
-)
 WEAKEST_FIRST: Final = (
     ParameterSource.DEFAULT,
     ParameterSource.DEFAULT_MAP,
@@ -116,77 +107,46 @@ class Mode:
 
 
 @frozen(kw_only=True)
-class Options(TurnOptions):
-    """The options of one command; options that the command does not have are at their defaults.
-
-    The options of turns hold for the turn or the session that the command begins.
+class Options:
+    """What a command is to do, and with which settings; what the command has no options for is at its default.
 
     Attributes:
+        mode: the form of results and errors.
+        command: the command, which other processes on the same store see.
         store: the store's folder, or the address of its database; None keeps nothing.
         store_named: whether the user named the store.
         server: the gateway that has the sessions; None if this process runs them.
         tenant: the tenant of the sessions; None for that of the local user, or of the token at a server.
-        mode: the form of results and errors.
-        stream: whether the answer is written as it comes; None streams if stdout is a terminal.
-        compaction: the settings of compaction; None turns the capability off, as for commands that run no model.
-        compactor: a strategy of the user's own, as MODULE:NAME.
-        record: the file into which the answers of the model are recorded.
-        memory: whether messages that left the context can be searched.
-        embedder: the embedder of the memory.
-        embedder_folder: the weights of its model.
-        drain: seconds that running turns have to finish after SIGTERM; None takes them from `limits`.
-        tools: the runtime's tools; None for none, as for commands that run no model.
-        switches: the kinds of tools that the runtime offers.
-        gates: the kinds of tools whose calls wait for approval, or are refused.
-        approve_all: whether every call that waits for approval is allowed.
-        limits: limits of the runtime.
-        retry: the backoff of failed model calls.
-        intensity: the restart intensity of the storage actor.
-        storage: settings of the store, by their names in `StoreConfig`; its place is `store`.
-        models: the user's facts about models, by name.
-        model_servers: servers of models, by names of their own.
-        tenants: the limits of tenants, by name.
+        config: the settings of the runtime; its store and its memory get their places when they are opened.
+        turn: the options of the turn or the session that the command begins.
+        memory: the settings of the memory, wanted or not.
+        storage: settings of the store, by their names in `StoreConfig` and `PostgresConfig`.
         gateway: settings of the gateway that are no options, by their names in `GatewayConfig`; `jwt` is a mapping.
-        traces: the traces of turns; None for none.
-        command: the command, which other processes on the same store see.
+        stream: whether the answer is written as it comes; None streams if stdout is a terminal.
+        label: labels of a session.
+        title: title of a session.
+        key: the idempotency key of a session.
+        attach: files that the prompt is about.
+        approve_all: whether every call that waits for approval is allowed.
     """
 
+    mode: Mode = attrs.field(factory=Mode)
+    command: str = "warren"
     store: Path | DatabaseUrl | None = DEFAULT_STORE
     store_named: bool = False
     server: "Server | None" = None
     tenant: str | None = None
-    mode: Mode = attrs.field(factory=Mode)
+    config: Config = attrs.field(factory=Config)
+    turn: TurnOptions = NO_OPTIONS
+    memory: MemoryConfig = attrs.field(factory=MemoryConfig)
+    storage: Mapping[str, Any] = attrs.field(factory=dict)
+    gateway: Mapping[str, Any] = attrs.field(factory=dict)
     stream: bool | None = None
-    system: str | None = None
     label: tuple[tuple[str, str], ...] = ()
     title: str | None = None
     key: str | None = None
     attach: tuple[File, ...] = ()
-    compaction: CompactionConfig | None = None
-    compactor: str | None = None
-    record: Path | None = None
-    memory: bool = False
-    embedder: str = BM25
-    embedder_folder: Path | None = None
-    drain: float | None = None
-    tools: ToolsConfig | None = None
-    switches: Switches = attrs.field(factory=Switches)
-    gates: Gates = attrs.field(factory=Gates)
     approve_all: bool = False
-    limits: Limits = attrs.field(factory=Limits)
-    retry: RetryPolicy = attrs.field(factory=RetryPolicy)
-    intensity: Intensity = attrs.field(factory=Intensity)
-    storage: Mapping[str, Any] = attrs.field(factory=dict)
-    models: Models = NO_MODELS
-    model_servers: tuple[ModelServer, ...] = ()
-    tenants: Mapping[str, TenantLimits] = attrs.field(factory=dict)
-    gateway: Mapping[str, Any] = attrs.field(factory=dict)
-    traces: TraceConfig | None = None
-    command: str = "warren"
-
-    def __attrs_post_init__(self) -> None:
-        """Refuse too many names. Raises FieldValueError."""
-        check_sizes(self)
 
     @property
     def user(self) -> Principal:
@@ -204,7 +164,7 @@ def gather(given: Mapping[str, Any]) -> Options:
         InvalidParamsError: if a setting is too large, there are no such tools, or the server's token cannot be read.
     """
     context = click.get_current_context()
-    file = context.meta.get(CONFIG_FILE)
+    file: ConfigFile | None = context.meta.get(CONFIG_FILE)
     server = _server(context, given)
     named: Collection[str] = [name for name in given if _strength(context, name) > FROM_FILE]
     if not {given.get(name) for name in ALIASES} <= {None}:
@@ -212,56 +172,64 @@ def gather(given: Mapping[str, Any]) -> Options:
     if server is not None:
         given = {name: value for name, value in given.items() if name not in (*PLACES, *RUNTIME_OPTIONS)}
     store = None if _ephemeral(context, given) else given.get("store")
-    settings: dict[str, Any] = {
-        "store": None if _ephemeral(context, given) else store or DEFAULT_STORE,
-        "store_named": store is not None,
-        "server": server,
-        "mode": context.ensure_object(Mode),
-        "budget": _budget(given),
-        "compaction": _compaction(context, given),
-        **_tools(given, named, file),
-        "command": context.command_path,
-        **_runtime(given, file),
-        **{name: value for name, value in given.items() if name not in NOT_SETTINGS},
-        "fallback": given.get("fallback") or None,
+    memory = _made(MemoryConfig, _present(given, ("embedder", "embedder_folder")))
+    tools = tools_given(given, file)
+    kinds = kinds_given(given, {name: name in named for name in KINDS}, tools.get("switches"))
+    compaction = _compaction(context, given)
+    both = _present(given, ("model", "provider", *MODEL_OPTIONS)) | {"budget": _budget(given)}
+    both["fallback"] = given.get("fallback") or None
+    of_turn: dict[str, Any] = {name: kinds.pop(name, None) for name in ("overrides", "approvals")}
+    of_runtime: dict[str, Any] = {
+        "system_prompt": given.get("system"),
+        "compaction": compaction,
+        "compactor": _compactor(given, compaction),
+        "memory": memory if given.get("memory") else None,
+        "record": given.get("record"),
     }
-    return _made(Options, settings)
+    return Options(
+        mode=context.ensure_object(Mode),
+        command=context.command_path,
+        store=None if _ephemeral(context, given) else store or DEFAULT_STORE,
+        store_named=store is not None,
+        server=server,
+        config=_made(Config, both | of_runtime | tools | kinds | _runtime(given, file)),
+        turn=_made(TurnOptions, both | of_turn | _present(given, (*ANSWER_OPTIONS, "keep_alive"))),
+        memory=memory,
+        storage=_of_table("storage", file) | _present(given, STORAGE_OPTIONS),
+        gateway=_of_table("serve", file) | ({"jwt": jwt} if (jwt := _of_table("jwt", file)) else {}),
+        **_present(given, ("tenant", "stream", "label", "title", "key", "attach", "approve_all")),
+    )
+
+
+def _present(given: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return the options among some that have a value."""
+    return {name: given[name] for name in names if given.get(name) is not None}
+
+
+def _of_table(table: str, file: "ConfigFile | None") -> dict[str, Any]:
+    """Return the settings of a table from variables and the file, for commands without options for them."""
+    return {} if file is None else file.settings(table)
 
 
 def _budget(given: Mapping[str, Any]) -> Budget | None:
     """Return the limits that were given, if any. Raises InvalidParamsError if a limit is too large."""
-    limits = {field: given.get(name) for name, field in BUDGET.items()}
-    return (
-        None
-        if set(limits.values()) == {None}
-        else _made(Budget, limits, {field: name for name, field in BUDGET.items()})
-    )
+    limits = {field: given[name] for name, field in BUDGET.items() if given.get(name) is not None}
+    return _made(Budget, limits, {field: name for name, field in BUDGET.items()}) if limits else None
 
 
 def _runtime(given: Mapping[str, Any], file: "ConfigFile | None") -> dict[str, Any]:
-    """Return the settings of the runtime, its store and its gateway; an option wins over variables and the file."""
-    storage = {name: given[name] for name in STORAGE_OPTIONS if given.get(name) is not None}
-    limits = {name: given[name] for name in LIMIT_OPTIONS if given.get(name) is not None}
-    models = {"model_servers": _model_servers(given, file)}
-    if file is None:
-        return {"limits": Limits(**limits), "storage": storage, **models}
+    """Return the settings of the runtime in tables; an option wins over variables and the file."""
+    turn = Limits().turn.overridden(_made(Budget, _of_table("limits.turn", file)))
+    limits = _of_table("limits", file) | _present(given, LIMIT_OPTIONS)
+    traces = _of_table("traces", file)  # any of them asks for traces
     return {
-        **models,
-        "limits": attrs.evolve(file.limits, **limits),
-        "retry": file.retry,
-        "intensity": file.intensity,
-        "models": file.models,
-        "tenants": file.tenants,
-        "storage": file.settings("storage") | storage,
-        "traces": _traces(file),
-        "gateway": file.settings("serve") | ({"jwt": jwt} if (jwt := file.settings("jwt")) else {}),
+        "limits": _made(Limits, limits | {"turn": turn}),
+        "retry": _made(RetryPolicy, _of_table("retry", file)),
+        "intensity": _made(Intensity, _of_table("intensity", file)),
+        "traces": _made(TraceConfig, traces, {name: f"traces.{name}" for name in traces}) if traces else None,
+        "model_servers": _model_servers(given, file),
+        **({} if file is None else {"models": file.models, "tenants": file.tenants}),
     }
-
-
-def _traces(file: "ConfigFile") -> TraceConfig | None:
-    """Return the settings of traces; any of them asks for traces."""
-    found = file.settings("traces")
-    return _made(TraceConfig, found, {name: f"traces.{name}" for name in found}) if found else None
 
 
 def _model_servers(given: Mapping[str, Any], file: "ConfigFile | None") -> tuple[ModelServer, ...]:
@@ -275,13 +243,6 @@ def _model_servers(given: Mapping[str, Any], file: "ConfigFile | None") -> tuple
     server = found.get(name)
     named = ModelServer(name=name, base_url=url) if server is None else attrs.evolve(server, base_url=url)
     return tuple((found | {name: named}).values())
-
-
-def _tools(given: Mapping[str, Any], named: Collection[str], file: "ConfigFile | None") -> dict[str, Any]:
-    """Return the settings of tools. A file switches kinds of tools for the runtime, a flag for the turn as well."""
-    found = tools_given(given, file)
-    nearer = {name: name in named for name in KINDS}
-    return found | kinds_given(given, nearer, found.get("switches"))
 
 
 def _server(context: click.Context, given: Mapping[str, Any]) -> "Server | None":
@@ -336,6 +297,16 @@ def _compaction(context: click.Context, given: Mapping[str, Any]) -> CompactionC
     if any(_strength(context, name) >= least for name in asked):
         raise CompactionDisabledError("session compaction is disabled by --no-compaction")
     return None
+
+
+def _compactor(given: Mapping[str, Any], compaction: CompactionConfig | None) -> "Compactor | NewCompactor | None":
+    """Return the user's own compactor; None for the default one. Raises InvalidParamsError if it is none."""
+    name = given.get("compactor")
+    if name is None or compaction is None:
+        return None
+    from warren.transport.cli.settings.compactors import load_compactor  # noqa: PLC0415 - few have one
+
+    return load_compactor(name, compaction)
 
 
 def _made(cls: Callable[..., T], settings: Mapping[str, Any], names: Mapping[str, str] | None = None) -> T:
@@ -512,16 +483,26 @@ stream_option: Final = option(
     help="Write the answer as it comes, or whole at its end. By default it streams on a terminal.",
 )
 
+contract_option: Final = option(
+    "--contract",
+    is_flag=False,
+    flag_value="client",
+    type=text_of,
+    metavar="[VERSION]",
+    help="Speak Meerkat's protocol: of this version, as 0.6, or without a value of the one that the client names.",
+)
+
 
 stored_options: Final = group(store_options, output_options)
 remembered_options: Final = group(embedder_option, stored_options)
+server_option: Final = option(
+    "--server",
+    type=text_of,
+    metavar="URL",
+    help="Use the sessions of the gateway at URL, as ws://127.0.0.1:8420 or unix:PATH, and none of a store.",
+)
 server_options: Final = group(
-    option(
-        "--server",
-        type=text_of,
-        metavar="URL",
-        help="Use the sessions of the gateway at URL, as ws://127.0.0.1:8420 or unix:PATH, and none of a store.",
-    ),
+    server_option,
     click.option(
         "--token-file",
         "server_token_file",
@@ -571,12 +552,20 @@ def turn_options(scope: str) -> Callable[[F], F]:
     )
 
 
-serving_options: Final = group(
-    *(system_option, model_options, tool_options, kind_options, alias_options),
+_runtime_options: Final = (
     budget_options("each session without limits of its own, over all its turns"),
     *(compaction_options, memory_options, store_options, storage_options, output_options),
 )
+serving_options: Final = group(
+    *(system_option, model_options, tool_options, kind_options, alias_options), *_runtime_options
+)
 """The options of a command that serves sessions to others."""
+settings_of_all: Final = group(
+    *(system_option, model_options, tool_options, kind_options),
+    *_runtime_options,
+    *(stream_option, server_option, tenant_option, contract_option),
+)
+"""The options of several commands, and of a few single ones, that the environment or the file can set."""
 session_options: Final = group(
     system_option, label_option, title_option, turn_options("the session, over all its turns")
 )

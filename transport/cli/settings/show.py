@@ -1,7 +1,7 @@
 """`warren config show`: the settings and their origins."""
 
 import os
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
@@ -13,12 +13,13 @@ from click.core import ParameterSource
 from warren import codec
 from warren.compaction.config import DEFAULT_THRESHOLD, CompactionConfig
 from warren.database_url import DatabaseUrl
-from warren.transport.cli.groups import CommandGroup, commands_of
+from warren.transport.cli.groups import CommandGroup
 from warren.transport.cli.help import examples
-from warren.transport.cli.settings.file import FILE_NAMES, ConfigFile
+from warren.transport.cli.settings.file import ConfigFile
 from warren.transport.cli.settings.names import OPTIONS
 from warren.transport.cli.settings.options import CONFIG_FILE, DEFAULT_STORE, Mode
-from warren.transport.cli.settings.tables import LEAVES, NUMBERS, default_of
+from warren.transport.cli.settings.single import every_setting
+from warren.transport.cli.settings.table import FILE_NAMES, NUMBERS, SETTINGS, default_of
 from warren.transport.cli.terminal.streams import Streams
 from warren.transport.cli.terminal.tables import show_table
 from warren.transport.http.config import GatewayConfig
@@ -36,13 +37,7 @@ MASK: Final = "***"
 UNSET: Final = "-"
 
 
-def _in_tables(names: Sequence[str]) -> list[str]:
-    """Return names in the order of a file: the settings of a table stand together."""
-    tables = list(dict.fromkeys(name.rpartition(".")[0] for name in names))
-    return sorted(dict.fromkeys(names), key=lambda name: tables.index(name.rpartition(".")[0]))
-
-
-FILE_ORDER: Final = _in_tables([*FILE_NAMES.values(), *LEAVES])
+FILE_ORDER: Final = tuple(SETTINGS)
 
 
 @frozen
@@ -67,15 +62,6 @@ class Setting:
         return self.source if self.where is None else f"{self.source} {self.where}"
 
 
-class _SettingsCommand(click.Command):
-    """A command with the options of all other commands that a variable or a file can set, too."""
-
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the options of all commands. It is called late, when every command is defined."""
-        own = super().get_params(ctx)
-        return [*settings_of_commands(ctx.find_root().command), *own]
-
-
 @click.group(cls=CommandGroup)
 def config() -> None:
     """Look at the settings."""
@@ -83,13 +69,13 @@ def config() -> None:
 
 @config.command(
     "show",
-    cls=_SettingsCommand,
     epilog=examples(
         "warren config show",
         "warren config show --output json",
         "WARREN_MODEL=echo warren config show --max-steps 5",
     ),
 )
+@every_setting
 @click.pass_context
 def config_show(context: click.Context, /, **_: Any) -> None:
     """Show every setting, its value and its origin.
@@ -108,28 +94,12 @@ def config_show(context: click.Context, /, **_: Any) -> None:
     )
 
 
-def settings_of_commands(root: click.Command) -> list[click.Parameter]:
-    """Return the options of all commands that a variable or a file can set too, each once."""
-    found = [param for param in _options(root) if param.envvar is not None or param.name in FILE_NAMES]
-    found.sort(
-        key=lambda param: param.envvar is not None
-    )  # of two options of one name, the one that is a setting stays
-    return list({param.name: param for param in found}.values())
-
-
-def _options(command: click.Command) -> Iterator[click.Option]:
-    if isinstance(command, click.Group):
-        for below in commands_of(command).values():
-            yield from _options(below)
-    yield from (param for param in command.params if isinstance(param, click.Option))
-
-
 def settings(context: click.Context, environ: Mapping[str, str]) -> list[Setting]:
     """Return the settings among a command's options, in the order of the file, and then those that no file can have."""
-    options = [param for param in context.command.get_params(context) if param.name in context.params]
+    options = [param for param in context.command.params if isinstance(param, click.Option)]
     in_database = isinstance(context.params.get("store"), DatabaseUrl)
     defaults = default_values(environ, in_database=in_database)
-    found = [_setting(context, option, defaults) for option in options if isinstance(option, click.Option)]
+    found = [_setting(context, option, defaults) for option in options]
     found += _of_the_runtime(context, {setting.name for setting in found}, in_database=in_database)
     order = {name: place for place, name in enumerate(FILE_ORDER)}
     return sorted(found, key=lambda setting: order.get(setting.name, len(order)))
@@ -140,8 +110,8 @@ def _of_the_runtime(context: click.Context, known: Container[str], *, in_databas
     file: ConfigFile | None = context.meta.get(CONFIG_FILE)
     values, variables, servers = ({}, {}, {}) if file is None else (file.values, file.variables, file.servers)
     where = os.fspath(context.params["config"] or "")
-    for name in LEAVES:
-        if name in known:
+    for name, setting in SETTINGS.items():
+        if name in known or not setting.for_all:
             continue
         if name in variables:
             yield Setting(name, _plain(values[name]), "environment", variables[name])

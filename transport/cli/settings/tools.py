@@ -1,18 +1,18 @@
 """The tools that a command's options, the tables `[tools]` and `[mcp_servers.NAME]` and an MCP file ask for."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 import attrs
 
 from warren import codec
-from warren.categories import Category, Switch, Switches
+from warren.categories import Switch, Switches
 from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError
 from warren.tool_config import McpServer, ToolsConfig
-from warren.transport.cli.settings.tables import duration
+from warren.transport.cli.settings.table import duration
 from warren.transport.cli.settings.values import seconds_of
 from warren.values import frozen
 
@@ -21,33 +21,6 @@ FOREIGN: Final = frozenset({"alwaysAllow", "autoApprove", "description", "timeou
 """Settings that other programs write into MCP files, and that have no meaning here."""
 WEB: Final = ("http", "streamable-http", "streamableHttp")
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
-
-
-def _no_nul(_instance: object, attribute: "attrs.Attribute[Any]", value: str | Sequence[str] | None) -> None:
-    if value is not None and any("\0" in each for each in ([value] if isinstance(value, str) else value)):
-        raise FieldValueError(attribute.name, "must not hold NUL")
-
-
-@frozen(kw_only=True)
-class ToolsTable:
-    """The settings of the table `[tools]` that have flags; paths are relative to the command's folder.
-
-    Attributes:
-        builtins: true offers the web and the clock too; false offers not even the files unless a session enables them.
-        mcp_config: a JSON file with MCP servers.
-        enable: kinds of tools that are offered; those of `disable` are not.
-        ask: kinds whose calls wait for approval; calls of the kinds in `deny` are refused.
-    """
-
-    root: str | None = attrs.field(default=None, validator=_no_nul)
-    builtins: bool | None = None
-    shell: bool | None = None
-    skills: tuple[str, ...] | None = attrs.field(default=None, validator=_no_nul)
-    mcp_config: str | None = attrs.field(default=None, validator=_no_nul)
-    enable: tuple[Category, ...] = ()
-    disable: tuple[Category, ...] = ()
-    ask: tuple[Category, ...] = ()
-    deny: tuple[Category, ...] = ()
 
 
 @frozen(kw_only=True)
@@ -80,15 +53,15 @@ class FileOfTools(Protocol):
     """The part of a configuration file that is about tools; `warren.transport.cli.settings.file.ConfigFile` has it."""
 
     @property
-    def tools(self) -> ToolsTable:
-        """The table `[tools]`, without the settings that are options too."""
+    def values(self) -> Mapping[str, Any]:
+        """The values of settings, by their names in the file."""
 
     @property
     def servers(self) -> Mapping[str, ServerTable]:
         """The MCP servers, by name."""
 
     def settings(self, table: str) -> dict[str, Any]:
-        """Return the settings of a table, by the names in its class."""
+        """Return the settings of a table that have no option, by the names in its class."""
 
 
 def tools_of(given: Mapping[str, Any], file: FileOfTools | None, environ: Mapping[str, str]) -> ToolsConfig | None:
@@ -96,14 +69,14 @@ def tools_of(given: Mapping[str, Any], file: FileOfTools | None, environ: Mappin
 
     Raises InvalidParamsError, whose path names the setting, the file's below `$.config`.
     """
-    table, servers = (ToolsTable(), {}) if file is None else (file.tools, file.servers)
+    values, servers = ({}, {}) if file is None else (file.values, file.servers)
     found = {name: _server(name, each, "$.config.mcp_servers", environ) for name, each in servers.items()}
     if given["mcp_config"] is not None:
         found |= read_servers(given["mcp_config"], environ)
     if given["shell"] and given["root"] is None:
         problem = "is needed for --shell: --root DIR is the folder in which commands start"
         raise InvalidParamsError(f"$.root: {problem}", path="$.root")
-    skills = given["skills"] or (None if table.skills is None else ())
+    skills = given["skills"] or (() if "tools.skills" in values else None)
     settings = {} if file is None else file.settings("tools")
     asked = given["root"], given["builtins"], given["shell"], found, settings.get("fetch_allow")
     if not any(asked) and skills is None:

@@ -28,10 +28,8 @@ def memory_of(options: Options, store: StoreConfig | PostgresConfig | None) -> M
     if not installed("memory-store"):
         raise MemoryDisabledError(MEMORY_DISABLED, details=lack("memory-store"))
     if isinstance(store, PostgresConfig):
-        config = MemoryConfig(url=store.url)
-    else:
-        config = MemoryConfig(None if store is None else store.path / MEMORY_FOLDER)
-    return attrs.evolve(config, embedder=options.embedder, embedder_folder=options.embedder_folder)
+        return attrs.evolve(options.memory, url=store.url)
+    return attrs.evolve(options.memory, path=None if store is None else store.path / MEMORY_FOLDER)
 
 
 def store_of(options: Options, *, needed: bool = False) -> StoreConfig | PostgresConfig | None:

@@ -1,6 +1,6 @@
 """`warren doctor` and `warren doctor prune`."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,9 +19,9 @@ from warren.transport.cli.help import examples
 from warren.transport.cli.memory.remembered import forget
 from warren.transport.cli.models import check_live
 from warren.transport.cli.runtime import execute
-from warren.transport.cli.settings.option import F, of_field, option
+from warren.transport.cli.settings.option import of_field
 from warren.transport.cli.settings.options import Options, config_option, gather, output_options, stored_options
-from warren.transport.cli.settings.values import duration_of
+from warren.transport.cli.settings.single import retention_options
 from warren.transport.cli.store.chosen import MEMORY_FOLDER, existing_store_of, holds_memory, memory_of
 from warren.transport.cli.terminal.progress import bar
 from warren.transport.cli.terminal.streams import Streams
@@ -62,10 +62,6 @@ def doctor(context: click.Context, /, *, full: bool, fix: bool, **given: Any) ->
     return 0
 
 
-def _age(name: str, about: str) -> Callable[[F], F]:
-    return option(f"--{name}", type=duration_of, metavar="AGE", envvar=f"WARREN_RETENTION_{name.upper()}", help=about)
-
-
 def _examine(options: Options, *, full: bool, fix: bool) -> int:
     """Examine a store; return the exit code: 1 if a problem is left.
 
@@ -103,11 +99,7 @@ async def _examine_database(config: PostgresConfig, *, full: bool, fix: bool) ->
         "warren doctor prune --superseded 30d --events 90d --dry-run", "warren doctor prune --archived 365d --rewrite"
     ),
 )
-@_age("superseded", "Remove messages that a summary has replaced: 30d, 12h.")
-@_age("events", "Remove events from the event logs.")
-@_age("archived", "Delete archived sessions, by their last turn.")
-@_age("audit", "Remove entries of the audit.")
-@_age("usage", "Remove hours of the ledger, but those of today.")
+@retention_options
 @click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
 @click.option(
     "--rewrite", is_flag=True, help="Write the file anew in the end; nothing else may use the store meanwhile."

@@ -129,7 +129,7 @@ def compact(session: str, instructions: str | None, **given: Any) -> None:
     sessions are summarised by themselves.
     """
     options = gather(given)
-    if options.compaction is None and options.server is None:
+    if options.config.compaction is None and options.server is None:
         raise CompactionDisabledError("session compaction is disabled by --no-compaction")
 
     async def work() -> None:

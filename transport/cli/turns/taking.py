@@ -40,7 +40,7 @@ def screen_of(options: Options, service: SessionService) -> Screen:
 
 def greet(options: Options, streams: Streams) -> None:
     """Say on a terminal that `echo` will answer, if the user has named neither model nor server and configured none."""
-    named = options.model is not None or options.provider is not None or options.server is not None
+    named = options.turn.model is not None or options.turn.provider is not None or options.server is not None
     if streams.err.isatty() and not named and not options.mode.json and default_model(os.environ) == ECHO:
         streams.note(NO_MODEL, "dim")
 
@@ -49,8 +49,8 @@ def first_turn(service: SessionService, options: Options, prompt: str) -> Begin:
     """Return the start of a new session's first turn."""
     return lambda on_event: service.create_session(
         prompt,
-        **given(TurnOptions, options),
-        system_prompt=options.system,
+        **given(TurnOptions, options.turn),
+        system_prompt=options.config.system_prompt,
         labels=dict(options.label),
         title=options.title,
         idempotency_key=options.key,
@@ -62,7 +62,7 @@ def first_turn(service: SessionService, options: Options, prompt: str) -> Begin:
 def next_turn(service: SessionService, options: Options, session_id: str, prompt: str) -> Begin:
     """Return the start of a turn of a session that exists; the options hold for this turn alone."""
     return lambda on_event: service.start_turn(
-        session_id, prompt, **given(TurnOptions, options), attachments=options.attach, on_event=on_event
+        session_id, prompt, **given(TurnOptions, options.turn), attachments=options.attach, on_event=on_event
     )
 
 
