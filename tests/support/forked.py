@@ -34,10 +34,10 @@ IMPORTED: Final = (
     "warren.transport.cli.app",
     "warren.transport.cli.turns.chat",
     "warren.transport.cli.store.doctor",
-    "warren.transport.cli.memory.remembered",
+    "warren.transport.cli.memory.commands",
     "warren.transport.cli.store.projecting",
     "warren.transport.cli.sessions.changing",
-    "warren.transport.cli.turns.taking",
+    "warren.transport.cli.turns.commands",
     "warren.transport.providers.scripted",
 )
 LARGEST: Final = 1 << 20
