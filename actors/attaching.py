@@ -14,6 +14,7 @@ from warren.attachments import Attachment, Blob, File, name_in, reference_of
 from warren.errors import StoreError, WarrenError
 from warren.fields import FieldValueError, encodable
 from warren.storage import Attach, Sweep
+from warren.storage.queries import AttachmentBytes, StoredAttachment, UnsureFiles
 from warren.tools import ToolError
 
 FIELD: Final = "attachments"
@@ -114,8 +115,8 @@ async def read(  # noqa: PLR0917 - the place and the part
     storage: Storage, tenant: str, session_id: str, file: Attachment, start: int, size: int
 ) -> bytes:
     """Return some bytes of a file of a session. Raises StoreError, with the cause `missing` if they are not there."""
-    reads = (await storage.reader()).of(tenant)
-    data = None if file.sha256 is None else await reads.blob(session_id, file.sha256, start, size)
+    wanted = None if file.sha256 is None else AttachmentBytes(session_id, tenant, file.sha256, start, size)
+    data = None if wanted is None else await storage.read(wanted)
     if data is None:
         raise StoreError(f"the bytes of {file.label} are not in the store", session_id=session_id, cause="missing")
     return data
@@ -124,7 +125,7 @@ async def read(  # noqa: PLR0917 - the place and the part
 async def sweep(storage: Storage) -> None:
     """Remove the files of messages that were never stored, as their processes died between the one and the other."""
     try:
-        if await (await storage.reader()).unsure_files():
+        if await storage.read(UnsureFiles()):
             await storage.write(Sweep())
     except WarrenError as exc:
         logger.warning("files that no message names are still in the store: %s", exc)
@@ -132,7 +133,7 @@ async def sweep(storage: Storage) -> None:
 
 async def find_in(storage: Storage, tenant: str, session_id: str, sha256: str) -> Attachment | None:
     """Return the file that a session has under a hash. Raises StoreError."""
-    return await (await storage.reader()).of(tenant).attachment(session_id, sha256)
+    return await storage.read(StoredAttachment(session_id, tenant, sha256))
 
 
 async def keep(

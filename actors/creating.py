@@ -1,25 +1,21 @@
 """Creating a session once for each idempotency key."""
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
+from warren.actors.storage import Storage
 from warren.creation import Created, Creation
 from warren.errors import StoreError, WarrenError
-
-if TYPE_CHECKING:
-    from warren.storage.store import TenantReads
+from warren.storage.queries import CreatedUnder
 
 
-async def create_once(
-    reader: Callable[[], Awaitable["TenantReads"]], wanted: Creation, create: Callable[[], Awaitable[str]]
-) -> Created:
+async def create_once(storage: Storage, tenant: str, wanted: Creation, create: Callable[[], Awaitable[str]]) -> Created:
     """Return the session of a key of a tenant, created now unless the key has created one before.
 
     Raises:
         InvalidParamsError: if the key has created one with other parameters.
         WarrenError: the error of `create`.
     """
-    found = await (await reader()).creation(wanted.key)
+    found = await storage.read(CreatedUnder(tenant, wanted.key))
     if found is None:
         try:
             return Created(await create(), wanted.params)
@@ -29,7 +25,7 @@ async def create_once(
                 exc.retryable |= exc.unknown  # sent again, the key finds its session, or creates it
                 if exc.away:
                     raise
-            found = await (await reader()).creation(wanted.key)
+            found = await storage.read(CreatedUnder(tenant, wanted.key))
             if found is None:
                 raise
     found.check(wanted)

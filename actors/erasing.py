@@ -7,6 +7,7 @@ from warren.actors.storage import Storage
 from warren.audit import AuditEntry
 from warren.errors import WarrenError
 from warren.storage import Delete, Erased
+from warren.storage.queries import DueErasures
 
 logger: Final = logging.getLogger("warren.erasing")
 
@@ -43,7 +44,7 @@ async def forget_deleted(session_id: str, storage: Storage, memory: Forgets) -> 
 async def finish_erasing(storage: Storage, memory: Forgets) -> None:
     """Do the deletions that are due in the memory, after a crash or after a runtime without the memory."""
     try:
-        for session_id in await (await storage.reader()).erasures():
+        for session_id in await storage.read(DueErasures()):
             await forget_deleted(session_id, storage, memory)
     except WarrenError as exc:
         logger.warning("deleted sessions are still in the memory: %s", exc)

@@ -11,6 +11,7 @@ from warren.ids import new_session_id
 from warren.principals import Principal
 from warren.requests import ForkRequest, LabelRequest
 from warren.storage import Fork, Label, Labelled
+from warren.storage.queries import ANY_TENANT, SessionRow
 from warren.views import SessionView, view_of
 
 
@@ -27,9 +28,8 @@ async def fork(supervisor: Supervisor, wanted: ForkRequest, principal: Principal
     try:
         limiter.tenancy.creates(by)
         with limiter.tenancy.creating(by):
-            record = await supervisor.shared.storage.write_or_find(
-                operation, lambda store: store.record(operation.session_id)
-            )
+            made = SessionRow(session_id, ANY_TENANT)
+            record = await supervisor.shared.storage.write_or_find(operation, lambda store: store.read(made))
     except StoreError as exc:
         exc.session_id = wanted.session_id  # the fork's own id names no session: nothing was made
         raise

@@ -17,6 +17,7 @@ from warren.actors.tenancy import DAY, NEVER, Acceptance, Account, Accounts, Cou
 from warren.errors import StoreError, WarrenError
 from warren.memory import Index
 from warren.messages import Message
+from warren.storage.queries import LivingNodes, OwnedSessions, SessionCount, StoredBytes, TokensSince
 from warren.values import define
 
 if TYPE_CHECKING:
@@ -80,17 +81,18 @@ class Limiter:
             figure.good_until = NEVER if figure.moved else began + fresh
 
     async def _count(self, account: Account, name: Stored) -> int:
-        store, owner = (await self._storage.reader()).of(account.tenant), account.name
+        storage, tenant, owner = self._storage, account.tenant, account.name
         match name:
             case "sessions":
-                return await store.sessions(owner)
+                return await storage.read(SessionCount(tenant, owner))
             case "tokens_per_day":
-                return await store.tokens_since(datetime.fromtimestamp(account.figure(name).day * DAY, UTC), owner)
+                midnight = datetime.fromtimestamp(account.figure(name).day * DAY, UTC)
+                return await storage.read(TokensSince(tenant, midnight, owner))
             case "stored_bytes":
-                return await store.stored_bytes(owner)
+                return await storage.read(StoredBytes(tenant, owner))
             case "memory_texts":
-                sessions = None if owner is None else await store.owned(owner)
-                return await self._memory.texts(account.tenant, sessions)
+                sessions = None if owner is None else await storage.read(OwnedSessions(tenant, owner))
+                return await self._memory.texts(tenant, sessions)
 
     def _is_old(self, account: Account, name: Stored) -> bool:
         """Return whether a count has to be read before it is used again."""
@@ -210,7 +212,7 @@ class Limiter:
         while True:
             store = await self._storage.reader()
             with contextlib.suppress(StoreError):  # it cannot be read just now: the number stays
-                serving = [node for node in await store.nodes() if node.address is not None]
+                serving = [node for node in await store.read(LivingNodes()) if node.address is not None]
                 self.tenancy.nodes = max(1, len(serving))
             await trio.sleep(store.renewal)
 

@@ -27,6 +27,7 @@ from warren.messages import AssistantMessage, Message, UserMessage, begins_turn
 from warren.principals import DEFAULT_TENANT
 from warren.records import MessageRow, SessionRecord
 from warren.requests import SearchRequest
+from warren.storage.queries import ANY_TENANT, SessionRow, StoredMessages
 from warren.tools import Tool, tool
 from warren.values import define
 
@@ -165,11 +166,11 @@ class MemoryActor(Owner["MemoryStore"]):
         return tuple(found)
 
     async def _rows(self, session_id: str, first: int, end: int) -> Sequence[MessageRow]:
-        rows, _ = await (await self.storage.reader()).messages(session_id, offset=first, limit=end - first)
+        rows, _ = await self.storage.read(StoredMessages(session_id, first, end - first))
         return rows
 
     async def _record(self, session_id: str) -> SessionRecord | None:
-        return await (await self.storage.reader()).record(session_id)
+        return await self.storage.read(SessionRow(session_id, ANY_TENANT))
 
     async def add(self, entries: Sequence[MemoryEntry]) -> int:
         """Remember entries that the caller has made; return how many were new. Raises as `MemoryStore.index`."""

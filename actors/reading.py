@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import attrs
 import trio
@@ -54,6 +54,22 @@ from warren.requests import (
 from warren.service import Capabilities, EventReader, Health
 from warren.statistics import RuntimeStatistics, SessionStatistics
 from warren.storage import not_found
+from warren.storage.queries import (
+    ANY_TENANT,
+    AttachmentBytes,
+    AuditEntries,
+    HasSession,
+    LedgerSums,
+    LivingNodes,
+    LostEvents,
+    Query,
+    SessionList,
+    SessionRow,
+    SessionStart,
+    StoredAttachment,
+    StoredHistory,
+    WaitingInputs,
+)
 from warren.storage.rows import SEQ_STRIDE
 from warren.tenants import TenantsPage, TenantsRequest
 from warren.values import define
@@ -70,9 +86,9 @@ from warren.views import (
 
 if TYPE_CHECKING:
     from warren.storage.results import Lost
-    from warren.storage.store import TenantReads
 
 
+R = TypeVar("R")
 OFF_THE_LOOP: Final = 256 * 1024
 """Bytes of messages from which on a thread reads them."""
 
@@ -163,7 +179,7 @@ class Reads:
         A session that was deleted is found, so that it can be deleted again; all other methods refuse it.
         """
         self._supervisor.check_open()
-        if not await (await self._reader()).has(session_id):
+        if not await self._ask(HasSession(session_id, self.principal.tenant)):
             raise not_found(session_id)
 
     @keywords_of(SessionRef)
@@ -178,7 +194,7 @@ class Reads:
         if actor is not None and actor.current:
             await trio.lowlevel.checkpoint()
             return actor.view()
-        record = await (await self._reader()).record(session_id)
+        record = await self._ask(SessionRow(session_id, self.principal.tenant))
         if record is None:
             raise not_found(session_id)
         return view_of(record, live=self._supervisor.is_live(actor), active=actor is not None and actor.turn_runs)
@@ -188,13 +204,8 @@ class Reads:
     async def list(self, wanted: ListRequest) -> SessionPage:
         """See SessionService."""
         self._supervisor.check_open()
-        store = await self._reader()
-        records = await store.list(
-            offset=wanted.offset,
-            limit=wanted.limit,
-            labels=wanted.labels or {},
-            include_archived=wanted.include_archived,
-        )
+        page = wanted.offset, wanted.limit, wanted.labels or {}, wanted.include_archived
+        records = await self._ask(SessionList(self.principal.tenant, *page))
         return SessionPage(tuple(map(self._summary, records)), tuple(records.damaged))
 
     @keywords_of(HistoryRequest)
@@ -203,8 +214,7 @@ class Reads:
         """See SessionService."""
         session_id, offset = wanted.session_id, wanted.offset
         view = await self._view(session_id)
-        store = await self._reader()
-        page = await store.history(session_id, offset=offset, limit=wanted.limit)
+        page = await self._ask(StoredHistory(session_id, self.principal.tenant, offset, wanted.limit))
         if not page.total and view.state.message_count:
             raise not_found(session_id)  # deleted between the two reads
         large = sum(len(row.body) for row in page.rows) > OFF_THE_LOOP
@@ -218,9 +228,9 @@ class Reads:
     async def attachment(self, wanted: AttachmentRequest) -> AttachmentContent:
         """See SessionService."""
         self._supervisor.check_open()
-        reads = await self._reader()
-        found = await reads.attachment(wanted.session_id, wanted.sha256)
-        data = None if found is None else await reads.blob(wanted.session_id, wanted.sha256, 0, found.size)
+        of = wanted.session_id, self.principal.tenant, wanted.sha256
+        found = await self._ask(StoredAttachment(*of))
+        data = None if found is None else await self._ask(AttachmentBytes(*of, 0, found.size))
         if found is None or data is None:
             await self._view(wanted.session_id)  # says it if the session is gone
             raise FieldValueError("sha256", "is that of no attachment of the session").refusal()
@@ -234,7 +244,7 @@ class Reads:
         self._supervisor.check_open()
         actor = self._supervisor.find(session_id)
         known = actor.record if actor is not None and actor.current else None
-        record = known or await (await self._reader()).record(session_id)
+        record = known or await self._ask(SessionRow(session_id, self.principal.tenant))
         if record is None:
             raise not_found(session_id)
         return await context_of(self._supervisor, record)
@@ -284,7 +294,7 @@ class Reads:
         log = reader.log
         if after_seq is not None and after_seq > max(log.last_seq, log.bound):
             # What is known here may be old: another process may have gone on with the session.
-            stored = await (await self._supervisor.shared.storage.reader()).load(log.session_id)
+            stored = await self._ask(SessionStart(log.session_id))
             log.bound = max(log.bound, 0 if stored is None else stored.seq_floor)
         if after_seq is not None and after_seq > max(log.last_seq, log.bound):
             if self._supervisor.shared.storage.went_back_at is None or after_seq > log.last_seq + SEQ_STRIDE:
@@ -309,7 +319,7 @@ class Reads:
             await self._supervisor.mailbox(session_id).ask(TakeOver())
 
     async def _lost(self, session_id: str, seq: int) -> "Lost | None":
-        return await (await self._reader()).lost(session_id, seq)
+        return await self._ask(LostEvents(session_id, self.principal.tenant, seq))
 
     @asynccontextmanager
     async def watch(
@@ -338,8 +348,8 @@ class Reads:
         self._supervisor.check_open()
         if wanted.all_tenants:
             self._check_across()
-        store = await (self._supervisor.shared.storage.reader() if wanted.all_tenants else self._reader())
-        sums = await store.usage(wanted.by, wanted.since, wanted.until)
+        tenant = ANY_TENANT if wanted.all_tenants else self.principal.tenant
+        sums = await self._ask(LedgerSums(tenant, wanted.by, wanted.since, wanted.until))
         return report_of(wanted.by, sums, wanted.offset, wanted.limit)
 
     @keywords_of(TenantsRequest)
@@ -364,8 +374,7 @@ class Reads:
         """See SessionService."""
         session_id = session.session_id
         await self._view(session_id)
-        store = await self._reader()
-        stored = await store.inbox(session_id)
+        stored = await self._ask(WaitingInputs(session_id, self.principal.tenant))
         actor = self._supervisor.find(session_id)
         # The store lists the inputs that a running turn has taken until that turn is stored.
         return tuple(each.input for each in stored if actor is None or actor.conversation.inbox.may_take(each.number))
@@ -383,12 +392,10 @@ class Reads:
     async def audit(self, wanted: AuditRequest) -> AuditPage:
         """See SessionService."""
         self._supervisor.check_open()
-        shared = self._supervisor.shared
         if wanted.all_tenants:
             self._check_across()
-        await shared.auditor.settle()
-        store = await shared.storage.reader()
-        return await (store if wanted.all_tenants else store.of(self.principal.tenant)).audit(wanted)
+        await self._supervisor.shared.auditor.settle()
+        return await self._ask(AuditEntries(ANY_TENANT if wanted.all_tenants else self.principal.tenant, wanted))
 
     def _check_across(self) -> None:
         """Add a read of all tenants to the audit. Raises PermissionDeniedError if the caller may not read them."""
@@ -426,7 +433,7 @@ class Reads:
         """See SessionService."""
         check_scope(self.principal, "nodes")
         self._supervisor.check_open()
-        return tuple(await (await self._supervisor.shared.storage.reader()).nodes())
+        return tuple(await self._ask(LivingNodes()))
 
     @keywords_of(DrainRequest)
     @scoped
@@ -435,7 +442,7 @@ class Reads:
         self._supervisor.check_open()
         store = await self._supervisor.shared.storage.reader()
         if not await store.ask_to_drain(wanted.name):
-            raise FieldValueError("name", not_drained(wanted.name, await store.nodes())).refusal()
+            raise FieldValueError("name", not_drained(wanted.name, await store.read(LivingNodes()))).refusal()
         self.note(self._drain(wanted.name))
 
     async def check_store(self) -> StoreReport:
@@ -516,8 +523,8 @@ class Reads:
             subscriptions=actor.log.subscriptions,
         )
 
-    async def _reader(self) -> "TenantReads":
-        return (await self._supervisor.shared.storage.reader()).of(self.principal.tenant)
+    async def _ask(self, query: Query[R]) -> R:
+        return await self._supervisor.shared.storage.read(query)
 
     async def _record(self, session_id: str) -> SessionRecord:
         """Return a session's record, loaded if need be."""

@@ -127,7 +127,7 @@ async def open_runtime(
 def _in_memory(config: Config) -> Storage:
     from warren.storage.ephemeral import EphemeralStore  # noqa: PLC0415 - most programs have a store
 
-    return DirectStorage(EphemeralStore(config.limits.event_log))
+    return DirectStorage(EphemeralStore(keep_events=config.limits.event_log))
 
 
 def _start_anew(shared: Shared, supervisor: Supervisor, projector: ProjectorActor | None) -> None:

@@ -17,6 +17,7 @@ from warren.errors import InvalidParamsError
 from warren.messages import AssistantMessage, ContextMessage, Message, SystemMessage, ToolResultsMessage
 from warren.options import NO_OPTIONS
 from warren.records import SessionRecord
+from warren.storage.queries import ModelContext
 from warren.transcript import Transcript, weight_of
 from warren.views import ContextPart, ContextTool, ContextView, PartName, SeenMessage
 
@@ -82,8 +83,8 @@ async def _transcript(supervisor: Supervisor, record: SessionRecord) -> Transcri
     actor = supervisor.find(record.session_id)
     if actor is not None and actor.conversation.ready:
         return actor.conversation.context
-    store = await supervisor.shared.storage.reader()
-    stored = await store.context(record.session_id, record.head, record.message_count)
+    wanted = ModelContext(record.session_id, record.head, record.message_count)
+    stored = await supervisor.shared.storage.read(wanted)
     prefix = prefix_of(stored.first, stored.compaction)
     return Transcript(stored.rows, head=record.head, prefix=prefix, left_out=record.left_out)
 

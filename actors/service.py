@@ -221,7 +221,7 @@ class Service(Reads):
         async def new() -> str:
             return (await (await create(creation)).mailbox.ask(Loaded())).session_id
 
-        found = await create_once(self._reader, creation, new)
+        found = await create_once(self._supervisor.shared.storage, self.principal.tenant, creation, new)
         session_id = found.session_id
         if found.outcome:
             return result_of(found.outcome, session_id)

@@ -35,6 +35,7 @@ from warren.storage import (
     RequestHandover,
     went_back,
 )
+from warren.storage.queries import ANY_TENANT, HandoverAnswer, Query, SessionHolder
 from warren.values import define, frozen
 
 if TYPE_CHECKING:
@@ -90,7 +91,10 @@ class Storage(Protocol):
         """Whether a commit would have to wait for the store now, as far as is known."""
 
     async def reader(self) -> "Store":
-        """Return the store, for reads. Raises StoreError(cause="closed") at the end of the runtime."""
+        """Return the store itself. Raises StoreError(cause="closed") at the end of the runtime."""
+
+    async def read(self, query: Query[R]) -> R:
+        """Return the store's answer to a query. Raises StoreError."""
 
     async def claim(self, session_id: str) -> Claimed | LeaseHeld | None:
         """Take a session's lease; see `Claim`. Raises StoreError."""
@@ -162,6 +166,10 @@ class DirectStorage:
     async def reader(self) -> "Store":
         """See Storage."""
         return self._store
+
+    async def read(self, query: Query[R]) -> R:
+        """See Storage."""
+        return await self._store.read(query)
 
     async def claim(self, session_id: str) -> Claimed | LeaseHeld | None:
         """See Storage."""
@@ -254,6 +262,10 @@ class StorageActor(Owner["Store"]):
         self._look_back(store)
         return store
 
+    async def read(self, query: Query[R]) -> R:
+        """See Storage."""
+        return await (await self.reader()).read(query)
+
     async def claim(self, session_id: str) -> Claimed | LeaseHeld | None:
         """See Storage."""
         self._releases.pop(session_id, None)  # a late retry of that release would drop the new lease
@@ -269,7 +281,7 @@ class StorageActor(Owner["Store"]):
         answer = None
         while answer is None and trio.current_time() < deadline:
             await trio.sleep(ANSWER_POLL)
-            answer = await (await self.reader()).handed_over(session_id)
+            answer = await self.read(HandoverAnswer(session_id))
         return answer is True
 
     async def _at_node(self, session_id: str) -> bool:
@@ -280,13 +292,13 @@ class StorageActor(Owner["Store"]):
     async def has_lease(self, session_id: str) -> bool:
         """See Storage."""
         store = await self.reader()
-        holder = await store.holder(session_id)
+        holder = await store.read(SessionHolder(session_id, ANY_TENANT))
         return holder is not None and holder.key == store.key
 
     async def rival(self, session_id: str) -> Node | None:
         """See Storage."""
         store = await self.reader()
-        holder = await store.holder(session_id)
+        holder = await store.read(SessionHolder(session_id, ANY_TENANT))
         return None if holder is None or holder.key == store.key else holder
 
     def release(self, session_id: str, lease: Lease) -> None:

@@ -3,6 +3,7 @@
 from collections import Counter
 
 from warren.actors.supervisor.supervisor import Supervisor
+from warren.storage.queries import KnownTenants
 from warren.tenant_limits import TenantLimits
 from warren.tenants import TenantFigures, TenantsPage, TenantsRequest
 
@@ -19,7 +20,7 @@ async def report(supervisor: Supervisor, wanted: TenantsRequest, tenant: str) ->
     limiter = supervisor.shared.limiter
     names = [tenant]
     if wanted.all_tenants:
-        stored = await (await supervisor.shared.storage.reader()).tenants()
+        stored = await supervisor.shared.storage.read(KnownTenants())
         names = sorted({*limiter.tenancy.tenants, *stored, *live, *waiting})
     page = names[wanted.offset : wanted.offset + wanted.limit]
     return TenantsPage(

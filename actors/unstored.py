@@ -9,6 +9,7 @@ from warren.errors import PersistenceDisabledError
 from warren.keywords import keywords_of, made
 from warren.requests import SessionRef, SubscribeRequest
 from warren.service import EventReader
+from warren.storage.queries import SessionRow
 from warren.views import SessionView
 
 
@@ -44,7 +45,7 @@ class UnstoredService(Service):
     async def _check_here(self, session_id: str, problem: str) -> None:
         """Raise PersistenceDisabledError if the session is not in this process: only a store could have it."""
         self._supervisor.check_open()
-        if await (await self._reader()).record(session_id) is None:
+        if await self._ask(SessionRow(session_id, self.principal.tenant)) is None:
             raise _no_store(problem)
 
 

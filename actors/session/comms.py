@@ -20,6 +20,7 @@ from warren.inputs import Input
 from warren.keywords import made
 from warren.peers import PeerInfo, PeerKind, PeerMessage
 from warren.records import SessionRecord
+from warren.storage.queries import PeerNamed, SessionRow, WasTold
 from warren.storage.refusals import name_taken
 from warren.tools import Tool, ToolError, tool
 from warren.values import define
@@ -41,9 +42,8 @@ class Comms:
 
     async def find(self, tenant: str, name: str) -> SessionRecord | None:
         """Return the session with a name among the peers of a tenant; None if there is none, or it is archived."""
-        store = (await self._storage.reader()).of(tenant)
-        session_id = await store.named(name)
-        return None if session_id is None else await store.record(session_id)
+        session_id = await self._storage.read(PeerNamed(tenant, name))
+        return None if session_id is None else await self._storage.read(SessionRow(session_id, tenant))
 
     async def check_free(self, record: SessionRecord) -> None:
         """Raise InvalidParamsError if the name of a new session is taken. Its first commit checks it again."""
@@ -96,8 +96,8 @@ class Comms:
 
     async def _has_request(self, session_id: str, sender: str, request_id: str) -> bool:
         """Tell whether a request of a peer waits in a session's inbox, or is in its conversation."""
-        store = await self._storage.reader()
-        return await store.was_told(session_id, request_id, sender, _request_heading(request_id, sender))
+        heading = _request_heading(request_id, sender)
+        return await self._storage.read(WasTold(session_id, request_id, sender, heading))
 
     def check(self, record: SessionRecord, kind: PeerKind, hops: int) -> None:
         """Check that the model of a session may send one more message. Raises ToolError if it may not.

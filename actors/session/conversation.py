@@ -34,6 +34,7 @@ from warren.storage import (
     leased,
     not_found,
 )
+from warren.storage.queries import ANY_TENANT, ModelContext, SessionRow, SessionStart
 from warren.transcript import Transcript
 from warren.values import define, frozen
 
@@ -161,7 +162,7 @@ class Conversation:
         """
         if self.current:
             return
-        stored = await (await self.storage.reader()).load(self.log.session_id)
+        stored = await self.storage.read(SessionStart(self.log.session_id))
         if stored is None:
             raise self._gone()
         self._begin(stored.record)
@@ -256,8 +257,8 @@ class Conversation:
         """Load the messages of the context, unless they are here. Only turns need them. Raises StoreError."""
         if self._context is None:
             record = self.known
-            store = await self.storage.reader()
-            stored = await store.context(record.session_id, record.head, record.message_count)
+            wanted = ModelContext(record.session_id, record.head, record.message_count)
+            stored = await self.storage.read(wanted)
             prefix = prefix_of(stored.first, stored.compaction)
             self._context = Transcript(stored.rows, head=record.head, prefix=prefix, left_out=record.left_out)
 
@@ -418,7 +419,7 @@ class Conversation:
         """Look for a commit in the store if the storage actor crashed before it could answer."""
 
         async def stored(store: "Store") -> bool:
-            found = await store.record(record.session_id)
+            found = await store.read(SessionRow(record.session_id, ANY_TENANT))
             return found is not None and (found.turns, found.last_seq) == (record.turns, record.last_seq)
 
         return bool(await self.storage.after_crash(error, stored))

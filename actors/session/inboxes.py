@@ -34,6 +34,7 @@ from warren.attachments import Blob
 from warren.errors import CapacityExceededError, InvalidParamsError, LeasedError, StoreError, WarrenError
 from warren.inputs import Input, Numbered
 from warren.storage import Enqueue, Enqueued
+from warren.storage.queries import ANY_TENANT, WaitingInputs
 from warren.tools import Tool
 from warren.values import define
 from warren.views import TurnResult
@@ -245,7 +246,7 @@ class Inboxes:
         try:
             await self._mailboxes.mailbox(session_id).ask(Withdraw(input_id))
         except InvalidParamsError:
-            waiting = await _enqueued(session_id, input_id, await self._storage.reader())
+            waiting = await _enqueued(session_id, input_id, self._storage)
             if waiting is None:
                 raise
             # An input is stored, and listed, a moment before its session hears of it.
@@ -260,7 +261,8 @@ def _note(accepted: Acceptance | None, stored: Enqueued) -> None:
         accepted.take()
 
 
-async def _enqueued(session_id: str, input_id: str, store: "Store") -> Enqueued | None:
+async def _enqueued(session_id: str, input_id: str, storage: Storage) -> Enqueued | None:
     """Return an input that waits in a store; None if there is none of that id."""
-    found = (each for each in await store.inbox(session_id) if each.input.input_id == input_id)
+    waiting = await storage.read(WaitingInputs(session_id, ANY_TENANT))
+    found = (each for each in waiting if each.input.input_id == input_id)
     return next(map(Enqueued, found), None)

@@ -12,6 +12,7 @@ from warren.actors.session.actor import SessionActor
 from warren.actors.shared import NO_HOST_OBJECTS, HostObjects
 from warren.actors.storage import Storage
 from warren.journal import envelopes
+from warren.storage.queries import LastStored, StoredEvents
 from warren.values import define
 
 REPLAY_PAGE: Final = 500
@@ -103,10 +104,9 @@ class Registry:
 
     async def read_log(self, session_id: str, after_seq: int) -> LogPage:
         """Return a page of a session's stored events above a number. Raises StoreError."""
-        store = await self.storage.reader()
-        page = await store.replay(session_id, after_seq=after_seq, limit=REPLAY_PAGE)
+        page = await self.storage.read(StoredEvents(session_id, after_seq, REPLAY_PAGE))
         return LogPage(list(envelopes(session_id, page.rows, after_seq)), page.gone)
 
     async def last_stored(self, session_id: str, up_to: int) -> int | None:
         """Return the number of a session's last stored event up to a number. Raises StoreError."""
-        return await (await self.storage.reader()).last_stored(session_id, up_to)
+        return await self.storage.read(LastStored(session_id, up_to))

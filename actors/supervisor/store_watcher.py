@@ -10,6 +10,7 @@ import trio
 from warren.actors.protocol import Loaded, TakeOver
 from warren.actors.supervisor.supervisor import Supervisor
 from warren.errors import StoreError, WarrenError
+from warren.storage.queries import LivingNodes, StoreNews, WaitingSessions
 from warren.values import define
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class StoreWatcher:
                 storage = self._supervisor.shared.storage
                 store, now = await storage.reader(), trio.current_time()
                 pause = min(store.renewal, LONGEST_PAUSE) if storage.durable else store.lease
-                keys = frozenset(node.key for node in await store.nodes())
+                keys = frozenset(node.key for node in await store.read(LivingNodes()))
                 if now >= due or not living <= keys:
                     await self._recover(store, others=len(keys) > 1)
                     due = now + store.lease
@@ -62,7 +63,7 @@ class StoreWatcher:
         node = self._supervisor.shared.storage.node
         if node is not None and node.draining:
             return
-        found = list(await store.sessions_that_wait())
+        found = list(await store.read(WaitingSessions()))
         if others:  # each of them finds the same sessions: in another order they claim others first
             random.shuffle(found)
         await self._supervisor.recover(found)
@@ -80,7 +81,7 @@ class StoreWatcher:
         # The logs are listed before the store is read: a subscription that comes later reads a later state, and a
         # commit after that state changes the version once more.
         watched = self._supervisor.registry.watched_elsewhere()
-        news = await store.news(list(watched), self._inbox_to)
+        news = await store.read(StoreNews(list(watched), self._inbox_to))
         for session_id, numbered in news.arrived:
             with contextlib.suppress(WarrenError):  # the session ends, and its next actor finds the input in the store
                 self._supervisor.inboxes.found(session_id, numbered)

@@ -30,6 +30,7 @@ from warren.storage.maintenance.plans import (
     stored_hour,
 )
 from warren.storage.operations import Audit, Delete
+from warren.storage.queries import ANY_TENANT, SessionRow
 from warren.storage.rows import ARCHIVED, DELETED, shown
 from warren.storage.sqlite import queries
 from warren.storage.sqlite.apply import SqliteOperation
@@ -268,7 +269,7 @@ class Pruning:
 
     def delete(self, db: apsw.Connection, session_id: str) -> bool:
         """Delete an archived session, unless a process has taken it meanwhile; return whether it is gone."""
-        found = queries.record(db, session_id)
+        found = queries.answer(db, self._writer.holder, SessionRow(session_id, ANY_TENANT))
         entry = None if found is None else deletion(session_id, found.tenant)
         (outcome,) = self._writer.write([Delete(session_id, entry)])
         if isinstance(outcome, LeasedError):

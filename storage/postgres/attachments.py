@@ -7,8 +7,9 @@ from typing import Final
 from warren.attachments import Attachment
 from warren.storage.operations import Attach, Sweep
 from warren.storage.postgres.driver import Connection, escaped, unescaped
-from warren.storage.postgres.guard import Guarded
 from warren.storage.postgres.lease import Holder, rival
+from warren.storage.postgres.reading import Reading
+from warren.storage.queries import AttachmentBytes, StoredAttachment, UnsureFiles
 from warren.storage.refusals import not_found
 from warren.storage.rows import DELETED, SEQ_STRIDE
 
@@ -75,7 +76,7 @@ _UNUSED: Final = """
 """
 _OF: Final = """
     FROM warren.attachments a JOIN warren.sessions s ON s.key = a.session JOIN warren.blobs b ON b.key = a.blob
-    WHERE s.session_id = $1 AND s.tenant = $2 AND b.tenant = s.tenant AND b.sha256 = $3
+    WHERE s.session_id = $1 AND ($2::text IS NULL OR s.tenant = $2) AND b.tenant = s.tenant AND b.sha256 = $3
 """
 _FIND: Final = f"SELECT a.media_type, a.name, octet_length(b.body) {_OF}"
 _READ: Final = f"SELECT encode(substring(b.body FROM $4::int FOR $5::int), 'base64') {_OF}"
@@ -108,9 +109,9 @@ async def sweep(_operation: Sweep, db: Connection, holder: Holder) -> None:
             await db.fetch(_CHANGED, session)
 
 
-async def unsure(db: Connection) -> bool:
+async def unsure(at: Reading, _query: UnsureFiles) -> bool:
     """Return whether there are files that `sweep` may remove."""
-    return bool((await db.fetch("SELECT EXISTS (SELECT FROM warren.attachments WHERE holder IS NOT NULL)"))[0][0])
+    return bool((await at.db.fetch("SELECT EXISTS (SELECT FROM warren.attachments WHERE holder IS NOT NULL)"))[0][0])
 
 
 async def share(db: Connection, original: int, fork: int) -> None:
@@ -125,18 +126,17 @@ async def drop(db: Connection, session: int) -> None:
     await db.fetch(_DROP, session)
 
 
-async def find(db: Connection | Guarded, tenant: str, session_id: str, sha256: str) -> Attachment | None:
+async def find(at: Reading, query: StoredAttachment) -> Attachment | None:
     """Return the file of that hash that a session has."""
-    rows = await db.fetch(_FIND, escaped(session_id), tenant, sha256)
+    rows = await at.db.fetch(_FIND, escaped(query.session_id), query.tenant, query.sha256)
     if not rows:
         return None
     ((media_type, name, size),) = rows
-    return Attachment(media_type, sha256, size, None if name is None else unescaped(name))
+    return Attachment(media_type, query.sha256, size, None if name is None else unescaped(name))
 
 
-async def read(  # noqa: PLR0917 - the place and the part
-    db: Connection | Guarded, tenant: str, session_id: str, sha256: str, start: int, size: int
-) -> bytes | None:
+async def read(at: Reading, query: AttachmentBytes) -> bytes | None:
     """Return some of the bytes of a file; None if the session does not have it."""
-    rows = await db.fetch(_READ, escaped(session_id), tenant, sha256, start + 1, size)
+    part = query.start + 1, query.size
+    rows = await at.db.fetch(_READ, escaped(query.session_id), query.tenant, query.sha256, *part)
     return b64decode(rows[0][0]) if rows else None

@@ -4,12 +4,13 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from warren.audit import AuditEntry, AuditPage, AuditRequest
+from warren.audit import AuditEntry, AuditPage
 from warren.storage.auditing import COLUMNS, page_of, row_of
 from warren.storage.operations import Audit
 from warren.storage.postgres.driver import Connection, Value, array, escaped, unescaped
-from warren.storage.postgres.guard import Guarded
 from warren.storage.postgres.lease import Holder
+from warren.storage.postgres.reading import Reading
+from warren.storage.queries import AuditEntries
 from warren.storage.rows import microseconds
 
 TYPES: Final = ("int8", *("text",) * (len(COLUMNS.split(",")) - 1))
@@ -51,13 +52,14 @@ async def add(db: Connection, entries: Sequence[AuditEntry | None]) -> None:
         await db.fetch(_ADD, *columns(rows))
 
 
-async def page(db: Connection | Guarded, wanted: AuditRequest, tenant: str | None = None) -> AuditPage:
+async def page(at: Reading, query: AuditEntries) -> AuditPage:
     """Return a part of the audit of a tenant, or of all. Raises as `Connection.fetch`."""
+    wanted = query.wanted
     since = _FIRST if wanted.since is None else microseconds(wanted.since)
     until = _LAST if wanted.until is None else microseconds(wanted.until)
     session_id = None if wanted.session_id is None else escaped(wanted.session_id)
     after = wanted.after or (_FIRST, _FIRST)
-    rows = await db.fetch(_PAGE, tenant, since, until, *after, wanted.action, session_id, wanted.limit)
+    rows = await at.db.fetch(_PAGE, query.tenant, since, until, *after, wanted.action, session_id, wanted.limit)
     return page_of([_plain(row) for row in rows], wanted)
 
 

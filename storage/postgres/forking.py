@@ -12,7 +12,7 @@ from warren.storage.postgres import attachments, audit
 from warren.storage.postgres.commit import marks_of
 from warren.storage.postgres.driver import Connection, array, escaped
 from warren.storage.postgres.lease import Holder
-from warren.storage.postgres.queries import compaction_of, record_of
+from warren.storage.postgres.reading import compaction_of, record_of
 from warren.storage.refusals import not_found
 from warren.storage.rows import COLUMNS, COMPACTION, DELETED, corrupt, record_to_row
 from warren.values import frozen

@@ -2,7 +2,6 @@
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from itertools import chain
 from typing import Final
 
@@ -10,7 +9,8 @@ from warren import codec
 from warren.ledger import COUNTS, OF_SESSIONS, By, Figures, figures_of, hour_of, key_of, keys_of
 from warren.storage.ledger import HOUR, added, bounds_of, figures_in
 from warren.storage.postgres.driver import escaped, unescaped
-from warren.storage.postgres.queries import Readable
+from warren.storage.postgres.reading import Reading
+from warren.storage.queries import KnownTenants, LedgerSums, TokensSince
 from warren.storage.rows import DELETED, corrupt, microseconds, time_in
 from warren.usage import NO_USAGE, Usage
 from warren.values import frozen
@@ -65,28 +65,26 @@ _BY_LABEL: Final = _OF_SESSIONS.format(key="mark", labels="CROSS JOIN LATERAL un
 _WITH_NUL: Final = f"SELECT session_id, labels, turns, details {_STORED} > 0"
 
 
-async def tokens_since(db: Readable, tenant: str, hour: datetime, payer: str | None) -> int:
+async def tokens_since(at: Reading, query: TokensSince) -> int:
     """Return the tokens of a tenant since an hour: all, or those that count for a payer."""
-    paid = None if payer is None else escaped(payer)
-    ((tokens,),) = await db.fetch(_TOKENS, tenant, microseconds(hour_of(hour)), paid)
+    payer = None if query.payer is None else escaped(query.payer)
+    ((tokens,),) = await at.db.fetch(_TOKENS, query.tenant, microseconds(hour_of(query.hour)), payer)
     return int(tokens)
 
 
-async def tenants(db: Readable) -> list[str]:
+async def tenants(at: Reading, _query: KnownTenants) -> list[str]:
     """Return the tenants that have sessions or are in the ledger, by their names."""
-    return sorted(tenant for (tenant,) in await db.fetch(_TENANTS))
+    return sorted(tenant for (tenant,) in await at.db.fetch(_TENANTS))
 
 
-async def usage(
-    db: Readable, by: By, tenant: str | None, since: datetime | None, until: datetime | None
-) -> dict[str, Figures]:
+async def usage(at: Reading, query: LedgerSums) -> dict[str, Figures]:
     """Return the sums of a tenant, or of all, by their keys. Raises StoreError for a row that cannot be read."""
-    values = tenant, *bounds_of(since, until)
+    by, values = query.by, (query.tenant, *bounds_of(query.since, query.until))
     if by in OF_SESSIONS:
         sql = _BY_LABEL if by == "label" else _BY_SESSION
-        summed, others = await db.fetch_each((sql, *values), (_WITH_NUL, *values))
+        summed, others = await at.db.fetch_each((sql, *values), (_WITH_NUL, *values))
     else:
-        summed, others = await db.fetch(_READ.format(key=_KEYS[by]), *values), []
+        summed, others = await at.db.fetch(_READ.format(key=_KEYS[by]), *values), []
     try:
         figures = ((_key_in(by, key), figures_in(values)) for key, *values in summed)
         return added(chain(figures, *(_of_session(by, *row) for row in others)))

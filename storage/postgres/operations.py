@@ -39,7 +39,7 @@ from warren.storage.postgres.commit import marks_of
 from warren.storage.postgres.driver import Connection, array, escaped
 from warren.storage.postgres.inbox import LAST, owner_of
 from warren.storage.postgres.lease import Holder, rival_of
-from warren.storage.postgres.queries import record_of
+from warren.storage.postgres.reading import record_of
 from warren.storage.refusals import leased, not_found, retired
 from warren.storage.rows import ARCHIVED, COLUMNS, DELETED, SEQ_STRIDE, before, corrupt, number_in
 

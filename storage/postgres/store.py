@@ -1,31 +1,23 @@
 """The PostgreSQL store as the rest of the runtime sees it: async, safe to call from any task."""
 
-import builtins
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, Self, TypeVar
 
 from psycopg import errors
 
-from warren.audit import AuditPage, AuditRequest
 from warren.config import PostgresConfig
 from warren.errors import WarrenError
-from warren.inputs import Numbered
-from warren.ledger import By, Figures
-from warren.nodes import Announcement, Node
-from warren.records import MessageRow, SessionRecord
+from warren.nodes import Announcement
 from warren.storage.operations import Operation
-from warren.storage.postgres import attachments, audit, ledger, queries
+from warren.storage.postgres import nodes, queries
 from warren.storage.postgres.driver import Connection, LostError
 from warren.storage.postgres.faults import of_opening, translate
-from warren.storage.postgres.inbox import waiting
 from warren.storage.postgres.lease import PROVED, RENEWALS, Holder
 from warren.storage.postgres.pool import Readers
-from warren.storage.postgres.tenant import PostgresTenant
 from warren.storage.postgres.writer import Writer
+from warren.storage.queries import Query
 from warren.storage.refusals import closed
-from warren.storage.results import Context, Held, News, Replay, Rows, StoredSession
 
 R = TypeVar("R")
 GROUP: Final = 25
@@ -141,98 +133,21 @@ class PostgresStore:
         except (LostError, errors.Error) as exc:
             raise translate(exc) from exc
 
-    async def nodes(self) -> builtins.list[Node]:
+    async def read(self, query: Query[R]) -> R:
         """See Store."""
-        return await self._read(partial(queries.nodes, me=self.me.key))
-
-    async def holder(self, session_id: str) -> Node | None:
-        """See Store."""
-        return await self._read(partial(queries.holder, session_id=session_id, me=self.me.key))
-
-    async def held(self, session_ids: Collection[str]) -> dict[str, Held]:
-        """See Store."""
-        return await self._read(partial(queries.held, session_ids=session_ids))
+        return await self._read(lambda db: queries.answer(db, self.me, self._writer.guard, query))
 
     async def ask_to_drain(self, name: str) -> bool:
         """See Store."""
-        return await self._read(partial(queries.ask_to_drain, name=name))
+        return await self._read(partial(nodes.ask_to_drain, name=name))
 
     async def secret(self) -> bytes:
         """See Store."""
-        return await self._read(queries.secret)
-
-    def of(self, tenant: str) -> PostgresTenant:
-        """See Store."""
-        return PostgresTenant(tenant, self._writer, self._read)
-
-    async def load(self, session_id: str) -> StoredSession | None:
-        """See Store."""
-        return await self._read(partial(queries.load, session_id=session_id, me=self.me.key))
-
-    async def record(self, session_id: str) -> SessionRecord | None:
-        """See Store."""
-        return await self._read(partial(queries.record, session_id=session_id))
-
-    async def context(self, session_id: str, head: int, count: int) -> Context:
-        """See Store."""
-        return await self._read(partial(queries.context, session_id=session_id, head=head, count=count))
-
-    async def messages(self, session_id: str, *, offset: int = 0, limit: int = 100) -> tuple[Rows[MessageRow], int]:
-        """See Store."""
-        return await self._read(partial(queries.messages, session_id=session_id, offset=offset, limit=limit))
-
-    async def replay(self, session_id: str, *, after_seq: int = 0, limit: int = 1000) -> Replay:
-        """See Store; a page also ends after `queries.REPLAY_BYTES`."""
-        return await self._read(partial(queries.replay, session_id=session_id, after_seq=after_seq, limit=limit))
-
-    async def last_stored(self, session_id: str, up_to: int) -> int | None:
-        """See Store."""
-        return await self._read(partial(queries.last_stored, session_id=session_id, up_to=up_to))
-
-    async def inbox(self, session_id: str) -> Rows[Numbered]:
-        """See Store."""
-        return await self._read(partial(waiting, session_id=session_id))
-
-    async def sessions_that_wait(self) -> builtins.list[str]:
-        """See Store."""
-        return await self._read(partial(queries.sessions_that_wait, me=self.me.key))
-
-    async def was_told(self, session_id: str, input_id: str, source: str, beginning: str) -> bool:
-        """See Store."""
-        query = partial(queries.was_told, session_id=session_id, input_id=input_id, source=source)
-        return await self._read(partial(query, beginning=beginning))
-
-    async def tenants(self) -> list[str]:
-        """See Store."""
-        return await self._read(ledger.tenants)
-
-    async def usage(self, by: By, since: datetime | None = None, until: datetime | None = None) -> dict[str, Figures]:
-        """See Store."""
-        return await self._read(partial(ledger.usage, by=by, tenant=None, since=since, until=until))
-
-    async def erasures(self) -> Rows[str]:
-        """See Store."""
-        return await self._read(queries.erasures)
-
-    async def unsure_files(self) -> bool:
-        """See Store."""
-        return await self._read(attachments.unsure)
+        return await self._read(nodes.secret)
 
     async def version_of_others(self) -> int:
         """See Store."""
-        return await self._read(partial(queries.version_of_others, me=self.me.key))
-
-    async def news(self, watched: Sequence[str], inbox_after: int) -> News:
-        """See Store. The position in the inbox is one of the server's snapshots, not the number of an input."""
-        return await self._read(partial(queries.news, me=self.me.key, watched=watched, inbox_after=inbox_after))
-
-    async def handed_over(self, session_id: str) -> bool | None:
-        """See Store."""
-        return await self._read(partial(queries.handed_over, session_id=session_id, me=self.me.key))
-
-    async def audit(self, wanted: AuditRequest) -> AuditPage:
-        """See Store."""
-        return await self._read(partial(audit.page, wanted=wanted))
+        return await self._read(partial(nodes.version_of_others, me=self.me.key))
 
     async def _read(self, query: Callable[[Connection], Awaitable[R]]) -> R:
         if self._closed:

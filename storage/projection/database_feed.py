@@ -30,7 +30,7 @@ from warren.storage.postgres import session
 from warren.storage.postgres.driver import LostError, ReadOnlyServerError, escaped, failure, unescaped, unknown
 from warren.storage.postgres.faults import of_opening, translate
 from warren.storage.postgres.lease import Holder
-from warren.storage.postgres.queries import record_of
+from warren.storage.postgres.reading import record_of
 from warren.storage.postgres.servers import Address, Attempt, Server, addresses
 from warren.storage.projection.feed import (
     EVENTS_AT_ONCE,

@@ -7,10 +7,12 @@ import apsw
 
 from warren.attachments import Attachment
 from warren.storage.operations import Attach, Sweep
+from warren.storage.queries import AttachmentBytes, StoredAttachment, UnsureFiles
 from warren.storage.refusals import not_found
 from warren.storage.rows import DELETED, text_in
 from warren.storage.sqlite.columns import NEXT_CHANGE, raw
 from warren.storage.sqlite.lease import END_LEASE, Holder
+from warren.storage.sqlite.reading import Reading
 
 _SESSION: Final = f"SELECT key, tenant FROM sessions WHERE session_id = ? AND state <> {DELETED}"
 _THERE: Final = "SELECT key FROM blobs WHERE tenant = ? AND sha256 = ?"
@@ -84,9 +86,9 @@ def _lives(db: apsw.Connection, holder: Holder, key: int | None) -> bool:
     return key is not None and (key == holder.key or holder.rival(db, key) is not None)
 
 
-def unsure(db: apsw.Connection) -> bool:
+def unsure(at: Reading, _query: UnsureFiles) -> bool:
     """Return whether there are files that `sweep` may remove."""
-    return bool(db.execute("SELECT EXISTS (SELECT 1 FROM attachments WHERE holder IS NOT NULL)").get)
+    return bool(at.db.execute("SELECT EXISTS (SELECT 1 FROM attachments WHERE holder IS NOT NULL)").get)
 
 
 def share(db: apsw.Connection, original: int, fork: int) -> None:
@@ -100,23 +102,23 @@ def drop(db: apsw.Connection, session: int) -> None:
     db.execute("DELETE FROM attachments WHERE session = ?", (session,))
 
 
-def find(db: apsw.Connection, session_id: str, sha256: str) -> Attachment | None:
+def find(at: Reading, query: StoredAttachment) -> Attachment | None:
     """Return the file of that hash that a session has. Raises ValueError for a damaged row."""
-    row = db.execute(_FIND, (session_id, sha256)).fetchone()
+    row = at.db.execute(_FIND, (query.session_id, query.sha256)).fetchone()
     if row is None:
         return None
     media_type, name, size = row
-    return Attachment(text_in(media_type, "media_type"), sha256, size, name)
+    return Attachment(text_in(media_type, "media_type"), query.sha256, size, name)
 
 
-def read(db: apsw.Connection, session_id: str, sha256: str, start: int, size: int) -> bytes | None:
+def read(at: Reading, query: AttachmentBytes) -> bytes | None:
     """Return some of the bytes of a file; None if the session does not have it."""
-    key = db.execute(_KEY, (session_id, sha256)).get
+    key = at.db.execute(_KEY, (query.session_id, query.sha256)).get
     if key is None:
         return None
-    blob = db.blob_open("main", "blobs", "body", key, False)
+    blob = at.db.blob_open("main", "blobs", "body", key, False)
     try:
-        blob.seek(min(start, blob.length()))
-        return blob.read(size)
+        blob.seek(min(query.start, blob.length()))
+        return blob.read(query.size)
     finally:
         blob.close()

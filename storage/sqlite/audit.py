@@ -7,12 +7,14 @@ from typing import Any, Final
 
 import apsw
 
-from warren.audit import AuditEntry, AuditPage, AuditRequest
+from warren.audit import AuditEntry, AuditPage
 from warren.storage.auditing import COLUMNS, page_of, row_of
 from warren.storage.operations import Audit
+from warren.storage.queries import AuditEntries
 from warren.storage.rows import microseconds
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.lease import Holder
+from warren.storage.sqlite.reading import Reading
 
 _ADD: Final = f"INSERT INTO audit ({COLUMNS}) VALUES ({','.join('?' * len(COLUMNS.split(',')))})"
 _TRIGGERS: Final = "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = 'audit'"
@@ -42,10 +44,11 @@ def removable(db: apsw.Connection) -> Iterator[None]:
         db.execute(definition)
 
 
-def page(db: apsw.Connection, wanted: AuditRequest, tenant: str | None = None) -> AuditPage:
+def page(at: Reading, query: AuditEntries) -> AuditPage:
     """Return a part of the audit of a tenant, or of all."""
+    wanted = query.wanted
     conditions = {
-        "tenant = ?": tenant,
+        "tenant = ?": query.tenant,
         "at >= ?": None if wanted.since is None else microseconds(wanted.since),
         "at < ?": None if wanted.until is None else microseconds(wanted.until),
         "action = ?": wanted.action,
@@ -58,5 +61,5 @@ def page(db: apsw.Connection, wanted: AuditRequest, tenant: str | None = None) -
         where.append(_AFTER)
         values += wanted.after
     sql = f"SELECT number, {raw(COLUMNS)} FROM audit WHERE {' AND '.join(where) or 'true'}"
-    rows: list[Any] = db.execute(f"{sql} ORDER BY at, number LIMIT ?", (*values, wanted.limit)).fetchall()
+    rows: list[Any] = at.db.execute(f"{sql} ORDER BY at, number LIMIT ?", (*values, wanted.limit)).fetchall()
     return page_of(rows, wanted)

@@ -2,12 +2,12 @@
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
 import json
-from collections.abc import Sequence
 from typing import Any, Final
 
 import apsw
 
 from warren.storage.operations import DeclineHandover, RequestHandover
+from warren.storage.queries import HandoverAnswer, StoreNews
 from warren.storage.refusals import not_found
 from warren.storage.results import News
 from warren.storage.rows import DELETED, live_seq, readable_inputs, shown
@@ -15,6 +15,7 @@ from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.inbox import last_number
 from warren.storage.sqlite.lease import Holder
 from warren.storage.sqlite.operations import ANSWERED
+from warren.storage.sqlite.reading import Reading
 
 _HOLDING: Final = f"SELECT key, {raw('holder')} FROM sessions WHERE session_id = ? AND state <> {DELETED}"
 _REQUEST: Final = "INSERT OR REPLACE INTO requests (session, holder) VALUES (?, ?)"
@@ -52,21 +53,22 @@ def decline(operation: DeclineHandover, db: apsw.Connection, _holder: Holder) ->
     db.execute(ANSWERED, (operation.session_id,))
 
 
-def handed_over(db: apsw.Connection, session_id: str, me: int | None) -> bool | None:
+def handed_over(at: Reading, query: HandoverAnswer) -> bool | None:
     """Return whether a session that was asked for is free now; None as long as there is no answer."""
-    owner, asked = db.execute(_ANSWER, (session_id,)).get or (None, None)
-    if owner in (None, me):
+    owner, asked = at.db.execute(_ANSWER, (query.session_id,)).get or (None, None)
+    if owner in (None, at.me.key):
         return True
     return None if asked == owner else False
 
 
-def news(db: apsw.Connection, me: int | None, watched: Sequence[str], inbox_after: int) -> News:
-    """Return the news for the process of that key: inputs above a number, and the state of `watched` sessions."""
+def news(at: Reading, query: StoreNews) -> News:
+    """Return the news for this process: inputs above a number, and the state of the watched sessions."""
+    db, me, watched = at.db, at.me.key, list(query.watched)
     inbox_to = last_number(db)  # read before the inputs: an input that comes in between is found again by the next call
-    rows: list[Any] = db.execute(_WATCHED, (json.dumps(list(watched)),)).fetchall() if watched else []
+    rows: list[Any] = db.execute(_WATCHED, (json.dumps(watched),)).fetchall() if watched else []
     return News(
         [shown(row[0]) for row in db.execute(_WANTED, (me,))],
-        readable_inputs(db.execute(_ARRIVED, (inbox_after, me)).fetchall()),
+        readable_inputs(db.execute(_ARRIVED, (query.inbox_after, me)).fetchall()),
         inbox_to,
         {session_id: live_seq(last_seq, state) for session_id, last_seq, state in rows if state != DELETED},
     )

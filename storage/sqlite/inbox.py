@@ -9,10 +9,11 @@ from warren.creation import FIRST_PROMPT
 from warren.errors import StoreError
 from warren.inputs import Numbered
 from warren.storage.operations import MAX_OUTCOMES, InputOutcome
+from warren.storage.queries import PeerNamed, WaitingSessions, WasTold
 from warren.storage.results import Rows
 from warren.storage.rows import MAX_NUMBER, OPEN, decoded, shown, text_in
 from warren.storage.sqlite.columns import raw
-from warren.storage.sqlite.lease import Holder
+from warren.storage.sqlite.reading import Reading
 from warren.values import frozen
 
 _DROP: Final = "DELETE FROM inbox WHERE session = ? AND number = ? AND key IS NULL"
@@ -105,27 +106,28 @@ def last_number(db: apsw.Connection) -> int:
     return last if type(last) is int and 0 <= last <= MAX_NUMBER else 0
 
 
-def sessions_that_wait(db: apsw.Connection, holder: Holder) -> list[str]:
+def sessions_that_wait(at: Reading, _query: WaitingSessions) -> Rows[str]:
     """Return the sessions with a waiting input that begins a turn and without another living process as holder."""
-    rows: list[Any] = db.execute(_SESSIONS_THAT_WAIT).fetchall()
-    alive = {owner for _, owner in rows if owner not in (None, holder.key) and holder.rival(db, owner) is not None}
+    me = at.me
+    rows: list[Any] = at.db.execute(_SESSIONS_THAT_WAIT).fetchall()
+    alive = {owner for _, owner in rows if owner not in (None, me.key) and me.rival(at.db, owner) is not None}
     free = (session_id for session_id, owner in rows if owner not in alive)
     return Rows(free, lambda session_id: text_in(session_id, "session_id"), shown)
 
 
-def was_told(db: apsw.Connection, session_id: str, input_id: str, source: str, beginning: str) -> bool:
+def was_told(at: Reading, query: WasTold) -> bool:
     """Tell whether a peer's input waits for a session, or is in its conversation as a text that begins so.
 
     The search begins at the newest message, because the input has mostly just come.
     """
-    key = db.execute(_KEY, (session_id,)).get
-    waits: Any = db.execute(_FROM, (key, input_id)).fetchone()
+    key = at.db.execute(_KEY, (query.session_id,)).get
+    waits: Any = at.db.execute(_FROM, (key, query.input_id)).fetchone()
     if waits is not None:
-        return decoded(waits[0], session_id).source == source
-    return bool(db.execute(_TOLD, (key, beginning, len(beginning))).get)
+        return decoded(waits[0], query.session_id).source == query.source
+    return bool(at.db.execute(_TOLD, (key, query.beginning, len(query.beginning))).get)
 
 
-def named(db: apsw.Connection, tenant: str, peer: str) -> str | None:
+def named(at: Reading, query: PeerNamed) -> str | None:
     """Return the session that has a name among its peers."""
-    row: Any = db.execute(_NAMED, (tenant, peer)).fetchone()
+    row: Any = at.db.execute(_NAMED, (query.tenant, query.name)).fetchone()
     return None if row is None else text_in(row[0], "session_id")

@@ -2,13 +2,12 @@
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime
 from typing import Final
 
 import apsw
 
 from warren import codec
-from warren.ledger import COUNTS, OF_SESSIONS, By, Figures, figures_of, hour_of
+from warren.ledger import COUNTS, OF_SESSIONS, Figures, figures_of, hour_of
 from warren.storage.ledger import (
     COLUMNS,
     KEY,
@@ -21,8 +20,10 @@ from warren.storage.ledger import (
     text_of,
 )
 from warren.storage.operations import Commit
+from warren.storage.queries import KnownTenants, LedgerSums, TokensSince
 from warren.storage.rows import DELETED, MAX_NUMBER, corrupt, microseconds, number_in, shown, text_in
 from warren.storage.sqlite.columns import raw
+from warren.storage.sqlite.reading import Reading
 from warren.usage import Usage
 
 _HOLDER: Final = 0
@@ -73,46 +74,41 @@ def add(db: apsw.Connection, commits: Iterable[Commit]) -> None:
         db.execute(_ADD_PRICED, (*key, *counts, priced))
 
 
-def tokens_since(db: apsw.Connection, tenant: str, hour: datetime, payer: str | None) -> int:
+def tokens_since(at: Reading, query: TokensSince) -> int:
     """Return the tokens of a tenant since an hour: all, or those that count for a payer."""
-    values = tenant, microseconds(hour_of(hour))
-    found = db.execute(_TOKENS, values) if payer is None else db.execute(_TOKENS_OF, (*values, payer))
+    values = query.tenant, microseconds(hour_of(query.hour))
+    found = at.db.execute(_TOKENS, values) if query.payer is None else at.db.execute(_TOKENS_OF, (*values, query.payer))
     return number_in(found.get, "tokens")
 
 
-def tenants(db: apsw.Connection) -> list[str]:
+def tenants(at: Reading, _query: KnownTenants) -> list[str]:
     """Return the tenants that have sessions or are in the ledger, by their names."""
-    return sorted(text_in(tenant, "tenant") for (tenant,) in db.execute(_TENANTS))
+    return sorted(text_in(tenant, "tenant") for (tenant,) in at.db.execute(_TENANTS))
 
 
-def usage(
-    db: apsw.Connection, by: By, tenant: str | None, since: datetime | None, until: datetime | None
-) -> dict[str, Figures]:
+def usage(at: Reading, query: LedgerSums) -> dict[str, Figures]:
     """Return the sums of a tenant, or of all, by their keys. Raises StoreError for a row that cannot be read."""
-    if by in OF_SESSIONS:
-        return added(_of_sessions(db, _OF_LABELS if by == "label" else _OF_SESSIONS, tenant, bounds_of(since, until)))
-    return added(_of_hours(db, by, tenant, bounds_of(since, until)))
+    if query.by in OF_SESSIONS:
+        return added(_of_sessions(at.db, _OF_LABELS if query.by == "label" else _OF_SESSIONS, query))
+    return added(_of_hours(at.db, query))
 
 
-def _of(sql: str, tenant: str | None) -> str:
-    """Return a query for the rows of a tenant, ?1, or of all: a condition with OR would keep it from an index."""
-    return sql.format(mine="?1 IS NULL" if tenant is None else "tenant = ?1")
+def _rows(db: apsw.Connection, sql: str, query: LedgerSums) -> apsw.Cursor:
+    # Not one condition with OR for a tenant, ?1, and for all: it would keep the query from an index.
+    sql = sql.format(mine="?1 IS NULL" if query.tenant is None else "tenant = ?1")
+    return db.execute(sql, (query.tenant, *bounds_of(query.since, query.until)))
 
 
-def _of_hours(
-    db: apsw.Connection, by: By, tenant: str | None, bounds: tuple[int, int]
-) -> Iterator[tuple[str, Figures]]:
-    for owner, hour, model, *figures in db.execute(_of(_READ, tenant), (tenant, *bounds)):
+def _of_hours(db: apsw.Connection, query: LedgerSums) -> Iterator[tuple[str, Figures]]:
+    for owner, hour, model, *figures in _rows(db, _READ, query):
         try:
-            yield key_in(by, owner, hour, model), figures_in(figures)
+            yield key_in(query.by, owner, hour, model), figures_in(figures)
         except ValueError as exc:
             raise corrupt(f"the row of {shown(owner)} at {shown(hour)} in the table usage", exc) from exc
 
 
-def _of_sessions(
-    db: apsw.Connection, sql: str, tenant: str | None, bounds: tuple[int, int]
-) -> Iterator[tuple[str, Figures]]:
-    for session_id, key, turns, stored in db.execute(_of(sql, tenant), (tenant, *bounds)):
+def _of_sessions(db: apsw.Connection, sql: str, query: LedgerSums) -> Iterator[tuple[str, Figures]]:
+    for session_id, key, turns, stored in _rows(db, sql, query):
         try:
             tokens = Usage() if stored is None else codec.decode_stored(Usage, str(stored).encode())
             yield text_in(key, "the label"), figures_of(tokens, number_in(turns, "turns"))

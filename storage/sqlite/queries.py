@@ -1,18 +1,55 @@
-"""Reads of the store. Each function sees one snapshot of its connection."""
+"""The queries that a store in a file answers: each function sees one snapshot of its connection."""
 # ruff: noqa: S608 - only constants of this package and counts become part of the SQL
 
 import contextlib
 import json
 import logging
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
 import apsw
+import attrs
 
 from warren import codec
 from warren.creation import FIRST_PROMPT, Created
+from warren.inputs import Numbered
 from warren.nodes import Node
 from warren.records import EventRow, MessageRow, SessionRecord, Span
+from warren.storage.queries import (
+    AttachmentBytes,
+    AuditEntries,
+    CreatedUnder,
+    DueErasures,
+    HandoverAnswer,
+    HasSession,
+    Holders,
+    KnownTenants,
+    LastStored,
+    LedgerSums,
+    LivingNodes,
+    LostEvents,
+    ModelContext,
+    OfSession,
+    OwnedSessions,
+    PeerNamed,
+    Query,
+    SessionCount,
+    SessionHolder,
+    SessionList,
+    SessionRow,
+    SessionStart,
+    StoredAttachment,
+    StoredBytes,
+    StoredEvents,
+    StoredHistory,
+    StoredMessages,
+    StoreNews,
+    TokensSince,
+    UnsureFiles,
+    WaitingInputs,
+    WaitingSessions,
+    WasTold,
+)
 from warren.storage.results import Context, Held, Lost, Replay, Rows, StoredPage, StoredSession
 from warren.storage.rows import (
     ARCHIVED,
@@ -33,13 +70,16 @@ from warren.storage.rows import (
     shown,
     text_in,
 )
+from warren.storage.sqlite import attachments, audit, handover, inbox, ledger
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.database import snapshot
+from warren.storage.sqlite.lease import Holder
+from warren.storage.sqlite.reading import Reading
 from warren.storage.standins import complete
 
-if TYPE_CHECKING:
-    from warren.storage.sqlite.lease import Holder
-
+R = TypeVar("R")
+NOBODY: Final = ""
+"""An id that no session has."""
 REPLAY_BYTES: Final = 256 * 1024
 """Bytes of events after which a part of a log is long enough: its reader holds all of it."""
 
@@ -111,63 +151,60 @@ _NO_STATE: Final = (f"< {OPEN}", f"> {DELETED}", "IS NULL")
 """Conditions on the state of damaged rows, which pages have to name."""
 
 
-def load(db: apsw.Connection, session_id: str, me: int | None) -> StoredSession | None:
-    """Return the record and the event floor for an actor in the process of that key; None for an unknown session."""
-    row = db.execute(_HELD, (session_id,)).get
+def _load(at: Reading, query: SessionStart) -> StoredSession | None:
+    row = at.db.execute(_HELD, (query.session_id,)).get
     if row is None:
         return None
     *columns, holder = row
     found = row_to_record(tuple(columns))
-    return StoredSession(found, found.last_seq + (0 if holder in (None, me) else SEQ_STRIDE))
+    return StoredSession(found, found.last_seq + (0 if holder in (None, at.me.key) else SEQ_STRIDE))
 
 
-def holder(db: apsw.Connection, session_id: str, me: "Holder") -> Node | None:
-    """Return the living process that has a session, which may be this one."""
-    row: Any = db.execute(_HOLDER_OF, (session_id,)).fetchone()
-    return None if row is None else me.node(db, row[0])
+def _holder(at: Reading, query: SessionHolder) -> Node | None:
+    row: Any = at.db.execute(_HOLDER_OF, (query.session_id,)).fetchone()
+    return None if row is None else at.me.node(at.db, row[0])
 
 
-def held(db: apsw.Connection, session_ids: Collection[str]) -> dict[str, Held]:
-    """Return the holder of each session and the number of its last event."""
-    rows: list[Any] = db.execute(_HELD_BY, (json.dumps(list(session_ids)),)).fetchall()
+def _nodes(at: Reading, _query: LivingNodes) -> list[Node]:
+    return at.me.nodes(at.db)
+
+
+def _held(at: Reading, query: Holders) -> dict[str, Held]:
+    rows: list[Any] = at.db.execute(_HELD_BY, (json.dumps(list(query.session_ids)),)).fetchall()
     return {session_id: Held(key, last_seq) for session_id, key, last_seq in rows if type(last_seq) is int}
 
 
-def is_of(db: apsw.Connection, tenant: str, session_id: str) -> bool:
-    """Return whether a session is of a tenant, also if it was deleted since."""
-    return bool(db.execute(_IS_OF, (session_id, tenant)).get == 2)  # noqa: PLR2004 - both are as asked
+def _has(at: Reading, query: HasSession | OfSession[Any]) -> bool:
+    return bool(at.db.execute(_IS_OF, (query.session_id, query.tenant)).get == 2)  # noqa: PLR2004 - both are as asked
 
 
-def sessions(db: apsw.Connection, tenant: str, owner: str | None) -> int:
-    """Return how many sessions of a tenant are neither archived nor deleted: all, or those of an owner."""
-    if owner is None:
-        return int(db.execute(_SESSIONS_OF, (tenant,)).get)
-    return int(db.execute(f"{_SESSIONS_OF} AND owner = ?", (tenant, owner)).get)
+def _sessions(at: Reading, query: SessionCount) -> int:
+    if query.owner is None:
+        return int(at.db.execute(_SESSIONS_OF, (query.tenant,)).get)
+    return int(at.db.execute(f"{_SESSIONS_OF} AND owner = ?", (query.tenant, query.owner)).get)
 
 
-def owned(db: apsw.Connection, tenant: str, owner: str) -> list[str]:
-    """Return the ids of the sessions of a tenant that an owner has and that are not deleted."""
-    return [session_id for (session_id,) in db.execute(_OWNED, (tenant, owner))]
+def _owned(at: Reading, query: OwnedSessions) -> list[str]:
+    return [session_id for (session_id,) in at.db.execute(_OWNED, (query.tenant, query.owner))]
 
 
-def stored_bytes(db: apsw.Connection, tenant: str, owner: str | None) -> int:
-    """Return the bytes of the messages, inputs, events and files of a tenant, or of the sessions of an owner."""
-    queries = [_BYTES_OF.format(table=table) for table in ("messages", "events", "inbox")]
-    if owner is None:
-        return sum(int(db.execute(query, (tenant,)).get) for query in (*queries, _BYTES_OF_FILES))
-    queries = [*(f"{each} AND owner = ?2" for each in queries), _BYTES_OF_FILES + _FILES_OF_OWNER]
-    return sum(int(db.execute(query, (tenant, owner)).get) for query in queries)
+def _stored_bytes(at: Reading, query: StoredBytes) -> int:
+    sums, values = [_BYTES_OF.format(table=table) for table in ("messages", "events", "inbox")], [query.tenant]
+    if query.owner is None:
+        sums.append(_BYTES_OF_FILES)
+    else:
+        sums = [*(f"{each} AND owner = ?2" for each in sums), _BYTES_OF_FILES + _FILES_OF_OWNER]
+        values.append(query.owner)
+    return sum(int(at.db.execute(each, values).get) for each in sums)
 
 
-def record(db: apsw.Connection, session_id: str) -> SessionRecord | None:
-    """Return a session's record; None for a session that is not here."""
-    row = db.execute(_RECORD, (session_id,)).get
+def _record(at: Reading, query: SessionRow) -> SessionRecord | None:
+    row = at.db.execute(_RECORD, (query.session_id,)).get
     return None if row is None else row_to_record(row)
 
 
-def creation(db: apsw.Connection, tenant: str, key: str) -> Created | None:
-    """Return the session that was created under an idempotency key, also if it was deleted since."""
-    row: Any = db.execute(_CREATION, (tenant, key, FIRST_PROMPT)).fetchone()
+def _creation(at: Reading, query: CreatedUnder) -> Created | None:
+    row: Any = at.db.execute(_CREATION, (query.tenant, query.key, FIRST_PROMPT)).fetchone()
     if row is None:
         return None
     session_id, params, outcome = row
@@ -179,11 +216,8 @@ def creation(db: apsw.Connection, tenant: str, key: str) -> Created | None:
         raise corrupt(f"the idempotency key of session {shown(session_id)}", exc, shown(session_id)) from exc
 
 
-def context(db: apsw.Connection, session_id: str, head: int, count: int) -> Context:
-    """Return the messages for the model of a session of `count` messages with its head at `head`.
-
-    A message that cannot be read or is missing has a stand-in, so that positions stay and the session can go on.
-    """
+def _context(at: Reading, query: ModelContext) -> Context:
+    db, session_id, head, count = at.db, query.session_id, query.head, query.count
     with snapshot(db):
         rows = _rows(db, session_id, head, count - head)
         first = _rows(db, session_id, 0, 1) if head else None
@@ -195,8 +229,8 @@ def context(db: apsw.Connection, session_id: str, head: int, count: int) -> Cont
     )
 
 
-def history(db: apsw.Connection, session_id: str, offset: int, limit: int) -> StoredPage:
-    """Return the messages at the `limit` positions from `offset` on, and the compactions that moved the head there."""
+def _history(at: Reading, query: StoredHistory) -> StoredPage:
+    db, session_id, offset, limit = at.db, query.session_id, query.offset, query.limit
     with snapshot(db):
         total, kept_from = _counts(db, session_id)
         rows = _rows(db, session_id, offset, limit)
@@ -207,14 +241,10 @@ def history(db: apsw.Connection, session_id: str, offset: int, limit: int) -> St
     return StoredPage(rows, total, kept_from, moves, tuple(spans))
 
 
-def messages(db: apsw.Connection, session_id: str, offset: int, limit: int) -> tuple[Rows[MessageRow], int]:
-    """Return the messages at the `limit` positions from `offset` on that are there, and how many the session has.
-
-    None and 0 for a session that is not here.
-    """
-    with snapshot(db):
-        total, _ = _counts(db, session_id)
-        return _rows(db, session_id, offset, limit), total
+def _messages(at: Reading, query: StoredMessages) -> tuple[Rows[MessageRow], int]:
+    with snapshot(at.db):
+        total, _ = _counts(at.db, query.session_id)
+        return _rows(at.db, query.session_id, query.offset, query.limit), total
 
 
 def _counts(db: apsw.Connection, session_id: str) -> tuple[int, int]:
@@ -230,34 +260,26 @@ def _rows(db: apsw.Connection, session_id: str, offset: int, limit: int) -> Rows
     return Rows(rows, message, lambda row: str(row[0]))
 
 
-def replay(db: apsw.Connection, session_id: str, after_seq: int, limit: int) -> Replay:
-    """Return rows of the event log that end above `after_seq`, and the number up to which retention removed events.
-
-    There are at most `limit`, and no more after `REPLAY_BYTES` of them; none only if there are no more.
-    """
-    with snapshot(db):
+def _replay(at: Reading, query: StoredEvents) -> Replay:
+    with snapshot(at.db):
         rows, size = list[EventRow](), 0
-        with contextlib.closing(db.execute(_EVENTS, (session_id, after_seq, limit))) as found:
+        with contextlib.closing(at.db.execute(_EVENTS, (query.session_id, query.after_seq, query.limit))) as found:
             for each in found:
                 rows.append(event_or_empty(each))
                 size += len(rows[-1].body)
                 if size >= REPLAY_BYTES:
                     break
-        found_gone = db.execute(_EVENTS_AFTER, (session_id,)).fetchone()
+        found_gone = at.db.execute(_EVENTS_AFTER, (query.session_id,)).fetchone()
     if found_gone is None:
         return Replay(rows, None)
     gone = found_gone[0]
     return Replay(rows, gone if type(gone) is int and gone <= MAX_NUMBER else 0)
 
 
-def lost(db: apsw.Connection, session_id: str, seq: int, me: "Holder") -> Lost | None:
-    """Return the lost events around an event that a reader was shown; None if it is stored, or may be some day.
-
-    An event that was shown and that no row covers belongs to a turn whose process died before the commit. A living
-    process may still store the events above the last number of the session.
-    """
+def _lost(at: Reading, query: LostEvents) -> Lost | None:
+    db, me, seq = at.db, at.me, query.seq
     with snapshot(db):
-        found: Any = db.execute(_LOG_OF, (session_id,)).fetchone()
+        found: Any = db.execute(_LOG_OF, (query.session_id,)).fetchone()
         if found is None:
             return None
         key, last_seq, gone, owner = found
@@ -276,45 +298,28 @@ def lost(db: apsw.Connection, session_id: str, seq: int, me: "Holder") -> Lost |
     return Lost(first, last, final=final) if last > seq else None
 
 
-def last_stored(db: apsw.Connection, session_id: str, up_to: int) -> int | None:
-    """Return the number of the last event up to a number that is stored, or that retention has removed."""
-    found: Any = db.execute(_LAST_STORED, (session_id, up_to)).fetchone()
+def _last_stored(at: Reading, query: LastStored) -> int | None:
+    found: Any = at.db.execute(_LAST_STORED, (query.session_id, query.up_to)).fetchone()
     return None if found is None else max(number_in(each or 0, "last_seq") for each in found)
 
 
-def events(db: apsw.Connection, session_id: str, after_seq: int, limit: int) -> list[EventRow]:
-    """Return the rows of the event log that end above `after_seq`, in order.
-
-    Bodies are returned as they are stored. A row with a damaged column has an empty body, which is no event.
-    """
-    rows: list[Any] = db.execute(_EVENTS, (session_id, after_seq, limit)).fetchall()
-    return [event_or_empty(row) for row in rows]
-
-
-def erasures(db: apsw.Connection) -> Rows[str]:
-    """Return the deleted sessions of which something may be left elsewhere."""
-    return Rows(db.execute(f"SELECT {raw('session_id')} FROM erasures"), _id, lambda row: shown(row[0]))
+def _erasures(at: Reading, _query: DueErasures) -> Rows[str]:
+    return Rows(at.db.execute(f"SELECT {raw('session_id')} FROM erasures"), _id, lambda row: shown(row[0]))
 
 
 def _id(row: tuple[Any, ...]) -> str:
     return text_in(row[0], "session_id")
 
 
-def listing(
-    db: apsw.Connection, tenant: str, *, offset: int, limit: int, labels: Mapping[str, str], include_archived: bool
-) -> Rows[SessionRecord]:
-    """Return a page of the sessions that carry all of `labels`: newest `updated_at` first, then by id.
-
-    A damaged row takes a place of the page.
-    """
-    states = (OPEN, ARCHIVED) if include_archived else (OPEN,)
-    values = (tenant, *(text for mark in labels.items() for text in mark))
+def _listing(at: Reading, query: SessionList) -> Rows[SessionRecord]:
+    states, labels = (OPEN, ARCHIVED) if query.include_archived else (OPEN,), query.labels
+    values = (query.tenant, *(text for mark in labels.items() for text in mark))
     # Each arm comes in order from the index and SQLite merges them: no arm is read further than the page needs.
     wanted = (*(f"= {state}" for state in states), *_NO_STATE)
     arms = " UNION ALL ".join(_arm(state, len(labels)) for state in wanted)
     page = f"SELECT key FROM ({arms} ORDER BY updated_at DESC, session_id LIMIT ? OFFSET ?)"
     sql = f"SELECT {raw(COLUMNS)} FROM sessions WHERE key IN ({page}) ORDER BY updated_at DESC, session_id"
-    rows: list[Any] = db.execute(sql, (*(values * (len(states) + len(_NO_STATE))), limit, offset)).fetchall()
+    rows: list[Any] = at.db.execute(sql, (*(values * len(wanted)), query.limit, query.offset)).fetchall()
     return Rows(rows, row_to_record, lambda row: shown(row[0]))
 
 
@@ -322,3 +327,51 @@ def _arm(state: str, labels: int) -> str:
     label = "EXISTS (SELECT 1 FROM labels WHERE name = ? AND value = ? AND session = sessions.key)"
     conditions = ["tenant = ?", f"state {state}", *[label] * labels]
     return f"SELECT key, updated_at, session_id FROM sessions WHERE {' AND '.join(conditions)}"
+
+
+def _waiting_inputs(at: Reading, query: WaitingInputs) -> Rows[Numbered]:
+    return inbox.waiting(at.db, query.session_id)
+
+
+QUERIES: Final[Mapping[type[Query[Any]], Callable[[Reading, Any], Any]]] = {
+    HasSession: _has,
+    SessionRow: _record,
+    SessionHolder: _holder,
+    WaitingInputs: _waiting_inputs,
+    LostEvents: _lost,
+    StoredHistory: _history,
+    StoredAttachment: attachments.find,
+    AttachmentBytes: attachments.read,
+    SessionStart: _load,
+    ModelContext: _context,
+    StoredMessages: _messages,
+    StoredEvents: _replay,
+    LastStored: _last_stored,
+    WasTold: inbox.was_told,
+    HandoverAnswer: handover.handed_over,
+    SessionList: _listing,
+    PeerNamed: inbox.named,
+    CreatedUnder: _creation,
+    SessionCount: _sessions,
+    OwnedSessions: _owned,
+    StoredBytes: _stored_bytes,
+    TokensSince: ledger.tokens_since,
+    LedgerSums: ledger.usage,
+    AuditEntries: audit.page,
+    LivingNodes: _nodes,
+    Holders: _held,
+    WaitingSessions: inbox.sessions_that_wait,
+    StoreNews: handover.news,
+    KnownTenants: ledger.tenants,
+    DueErasures: _erasures,
+    UnsureFiles: attachments.unsure,
+}
+
+
+def answer(db: apsw.Connection, me: Holder, query: Query[R]) -> R:
+    """Return the answer to a query, from one state of the file. Raises apsw.Error, StoreError, ValueError."""
+    at = Reading(db, me)
+    if isinstance(query, OfSession) and query.tenant is not None:
+        query = attrs.evolve(query, session_id=query.session_id if _has(at, query) else NOBODY)
+    found: R = QUERIES[type(query)](at, query)
+    return found

@@ -1,36 +1,27 @@
 """The SQLite store as the rest of the runtime sees it: async, safe to call from any task."""
 
-import builtins
 import sys
-from collections.abc import Callable, Collection, Sequence
-from datetime import datetime
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Self, TypeVar
 
 import apsw
 import trio
 
-from warren.audit import AuditPage, AuditRequest
 from warren.config import StoreConfig
 from warren.errors import StoreError, WarrenError
-from warren.inputs import Numbered
-from warren.ledger import By, Figures
-from warren.nodes import Announcement, Node
-from warren.records import EventRow, MessageRow, SessionRecord
+from warren.nodes import Announcement
 from warren.storage.operations import Operation
+from warren.storage.queries import Query
 from warren.storage.refusals import closed
-from warren.storage.results import Context, Held, News, Replay, Rows, StoredSession
 from warren.storage.rows import corrupt
 from warren.storage.runner import Runner, thread_runner
-from warren.storage.sqlite import attachments, audit, ledger, queries
+from warren.storage.sqlite import queries
 from warren.storage.sqlite.database import answer
 from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE, open_reader, open_writer
-from warren.storage.sqlite.handover import handed_over, news
-from warren.storage.sqlite.inbox import sessions_that_wait, waiting, was_told
 from warren.storage.sqlite.lease import PROVED, RENEWALS, Holder
 from warren.storage.sqlite.pool import ReaderPool
 from warren.storage.sqlite.replacement import abandon
-from warren.storage.sqlite.tenant import SqliteTenant
 from warren.storage.sqlite.writer import Writer
 
 R = TypeVar("R")
@@ -169,29 +160,9 @@ class SqliteStore:
                 raise StoreError(fault.message, cause="cannot_open", retryable=True) from exc
             self._opened_at = now
 
-    def of(self, tenant: str) -> SqliteTenant:
-        """See Store."""
-        return SqliteTenant(tenant, self.me, self._read)
-
-    async def load(self, session_id: str) -> StoredSession | None:
-        """See Store."""
-        return await self._read(partial(queries.load, session_id=session_id, me=self.me.key))
-
     async def renew(self, announcement: Announcement | None = None) -> bool:
         """See Store."""
         return await self._on_writer(lambda writer: writer.renew(announcement))
-
-    async def nodes(self) -> builtins.list[Node]:
-        """See Store."""
-        return await self._read(self.me.nodes)
-
-    async def holder(self, session_id: str) -> Node | None:
-        """See Store."""
-        return await self._read(partial(queries.holder, session_id=session_id, me=self.me))
-
-    async def held(self, session_ids: Collection[str]) -> dict[str, Held]:
-        """See Store."""
-        return await self._read(partial(queries.held, session_ids=session_ids))
 
     async def ask_to_drain(self, name: str) -> bool:
         """See Store."""
@@ -201,34 +172,6 @@ class SqliteStore:
         """See Store."""
         return await self._on_writer(Writer.secret)
 
-    async def tenants(self) -> list[str]:
-        """See Store."""
-        return await self._read(ledger.tenants)
-
-    async def usage(self, by: By, since: datetime | None = None, until: datetime | None = None) -> dict[str, Figures]:
-        """See Store."""
-        return await self._read(partial(ledger.usage, by=by, tenant=None, since=since, until=until))
-
-    async def erasures(self) -> Rows[str]:
-        """See Store."""
-        return await self._read(queries.erasures)
-
-    async def unsure_files(self) -> bool:
-        """See Store."""
-        return await self._read(attachments.unsure)
-
-    async def last_stored(self, session_id: str, up_to: int) -> int | None:
-        """See Store."""
-        return await self._read(partial(queries.last_stored, session_id=session_id, up_to=up_to))
-
-    async def inbox(self, session_id: str) -> Rows[Numbered]:
-        """See Store."""
-        return await self._read(partial(waiting, session_id=session_id))
-
-    async def sessions_that_wait(self) -> builtins.list[str]:
-        """See Store."""
-        return await self._read(partial(sessions_that_wait, holder=self.me))
-
     async def version_of_others(self) -> int:
         """See Store."""
         try:
@@ -236,47 +179,8 @@ class SqliteStore:
         except apsw.Error as exc:
             raise SESSION_STORE.fault(exc) from exc
 
-    async def news(self, watched: Sequence[str], inbox_after: int) -> News:
+    async def read(self, query: Query[R]) -> R:
         """See Store."""
-        return await self._read(partial(news, me=self.me.key, watched=watched, inbox_after=inbox_after))
-
-    async def handed_over(self, session_id: str) -> bool | None:
-        """See Store."""
-        return await self._read(partial(handed_over, session_id=session_id, me=self.me.key))
-
-    async def audit(self, wanted: AuditRequest) -> AuditPage:
-        """See Store."""
-        return await self._read(partial(audit.page, wanted=wanted))
-
-    async def was_told(self, session_id: str, input_id: str, source: str, beginning: str) -> bool:
-        """See Store."""
-        query = partial(was_told, session_id=session_id, input_id=input_id, source=source, beginning=beginning)
-        return await self._read(query)
-
-    async def context(self, session_id: str, head: int, count: int) -> Context:
-        """See Store."""
-        return await self._read(partial(queries.context, session_id=session_id, head=head, count=count))
-
-    async def record(self, session_id: str) -> SessionRecord | None:
-        """See Store."""
-        return await self._read(partial(queries.record, session_id=session_id))
-
-    async def messages(self, session_id: str, *, offset: int = 0, limit: int = 100) -> tuple[Rows[MessageRow], int]:
-        """See Store."""
-        return await self._read(partial(queries.messages, session_id=session_id, offset=offset, limit=limit))
-
-    async def replay(self, session_id: str, *, after_seq: int = 0, limit: int = 1000) -> Replay:
-        """See Store; a page also ends after `queries.REPLAY_BYTES`."""
-        return await self._read(partial(queries.replay, session_id=session_id, after_seq=after_seq, limit=limit))
-
-    async def events(self, session_id: str, *, after_seq: int = 0, limit: int = 1000) -> builtins.list[EventRow]:
-        """Return the rows of the event log that end above `after_seq`, in order.
-
-        A row of merged deltas may begin at or below `after_seq`: `warren.journal.envelopes` cuts it.
-        """
-        return await self._read(partial(queries.events, session_id=session_id, after_seq=after_seq, limit=limit))
-
-    async def _read(self, query: Callable[[apsw.Connection], R]) -> R:
         try:
             await self._reopen()
             found = await self._reading.run(partial(self._answer, query))
@@ -295,10 +199,10 @@ class SqliteStore:
         self.read_fault = None
         return found
 
-    def _answer(self, query: Callable[[apsw.Connection], R], db: apsw.Connection) -> R:
-        """Return the answer of a query. Raises StoreError if the file was replaced meanwhile."""
+    def _answer(self, query: Query[R], db: apsw.Connection) -> R:
+        """Return the answer to a query. Raises StoreError if the file was replaced meanwhile."""
         try:
-            found = answer(SESSION_STORE, query, db)
+            found = answer(SESSION_STORE, partial(queries.answer, me=self.me, query=query), db)
         except apsw.ConnectionClosedError:  # by `aclose`, which removes the log
             raise
         except (apsw.Error, StoreError):

@@ -18,6 +18,7 @@ from warren.fields import FieldValueError
 from warren.nodes import NodeLoad
 from warren.principals import Principal
 from warren.service import SessionService
+from warren.storage.queries import LivingNodes
 from warren.tenant_limits import TenantLimits
 
 pytestmark = pytest.mark.virtual_time
@@ -37,14 +38,14 @@ async def test_a_node_is_registered_from_the_start_and_tells_its_load(tmp_path: 
     model = GatedModel()
     async with open_runtime(model, store=tmp_path, config=NORTH) as north, open_runtime(store=tmp_path) as other:
         store = await storage_of(other).reader()
-        (node,) = await store.nodes()
+        (node,) = await store.read(LivingNodes())
         assert (node.name, node.address, node.load.live_sessions) == ("north", "ws://10.0.0.1:4600", 0)
         assert (await storage_of(north).reader()).key == node.key
         async with trio.open_nursery() as nursery:
             session_id = await new_session(north)
             ask(nursery, north.start_turn, session_id, "hello")
             await trio.sleep(store.renewal + 0.1)
-            (node,) = await store.nodes()
+            (node,) = await store.read(LivingNodes())
             assert node.load == NodeLoad(1, 1, 2)
             model.gate.set()
 
@@ -54,7 +55,7 @@ async def test_a_node_that_drains_says_so_at_once(tmp_path: Path) -> None:
     async with open_runtime(store=tmp_path, config=NORTH) as north, open_runtime(store=tmp_path) as other:
         node_of(north).drain()
         await trio.testing.wait_all_tasks_blocked()
-        (node,) = await (await storage_of(other).reader()).nodes()
+        (node,) = await (await storage_of(other).reader()).read(LivingNodes())
         assert node.draining
 
 
@@ -105,7 +106,7 @@ async def test_a_node_has_a_name_of_its_own(tmp_path: Path) -> None:
     """Without one in its settings it is made of the host and the pid, so that it can be asked to drain."""
     async with open_runtime(store=tmp_path, config=attrs.evolve(NORTH, node=NodeConfig())) as north:
         store = await storage_of(north).reader()
-        (node,) = await store.nodes()
+        (node,) = await store.read(LivingNodes())
         assert node.name
         assert await store.ask_to_drain(node.name)
 
@@ -133,12 +134,12 @@ async def test_limits_of_a_tenant_are_shared_out(tmp_path: Path) -> None:
             with pytest.raises(CapacityExceededError):
                 await acme.start_turn(session_id, "hi")
 
-            async def unreachable() -> NoReturn:
+            async def unreachable(_query: object) -> NoReturn:
                 raise StoreError("away", cause="unreachable")
 
-            store.nodes = unreachable  # type: ignore[method-assign] # the store of the test
+            store.read = unreachable  # type: ignore[method-assign, assignment] # the store of the test
             await trio.sleep(2 * store.renewal)
-            del store.nodes
+            del store.read
         await trio.sleep(60)
         for _ in range(5):
             await acme.start_turn(session_id, "hi")

@@ -27,6 +27,7 @@ from warren.errors import SessionNotFoundError, StoreError
 from warren.mailbox import Mailbox
 from warren.records import SessionRecord
 from warren.storage import Archive, Commit, Store, inline_runner
+from warren.storage.queries import ANY_TENANT, SessionList, SessionRow
 from warren.storage.sqlite import Holder
 from warren.views import TurnResult
 
@@ -61,7 +62,7 @@ async def test_what_waits_is_committed_as_one_group(tmp_path: Path) -> None:
         for write in writes:
             await write.ended.wait()
         assert faults.groups == [1, 50]
-        assert len(await (await actor.reader()).of("default").list(limit=100)) == 51
+        assert len(await (await actor.reader()).read(SessionList("default", limit=100))) == 51
 
 
 @pytest.mark.parametrize(("group", "groups"), [(20, [20, 20, 10]), (5, [12, 12, 12, 12, 2])])
@@ -132,7 +133,7 @@ async def test_a_crash_restarts_it(tmp_path: Path) -> None:
         assert caught.value.cause == "crash"
         await actor.write(commit("s"))
         assert faults.opened == 2
-        assert await (await actor.reader()).record("s") is not None
+        assert await (await actor.reader()).read(SessionRow("s", ANY_TENANT)) is not None
 
 
 async def test_reads_during_a_restart_wait_for_it(tmp_path: Path) -> None:
@@ -144,7 +145,7 @@ async def test_reads_during_a_restart_wait_for_it(tmp_path: Path) -> None:
         read = ask(nursery, actor.reader)
         await write.failure(StoreError)
         again = ask(nursery, actor.reader)
-        assert await (await again.value()).record("s") is None
+        assert await (await again.value()).read(SessionRow("s", ANY_TENANT)) is None
         assert await read.value() is not None
     with pytest.raises(StoreError) as caught:
         await actor.reader()
@@ -225,7 +226,7 @@ async def test_a_cancelled_write_is_written_all_the_same(tmp_path: Path) -> None
         with trio.move_on_after(1):
             await actor.write(commit("a"))
         await actor.write(commit("b"))
-        assert {record.session_id for record in await (await actor.reader()).of("default").list()} == {"a", "b"}
+        assert {record.session_id for record in await (await actor.reader()).read(SessionList("default"))} == {"a", "b"}
 
 
 async def test_the_runtime_ends_with_the_cause_when_storage_gives_up(tmp_path: Path) -> None:

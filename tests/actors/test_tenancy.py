@@ -32,6 +32,7 @@ from warren.messages import ToolUseBlock, UserMessage
 from warren.model import ModelReply, ModelRequest
 from warren.peers import Peer
 from warren.principals import SCOPES, Principal
+from warren.storage.queries import StoredBytes
 from warren.tenant_limits import TenantLimits, TokenLimits
 from warren.tools import tool
 from warren.transport.http.logins import Login
@@ -242,8 +243,7 @@ async def test_files_are_stored_bytes(tmp_path: Path, *, stored: bool) -> None:
             assert (await refusal(acme.start_turn(own, "hi", mode=mode, attachments=[more])))[
                 0
             ] == "tenant_stored_bytes"
-        store = (await supervisor_of(runtime).shared.storage.reader()).of("acme")
-        assert 15_000 < await store.stored_bytes() < 20_000
+        assert 15_000 < await supervisor_of(runtime).shared.storage.read(StoredBytes("acme")) < 20_000
 
 
 async def test_inputs_are_stored_bytes(tmp_path: Path) -> None:

@@ -279,10 +279,6 @@ class UnsteadyStore:
         found = getattr(self._behind, name)
         return partial(self._call, found) if inspect.iscoroutinefunction(found) else found
 
-    def of(self, tenant: str) -> "UnsteadyStore":
-        """See Store."""
-        return UnsteadyStore(self._behind.of(tenant), self._node)
-
     async def aclose(self, *, leave: bool = True) -> None:
         """See Store."""
         await self._behind.aclose(leave=leave)

@@ -8,6 +8,7 @@ import attrs
 
 from warren.config import StoreConfig
 from warren.storage import Claim, Claimed, Operation, inline_runner
+from warren.storage.queries import SessionStart
 from warren.storage.sqlite import Holder, SqliteStore
 
 
@@ -39,7 +40,7 @@ class Process:
 
     async def floor(self, session_id: str = "a") -> int:
         """Return the number above which a session's events go on."""
-        stored = await self.store.load(session_id)
+        stored = await self.store.read(SessionStart(session_id))
         assert stored is not None
         return stored.seq_floor
 

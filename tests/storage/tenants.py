@@ -5,8 +5,8 @@ import attrs
 from tests.storage.samples import turn, updated
 from warren.creation import Creation
 from warren.peers import Peer
-from warren.storage import Commit
-from warren.storage.store import TenantReads
+from warren.storage import Commit, Store
+from warren.storage.queries import HasSession, LostEvents, SessionHolder, SessionRow, StoredHistory, WaitingInputs
 
 
 def of_tenant(session_id: str, tenant: str, name: str) -> Commit:
@@ -15,13 +15,10 @@ def of_tenant(session_id: str, tenant: str, name: str) -> Commit:
     return attrs.evolve(commit, creation=Creation("k", {}))
 
 
-async def seen(reads: TenantReads, session_id: str) -> list[object]:
-    """Return the answers of all reads about a session."""
+async def seen(store: Store, tenant: str, session_id: str) -> list[object]:
+    """Return the answers to all queries of a tenant about a session."""
+    kinds = (HasSession, SessionRow, SessionHolder, WaitingInputs, StoredHistory)
     return [
-        await reads.has(session_id),
-        await reads.record(session_id),
-        await reads.holder(session_id),
-        await reads.inbox(session_id),
-        await reads.lost(session_id, 9),
-        await reads.history(session_id),
+        *[await store.read(kind(session_id, tenant)) for kind in kinds],
+        await store.read(LostEvents(session_id, tenant, 9)),
     ]

@@ -24,6 +24,7 @@ from warren.storage import Archive, Audit, Lease, Release, Store
 from warren.storage.maintenance import retention
 from warren.storage.maintenance.postgres import retention as of_database
 from warren.storage.postgres import PostgresStore
+from warren.storage.queries import ANY_TENANT, AuditEntries, LedgerSums
 from warren.storage.sqlite import SqliteStore
 from warren.storage.sqlite.file import FILE_NAME
 from warren.tenant_limits import TokenLimits
@@ -77,7 +78,7 @@ async def test_rows_of_a_file_are_only_added(tmp_path: Path) -> None:
     assert (plan.entries, plan.sessions) == (3, ("b",))
     assert retention.prune(config, plan, rest=lambda _seconds: None).entries == 3
     async with opened(tmp_path) as store:
-        left = (await store.audit(AuditRequest())).entries
+        left = (await store.read(AuditEntries(ANY_TENANT, AuditRequest()))).entries
     assert [(each.action, each.who, each.session_id) for each in left] == [
         ("interrupt", "ann", "a"),
         ("delete", "retention", "b"),
@@ -111,9 +112,9 @@ async def test_old_hours_of_the_ledger_can_go(kind: str, tmp_path: Path) -> None
         day = NOW.replace(hour=0, minute=0, second=0, microsecond=0)
         assert await pruned(60.0, day + timedelta(hours=23)) == (0, 0)
         assert await pruned(3_600.0, day + timedelta(hours=15, minutes=59, days=1)) == (24, 24)
-        assert min(await store.of("other").usage("hour")) == "2026-03-02T00:00:00Z"
+        assert min(await store.read(LedgerSums("other", "hour"))) == "2026-03-02T00:00:00Z"
         assert await pruned(36 * 3_600.0, day + timedelta(hours=15, minutes=59, days=2)) == (2 * 3, 2 * 3)
-        assert min(await store.usage("hour")) == "2026-03-02T03:00:00Z"
+        assert min(await store.read(LedgerSums(ANY_TENANT, "hour"))) == "2026-03-02T03:00:00Z"
         await store.aclose()
 
 
@@ -130,7 +131,7 @@ async def test_rows_of_a_database_are_only_added() -> None:
         config = PostgresConfig(url)
         plan = await of_database.plan(config, Retention(audit=5 * 86_400), NOW + timedelta(days=10))
         assert (await of_database.prune(config, plan)).entries == 1
-        left = (await store.audit(AuditRequest())).entries
+        left = (await store.read(AuditEntries(ANY_TENANT, AuditRequest()))).entries
         assert [each.action for each in left] == ["interrupt", "prune"]
         await store.aclose()
 
@@ -152,7 +153,7 @@ async def test_the_database_notes_its_tokens() -> None:
                 db.execute("UPDATE warren.tokens SET limits = '{}'")
             await table.remove([token.hash])
         store = await PostgresStore.open(PostgresConfig(url))
-        entries = (await store.of("acme").audit(AuditRequest())).entries
+        entries = (await store.read(AuditEntries("acme", AuditRequest()))).entries
         await store.aclose()
         assert [(each.action, each.outcome, each.who, each.details) for each in entries] == [
             (action, "done", "", {"name": "ci", "scopes": scopes, "expires": "2026-03-01T12:00:00+00:00", **limited})

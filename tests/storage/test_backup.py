@@ -32,6 +32,7 @@ from warren.storage.maintenance.memory import examine_memory
 from warren.storage.memory.graph import FILE_NAME as INDEX
 from warren.storage.memory_store import MemoryStore
 from warren.storage.projection import Follower
+from warren.storage.queries import ANY_TENANT, SessionList, SessionRow, SessionStart, StoredEvents, StoredMessages
 from warren.storage.rows import SEQ_STRIDE
 from warren.storage.sqlite import SqliteStore
 from warren.storage.sqlite.file import FILE_NAME, open_writer
@@ -64,7 +65,8 @@ async def holding(config: StoreConfig) -> dict[str, int]:
     """Return the sessions of a store and their messages."""
     store = await SqliteStore.open(config, runner=inline_runner)
     found = {
-        record.session_id: (await store.messages(record.session_id))[1] for record in await store.of("default").list()
+        record.session_id: (await store.read(StoredMessages(record.session_id)))[1]
+        for record in await store.read(SessionList("default"))
     }
     await store.aclose()
     return found
@@ -350,11 +352,11 @@ async def test_numbers_go_on_above_what_came_after_the_backup(tmp_path: Path) ->
         await written(store, attrs.evolve(updated(later, message_count=2), messages=()))
     restore(tmp_path / "b", config, force=True)
     async with opened(tmp_path) as store:
-        assert await store.record("new") is None
-        stored = await store.load("s0")
+        assert await store.read(SessionRow("new", ANY_TENANT)) is None
+        stored = await store.read(SessionStart("s0"))
         assert stored is not None
         assert stored.seq_floor == 3 + SEQ_STRIDE
-        assert [row.seq for row in await store.events("s0")] == [1, 2, 3]
+        assert [row.seq for row in (await store.read(StoredEvents("s0"))).rows] == [1, 2, 3]
 
 
 async def test_a_store_is_replaced_only_when_asked(tmp_path: Path) -> None:
@@ -477,7 +479,7 @@ async def test_a_damaged_store_is_replaced_with_its_log(tmp_path: Path) -> None:
     (config.path / f"{FILE_NAME}-wal").write_bytes(saved)
     restore(tmp_path / "b", config, force=True)
     async with opened(tmp_path) as store:
-        assert {record.steps for record in await store.of("default").list()} == {1}
+        assert {record.steps for record in await store.read(SessionList("default"))} == {1}
     assert examine(config, full=True).healthy
 
 

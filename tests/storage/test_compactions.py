@@ -11,8 +11,9 @@ from warren.compaction import CompactionConfig
 from warren.options import SessionOptions
 from warren.records import SessionRecord
 from warren.storage import Delete
+from warren.storage.queries import ANY_TENANT, ModelContext, SessionRow, StoredHistory, StoredMessages
 from warren.storage.rows import record_to_row, row_to_record
-from warren.storage.sqlite import SqliteStore, queries
+from warren.storage.sqlite import Holder, SqliteStore, queries
 from warren.storage.sqlite.file import FILE_NAME
 
 SID = "0190-a"
@@ -29,9 +30,9 @@ async def test_a_moved_head_is_read_back(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await filled(store, 3)
         await written(store, commit)
-        record = await store.record(SID)
-        rows, total = await store.messages(SID)
-        context = await store.context(SID, 5, 8)
+        record = await store.read(SessionRow(SID, ANY_TENANT))
+        rows, total = await store.read(StoredMessages(SID))
+        context = await store.read(ModelContext(SID, 5, 8))
     assert record == commit.record
     assert (total, [row.position for row in rows]) == (8, list(range(8)))
     assert (context.first, context.compaction) == (rows[0].body, commit.compaction)
@@ -42,7 +43,7 @@ async def test_a_context_that_was_never_compacted(tmp_path: Path) -> None:
     """All rows and nothing before them."""
     async with opened(tmp_path) as store:
         await filled(store, 2)
-        context = await store.context(SID, 0, 4)
+        context = await store.read(ModelContext(SID, 0, 4))
     assert (context.first, context.compaction, len(context.rows)) == (None, None, 4)
 
 
@@ -52,8 +53,8 @@ async def test_a_refused_commit_moves_nothing(tmp_path: Path) -> None:
         await filled(store, 3)
         conflict = moved(turn(SID, 2), entry(2, 3))
         assert causes(await store.write([conflict])) == ["conflict"]
-        assert (await store.of("default").history(SID, offset=0, limit=100)).compactions == []
-        record = await store.record(SID)
+        assert (await store.read(StoredHistory(SID, "default", offset=0, limit=100))).compactions == []
+        record = await store.read(SessionRow(SID, ANY_TENANT))
     assert record is not None
     assert (record.head, record.compactions) == (0, 0)
 
@@ -65,8 +66,8 @@ async def test_the_newest_one_counts(tmp_path: Path) -> None:
         await filled(store, 3)
         for number, each in enumerate(steps, 3):
             await written(store, moved(turn(SID, number), each))
-            assert (await store.context(SID, each.head, 2 * number + 2)).compaction == each
-        assert (await store.of("default").history(SID, offset=0, limit=100)).compactions == steps
+            assert (await store.read(ModelContext(SID, each.head, 2 * number + 2))).compaction == each
+        assert (await store.read(StoredHistory(SID, "default", offset=0, limit=100))).compactions == steps
 
 
 async def test_they_are_paged_by_the_position_of_their_head(tmp_path: Path) -> None:
@@ -76,11 +77,12 @@ async def test_they_are_paged_by_the_position_of_their_head(tmp_path: Path) -> N
         for number, each in enumerate(entries):
             await written(store, moved(turn(SID, number), each), moved(turn("other", number), each))
         pages = [
-            (await store.of("default").history(SID, offset=offset, limit=5)).compactions for offset in range(0, 20, 5)
+            (await store.read(StoredHistory(SID, "default", offset=offset, limit=5))).compactions
+            for offset in range(0, 20, 5)
         ]
         assert [each for page in pages for each in page] == entries
         assert [len(page) for page in pages] == [3, 2, 3, 0]
-        assert (await store.of("default").history("nobody", offset=0, limit=5)).compactions == []
+        assert (await store.read(StoredHistory("nobody", "default", offset=0, limit=5))).compactions == []
 
 
 async def test_a_deleted_session_has_none(tmp_path: Path) -> None:
@@ -88,8 +90,8 @@ async def test_a_deleted_session_has_none(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await written(store, moved(turn(SID), entry(1, 1)), moved(turn("other"), entry(1, 1)))
         await written(store, Delete(SID))
-        assert (await store.of("default").history(SID, offset=0, limit=5)).compactions == []
-        assert len((await store.of("default").history("other", offset=0, limit=5)).compactions) == 1
+        assert (await store.read(StoredHistory(SID, "default", offset=0, limit=5))).compactions == []
+        assert len((await store.read(StoredHistory("other", "default", offset=0, limit=5))).compactions) == 1
         reader = apsw.Connection(str(tmp_path / "store" / FILE_NAME))
         assert reader.execute("SELECT count(*) FROM compactions").get == 1
         reader.close()
@@ -118,7 +120,7 @@ def _steps_of_a_context(db: apsw.Connection, head: int, count: int) -> int:
         return False
 
     db.set_progress_handler(tick, 1)
-    found = queries.context(db, SID, head, count)
+    found = queries.answer(db, Holder(Path(), "me", 15.0), ModelContext(SID, head, count))
     assert (found.compaction, len(found.rows)) == (entry(count // 2 - 1, head), count - head)
     return steps
 

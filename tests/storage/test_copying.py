@@ -46,6 +46,26 @@ from warren.storage.maintenance.doctor import examine
 from warren.storage.postgres import PostgresStore
 from warren.storage.postgres import copying as database_copying
 from warren.storage.postgres.driver import Connection
+from warren.storage.queries import (
+    ANY_TENANT,
+    AttachmentBytes,
+    AuditEntries,
+    CreatedUnder,
+    DueErasures,
+    LedgerSums,
+    LostEvents,
+    ModelContext,
+    PeerNamed,
+    SessionList,
+    SessionRow,
+    SessionStart,
+    StoredAttachment,
+    StoredEvents,
+    StoredHistory,
+    StoredMessages,
+    WaitingInputs,
+    WaitingSessions,
+)
 from warren.storage.sqlite import SqliteStore
 from warren.storage.sqlite import copying as file_copying
 from warren.storage.sqlite.file import FILE_NAME
@@ -106,28 +126,38 @@ IDS = ("big", "peer", "a", "archived", "gone", "begun", "fork", "none", *("id" +
 async def facts(store: Store) -> list[Any]:
     """Return all that a store can be asked."""
     found: list[Any] = [
-        await store.of("default").list(limit=100, include_archived=True),
-        await store.of("default").list(labels={"k": "v"}),
+        await store.read(SessionList("default", limit=100, include_archived=True)),
+        await store.read(SessionList("default", labels={"k": "v"})),
     ]
     for each in IDS:
-        found += [await store.load(each), await store.of("default").history(each), await store.messages(each)]
-        found += [await store.replay(each), await store.inbox(each), await store.of("default").lost(each, 1)]
+        found += [
+            await store.read(SessionStart(each)),
+            await store.read(StoredHistory(each, "default")),
+            await store.read(StoredMessages(each)),
+        ]
+        found += [
+            await store.read(StoredEvents(each)),
+            await store.read(WaitingInputs(each, ANY_TENANT)),
+            await store.read(LostEvents(each, "default", 1)),
+        ]
         for of in (blob(), blob(b"\x00")):
             hashed = str(of.attachment.sha256)
-            found.append(await store.of("default").attachment(each, hashed))
-            found.append(await store.of("default").blob(each, hashed, 1, 600))
-        found.append(await store.context(each, 0, 2) if await store.record(each) else None)
-    found.append(await store.context("a", 4, 6))
+            found.append(await store.read(StoredAttachment(each, "default", hashed)))
+            found.append(await store.read(AttachmentBytes(each, "default", hashed, 1, 600)))
+        found.append(
+            await store.read(ModelContext(each, 0, 2)) if await store.read(SessionRow(each, ANY_TENANT)) else None
+        )
+    found.append(await store.read(ModelContext("a", 4, 6)))
     found += [
-        await store.of("default").named("scout"),
-        await store.of("default").creation("once"),
-        await store.erasures(),
+        await store.read(PeerNamed("default", "scout")),
+        await store.read(CreatedUnder("default", "once")),
+        await store.read(DueErasures()),
     ]
     return [
         *found,
-        *[await store.of("default").creation("key" + text) for text in TEXTS],
-        *[await store.usage(by) for by in GROUPS],
-        await store.sessions_that_wait(),
+        *[await store.read(CreatedUnder("default", "key" + text)) for text in TEXTS],
+        *[await store.read(LedgerSums(ANY_TENANT, by)) for by in GROUPS],
+        await store.read(WaitingSessions()),
     ]
 
 
@@ -165,7 +195,9 @@ async def goes_on(store: Store) -> None:
     (outcome,) = await store.write([attrs.evolve(turn("other"), creation=Creation("once", {}))])
     assert outcome.cause == "key_used"
     await every(store, turn("new session"), moved(turn("new session", 1), entry(1, 2)))
-    assert [each.summary for each in (await store.of("default").history("new session")).compactions] == ["so far"]
+    assert [each.summary for each in (await store.read(StoredHistory("new session", "default"))).compactions] == [
+        "so far"
+    ]
 
 
 @pytest.mark.parametrize(("kind", "other"), [("sqlite", "postgres"), ("postgres", "sqlite")])
@@ -178,7 +210,7 @@ async def test_an_interrupted_copy_is_no_store_and_goes_on(
     with place(kind, tmp_path / "here") as here, place(other, tmp_path / "there") as there:
         async with store_at(here) as store:
             await every(store, *(turn(each) for each in "abcdefgh"))
-            expected = await store.of("default").list()
+            expected = await store.read(SessionList("default"))
         steps, marks = 0, list[Mark]()
         while True:
             async with source(here) as one, target(there) as aim:
@@ -199,7 +231,7 @@ async def test_an_interrupted_copy_is_no_store_and_goes_on(
         assert steps > 5
         assert [each.rows for each in marks] == sorted({each.rows for each in marks})
         async with store_at(there) as store:
-            assert await store.of("default").list() == expected
+            assert await store.read(SessionList("default")) == expected
 
 
 @pytest.mark.parametrize(("kind", "other"), [("sqlite", "postgres"), ("postgres", "sqlite")])
@@ -212,7 +244,7 @@ async def test_a_place_with_an_audit_of_its_own_can_be_filled(
     with place(kind, tmp_path / "here") as here, place(other, tmp_path / "there") as there:
         async with store_at(here) as store:
             await every(store, created("a"), Audit(tuple(said("interrupt", "a", after=each) for each in range(1, 6))))
-            expected = plain(await store.audit(AuditRequest()))
+            expected = plain(await store.read(AuditEntries(ANY_TENANT, AuditRequest())))
         async with store_at(there) as store:
             refused = said("login", tenant=None, who="", outcome="refused", after=-9)
             await every(store, Audit((refused, refused)))
@@ -220,7 +252,7 @@ async def test_a_place_with_an_audit_of_its_own_can_be_filled(
             async with open_table(there) as table:
                 await table.add(row_of(Token(hash=hash_of("t"), tenant="default", name="t", scopes=("session:read",))))
         async with store_at(there) as store:
-            before = await store.audit(AuditRequest())
+            before = await store.read(AuditEntries(ANY_TENANT, AuditRequest()))
         steps = 0
         while True:
             async with source(here) as one, target(there) as aim:
@@ -237,7 +269,7 @@ async def test_a_place_with_an_audit_of_its_own_can_be_filled(
         async with store_at(there) as store:
             last = said("approve", "a", after=9)
             await every(store, Audit((last,)))
-            page = await store.audit(AuditRequest())
+            page = await store.read(AuditEntries(ANY_TENANT, AuditRequest()))
         by_number = sorted(page.entries, key=lambda each: each.number)
         assert by_number[: len(before.entries)] == sorted(before.entries, key=lambda each: each.number)
         assert plain(attrs.evolve(page, entries=tuple(by_number[len(before.entries) :]))) == [*expected, last]
@@ -279,7 +311,7 @@ async def test_a_place_that_is_taken_is_refused(kind: Kind, tmp_path: Path) -> N
         with pytest.raises(StoreError, match="there are sessions in the store"):
             await copied(here, there)
         async with store_at(there) as store:
-            assert await store.record("a") is not None
+            assert await store.read(SessionRow("a", ANY_TENANT)) is not None
     with place(kind, tmp_path / "other") as there:
         async with source(here) as one, target(there) as aim:
             mark = await aim.begin("something else")
@@ -301,7 +333,7 @@ async def test_a_copy_that_differs_is_not_finished(kind: Kind, tmp_path: Path) -
     ):
         with place("sqlite", tmp_path / "here") as here, place(kind, tmp_path / change.split()[-1]) as there:
             async with store_at(here) as store:
-                if await store.record("a") is None:
+                if await store.read(SessionRow("a", ANY_TENANT)) is None:
                     await every(store, turn("a"))
             async with source(here) as one, target(there) as aim:
                 await copy(one, aim)

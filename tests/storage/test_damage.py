@@ -24,6 +24,7 @@ from warren.storage import Attach, Delete, Enqueue, Lease, Release, RequestHando
 from warren.storage.maintenance.backup import back_up, restore
 from warren.storage.maintenance.damage import FILE
 from warren.storage.maintenance.doctor import examine, fix
+from warren.storage.queries import HandoverAnswer, StoredEvents, StoreNews
 from warren.storage.sqlite import SqliteStore, audit
 from warren.storage.sqlite.file import FILE_NAME, VERSION, open_writer
 
@@ -217,16 +218,16 @@ async def test_neighbours_pass_over_a_damaged_value(template: Path, kind: str) -
             if not damage(folder, table, column, KINDS[kind]):
                 continue
             async with opened(work) as store:
-                found = await store.news(["a", "b"], 0)
+                found = await store.read(StoreNews(["a", "b"], 0))
                 assert found.last_seqs["b"] == (await replays(store, "b"))
                 assert (await store.write([RequestHandover("a"), RequestHandover("b")])) == [False, False]
                 for session_id in ("a", "b"):
-                    assert await store.handed_over(session_id) in (True, False)
+                    assert await store.read(HandoverAnswer(session_id)) in (True, False)
 
 
 async def replays(store: SqliteStore, session_id: str) -> int:
     """Return the number of a session's last event."""
-    return (await store.events(session_id))[-1].seq
+    return ((await store.read(StoredEvents(session_id))).rows)[-1].seq
 
 
 @pytest.mark.virtual_time

@@ -24,6 +24,7 @@ from warren.storage.maintenance.memory import examine_memory
 from warren.storage.memory import builder
 from warren.storage.memory.graph import FILE_NAME as INDEX
 from warren.storage.operations import Lease
+from warren.storage.queries import AttachmentBytes, SessionList, SessionStart
 from warren.storage.rows import SEQ_STRIDE
 from warren.storage.sqlite.file import FILE_NAME, VERSION
 
@@ -161,8 +162,10 @@ async def test_what_is_fixed(tmp_path: Path) -> None:
     )
     assert found(examine(config, full=True)) == []
     async with opened(tmp_path) as store:
-        assert [record.session_id for record in await store.of("default").list(labels={"k": "v", "n": "1"})] == ["a"]
-        assert await store.of("default").list(labels={"x": "y"}) == []
+        assert [
+            record.session_id for record in await store.read(SessionList("default", labels={"k": "v", "n": "1"}))
+        ] == ["a"]
+        assert await store.read(SessionList("default", labels={"x": "y"})) == []
     assert fix(config, examine(config)) == ()
 
 
@@ -182,9 +185,9 @@ async def test_a_file_that_a_message_names_is_given_back(tmp_path: Path) -> None
     assert [(each.sessions, each.fixable) for each in found(examine(config, full=True))] == [(("a",), False)]
     async with opened(tmp_path) as store:
         hashed = str(blob().attachment.sha256)
-        assert await store.of("default").blob("a", hashed, 0, 9) is None
+        assert await store.read(AttachmentBytes("a", "default", hashed, 0, 9)) is None
         await written(store, Attach("a", (blob(),)))
-        assert await store.of("default").blob("a", hashed, 0, 10_000) == BYTES
+        assert await store.read(AttachmentBytes("a", "default", hashed, 0, 10_000)) == BYTES
     assert found(examine(config, full=True)) == []
 
 
@@ -276,7 +279,7 @@ async def test_turns_are_counted_anew_by_their_own_prompts(tmp_path: Path) -> No
     damage(config, STEERED, "UPDATE sessions SET turns = -1")
     fix(config, examine(config))
     async with opened(tmp_path) as store:
-        loaded = await store.load("a")
+        loaded = await store.read(SessionStart("a"))
         assert loaded is not None
         assert loaded.record.turns == 1
 

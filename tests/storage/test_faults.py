@@ -14,6 +14,7 @@ from warren.config import StoreConfig
 from warren.errors import SessionNotFoundError, StoreError
 from warren.storage import Runner, inline_runner, thread_runner
 from warren.storage.maintenance.doctor import examine
+from warren.storage.queries import ANY_TENANT, SessionList, SessionRow, StoredMessages
 from warren.storage.sqlite import SqliteStore
 from warren.storage.sqlite.faults import translate
 from warren.storage.sqlite.file import FILE_NAME
@@ -49,11 +50,11 @@ async def test_a_write_on_a_failing_disk(tmp_path: Path, fault: Fault, runner: R
                 assert causes(outcomes) == [fault.cause] * 2
                 assert [outcome.retryable for outcome in outcomes] == [fault.retryable] * 2
                 assert [outcome.session_id for outcome in outcomes] == ["a", "b"]
-                assert await store.of("default").list() == [turn("a", 0).record]
-                assert (await store.messages("a"))[1] == 2
+                assert await store.read(SessionList("default")) == [turn("a", 0).record]
+                assert (await store.read(StoredMessages("a")))[1] == 2
             disk.heal()
             await written(store, *group)
-            assert (await store.messages("a"))[1] == 4
+            assert (await store.read(StoredMessages("a")))[1] == 4
     _check_file(tmp_path, sessions=2)
 
 
@@ -73,7 +74,7 @@ async def test_what_still_fits_is_stored(tmp_path: Path) -> None:
             outcomes = await store.write([turn("a"), turn("huge", text="x" * 1_000_000), turn("b")])
             assert causes(outcomes) == ["ok", "disk_full", "ok"]
             disk.heal()
-            assert [record.session_id for record in await store.of("default").list()] == ["a", "b", "first"]
+            assert [record.session_id for record in await store.read(SessionList("default"))] == ["a", "b", "first"]
     _check_file(tmp_path, sessions=3)
 
 
@@ -84,11 +85,11 @@ async def test_a_commit_that_was_not_flushed_is_not_there_after_a_crash(tmp_path
             await written(store, turn("a", 0))
             disk.sync = apsw.IOError
             assert causes(await store.write([turn("a", 1)])) == ["io_error"]
-            assert await store.record("a") == turn("a", 0).record
+            assert await store.read(SessionRow("a", ANY_TENANT)) == turn("a", 0).record
             disk.heal()
             await written(store, turn("b"))
     async with opened(tmp_path) as store:
-        assert await store.record("a") == turn("a", 0).record
+        assert await store.read(SessionRow("a", ANY_TENANT)) == turn("a", 0).record
 
 
 async def test_a_read_on_a_failing_disk(tmp_path: Path) -> None:
@@ -99,10 +100,10 @@ async def test_a_read_on_a_failing_disk(tmp_path: Path) -> None:
         async with opened(tmp_path) as store:
             disk.read = apsw.IOError
             with pytest.raises(StoreError) as raised:
-                await store.messages("a")
+                await store.read(StoredMessages("a"))
             assert (raised.value.cause, raised.value.retryable) == ("io_error", True)
             disk.heal()
-            assert (await store.messages("a"))[1] == 2
+            assert (await store.read(StoredMessages("a")))[1] == 2
 
 
 async def test_a_log_that_is_cut_off(tmp_path: Path) -> None:
@@ -112,7 +113,7 @@ async def test_a_log_that_is_cut_off(tmp_path: Path) -> None:
         log = tmp_path / "store" / f"{FILE_NAME}-wal"
         os.truncate(log, log.stat().st_size // 2)
         with pytest.raises(StoreError, match="it or its log ends too early") as raised:
-            await store.messages("s4")
+            await store.read(StoredMessages("s4"))
         assert (raised.value.cause, raised.value.retryable) == ("corrupt", False)
         assert examine(StoreConfig(tmp_path / "store")).store.integrity == "failed"
 
@@ -124,8 +125,8 @@ async def test_a_store_can_be_read_on_a_full_disk(tmp_path: Path) -> None:
     with faulty_disk() as disk:
         disk.room = 0
         async with opened(tmp_path) as store:
-            assert await store.of("default").list() == [turn("a").record]
-            assert (await store.messages("a"))[1] == 2
+            assert await store.read(SessionList("default")) == [turn("a").record]
+            assert (await store.read(StoredMessages("a")))[1] == 2
             assert causes(await store.write([turn("b")])) == ["disk_full"]
 
 
@@ -151,7 +152,7 @@ async def test_closing_on_a_failing_disk_loses_nothing(tmp_path: Path, fault: st
             setattr(disk, fault, apsw.IOError)
             await store.aclose()
     async with opened(tmp_path) as store:
-        assert await store.record("a") == turn("a").record
+        assert await store.read(SessionRow("a", ANY_TENANT)) == turn("a").record
 
 
 async def test_the_disk_counts_what_it_does() -> None:

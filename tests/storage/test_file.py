@@ -26,6 +26,7 @@ from warren.storage.maintenance.backup import MEMORY_FILE, back_up
 from warren.storage.maintenance.doctor import examine
 from warren.storage.maintenance.memory import examine_memory
 from warren.storage.memory import FileMemory
+from warren.storage.queries import ANY_TENANT, SessionList, SessionRow, SessionStart
 from warren.storage.sqlite import SqliteStore
 from warren.storage.sqlite.file import FILE_NAME, VERSION, open_writer
 
@@ -75,7 +76,7 @@ async def test_reading_alone_never_waits_for_a_lock(tmp_path: Path) -> None:
     other.execute("BEGIN IMMEDIATE")
     begun = trio.current_time()
     async with opened(tmp_path, busy_timeout=2.0, runner=thread_runner) as store:
-        assert len(await store.of("default").list()) == 1
+        assert len(await store.read(SessionList("default"))) == 1
     assert trio.current_time() - begun < 1
     other.execute("ROLLBACK")
     other.close()
@@ -90,7 +91,7 @@ async def test_closing_leaves_one_file(tmp_path: Path) -> None:
     (tmp_path / "store").rename(tmp_path / "elsewhere")
     (tmp_path / "elsewhere").rename(tmp_path / "store")
     async with opened(tmp_path) as store:
-        assert await store.record("a") == turn("a").record
+        assert await store.read(SessionRow("a", ANY_TENANT)) == turn("a").record
 
 
 @pytest.mark.parametrize(("synchronous", "number"), [("FULL", 2), ("NORMAL", 1)])
@@ -149,7 +150,7 @@ async def test_a_truncated_file_is_reported_as_damaged(tmp_path: Path) -> None:
     async def read_all() -> None:
         async with opened(tmp_path) as store:
             for n in range(50):
-                await store.load(f"s{n}")
+                await store.read(SessionStart(f"s{n}"))
 
     with pytest.raises(StoreError) as raised:
         await read_all()
@@ -225,7 +226,7 @@ async def test_many_who_make_the_file_at_once(tmp_path: Path) -> None:
             for _ in range(4):
                 nursery.start_soon(come)
         for store in stores:
-            assert await store.of("default").list() == []
+            assert await store.read(SessionList("default")) == []
             await store.aclose()
 
 

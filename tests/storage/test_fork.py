@@ -25,6 +25,15 @@ from warren.storage import Archive, Claim, Claimed, Delete, Fork, Label, Release
 from warren.storage.maintenance.doctor import examine
 from warren.storage.maintenance.retention import Drop
 from warren.storage.operations import Lease
+from warren.storage.queries import (
+    ANY_TENANT,
+    ModelContext,
+    SessionList,
+    SessionRow,
+    StoredEvents,
+    StoredHistory,
+    StoredMessages,
+)
 from warren.storage.sqlite import SqliteStore
 from warren.usage import Usage
 
@@ -57,18 +66,20 @@ async def test_a_fork_is_its_original_under_another_id(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await filled(store)
         (made,) = await written(store, fork(team="blue", app="x"))
-        assert await store.record("f") == made
+        assert await store.read(SessionRow("f", ANY_TENANT)) == made
         assert (made.message_count, made.head, made.compactions) == (8, 3, 1)
         assert (made.usage.total_tokens, made.last_seq, made.turns) == (0, 0, 0)
         assert (made.created_at, made.updated_at) == (LATER, LATER)
         assert (made.labels, made.parent) == ({"team": "blue", "app": "x"}, Parent("a", 8))
-        assert (await store.messages("f"))[0] == (await store.messages("a"))[0]
-        assert await store.context("f", 3, 8) == await store.context("a", 3, 8)
-        assert (await store.of("default").history("f")).compactions == (
-            await store.of("default").history("a")
+        assert (await store.read(StoredMessages("f")))[0] == (await store.read(StoredMessages("a")))[0]
+        assert await store.read(ModelContext("f", 3, 8)) == await store.read(ModelContext("a", 3, 8))
+        assert (await store.read(StoredHistory("f", "default"))).compactions == (
+            await store.read(StoredHistory("a", "default"))
         ).compactions
-        assert await store.events("f") == []
-        assert [record.session_id for record in await store.of("default").list(labels={"team": "blue"})] == ["f"]
+        assert (await store.read(StoredEvents("f"))).rows == []
+        assert [record.session_id for record in await store.read(SessionList("default", labels={"team": "blue"}))] == [
+            "f"
+        ]
     assert healthy(tmp_path)
 
 
@@ -82,7 +93,7 @@ async def test_the_head_is_the_newest_that_the_cut_leaves(tmp_path: Path, at: in
         assert made.last_compaction_step == (3 if head else None)
         last = [f"answer {number}" for number in range(4)][: at // 2]
         assert made.last_assistant_text == (last[-1] if last else None)
-        assert [row.position for row in (await store.messages("f"))[0]] == list(range(at))
+        assert [row.position for row in (await store.read(StoredMessages("f")))[0]] == list(range(at))
     assert healthy(tmp_path)
 
 
@@ -111,7 +122,7 @@ async def test_settings_are_taken_over(tmp_path: Path) -> None:
     }
     async with opened(tmp_path) as store:
         await written(store, updated(turn("a"), **changes))
-        original = await store.record("a")
+        original = await store.read(SessionRow("a", ANY_TENANT))
         (whole,) = await written(store, fork(new="w"))
         (cut,) = await written(store, fork(1, new="c"))
     for made in (whole, cut):
@@ -152,7 +163,7 @@ async def test_no_cut_parts_a_call_from_its_results(tmp_path: Path) -> None:
         assert isinstance(error, InvalidParamsError)
         assert error.details == {"path": "$.at"}
         assert "the nearest places are 2 and 4" in error.message
-        assert await store.record("f") is None
+        assert await store.read(SessionRow("f", ANY_TENANT)) is None
         for at in (2, 4):
             await written(store, fork(at, new=f"at {at}"))
         (ahead,) = await store.write([fork(5)])
@@ -170,7 +181,7 @@ async def test_what_retention_has_removed_cannot_be_taken_over(tmp_path: Path) -
             assert "messages before 4 are no longer kept" in error.message
         for at in (0, 1, 5, 12):
             await written(store, fork(at, new=f"at {at}"))
-        page = await store.of("default").history("at 5")
+        page = await store.read(StoredHistory("at 5", "default"))
         assert ([row.position for row in page.rows], page.kept_from) == ([0, 4], 4)
     assert healthy(tmp_path)
 
@@ -181,8 +192,8 @@ async def test_a_fork_that_fails_leaves_nothing(tmp_path: Path) -> None:
         await filled(store)
         outcomes = await store.write([HalfDone(fork(), apsw.FullError("no space left")), turn("b")])
         assert causes(outcomes) == ["disk_full", "ok"]
-        assert await store.record("f") is None
-        assert await store.record("b") is not None
+        assert await store.read(SessionRow("f", ANY_TENANT)) is None
+        assert await store.read(SessionRow("b", ANY_TENANT)) is not None
     assert healthy(tmp_path)
 
 
@@ -220,8 +231,8 @@ async def test_ten_thousand_messages_are_copied_by_sqlite(tmp_path: Path) -> Non
         cut = [await calls_in(store, fork(9, source=name, new=f"{name} cut")) for name in ("short", "long")]
         assert whole[1] - whole[0] < 100  # nothing for a message: only its log is long enough to be moved into the file
         assert cut[0] == cut[1]
-        assert (await store.messages("long whole", offset=9_990))[1] == 10_000
-        assert len((await store.messages("long whole", offset=9_990))[0]) == 10
+        assert (await store.read(StoredMessages("long whole", offset=9_990)))[1] == 10_000
+        assert len((await store.read(StoredMessages("long whole", offset=9_990)))[0]) == 10
 
 
 async def test_the_loop_goes_on_while_a_fork_is_made(tmp_path: Path) -> None:
@@ -248,12 +259,12 @@ async def test_labels_are_changed_one_by_one(tmp_path: Path) -> None:
         await written(store, turn("a", labels={"team": "red", "app": "x"}), turn("b"))
         first, second = await written(store, Label("a", {"team": None, "k": "v"}), Label("a", {"k": "w", "none": None}))
         assert first.record.labels == {"app": "x", "k": "v"}
-        assert second.record == await store.record("a")
+        assert second.record == await store.read(SessionRow("a", ANY_TENANT))
         assert second.record.labels == {"app": "x", "k": "w"}
         assert first.change < second.change
         assert second.record.updated_at == turn("a").record.updated_at
-        assert [record.session_id for record in await store.of("default").list(labels={"k": "w"})] == ["a"]
-        assert await store.of("default").list(labels={"team": "red"}) == []
+        assert [record.session_id for record in await store.read(SessionList("default", labels={"k": "w"}))] == ["a"]
+        assert await store.read(SessionList("default", labels={"team": "red"})) == []
     assert healthy(tmp_path)
 
 
@@ -262,7 +273,7 @@ async def test_a_commit_leaves_labels_alone(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await written(store, turn("a", labels={"team": "red"}))
         await written(store, Label("a", {"team": "blue"}), turn("a", 1, labels={"team": "red"}))
-        stored = await store.record("a")
+        stored = await store.read(SessionRow("a", ANY_TENANT))
         assert stored is not None
         assert (stored.labels, stored.message_count) == ({"team": "blue"}, 4)
 

@@ -13,6 +13,7 @@ from tests.storage.samples import causes, opened, turn, updated, written
 from warren.errors import SessionNotFoundError, StoreError
 from warren.records import EventRow
 from warren.storage import Archive, Commit, Delete, Runner, inline_runner, thread_runner
+from warren.storage.queries import ANY_TENANT, SessionList, SessionRow, SessionStart, StoredEvents, StoredMessages
 from warren.storage.sqlite import Holder, SqliteStore
 from warren.storage.sqlite.apply import SqliteOperation, apply
 from warren.storage.sqlite.file import FILE_NAME
@@ -29,7 +30,7 @@ async def test_a_group_is_flushed_once(tmp_path: Path, runner: Runner) -> None:
             before = disk.syncs
             await written(store, *(turn(f"s{n}") for n in range(100)))
             assert disk.syncs == before + 1
-            assert len(await store.of("default").list(limit=1000)) == 101
+            assert len(await store.read(SessionList("default", limit=1000))) == 101
 
 
 async def test_an_empty_group_is_nothing(tmp_path: Path) -> None:
@@ -53,7 +54,7 @@ async def test_one_that_fails_does_not_spoil_the_others(tmp_path: Path, runner: 
             SessionNotFoundError,
             type(None),
         ]
-        assert [record.turns for record in await store.of("default").list()] == [2, 1, 1]
+        assert [record.turns for record in await store.read(SessionList("default"))] == [2, 1, 1]
 
 
 UNSTORABLE = [
@@ -74,8 +75,8 @@ async def test_a_value_that_cannot_be_stored_fails_alone(tmp_path: Path, bad: Co
         assert causes(outcomes) == ["ok", "unstorable", "ok"]
         assert not outcomes[1].retryable
         assert outcomes[1].session_id == "bad"
-        assert await store.record("bad") is None
-        assert len(await store.of("default").list()) == 2
+        assert await store.read(SessionRow("bad", ANY_TENANT)) is None
+        assert len(await store.read(SessionList("default"))) == 2
 
 
 async def test_a_group_for_a_locked_file_fails_after_one_wait(tmp_path: Path) -> None:
@@ -116,7 +117,7 @@ async def test_a_cancelled_write_is_done_all_the_same(tmp_path: Path) -> None:
             assert outcomes == [None, None]
             await trio.lowlevel.checkpoint()
         assert scope.cancelled_caught
-        assert len(await store.of("default").list()) == 2
+        assert len(await store.read(SessionList("default"))) == 2
 
 
 async def test_writes_from_many_tasks_take_turns(tmp_path: Path) -> None:
@@ -130,7 +131,7 @@ async def test_writes_from_many_tasks_take_turns(tmp_path: Path) -> None:
         async with trio.open_nursery() as nursery:
             for n in range(8):
                 nursery.start_soon(write, f"s{n}")
-        assert [record.turns for record in await store.of("default").list()] == [5] * 8
+        assert [record.turns for record in await store.read(SessionList("default"))] == [5] * 8
 
 
 async def test_after_closing_every_call_says_so(tmp_path: Path) -> None:
@@ -143,11 +144,11 @@ async def test_after_closing_every_call_says_so(tmp_path: Path) -> None:
         await store.aclose()
         assert causes(await store.write([turn("b"), turn("c")])) == ["closed", "closed"]
         for read in (
-            store.load("a"),
-            store.record("a"),
-            store.of("default").list(),
-            store.messages("a"),
-            store.events("a"),
+            store.read(SessionStart("a")),
+            store.read(SessionRow("a", ANY_TENANT)),
+            store.read(SessionList("default")),
+            store.read(StoredMessages("a")),
+            store.read(StoredEvents("a")),
         ):
             with pytest.raises(StoreError) as raised:
                 await read
@@ -169,5 +170,5 @@ async def test_what_is_no_exception_rolls_back_too(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         with pytest.raises(KeyboardInterrupt):
             await store.write([turn("a"), _Interrupted("x")])
-        assert await store.of("default").list() == []
+        assert await store.read(SessionList("default")) == []
         await written(store, turn("a"))

@@ -16,6 +16,7 @@ from warren.peers import Peer
 from warren.storage import Archive, Claim, Claimed, Commit, Delete, EndInputs, Enqueue, Enqueued, InputOutcome
 from warren.storage.maintenance.doctor import examine, fix
 from warren.storage.operations import MAX_OUTCOMES
+from warren.storage.queries import ANY_TENANT, PeerNamed, WaitingInputs, WaitingSessions
 from warren.storage.sqlite import SqliteStore
 from warren.storage.sqlite.file import FILE_NAME
 
@@ -29,7 +30,7 @@ def put(text: str, *, key: str | None = None, session_id: str = "a", starts: boo
 
 async def texts(store: SqliteStore, session_id: str = "a") -> list[str]:
     """Return what waits for a session."""
-    return [each.input.text for each in await store.inbox(session_id)]
+    return [each.input.text for each in await store.read(WaitingInputs(session_id, ANY_TENANT))]
 
 
 def taking(commit: Commit, *taken: Enqueued, outcome: bytes = DONE) -> Commit:
@@ -108,7 +109,7 @@ async def test_an_inbox_ends_with_its_session(tmp_path: Path, end: Archive | Del
         await written(store, turn("a"), put("1", key="k"), end)
         (refused,) = await store.write([put("2")])
         assert isinstance(refused, SessionNotFoundError)
-        assert await store.sessions_that_wait() == []
+        assert await store.read(WaitingSessions()) == []
     assert rows(tmp_path) == 0
 
 
@@ -118,7 +119,7 @@ async def test_who_has_something_to_begin(tmp_path: Path) -> None:
         await written(store, turn("a"), turn("b"), turn("c"))
         await written(store, put("1", starts=False), put("2", session_id="b"), put("3", session_id="c"))
         await written(store, EndInputs("c", InputOutcome((3,), DONE)))
-        assert await store.sessions_that_wait() == ["b"]
+        assert await store.read(WaitingSessions()) == ["b"]
 
 
 async def test_another_process_has_the_session(tmp_path: Path) -> None:
@@ -140,11 +141,11 @@ async def test_a_name_belongs_to_one(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         outcomes = await store.write([ann[0], ann[1], turn("d")])
         assert isinstance(outcomes[1], InvalidParamsError)
-        assert [outcomes[0], outcomes[2], await store.of("default").named("ann")] == [None, None, "a"]
+        assert [outcomes[0], outcomes[2], await store.read(PeerNamed("default", "ann"))] == [None, None, "a"]
         await written(store, updated(turn("a", 1), peer=Peer("ann")), Archive("a"), ann[1])
-        assert await store.of("default").named("ann") == "b"
+        assert await store.read(PeerNamed("default", "ann")) == "b"
         await written(store, updated(turn("a", 2), peer=Peer("ann")), Delete("b"), ann[2])
-        assert await store.of("default").named("ann") == "c"
+        assert await store.read(PeerNamed("default", "ann")) == "c"
     db = apsw.Connection(str(tmp_path / "store" / FILE_NAME))
     assert db.execute("SELECT peer FROM sessions WHERE session_id = 'b'").get is None
     db.close()
@@ -162,7 +163,7 @@ async def test_a_damaged_input_names_its_session(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await written(store, turn("a"), put("1"))
         spoil(tmp_path)
-        found = await store.inbox("a")
+        found = await store.read(WaitingInputs("a", ANY_TENANT))
         ((number, problem),) = [(each.row, each.problem) for each in found.damaged]
         assert (found, number) == ([], "1")
         assert "of session a is damaged" in problem

@@ -19,6 +19,15 @@ from tests.storage.samples import NOW, causes, opened, turn, updated, written
 from warren.errors import LeasedError, StoreError
 from warren.records import SessionRecord
 from warren.storage import Archive, Claim, Claimed, Commit, Delete, Lease, LeaseHeld, Operation, Release
+from warren.storage.queries import (
+    ANY_TENANT,
+    ModelContext,
+    SessionList,
+    SessionRow,
+    SessionStart,
+    StoredEvents,
+    StoredMessages,
+)
 from warren.storage.rows import SEQ_STRIDE
 from warren.storage.runner import thread_runner
 
@@ -41,7 +50,7 @@ async def test_a_new_session_is_its_process_own(tmp_path: Path) -> None:
     held = await two.do(Claim("a"))
     assert isinstance(held, LeaseHeld)
     assert held.holder.startswith("the gateway (process ")
-    assert await two.store.record("a") == turn("a").record
+    assert await two.store.read(SessionRow("a", ANY_TENANT)) == turn("a").record
     await one.end()
     await two.end()
 
@@ -108,7 +117,7 @@ async def test_a_process_that_hangs_loses_its_sessions_in_time(tmp_path: Path) -
     assert isinstance(refused, StoreError)
     assert (refused.cause, refused.retryable) == ("lease_lost", True)
     assert refused.details["holder"].startswith("the heir (process ")
-    assert await two.store.record("a") == claimed.record
+    assert await two.store.read(SessionRow("a", ANY_TENANT)) == claimed.record
     assert isinstance(await one.do(Claim("a")), LeaseHeld)
     await one.end()
     await two.end()
@@ -157,8 +166,8 @@ async def test_reading_needs_no_lease(tmp_path: Path) -> None:
     one = await Process.starting(tmp_path)
     await one.do(turn("a"))
     two = await Process.starting(tmp_path)
-    assert [record.session_id for record in await two.store.of("default").list()] == ["a"]
-    await two.store.messages("a")
+    assert [record.session_id for record in await two.store.read(SessionList("default"))] == ["a"]
+    await two.store.read(StoredMessages("a"))
     assert await two.floor() == 3 + SEQ_STRIDE
     assert two.holder.key is None
     assert await one.floor() == 3
@@ -247,14 +256,14 @@ async def test_kill_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     assert await process.wait() == -signal.SIGKILL
     acknowledged = printed.count(b"\n")
     async with opened(tmp_path) as store:
-        stored = await store.load("a")
+        stored = await store.read(SessionStart("a"))
         assert stored is not None
         turns = stored.record.turns
         assert turns in (acknowledged, acknowledged + 1)
         assert stored.record == turn("a", turns - 1).record
-        assert len((await store.context("a", 0, stored.record.message_count)).rows) == 2 * turns
-        assert len(await store.events("a", limit=10**6)) == 3 * turns
-        assert len(await store.of("default").list(limit=10**6)) == turns + 1
+        assert len((await store.read(ModelContext("a", 0, stored.record.message_count))).rows) == 2 * turns
+        assert len((await store.read(StoredEvents("a", limit=10**6))).rows) == 3 * turns
+        assert len(await store.read(SessionList("default", limit=10**6))) == turns + 1
         assert stored.seq_floor == stored.record.last_seq + SEQ_STRIDE
         (claimed,) = await written(store, Claim("a"))
         assert claimed.record.last_seq == stored.seq_floor

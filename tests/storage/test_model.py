@@ -14,6 +14,7 @@ from warren.errors import SessionNotFoundError, StoreError, WarrenError
 from warren.journal import row_of
 from warren.records import EventRow, MessageRow, SessionRecord
 from warren.storage import Archive, Commit, Delete, Label, Operation
+from warren.storage.queries import ModelContext, SessionList, SessionStart, StoredEvents, StoredMessages
 from warren.storage.sqlite import Holder, SqliteStore
 
 SESSIONS = ("a", "b", "c")
@@ -135,7 +136,7 @@ def _called(outcome: object) -> str:
 async def _compare(store: SqliteStore, model: _Model) -> None:
     for session_id in SESSIONS:
         session = model.sessions.get(session_id)
-        stored = await store.load(session_id)
+        stored = await store.read(SessionStart(session_id))
         if session is None:
             assert stored is None
             continue
@@ -143,10 +144,10 @@ async def _compare(store: SqliteStore, model: _Model) -> None:
         assert stored is not None
         assert stored.record == session.record
         if [row.position for row in messages] == list(range(len(messages))):
-            assert (await store.context(session_id, 0, len(messages))).rows == [row.body for row in messages]
-        assert (await store.messages(session_id))[0] == messages
-        assert await store.events(session_id) == [row for _, row in sorted(session.events.items())]
+            assert (await store.read(ModelContext(session_id, 0, len(messages)))).rows == [row.body for row in messages]
+        assert (await store.read(StoredMessages(session_id)))[0] == messages
+        assert (await store.read(StoredEvents(session_id))).rows == [row for _, row in sorted(session.events.items())]
     for labels in LABELS:
         for archived in (False, True):
-            listed = await store.of("default").list(labels=labels, include_archived=archived)
+            listed = await store.read(SessionList("default", labels=labels, include_archived=archived))
             assert listed == model.listing(labels, archived=archived)

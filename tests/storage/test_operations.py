@@ -12,6 +12,15 @@ from warren.errors import SessionNotFoundError
 from warren.options import SessionOptions
 from warren.records import SessionRecord
 from warren.storage import Archive, Commit, Delete, Label
+from warren.storage.queries import (
+    ANY_TENANT,
+    ModelContext,
+    SessionList,
+    SessionRow,
+    SessionStart,
+    StoredEvents,
+    StoredMessages,
+)
 from warren.storage.rows import record_to_row, row_to_record
 from warren.usage import Usage
 
@@ -23,13 +32,13 @@ async def test_a_commit_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     commit = turn(SID, text="grüße, 世界 \N{BEETLE}", labels={"team": "red"})
     async with opened(tmp_path) as store:
         await written(store, commit)
-        stored = await store.load(SID)
+        stored = await store.read(SessionStart(SID))
         assert stored is not None
         assert stored.record == commit.record
-        assert (await store.context(SID, 0, 2)).rows == [message.body for message in commit.messages]
+        assert (await store.read(ModelContext(SID, 0, 2))).rows == [message.body for message in commit.messages]
         assert stored.seq_floor == commit.record.last_seq
-        assert await store.messages(SID) == (list(commit.messages), 2)
-        assert await store.events(SID) == list(commit.events)
+        assert await store.read(StoredMessages(SID)) == (list(commit.messages), 2)
+        assert (await store.read(StoredEvents(SID))).rows == list(commit.events)
 
 
 async def test_a_second_turn_adds_to_the_first(tmp_path: Path) -> None:
@@ -37,8 +46,8 @@ async def test_a_second_turn_adds_to_the_first(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await written(store, turn(SID, 0))
         await written(store, turn(SID, 1, text="again"))
-        stored = await store.load(SID)
-        bodies = (await store.context(SID, 0, 4)).rows
+        stored = await store.read(SessionStart(SID))
+        bodies = (await store.read(ModelContext(SID, 0, 4))).rows
     assert stored is not None
     assert stored.record == turn(SID, 1, text="again").record
     rows = turn(SID, 0).messages + turn(SID, 1, text="again").messages
@@ -55,15 +64,15 @@ async def test_a_turn_stored_twice_is_refused_whole(tmp_path: Path) -> None:
         assert outcomes[0].session_id == SID
         only_events = attrs.evolve(turn(SID, 1, text="third"), events=turn(SID, 0).events)
         assert causes(await store.write([only_events])) == ["conflict"]
-        assert await store.record(SID) == turn(SID, 0, text="first").record
-        assert (await store.messages(SID))[1] == 2
+        assert await store.read(SessionRow(SID, ANY_TENANT)) == turn(SID, 0, text="first").record
+        assert (await store.read(StoredMessages(SID)))[1] == 2
 
 
 async def test_creation_time_stays(tmp_path: Path) -> None:
     """A later commit does not move a session's creation."""
     async with opened(tmp_path) as store:
         await written(store, turn(SID, 0), updated(turn(SID, 1), created_at=NOW.replace(year=2030)))
-        record = await store.record(SID)
+        record = await store.read(SessionRow(SID, ANY_TENANT))
     assert record is not None
     assert record.created_at == NOW
 
@@ -75,17 +84,17 @@ async def test_archive_hides_and_keeps(tmp_path: Path) -> None:
         record = attrs.evolve(turn(SID).record, archived=True)
         for _ in range(2):
             await written(store, Archive(SID))
-            assert await store.record(SID) == record
-        assert (await store.messages(SID))[1] == 2
-        assert await store.of("default").list() == []
-        assert await store.of("default").list(include_archived=True) == [record]
+            assert await store.read(SessionRow(SID, ANY_TENANT)) == record
+        assert (await store.read(StoredMessages(SID)))[1] == 2
+        assert await store.read(SessionList("default")) == []
+        assert await store.read(SessionList("default", include_archived=True)) == [record]
 
 
 async def test_a_late_commit_does_not_unarchive(tmp_path: Path) -> None:
     """A commit that does not know of the archiving is stored; the session stays archived."""
     async with opened(tmp_path) as store:
         await written(store, turn(SID, 0), Archive(SID), turn(SID, 1))
-        record = await store.record(SID)
+        record = await store.read(SessionRow(SID, ANY_TENANT))
     assert record == attrs.evolve(turn(SID, 1).record, archived=True)
 
 
@@ -94,19 +103,20 @@ async def test_delete_leaves_nothing_but_the_tombstone(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await written(store, turn(SID, labels={"a": "b"}), turn("other", labels={"a": "b"}))
         await written(store, Delete(SID), Delete(SID))
-        assert await store.load(SID) is None
-        assert await store.record(SID) is None
-        assert await store.messages(SID) == ([], 0)
-        assert await store.events(SID) == []
+        assert await store.read(SessionStart(SID)) is None
+        assert await store.read(SessionRow(SID, ANY_TENANT)) is None
+        assert await store.read(StoredMessages(SID)) == ([], 0)
+        assert (await store.read(StoredEvents(SID))).rows == []
         assert [
-            record.session_id for record in await store.of("default").list(labels={"a": "b"}, include_archived=True)
+            record.session_id
+            for record in await store.read(SessionList("default", labels={"a": "b"}, include_archived=True))
         ] == ["other"]
         for operation in (turn(SID, 1), Archive(SID)):
             (outcome,) = await store.write([operation])
             assert isinstance(outcome, SessionNotFoundError)
             assert outcome.session_id == SID
-        assert await store.load(SID) is None
-        assert (await store.messages("other"))[1] == 2
+        assert await store.read(SessionStart(SID)) is None
+        assert (await store.read(StoredMessages("other")))[1] == 2
 
 
 async def test_unknown_sessions_are_not_found(tmp_path: Path) -> None:
@@ -114,8 +124,8 @@ async def test_unknown_sessions_are_not_found(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         outcomes = await store.write([Archive("nobody"), Delete("nobody")])
         assert [type(outcome) for outcome in outcomes] == [SessionNotFoundError] * 2
-        assert await store.load("nobody") is None
-        assert await store.record("nobody") is None
+        assert await store.read(SessionStart("nobody")) is None
+        assert await store.read(SessionRow("nobody", ANY_TENANT)) is None
 
 
 async def test_changed_labels_are_found(tmp_path: Path) -> None:
@@ -123,9 +133,11 @@ async def test_changed_labels_are_found(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await written(store, turn(SID, 0, labels={"team": "red", "old": "1"}))
         await written(store, turn(SID, 1), Label(SID, {"team": "blue", "old": None}))
-        assert await store.of("default").list(labels={"team": "red"}) == []
-        assert await store.of("default").list(labels={"old": "1"}) == []
-        assert await store.of("default").list(labels={"team": "blue"}) == [turn(SID, 1, labels={"team": "blue"}).record]
+        assert await store.read(SessionList("default", labels={"team": "red"})) == []
+        assert await store.read(SessionList("default", labels={"old": "1"})) == []
+        assert await store.read(SessionList("default", labels={"team": "blue"})) == [
+            turn(SID, 1, labels={"team": "blue"}).record
+        ]
 
 
 async def test_a_commit_without_rows_stores_the_record(tmp_path: Path) -> None:
@@ -135,7 +147,7 @@ async def test_a_commit_without_rows_stores_the_record(tmp_path: Path) -> None:
     )
     async with opened(tmp_path) as store:
         await written(store, commit)
-        stored = await store.load(SID)
+        stored = await store.read(SessionStart(SID))
     assert stored is not None
     assert (stored.record, stored.seq_floor) == (commit.record, 0)
 
@@ -185,11 +197,11 @@ def test_every_record_survives_its_row(record: SessionRecord) -> None:
 async def test_any_label_can_be_listed(tmp_path: Path, labels: dict[str, str]) -> None:
     """Labels of any text (quotes, NUL, other scripts, empty) are found again."""
     async with opened(tmp_path) as store:
-        session_id = f"session {len(await store.of('default').list(limit=10_000))}"
+        session_id = f"session {len(await store.read(SessionList('default', limit=10_000)))}"
         commit = turn(session_id, labels=labels)
         await written(store, commit)
-        assert commit.record in await store.of("default").list(labels=labels, limit=10_000)
-        assert await store.of("default").list(labels={**labels, "no": "such"}) == []
+        assert commit.record in await store.read(SessionList("default", labels=labels, limit=10_000))
+        assert await store.read(SessionList("default", labels={**labels, "no": "such"})) == []
 
 
 def test_a_hosts_own_kind_of_budget_is_stored() -> None:

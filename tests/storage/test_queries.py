@@ -16,6 +16,15 @@ from warren.events import TextDelta
 from warren.journal import envelopes
 from warren.records import EventRow, SessionRecord
 from warren.storage import Archive, Commit, thread_runner
+from warren.storage.queries import (
+    ANY_TENANT,
+    ModelContext,
+    SessionList,
+    SessionRow,
+    SessionStart,
+    StoredEvents,
+    StoredMessages,
+)
 from warren.storage.sqlite import Holder, queries
 from warren.storage.sqlite.apply import SqliteOperation, apply
 from warren.storage.sqlite.file import FILE_NAME
@@ -35,9 +44,9 @@ async def test_list_is_newest_first_then_by_id(tmp_path: Path) -> None:
     """Sessions come by the end of their last turn, the newest first, and by id where that is the same."""
     async with opened(tmp_path) as store:
         await written(store, at("c", 5), at("a", 5), at("old", 1), at("b", 5), at("new", 9))
-        assert ids(await store.of("default").list()) == ["new", "a", "b", "c", "old"]
+        assert ids(await store.read(SessionList("default"))) == ["new", "a", "b", "c", "old"]
         await written(store, turn("old", 30))
-        assert ids(await store.of("default").list())[0] == "old"
+        assert ids(await store.read(SessionList("default")))[0] == "old"
 
 
 async def test_list_pages_meet(tmp_path: Path) -> None:
@@ -46,11 +55,11 @@ async def test_list_pages_meet(tmp_path: Path) -> None:
         commits = [at(f"s{n:02}", n % 7) for n in range(23)]
         await written(store, *commits, *(Archive(f"s{n:02}") for n in range(0, 23, 3)))
         for archived, count in ((False, 15), (True, 23)):
-            whole = ids(await store.of("default").list(include_archived=archived))
+            whole = ids(await store.read(SessionList("default", include_archived=archived)))
             assert len(whole) == count
             for size in (1, 4, 23):
                 pages = [
-                    await store.of("default").list(offset=offset, limit=size, include_archived=archived)
+                    await store.read(SessionList("default", offset=offset, limit=size, include_archived=archived))
                     for offset in range(0, count, size)
                 ]
                 assert [name for page in pages for name in ids(page)] == whole
@@ -64,14 +73,17 @@ async def test_list_finds_sessions_that_carry_all_labels(tmp_path: Path) -> None
         await written(
             store, at("a", 1, team="red", app="x"), at("b", 2, team="red"), at("c", 3, team="blue", app="x"), at("d", 4)
         )
-        assert ids(await store.of("default").list(labels={"team": "red"})) == ["b", "a"]
-        assert ids(await store.of("default").list(labels={"app": "x", "team": "red"})) == ["a"]
-        assert ids(await store.of("default").list(labels={"app": "red"})) == []
+        assert ids(await store.read(SessionList("default", labels={"team": "red"}))) == ["b", "a"]
+        assert ids(await store.read(SessionList("default", labels={"app": "x", "team": "red"}))) == ["a"]
+        assert ids(await store.read(SessionList("default", labels={"app": "red"}))) == []
         await written(store, Archive("b"))
-        assert ids(await store.of("default").list(labels={"team": "red"})) == ["a"]
-        assert ids(await store.of("default").list(labels={"team": "red"}, include_archived=True)) == ["b", "a"]
+        assert ids(await store.read(SessionList("default", labels={"team": "red"}))) == ["a"]
+        assert ids(await store.read(SessionList("default", labels={"team": "red"}, include_archived=True))) == [
+            "b",
+            "a",
+        ]
         assert ids(
-            await store.of("default").list(labels={"team": "red"}, include_archived=True, limit=1, offset=1)
+            await store.read(SessionList("default", labels={"team": "red"}, include_archived=True, limit=1, offset=1))
         ) == ["a"]
 
 
@@ -97,7 +109,7 @@ def _steps_of_a_page(db: apsw.Connection) -> int:
         return False
 
     db.set_progress_handler(tick, 1)
-    queries.listing(db, "default", offset=0, limit=10, labels={}, include_archived=True)
+    queries.answer(db, Holder(Path(), "me", 15.0), SessionList("default", limit=10, include_archived=True))
     return count
 
 
@@ -107,10 +119,10 @@ async def test_messages_are_paged_by_position(tmp_path: Path) -> None:
     rows = [row for commit in commits for row in commit.messages]
     async with opened(tmp_path) as store:
         await written(store, *commits, turn("b"))
-        assert await store.messages("a") == (rows, 8)
-        assert await store.messages("a", offset=3, limit=2) == (rows[3:5], 8)
-        assert await store.messages("a", offset=7, limit=5) == (rows[7:], 8)
-        assert await store.messages("a", offset=8) == ([], 8)
+        assert await store.read(StoredMessages("a")) == (rows, 8)
+        assert await store.read(StoredMessages("a", offset=3, limit=2)) == (rows[3:5], 8)
+        assert await store.read(StoredMessages("a", offset=7, limit=5)) == (rows[7:], 8)
+        assert await store.read(StoredMessages("a", offset=8)) == ([], 8)
 
 
 async def test_a_count_beyond_all_messages_is_damage(tmp_path: Path) -> None:
@@ -118,7 +130,7 @@ async def test_a_count_beyond_all_messages_is_damage(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await written(store, turn("a"))
         with pytest.raises(StoreError, match="messages are missing") as caught:
-            await store.context("a", 0, 2**40)
+            await store.read(ModelContext("a", 0, 2**40))
         assert caught.value.cause == "corrupt"
 
 
@@ -128,9 +140,9 @@ async def test_events_after_a_number(tmp_path: Path) -> None:
     rows = [row for commit in commits for row in commit.events]
     async with opened(tmp_path) as store:
         await written(store, *commits, turn("b"))
-        assert await store.events("a") == rows
-        assert await store.events("a", after_seq=4, limit=3) == rows[4:7]
-        assert await store.events("a", after_seq=9) == []
+        assert (await store.read(StoredEvents("a"))).rows == rows
+        assert (await store.read(StoredEvents("a", after_seq=4, limit=3))).rows == rows[4:7]
+        assert (await store.read(StoredEvents("a", after_seq=9))).rows == []
 
 
 async def test_a_merged_row_is_cut_where_the_reader_stands(tmp_path: Path) -> None:
@@ -139,12 +151,12 @@ async def test_a_merged_row_is_cut_where_the_reader_stands(tmp_path: Path) -> No
     commit = attrs.evolve(turn("a"), events=(EventRow(1, 1, NOW, b'{"type":"turn_started","turn_number":0}'), merged))
     async with opened(tmp_path) as store:
         await written(store, commit)
-        assert await store.events("a", after_seq=1) == [merged]
-        rows = await store.events("a", after_seq=2)
+        assert (await store.read(StoredEvents("a", after_seq=1))).rows == [merged]
+        rows = (await store.read(StoredEvents("a", after_seq=2))).rows
         assert rows == [merged]
         (envelope,) = envelopes("a", rows, 2)
         assert envelope.event == TextDelta("twothree")
-        assert await store.events("a", after_seq=4) == []
+        assert (await store.read(StoredEvents("a", after_seq=4))).rows == []
 
 
 async def test_reads_do_not_wait_for_a_writer(tmp_path: Path) -> None:
@@ -154,13 +166,13 @@ async def test_reads_do_not_wait_for_a_writer(tmp_path: Path) -> None:
         other = apsw.Connection(str(tmp_path / "store" / FILE_NAME))
         other.execute("BEGIN IMMEDIATE; DELETE FROM messages; DELETE FROM events; UPDATE sessions SET turns = 99")
         with trio.fail_after(5):
-            stored = await store.load("a")
+            stored = await store.read(SessionStart("a"))
             assert stored is not None
-            assert len((await store.context("a", 0, 2)).rows) == 2
-            assert await store.record("a") == turn("a").record
-            assert await store.of("default").list() == [turn("a").record]
-            assert (await store.messages("a"))[1] == 2
-            assert len(await store.events("a")) == 3
+            assert len((await store.read(ModelContext("a", 0, 2))).rows) == 2
+            assert await store.read(SessionRow("a", ANY_TENANT)) == turn("a").record
+            assert await store.read(SessionList("default")) == [turn("a").record]
+            assert (await store.read(StoredMessages("a")))[1] == 2
+            assert len((await store.read(StoredEvents("a"))).rows) == 3
         other.execute("ROLLBACK")
         other.close()
 
@@ -189,10 +201,10 @@ async def test_reads_do_not_wait_for_a_long_group(tmp_path: Path) -> None:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(written, store, turn("b"), slow)
                 await slow.begun.wait()
-                assert await store.of("default").list(include_archived=True) == [turn("a").record]
-                assert await store.load("b") is None
+                assert await store.read(SessionList("default", include_archived=True)) == [turn("a").record]
+                assert await store.read(SessionStart("b")) is None
                 slow.release.set()
-        assert ids(await store.of("default").list(include_archived=True)) == ["a", "b"]
+        assert ids(await store.read(SessionList("default", include_archived=True))) == ["a", "b"]
 
 
 async def test_more_readers_than_connections_take_turns(tmp_path: Path) -> None:
@@ -202,7 +214,7 @@ async def test_more_readers_than_connections_take_turns(tmp_path: Path) -> None:
         answers = []
 
         async def read() -> None:
-            answers.append(await store.record("a"))
+            answers.append(await store.read(SessionRow("a", ANY_TENANT)))
 
         async with trio.open_nursery() as nursery:
             for _ in range(20):
@@ -220,6 +232,6 @@ async def test_a_damaged_row_names_its_session(tmp_path: Path) -> None:
         other.execute("UPDATE sessions SET details = '{\"usage\": 3}' WHERE session_id = 'a'")
         other.close()
         with pytest.raises(StoreError, match=r"session a is damaged.*usage") as raised:
-            await store.record("a")
+            await store.read(SessionRow("a", ANY_TENANT))
         assert (raised.value.cause, raised.value.session_id, raised.value.retryable) == ("corrupt", "a", False)
-        assert await store.record("b") == turn("b").record
+        assert await store.read(SessionRow("b", ANY_TENANT)) == turn("b").record

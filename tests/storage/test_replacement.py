@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ from tests.storage.samples import causes, opened, turn, written
 from warren.config import StoreConfig
 from warren.errors import StoreError
 from warren.storage.maintenance.backup import back_up
+from warren.storage.queries import KnownTenants, SessionList
 from warren.storage.sqlite.file import FILE_NAME
 
 R = TypeVar("R")
@@ -46,7 +48,7 @@ async def test_a_file_that_another_program_uses_has_not_gone_back(
             change(tmp_path / "store" / FILE_NAME)
         await written(store, turn("last"))
         assert store.went_back == 0
-        assert len(await store.of("default").list()) == 6
+        assert len(await store.read(SessionList("default"))) == 6
 
 
 async def test_a_file_that_was_moved_away_for_a_while(tmp_path: Path) -> None:
@@ -58,7 +60,7 @@ async def test_a_file_that_was_moved_away_for_a_while(tmp_path: Path) -> None:
         assert causes(await store.write([turn("lost")])) == ["lease_lost"]
         (tmp_path / "away").rename(path)
         await written(store, turn("next"))
-        assert {"kept", "next"} <= {each.session_id for each in await store.of("default").list()}
+        assert {"kept", "next"} <= {each.session_id for each in await store.read(SessionList("default"))}
 
 
 async def test_calls_may_be_tried_again_while_a_backup_is_on_its_way(tmp_path: Path) -> None:
@@ -72,14 +74,14 @@ async def test_calls_may_be_tried_again_while_a_backup_is_on_its_way(tmp_path: P
         assert causes(await store.write([turn("b")])) == ["lease_lost"]
         (refused,) = await store.write([turn("b")])
         found = [refused]
-        for call in (store.renew, store.tenants, store.secret):
+        for call in (store.renew, partial(store.read, KnownTenants()), store.secret):
             with pytest.raises(StoreError) as raised:
                 await call()
             found.append(raised.value)
         assert [(each.cause, each.retryable) for each in found] == [("cannot_open", True)] * 4
         shutil.copy(tmp_path / "backup", path)
         await written(store, turn("b"))
-        assert [each.session_id for each in await store.of("default").list()] == ["a", "b"]
+        assert [each.session_id for each in await store.read(SessionList("default"))] == ["a", "b"]
 
 
 async def test_a_call_behind_the_one_that_finds_it_out(tmp_path: Path) -> None:
@@ -136,6 +138,6 @@ async def test_a_read_of_a_file_that_was_replaced_is_refused(tmp_path: Path) -> 
         await written(store, turn("gone"))
         (tmp_path / "new").rename(path)
         with pytest.raises(StoreError) as raised:
-            await store.of("default").list()
+            await store.read(SessionList("default"))
         assert (raised.value.cause, raised.value.retryable, store.went_back) == ("lease_lost", True, 1)
-        assert [each.session_id for each in await store.of("default").list()] == ["a"]
+        assert [each.session_id for each in await store.read(SessionList("default"))] == ["a"]

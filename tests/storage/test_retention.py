@@ -26,6 +26,15 @@ from warren.storage.maintenance.doctor import examine
 from warren.storage.maintenance.plans import BatchSize, Plan, Pruned
 from warren.storage.maintenance.retention import Drop, plan, prune, rewrite
 from warren.storage.operations import Lease
+from warren.storage.queries import (
+    ANY_TENANT,
+    DueErasures,
+    ModelContext,
+    SessionList,
+    SessionRow,
+    StoredEvents,
+    StoredHistory,
+)
 from warren.storage.sqlite import SqliteStore
 from warren.storage.sqlite.file import FILE_NAME, open_writer
 from warren.storage.sqlite.lease import Holder
@@ -67,13 +76,13 @@ async def test_what_a_summary_stands_for_goes(tmp_path: Path) -> None:
     """Messages before the head go, the first and those from the head on stay, each in its place."""
     await filled(tmp_path)
     async with looking(tmp_path) as store:
-        before = await store.of("default").history("a")
-        context = await store.context("a", 11, 20)
+        before = await store.read(StoredHistory("a", "default"))
+        context = await store.read(ModelContext("a", 11, 20))
     done = pruned(tmp_path, Retention(superseded=DAY))
     assert (done.messages, done.events, done.sessions) == (10, 0, ())
     async with looking(tmp_path) as store:
-        after = await store.of("default").history("a")
-        assert await store.context("a", 11, 20) == context
+        after = await store.read(StoredHistory("a", "default"))
+        assert await store.read(ModelContext("a", 11, 20)) == context
     assert after.rows == [before.rows[0], *before.rows[11:]]
     assert (after.total, after.kept_from, after.compactions) == (20, 11, before.compactions)
     assert examine(StoreConfig(tmp_path / "store"), full=True).findings == ()
@@ -85,7 +94,7 @@ async def test_what_a_model_sees_never_goes(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         assert await written(store, Drop("a", "messages", 20, 100)) == [10]
         assert await written(store, Drop("a", "messages", 20, 100)) == [0]
-        assert [row.position for row in (await store.of("default").history("a")).rows] == [0, *range(11, 20)]
+        assert [row.position for row in (await store.read(StoredHistory("a", "default"))).rows] == [0, *range(11, 20)]
         await written(store, Archive("a"))
         assert await written(store, Drop("a", "messages", 20, 100)) == [9]
     assert examine(StoreConfig(tmp_path / "store"), full=True).findings == ()
@@ -115,7 +124,7 @@ async def test_pages_keep_their_positions(tmp_path: Path) -> None:
     await filled(tmp_path)
     pruned(tmp_path, Retention(superseded=DAY))
     async with looking(tmp_path) as store:
-        pages = [await store.of("default").history("a", offset=offset, limit=4) for offset in range(0, 20, 4)]
+        pages = [await store.read(StoredHistory("a", "default", offset=offset, limit=4)) for offset in range(0, 20, 4)]
     assert [[row.position for row in page.rows] for page in pages] == [
         [0],
         [],
@@ -133,9 +142,9 @@ async def test_another_process_goes_on_with_a_session_that_is_pruned(tmp_path: P
         await written(store, moved(turn("a", 9), entry(10, 11)))
         assert pruned(tmp_path, Retention(superseded=DAY, events=DAY)).messages == 10
         await written(store, moved(turn("a", 10), entry(11, 15)))
-        assert (await store.of("default").history("a")).kept_from == 11
+        assert (await store.read(StoredHistory("a", "default"))).kept_from == 11
         assert pruned(tmp_path, Retention(superseded=DAY, events=DAY)).messages == 4
-        assert [row.position for row in (await store.of("default").history("a")).rows] == [0, *range(15, 22)]
+        assert [row.position for row in (await store.read(StoredHistory("a", "default"))).rows] == [0, *range(15, 22)]
         await written(store, Release("a", Lease(1)))
     assert examine(StoreConfig(tmp_path / "store"), full=True).findings == ()
 
@@ -171,20 +180,20 @@ async def test_old_events_go(tmp_path: Path) -> None:
     """The log begins later; what is left is as it was, and a follower of the store is told to look again."""
     await filled(tmp_path)
     async with looking(tmp_path) as store:
-        before = await store.events("a")
+        before = (await store.read(StoredEvents("a"))).rows
     changes = _change(tmp_path)
     assert pruned(tmp_path, Retention(events=60.0), NOW + timedelta(minutes=4)).events == 9
     async with looking(tmp_path) as store:
-        found = await store.replay("a", after_seq=2)
+        found = await store.read(StoredEvents("a", after_seq=2))
     assert (found.rows, found.gone) == (before[9:], 9)
     assert _change(tmp_path) > changes
     assert pruned(tmp_path, Retention(events=DAY)).events == 21
     async with looking(tmp_path) as store:
-        assert (await store.replay("a")).gone == 30
+        assert (await store.read(StoredEvents("a"))).gone == 30
         await written(store, Claim("a"))
         last = updated(turn("a", 10), head=11)
         await written(store, attrs.evolve(last, lease=Lease(2)))
-        assert [row.seq for row in await store.events("a")] == [31, 32, 33]
+        assert [row.seq for row in (await store.read(StoredEvents("a"))).rows] == [31, 32, 33]
 
 
 def _change(path: Path) -> int:
@@ -227,11 +236,11 @@ async def test_archived_sessions_go_whole(tmp_path: Path) -> None:
     done = pruned(tmp_path, Retention(archived=90 * DAY))
     assert (done.sessions, done.messages, done.events) == (("old",), 19, 30)
     async with looking(tmp_path) as store:
-        assert await store.record("old") is None
-        assert await store.erasures() == ["old"]
+        assert await store.read(SessionRow("old", ANY_TENANT)) is None
+        assert await store.read(DueErasures()) == ["old"]
         (late,) = await store.write([turn("old")])
         assert isinstance(late, Exception)
-        listed = await store.of("default").list(include_archived=True)
+        listed = await store.read(SessionList("default", include_archived=True))
     assert {record.session_id for record in listed} == {"open", "young"}
     assert counted(tmp_path) == {"messages": 42, "events": 63, "erasures": 1}
 
@@ -248,7 +257,7 @@ async def test_what_a_living_process_holds_is_not_deleted(tmp_path: Path) -> Non
     late = plan(config, Retention(archived=DAY), LATER)
     await written(store, Claim("a"))
     assert prune(config, attrs.evolve(late, shares=()), rest=never).sessions == ()
-    assert (await store.of("default").history("a")).total == 20
+    assert (await store.read(StoredHistory("a", "default"))).total == 20
     await store.aclose()
     assert pruned(tmp_path, Retention(archived=DAY)).sessions == ("a",)
 

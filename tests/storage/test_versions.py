@@ -24,6 +24,7 @@ from warren.principals import Principal
 from warren.storage import inline_runner
 from warren.storage.memory import FileMemory
 from warren.storage.memory.file import FILE_NAME as MEMORY_FILE
+from warren.storage.queries import AttachmentBytes, LedgerSums, SessionList, StoredAttachment, TokensSince
 from warren.storage.sqlite import SqliteStore
 from warren.storage.sqlite.file import FILE_NAME, VERSION, open_writer
 
@@ -203,7 +204,7 @@ async def test_two_processes_come_for_an_old_file(tmp_path: Path) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(come)
         nursery.start_soon(come)
-    (one,), (two,) = [await store.of("default").list(labels={"kept": "continued"}) for store in stores]
+    (one,), (two,) = [await store.read(SessionList("default", labels={"kept": "continued"})) for store in stores]
     assert one == two
     assert one.last_seq == 17 + STRIDE
     for store in stores:
@@ -278,9 +279,9 @@ async def test_tokens_stay(tmp_path: Path) -> None:
     """Those of version 12 are told apart by the client that they count for; all older ones count for none."""
     shutil.copy(KEPT / "12.sqlite3", tmp_path / FILE_NAME)
     store = await SqliteStore.open(StoreConfig(tmp_path), runner=inline_runner)
-    reads = store.of("default")
     begin = datetime(2026, 3, 1, tzinfo=UTC)
-    assert (await reads.tokens_since(begin, "ci"), (await reads.usage("model"))["echo"].turns) == (30, 2)
+    assert await store.read(TokensSince("default", begin, "ci")) == 30
+    assert (await store.read(LedgerSums("default", "model")))["echo"].turns == 2
     await store.aclose()
 
 
@@ -289,9 +290,9 @@ async def test_files_stay(tmp_path: Path) -> None:
     shutil.copy(KEPT / "9.sqlite3", tmp_path / FILE_NAME)
     data = b"\x89PNG\r\n\x1a\nwarren"
     store = await SqliteStore.open(StoreConfig(tmp_path), runner=inline_runner)
-    reads = store.of("default")
-    (row,) = await reads.list(labels={"kept": "continued"})
+    (row,) = await store.read(SessionList("default", labels={"kept": "continued"}))
     hashed = hashlib.sha256(data).hexdigest()
-    assert await reads.attachment(row.session_id, hashed) == Attachment("image/png", hashed, len(data), "a.png")
-    assert await reads.blob(row.session_id, hashed, 0, 99) == data
+    file = row.session_id, "default", hashed
+    assert await store.read(StoredAttachment(*file)) == Attachment("image/png", hashed, len(data), "a.png")
+    assert await store.read(AttachmentBytes(*file, 0, 99)) == data
     await store.aclose()

@@ -1,7 +1,7 @@
 """The real store, with a switch for everything that can go wrong in it."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 import attrs
@@ -10,15 +10,15 @@ import trio
 from warren.config import PostgresConfig, StoreConfig
 from warren.errors import StoreError, WarrenError
 from warren.nodes import Announcement
-from warren.records import SessionRecord
-from warren.storage import Commit, Operation, Reserve, Runner, Store, StoredSession
+from warren.storage import Commit, Operation, Reserve, Runner, Store
 from warren.storage.postgres import Holder as PostgresHolder
 from warren.storage.postgres import PostgresStore
-from warren.storage.results import Context
+from warren.storage.queries import ModelContext, Query, SessionRow, SessionStart
 from warren.storage.sqlite import Holder, SqliteStore
 from warren.storage.sqlite.apply import SqliteOperation, apply
 from warren.storage.sqlite.file import SESSION_STORE
-from warren.storage.store import TenantReads
+
+R = TypeVar("R")
 
 
 class CrashError(Exception):
@@ -181,29 +181,12 @@ class FaultyStore:
             raise self.faults.unrenewed.copy()
         return await self.behind.renew(announcement)
 
-    async def load(self, session_id: str) -> StoredSession | None:
-        await self._loading()
-        return await self.behind.load(session_id)
-
-    async def context(self, session_id: str, head: int, count: int) -> Context:
-        await self._loading()
-        return await self.behind.context(session_id, head, count)
-
-    async def _loading(self) -> None:
-        await self._wait(self.faults.read_delay, None)
-        if self.faults.take("crash_load"):
+    async def read(self, query: Query[R]) -> R:
+        if isinstance(query, SessionStart | ModelContext | SessionRow):
+            await self._wait(self.faults.read_delay, None)
+        if isinstance(query, SessionStart | ModelContext) and self.faults.take("crash_load"):
             raise CrashError("while loading")
-
-    async def record(self, session_id: str) -> SessionRecord | None:
-        await self.wait_to_read()
-        return await self.behind.record(session_id)
-
-    def of(self, tenant: str) -> Any:
-        return _FaultyTenant(self.behind.of(tenant), self)
-
-    async def wait_to_read(self) -> None:
-        """Wait as long as a read takes."""
-        await self._wait(self.faults.read_delay, None)
+        return await self.behind.read(query)
 
     async def _wait(self, seconds: float, gate: trio.Event | None) -> None:
         with trio.CancelScope(shield=True):
@@ -211,21 +194,6 @@ class FaultyStore:
                 await trio.sleep(seconds)
             if gate is not None:
                 await gate.wait()
-
-
-@attrs.frozen
-class _FaultyTenant:
-    """The reads for a tenant, of which that of a record may be slow."""
-
-    behind: TenantReads
-    store: FaultyStore
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.behind, name)
-
-    async def record(self, session_id: str) -> SessionRecord | None:
-        await self.store.wait_to_read()
-        return await self.behind.record(session_id)
 
 
 async def _opened(config: StoreConfig | PostgresConfig, runner: Runner, holder: "Holder | PostgresHolder") -> Store:

@@ -11,6 +11,7 @@ import trio
 from warren import codec
 from warren.audit import MAX_ENTRIES, AuditEntry, AuditPage, AuditRequest
 from warren.keywords import made, of_value
+from warren.storage.queries import ANY_TENANT, AuditEntries
 from warren.transport.cli.help import examples
 from warren.transport.cli.runtime import execute, open_service
 from warren.transport.cli.settings.option import of_field
@@ -92,8 +93,7 @@ async def _opened(options: Options) -> AsyncIterator[Read]:
         return
     store = await store_opener(existing_store_of(options))()
     try:
-        mine = store.of(options.user.tenant)
-        yield lambda wanted: (store if wanted.all_tenants else mine).audit(wanted)
+        yield lambda wanted: store.read(AuditEntries(ANY_TENANT if wanted.all_tenants else options.user.tenant, wanted))
     finally:
         await store.aclose()
 

@@ -11,6 +11,7 @@ from warren import codec
 from warren.audit import AuditEntry
 from warren.nodes import Node, not_drained
 from warren.storage import Audit
+from warren.storage.queries import LivingNodes
 from warren.transport.cli.groups import CommandGroup
 from warren.transport.cli.help import examples
 from warren.transport.cli.runtime import execute, open_service
@@ -54,7 +55,7 @@ def list_nodes(**given: Any) -> None:
             async with open_service(options) as service:
                 return await service.nodes()
         async with _opened(options) as store:
-            return await store.nodes()
+            return await store.read(LivingNodes())
 
     found, streams = execute(work, options), Streams()
     if options.mode.json:
@@ -97,7 +98,7 @@ def drain(name: str, **given: Any) -> None:
             return None
         async with _opened(options) as store:
             if not await store.ask_to_drain(name):
-                return not_drained(name, await store.nodes())
+                return not_drained(name, await store.read(LivingNodes()))
             await store.write([Audit((_entry(options, name),))])
             return None
 

@@ -8,6 +8,7 @@ import click
 from warren.keywords import made
 from warren.ledger import UsageReport, UsageSums, report_of
 from warren.requests import UsageRequest
+from warren.storage.queries import ANY_TENANT, LedgerSums
 from warren.transport.cli.help import examples
 from warren.transport.cli.runtime import execute, open_service
 from warren.transport.cli.sessions.listing import show_result
@@ -79,8 +80,8 @@ def _of_store(options: Options, wanted: UsageRequest) -> UsageReport:
     async def work() -> UsageReport:
         store = await opened()
         try:
-            reads = store if wanted.all_tenants else store.of(options.user.tenant)
-            sums = await reads.usage(wanted.by, wanted.since, wanted.until)
+            tenant = ANY_TENANT if wanted.all_tenants else options.user.tenant
+            sums = await store.read(LedgerSums(tenant, wanted.by, wanted.since, wanted.until))
         finally:
             await store.aclose()
         return report_of(wanted.by, sums, wanted.offset, wanted.limit)

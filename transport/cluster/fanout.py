@@ -11,6 +11,7 @@ import trio
 from warren.actors.eventlog import EventLog, LastStored, LogReader, ReadLog
 from warren.errors import AgentError, WarrenError, of_body
 from warren.events import Envelope, SessionMoved, StreamTruncated
+from warren.storage.queries import Holders
 from warren.transport.client.readers import RemoteReader
 from warren.transport.client.service import RemoteService
 from warren.values import define
@@ -215,7 +216,7 @@ class Fanout:
                 del self._followings[session_id]
 
     async def _last_stored(self, session_id: str) -> int:
-        held = await (await self.store()).held((session_id,))
+        held = await (await self.store()).read(Holders((session_id,)))
         return held[session_id].last_seq if session_id in held else 0
 
     @property

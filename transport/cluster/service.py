@@ -57,6 +57,15 @@ from warren.requests import (
 from warren.service import Capabilities, EventReader, Health, OnBegin, RuntimeService, SessionCall, TurnCall
 from warren.statistics import RuntimeStatistics
 from warren.storage import leased
+from warren.storage.queries import (
+    ANY_TENANT,
+    Holders,
+    LivingNodes,
+    LostEvents,
+    SessionHolder,
+    SessionRow,
+    WaitingInputs,
+)
 from warren.tenants import TenantsPage, TenantsRequest
 from warren.tools import Tool
 from warren.transport.client.connection import OTHER_VERSION
@@ -400,7 +409,7 @@ class _Sessions(RuntimeService):
         if self._is_here(session_id) or self._supervisor.stopping:
             return None
         store = await self.store()
-        holder = await store.of(self.principal.tenant).holder(session_id)
+        holder = await store.read(SessionHolder(session_id, self.principal.tenant))
         return holder if _is_other(holder, store) and not self._supervisor.stopping else None
 
     def _followed_here(self) -> Sequence[MovingReader]:
@@ -443,7 +452,7 @@ class OwnSessions(_Sessions):
         """See SessionService. The session takes inputs that have come to the store, before it looks there itself."""
         session_id = session.session_id
         if self._is_here(session_id):  # a session of another tenant is told nothing
-            for each in await (await self.store()).inbox(session_id):
+            for each in await (await self.store()).read(WaitingInputs(session_id, ANY_TENANT)):
                 self._supervisor.inboxes.found(session_id, each)
         return await super().inputs(session_id)
 
@@ -487,10 +496,10 @@ class ClusterService(_Sessions, NodeService):
         """Let the node of a session look into its inbox at once. If it is not reached, it looks there by itself."""
         with suppress(WarrenError):
             store = await self.store()
-            holder = await store.holder(session_id)
+            holder = await store.read(SessionHolder(session_id, ANY_TENANT))
             if holder is None or not _is_other(holder, store):
                 return
-            record = await store.record(session_id)
+            record = await store.read(SessionRow(session_id, ANY_TENANT))
             if record is not None:  # on behalf of its tenant: for any other one the node does not have it
                 of_tenant = Principal(record.tenant, NODE, frozenset({"session:read"}))
                 await self._peers.service(holder).as_(of_tenant).inputs(session_id)
@@ -518,7 +527,7 @@ class ClusterService(_Sessions, NodeService):
     async def pass_on(self, number: int, scope: "Scope", receive: "Receive", send: "Send") -> bool:
         """See NodeService."""
         store = await self.store()
-        for node in await store.nodes():
+        for node in await store.read(LivingNodes()):
             if node.key == number and _is_other(node, store):
                 return await self._peers.passing(node, scope["path"]).run(scope, receive, send)
         return False
@@ -565,7 +574,7 @@ class ClusterService(_Sessions, NodeService):
 
         with suppress(StoreError):  # the own health says so
             store = await self.store()
-            others = [each for each in await store.nodes() if wanted(each) and each.key != store.key]
+            others = [each for each in await store.read(LivingNodes()) if wanted(each) and each.key != store.key]
             async with trio.open_nursery() as nursery:
                 for other in others:
                     nursery.start_soon(put_to, other)
@@ -649,7 +658,7 @@ class ClusterService(_Sessions, NodeService):
         store = await self.store()
         others = [
             node
-            for node in await store.nodes()
+            for node in await store.read(LivingNodes())
             if node.key != store.key and node.address is not None and not (node.draining or node.load.full)
         ]
         two = random.sample(others, min(2, len(others)))
@@ -661,8 +670,12 @@ class ClusterService(_Sessions, NodeService):
         page = await of_value(self._local.list)(wanted)
         elsewhere = {row.session_id for row in page.sessions if row.lifecycle == "stored"}
         store = await self.store()
-        nodes = {node.key: node.name for node in await store.nodes() if _is_other(node, store)} if elsewhere else {}
-        held = await store.held(elsewhere) if nodes else {}
+        nodes = (
+            {node.key: node.name for node in await store.read(LivingNodes()) if _is_other(node, store)}
+            if elsewhere
+            else {}
+        )
+        held = await store.read(Holders(elsewhere)) if nodes else {}
         at = {session_id: nodes.get(found.holder) for session_id, found in held.items() if found.holder is not None}
         rows = (attrs.evolve(row, node=at.get(row.session_id, row.node)) for row in page.sessions)
         return attrs.evolve(page, sessions=tuple(rows)) if at else page
@@ -678,7 +691,8 @@ class ClusterService(_Sessions, NodeService):
             return None
         reader = await self._follow(session_id, cursor)
         try:
-            lost = await (await self.store()).of(self.principal.tenant).lost(session_id, cursor) if cursor else None
+            wanted = LostEvents(session_id, self.principal.tenant, cursor) if cursor else None
+            lost = None if wanted is None else await (await self.store()).read(wanted)
         except BaseException:
             reader.close()
             raise
@@ -705,7 +719,7 @@ class ClusterService(_Sessions, NodeService):
                 while True:
                     with suppress(StoreError):  # the next look finds the same
                         store = await self.store()
-                        for node in await store.nodes():
+                        for node in await store.read(LivingNodes()):
                             if _is_other(node, store) and node.key not in watched:
                                 watched.add(node.key)
                                 nursery.start_soon(self._watch_at, node, watch, watched)
@@ -750,12 +764,12 @@ class ClusterService(_Sessions, NodeService):
         if self.tokens.key != store.key:  # also after the store has gone back, which may have another secret
             self.tokens.secret = await store.secret()
             self.tokens.key = store.key
-        nodes = await store.nodes()
+        nodes = await store.read(LivingNodes())
         self._peers.forget_others({node.key for node in nodes})
         elsewhere = {node.key for node in nodes if node.key != store.key and node.address is not None}
         readers = [*self._followed_here(), *self._own._followed_here()]  # noqa: SLF001 - the two are one node
         followed = {*(each.session_id for each in readers), *self.fanout.sessions}
-        held = await store.held(followed) if followed else {}
+        held = await store.read(Holders(followed)) if followed else {}
         self.fanout.stored(held)
         alone = [each for each in self._readers if isinstance(each.upstream, RemoteReader)]
         several = Counter(each.session_id for each in alone)

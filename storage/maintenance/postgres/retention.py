@@ -28,6 +28,7 @@ from warren.storage.operations import Delete
 from warren.storage.postgres import PostgresStore, audit
 from warren.storage.postgres.driver import Connection, escaped, unescaped
 from warren.storage.postgres.lease import rival
+from warren.storage.queries import ANY_TENANT, SessionRow
 from warren.storage.rows import ARCHIVED, DELETED
 
 # In both, `edge` is the first row that stays.
@@ -225,7 +226,7 @@ async def _deleted(config: PostgresConfig, sessions: tuple[str, ...]) -> tuple[s
     store = await PostgresStore.open(attrs.evolve(config, timeout=max(config.timeout, LONG)))
     try:
         for session_id in sessions:
-            found = await store.record(session_id)
+            found = await store.read(SessionRow(session_id, ANY_TENANT))
             entry = None if found is None else deletion(session_id, found.tenant)
             (outcome,) = await store.write([Delete(session_id, entry)])
             if isinstance(outcome, WarrenError) and not isinstance(outcome, LeasedError):

@@ -29,7 +29,7 @@ from warren.storage.memory.weights import LENGTH, SATURATION, Corpus, Question
 from warren.storage.memory.words import Analyzer, Terms
 from warren.storage.postgres.driver import Connection, Row, array, escaped, unescaped
 from warren.storage.postgres.guard import Guard, Guarded
-from warren.storage.postgres.queries import snapshot
+from warren.storage.postgres.reading import snapshot
 from warren.storage.rows import moment
 from warren.storage.runner import Runner
 from warren.values import define, frozen

@@ -21,6 +21,7 @@ from warren.messages import ContextMessage, ToolResultsMessage, ToolUseBlock, Us
 from warren.model import ModelReply, ModelRequest
 from warren.peers import Peer, PeerInfo
 from warren.service import SessionService
+from warren.storage.queries import ANY_TENANT, WaitingInputs
 from warren.tools import ToolError
 
 pytestmark = pytest.mark.virtual_time
@@ -202,12 +203,12 @@ async def test_a_chain_goes_on_in_another_process(tmp_path: Path) -> None:
         await use(service, ann, "send_message", to="bob", body="ping")
         await trio.sleep(1)
     async with open_runtime(Scripted(), store=tmp_path) as service:
-        (waiting,) = await (await storage_of(service).reader()).inbox(bob)
+        (waiting,) = await (await storage_of(service).reader()).read(WaitingInputs(bob, ANY_TENANT))
         assert waiting.input.hops == 1
         began = StartTurn(waiting.input.text, hops=15)
         await supervisor_of(service).admit(bob, began).wait()
         await trio.sleep(60)
-        (sent_on,) = await (await storage_of(service).reader()).inbox(ann)
+        (sent_on,) = await (await storage_of(service).reader()).read(WaitingInputs(ann, ANY_TENANT))
         assert sent_on.input.hops == 16
 
 

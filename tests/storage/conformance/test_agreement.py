@@ -13,6 +13,17 @@ from tests.storage.conformance.homes import homes_here, put
 from tests.storage.samples import turn
 from warren.errors import WarrenError
 from warren.storage import Claim, Commit, Delete, EndInputs, InputOutcome, Label, Lease, Operation, Release, Store
+from warren.storage.queries import (
+    ANY_TENANT,
+    SessionList,
+    SessionRow,
+    SessionStart,
+    StoredEvents,
+    StoredHistory,
+    StoredMessages,
+    WaitingInputs,
+    WaitingSessions,
+)
 
 IDS = ("a", "b")
 SESSIONS = st.sampled_from(IDS)
@@ -67,7 +78,7 @@ async def test_every_home_does_the_same(steps: list[Turn | Operation[Any]]) -> N
         async with AsyncExitStack() as stack:
             stores = [await stack.enter_async_context(home(Path(folder))) for home in homes_here()]
             for step in steps:
-                record = await stores[0].record(step.session_id)
+                record = await stores[0].read(SessionRow(step.session_id, ANY_TENANT))
                 operation = step.commit(0 if record is None else record.turns) if isinstance(step, Turn) else step
                 first, *others = [await outcome(store, operation) for store in stores]
                 assert all(other == first for other in others), operation
@@ -85,8 +96,12 @@ async def outcome(store: Store, operation: Operation[Any]) -> object:
 
 async def contents(store: Store) -> list[object]:
     """Return all that can be read of the sessions."""
-    found: list[object] = [await store.of("default").list(), await store.sessions_that_wait()]
+    found: list[object] = [await store.read(SessionList("default")), await store.read(WaitingSessions())]
     for each in IDS:
-        found += [await store.load(each), await store.messages(each), await store.of("default").history(each)]
-        found += [await store.replay(each), await store.inbox(each)]
+        found += [
+            await store.read(SessionStart(each)),
+            await store.read(StoredMessages(each)),
+            await store.read(StoredHistory(each, "default")),
+        ]
+        found += [await store.read(StoredEvents(each)), await store.read(WaitingInputs(each, ANY_TENANT))]
     return found

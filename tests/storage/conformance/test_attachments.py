@@ -20,6 +20,7 @@ from warren.storage import Attach, Delete, Fork, Lease, Release, Store, Sweep
 from warren.storage.ephemeral import EphemeralStore
 from warren.storage.postgres import PostgresStore, attachments
 from warren.storage.postgres.driver import Connection
+from warren.storage.queries import AttachmentBytes, StoredAttachment, StoredMessages, UnsureFiles
 from warren.storage.sqlite import SqliteStore
 
 
@@ -34,9 +35,10 @@ def forget(store: Store) -> None:
 
 async def bytes_of(store: Store, session_id: str, of: Blob, tenant: str = "default") -> bytes | None:
     """Return the bytes of a file as a caller of a tenant reads them, in two parts."""
-    reads, hashed = store.of(tenant), str(of.attachment.sha256)
-    first = await reads.blob(session_id, hashed, 0, 300)
-    return None if first is None else first + (await reads.blob(session_id, hashed, 300, 10_000) or b"")
+    file = session_id, tenant, str(of.attachment.sha256)
+    first = await store.read(AttachmentBytes(*file, 0, 300))
+    rest = await store.read(AttachmentBytes(*file, 300, 10_000))
+    return None if first is None else first + (rest or b"")
 
 
 async def test_a_file_is_read_as_it_was_attached(home: Home, tmp_path: Path) -> None:
@@ -45,7 +47,7 @@ async def test_a_file_is_read_as_it_was_attached(home: Home, tmp_path: Path) -> 
         await done(store, turn("a"))
         await done(store, Attach("a", (blob(), blob(b"\x00other", None))))
         await done(store, Attach("a", (blob(name="b.png"),)))
-        assert await store.of("default").attachment("a", str(blob().attachment.sha256)) == blob().attachment
+        assert await store.read(StoredAttachment("a", "default", str(blob().attachment.sha256))) == blob().attachment
         assert await bytes_of(store, "a", blob()) == BYTES
         assert await bytes_of(store, "a", blob(b"\x00other")) == b"\x00other"
 
@@ -57,7 +59,7 @@ async def test_a_hash_tells_nothing_to_those_who_do_not_have_the_file(home: Home
         await done(store, Attach("a", (blob(),)))
         assert await bytes_of(store, "a", blob(), "other") is None
         assert await bytes_of(store, "b", blob()) is None
-        assert await store.of("other").attachment("a", str(blob().attachment.sha256)) is None
+        assert await store.read(StoredAttachment("a", "other", str(blob().attachment.sha256))) is None
         with pytest.raises(SessionNotFoundError):
             await done(store, Attach("x", (blob(),)))
 
@@ -106,7 +108,7 @@ async def test_a_process_that_was_taken_for_dead_names_no_file_that_is_gone(home
         (outcome,) = await store.write([with_file(turn("a", 1), blob())])
         assert isinstance(outcome, StoreError)
         assert outcome.cause == "lease_lost"
-        assert (await store.messages("a"))[1] == 2
+        assert (await store.read(StoredMessages("a")))[1] == 2
 
 
 @pytest.mark.skipif(not available(), reason="there is no PostgreSQL here")
@@ -138,7 +140,7 @@ async def test_files_that_no_message_names_go_when_their_process_is_dead(home: H
     """Those of a living process stay, and so do those that a message or a waiting input names."""
     async with home(tmp_path) as store:
         if isinstance(store, EphemeralStore):
-            assert not await store.unsure_files()  # nothing outlives its process
+            assert not await store.read(UnsureFiles())  # nothing outlives its process
             return
         free = [Release(each, Lease(1)) for each in "abc"]
         await store.write([turn("a"), turn("b"), turn("c")])
@@ -147,7 +149,7 @@ async def test_files_that_no_message_names_go_when_their_process_is_dead(home: H
         await store.write([with_file(turn("a", 1), blob(b"used")), said, *free])
         await done(store, Sweep())
         assert await bytes_of(store, "a", blob()) == BYTES
-        assert await store.unsure_files()
+        assert await store.read(UnsureFiles())
         forget(store)
         await store.write([Attach("c", (blob(),)), Sweep()])
         assert await bytes_of(store, "a", blob(b"used")) == b"used"
@@ -155,4 +157,4 @@ async def test_files_that_no_message_names_go_when_their_process_is_dead(home: H
         for session_id, data in (("a", BYTES), ("a", b"waits"), ("b", BYTES), ("b", b"used")):
             assert await bytes_of(store, session_id, blob(data)) is None, (session_id, data)
         assert await bytes_of(store, "c", blob()) == BYTES
-        assert await store.unsure_files()  # that of c
+        assert await store.read(UnsureFiles())  # that of c

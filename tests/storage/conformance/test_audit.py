@@ -14,11 +14,12 @@ from warren.audit import AuditRequest
 from warren.errors import SessionNotFoundError, StoreError
 from warren.requests import ForkRequest
 from warren.storage import Archive, Audit, Delete, Fork, Store
+from warren.storage.queries import ANY_TENANT, AuditEntries, SessionStart
 
 
 async def told(store: Store, **wanted: Any) -> list[tuple[str, str | None]]:
     """Return the actions and the sessions of the whole audit."""
-    page = await store.audit(AuditRequest(**wanted))
+    page = await store.read(AuditEntries(ANY_TENANT, AuditRequest(**wanted)))
     assert not page.damaged
     return [(each.action, each.session_id) for each in page.entries]
 
@@ -39,7 +40,7 @@ async def test_an_entry_is_there_if_its_change_is(home: Home, tmp_path: Path) ->
         with pytest.raises((SessionNotFoundError, StoreError)):
             await done(store, created("a"))
         assert await told(store) == expected
-        if await store.load("b") is not None:  # an archived session that is gone cannot be archived again
+        if await store.read(SessionStart("b")) is not None:  # an archived session that is gone cannot be archived again
             await done(store, Archive("b", said("archive", "b", after=5)))
             assert await told(store) == expected
 
@@ -75,18 +76,18 @@ async def test_a_page_of_the_audit(home: Home, tmp_path: Path) -> None:
     ]
     async with home(tmp_path) as store:
         await done(store, Audit(tuple(entries)))
-        found = (await store.audit(AuditRequest())).entries
+        found = (await store.read(AuditEntries(ANY_TENANT, AuditRequest()))).entries
         assert [each.at for each in found] == sorted(each.at for each in entries)
         assert len({each.number for each in found}) == 6
         assert attrs.evolve(found[2], number=0) == whole
-        mine = await store.of("default").audit(AuditRequest(limit=3))
+        mine = await store.read(AuditEntries("default", AuditRequest(limit=3)))
         assert [each.session_id for each in mine.entries] == ["s1", "s1", "s3"]
-        rest = await store.of("default").audit(AuditRequest(limit=3, cursor=mine.cursor))
+        rest = await store.read(AuditEntries("default", AuditRequest(limit=3, cursor=mine.cursor)))
         assert [each.session_id for each in rest.entries] == ["s4"]
-        end = await store.of("default").audit(AuditRequest(cursor=rest.cursor))
+        end = await store.read(AuditEntries("default", AuditRequest(cursor=rest.cursor)))
         assert (end.entries, end.cursor) == ((), rest.cursor)
-        assert [each.who for each in (await store.of("acme").audit(AuditRequest())).entries] == ["bob"]
-        assert (await store.of("other").audit(AuditRequest())).entries == ()
+        assert [each.who for each in (await store.read(AuditEntries("acme", AuditRequest()))).entries] == ["bob"]
+        assert (await store.read(AuditEntries("other", AuditRequest()))).entries == ()
         assert await told(store, action="interrupt", since=NOW + timedelta(seconds=3)) == [
             ("interrupt", "s3"),
             ("interrupt", "s4"),

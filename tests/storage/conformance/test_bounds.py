@@ -4,6 +4,7 @@ from tests.storage.conformance.homes import done
 from tests.storage.samples import turn
 from warren.storage import Archive
 from warren.storage.ephemeral import EphemeralStore
+from warren.storage.queries import StoredEvents
 
 
 async def test_the_newest_events_stay() -> None:
@@ -11,7 +12,7 @@ async def test_the_newest_events_stay() -> None:
     store = EphemeralStore(keep_events=4)
     for number in range(3):
         await done(store, turn("a", number))
-    replay = await store.replay("a")
+    replay = await store.read(StoredEvents("a"))
     assert ([row.seq for row in replay.rows], replay.gone) == ([6, 7, 8, 9], 5)
 
 
@@ -21,4 +22,4 @@ async def test_a_reader_gets_the_end_of_an_archived_session() -> None:
     for session_id in "abc":
         await done(store, turn(session_id))
         await done(store, Archive(session_id))
-    assert [len((await store.replay(each)).rows) for each in "abc"] == [0, 3, 3]
+    assert [len((await store.read(StoredEvents(each))).rows) for each in "abc"] == [0, 3, 3]

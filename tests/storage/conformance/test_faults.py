@@ -10,6 +10,16 @@ from tests.storage.conformance.homes import HOMES, done
 from tests.storage.samples import causes, turn
 from warren.errors import StoreError
 from warren.storage import Claim, Claimed, Reserve
+from warren.storage.queries import (
+    ANY_TENANT,
+    ModelContext,
+    SessionList,
+    SessionRow,
+    SessionStart,
+    StoredEvents,
+    StoredHistory,
+    StoredMessages,
+)
 
 
 def homes_with(fault: str) -> pytest.MarkDecorator:
@@ -48,13 +58,13 @@ async def _refuses_writes(plug: Switched, cause: str, tmp_path: Path) -> None:
             outcomes = await store.write(group)
             assert causes(outcomes) == [cause] * 2
             assert [(outcome.retryable, outcome.session_id) for outcome in outcomes] == [(True, "a"), (True, "b")]
-            assert await store.of("default").list() == [turn("a").record]
-            assert (await store.messages("a"))[1] == 2
-            assert len((await store.replay("a")).rows) == 3
+            assert await store.read(SessionList("default")) == [turn("a").record]
+            assert (await store.read(StoredMessages("a")))[1] == 2
+            assert len((await store.read(StoredEvents("a"))).rows) == 3
             switch.off()
         assert await store.write(group) == [None, None]
-        assert (await store.messages("a"))[1] == 4
-        assert len(await store.of("default").list()) == 2
+        assert (await store.read(StoredMessages("a")))[1] == 4
+        assert len(await store.read(SessionList("default"))) == 2
 
 
 @homes_with("full")
@@ -62,7 +72,7 @@ async def test_a_home_says_if_it_has_room_for_a_turn(plug: Switched, tmp_path: P
     """Asked for so many bytes it fails as a turn of that size would; either way nothing of it is there."""
     async with plug(tmp_path) as (store, switch):
         await done(store, turn("a"))
-        before = await store.messages("a"), await store.record("a")
+        before = await store.read(StoredMessages("a")), await store.read(SessionRow("a", ANY_TENANT))
         assert await store.write([Reserve("a", 300_000), turn("b")]) == [None, None]
         assert await done(store, Reserve("a", 300_000)) is None
         switch.on()
@@ -71,8 +81,8 @@ async def test_a_home_says_if_it_has_room_for_a_turn(plug: Switched, tmp_path: P
         assert (raised.value.cause, raised.value.retryable) == ("disk_full", True)
         switch.off()
         assert await done(store, Reserve("a", 600_000)) is None
-        assert (await store.messages("a"), await store.record("a")) == before
-        assert (await store.messages("a"))[1] == 2
+        assert (await store.read(StoredMessages("a")), await store.read(SessionRow("a", ANY_TENANT))) == before
+        assert (await store.read(StoredMessages("a")))[1] == 2
 
 
 @homes_with("locked")
@@ -95,9 +105,9 @@ async def test_leases_of_a_locked_home(plug: Switched, tmp_path: Path) -> None:
 async def test_a_damaged_row_spoils_no_other(plug: Damaged, row: Row, tmp_path: Path) -> None:
     """Other sessions are read and written as ever."""
     async with plug(tmp_path, row) as store:
-        assert await store.record("b") == turn("b").record
-        assert (await store.messages("b"))[1] == 2
-        assert turn("b").record in await store.of("default").list()
+        assert await store.read(SessionRow("b", ANY_TENANT)) == turn("b").record
+        assert (await store.read(StoredMessages("b")))[1] == 2
+        assert turn("b").record in await store.read(SessionList("default"))
         claimed = await done(store, Claim("b"))
         assert isinstance(claimed, Claimed)
         assert await done(store, attrs.evolve(turn("b", 1), lease=claimed.lease)) is None
@@ -107,13 +117,13 @@ async def test_a_damaged_row_spoils_no_other(plug: Damaged, row: Row, tmp_path: 
 async def test_a_damaged_record_is_named(plug: Damaged, tmp_path: Path) -> None:
     """The session cannot be loaded or claimed, which says why; a page names it beside the others."""
     async with plug(tmp_path, "record") as store:
-        for read in (store.load("a"), store.record("a")):
+        for read in (store.read(SessionStart("a")), store.read(SessionRow("a", ANY_TENANT))):
             with pytest.raises(StoreError) as raised:
                 await read
             assert (raised.value.cause, raised.value.retryable, raised.value.session_id) == ("corrupt", False, "a")
         with pytest.raises(StoreError, match="session a is damaged"):
             await done(store, Claim("a"))
-        page = await store.of("default").list()
+        page = await store.read(SessionList("default"))
         assert [each.session_id for each in page] == ["b"]
         assert [each.row for each in page.damaged] == ["a"]
 
@@ -122,10 +132,10 @@ async def test_a_damaged_record_is_named(plug: Damaged, tmp_path: Path) -> None:
 async def test_a_damaged_message_keeps_its_place(plug: Damaged, tmp_path: Path) -> None:
     """The model sees another message in its place; a page of the history names its position."""
     async with plug(tmp_path, "message") as store:
-        context = await store.context("a", 0, 4)
+        context = await store.read(ModelContext("a", 0, 4))
         assert len(context.rows) == 4
         assert b"damaged" in context.rows[1]
-        page = await store.of("default").history("a")
+        page = await store.read(StoredHistory("a", "default"))
         assert [each.position for each in page.rows] == [0, 2, 3]
         assert [each.row for each in page.rows.damaged] == ["1"]
         assert page.total == 4
@@ -135,7 +145,7 @@ async def test_a_damaged_message_keeps_its_place(plug: Damaged, tmp_path: Path) 
 async def test_a_damaged_event_keeps_its_number(plug: Damaged, tmp_path: Path) -> None:
     """A replay goes on behind it."""
     async with plug(tmp_path, "event") as store:
-        assert [row.seq for row in (await store.replay("a")).rows] == [1, 2, 3, 4, 5, 6]
+        assert [row.seq for row in (await store.read(StoredEvents("a"))).rows] == [1, 2, 3, 4, 5, 6]
 
 
 @homes_with("crashed")
@@ -153,8 +163,8 @@ async def test_a_crash_in_mid_commit(plug: Crashing, tmp_path: Path) -> None:
                 stored = claimed.record.turns
                 assert stored in ((2,) if crash.confirmed else (1, 2))
                 assert claimed.record.last_seq >= 3 * stored
-                assert (await store.messages("a"))[1] == 2 * stored
-                assert len((await store.replay("a")).rows) == 3 * stored
+                assert (await store.read(StoredMessages("a")))[1] == 2 * stored
+                assert len((await store.read(StoredEvents("a"))).rows) == 3 * stored
                 await done(store, turn("b"))
                 assert await done(store, attrs.evolve(turn("a", stored), lease=claimed.lease)) is None
                 confirmed, lost = confirmed + crash.confirmed, lost + (stored == 1)
@@ -167,7 +177,7 @@ async def test_a_crash_in_mid_commit(plug: Crashing, tmp_path: Path) -> None:
 async def test_an_unknown_outcome_can_be_read(plug: Unknown, committed: bool, tmp_path: Path) -> None:  # noqa: FBT001
     """After a new opening the rows tell the outcome for good, and a second try does not store the turn twice."""
     async with plug(tmp_path, turn("a"), turn("a", 1), committed) as store:
-        assert await store.record("a") == turn("a", int(committed)).record
+        assert await store.read(SessionRow("a", ANY_TENANT)) == turn("a", int(committed)).record
         assert causes(await store.write([turn("a", 1)])) == ["conflict" if committed else "ok"]
-        assert (await store.messages("a"))[1] == 4
-        assert len((await store.replay("a")).rows) == 6
+        assert (await store.read(StoredMessages("a")))[1] == 4
+        assert len((await store.read(StoredEvents("a"))).rows) == 6

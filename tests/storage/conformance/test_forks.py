@@ -13,6 +13,7 @@ from warren.errors import InvalidParamsError, SessionNotFoundError
 from warren.records import Parent
 from warren.requests import ForkRequest
 from warren.storage import Claim, Claimed, Commit, Fork
+from warren.storage.queries import ANY_TENANT, SessionRow, StoredEvents, StoredHistory, StoredMessages
 from warren.transcript import with_data
 
 LATER = NOW.replace(year=2027)
@@ -28,13 +29,16 @@ async def test_a_fork_has_the_beginning_of_its_original(home: Home, tmp_path: Pa
     async with home(tmp_path) as store:
         await store.write([turn("a", labels={"app": "x"}), moved(turn("a", 1), entry(2, 2)), turn("a", 2)])
         record = await done(store, fork(4))
-        assert await store.record("f") == record
+        assert await store.read(SessionRow("f", ANY_TENANT)) == record
         assert (record.parent, record.message_count, record.turns, record.last_seq) == (Parent("a", 4), 4, 0, 0)
         assert record.labels == {"app": "x", "team": "blue"}
-        assert (await store.messages("f"))[0] == (await store.messages("a", limit=4))[0]
-        assert (await store.of("default").history("f")).compactions == [entry(2, 2)]
-        assert (await store.replay("f")).rows == []
-        assert await store.record("a") == turn("a", 2).record or (await store.messages("a"))[1] == 6
+        assert (await store.read(StoredMessages("f")))[0] == (await store.read(StoredMessages("a", limit=4)))[0]
+        assert (await store.read(StoredHistory("f", "default"))).compactions == [entry(2, 2)]
+        assert (await store.read(StoredEvents("f"))).rows == []
+        assert (
+            await store.read(SessionRow("a", ANY_TENANT)) == turn("a", 2).record
+            or (await store.read(StoredMessages("a")))[1] == 6
+        )
 
 
 async def test_a_fork_has_the_data_of_its_newest_answer(home: Home, tmp_path: Path) -> None:
@@ -48,13 +52,13 @@ async def test_a_fork_has_the_data_of_its_newest_answer(home: Home, tmp_path: Pa
 
     async with home(tmp_path) as store:
         await store.write([answered(0, {"name": "Ann\0"}), answered(1, [1, None, "é"])])
-        record = await store.record("a")
+        record = await store.read(SessionRow("a", ANY_TENANT))
         assert record is not None
         assert record.last_structured_output == [1, None, "é"]
         early = await done(store, fork(2))
         assert early.last_structured_output == {"name": "Ann\0"}
-        assert await store.record("f") == early
-        assert (await store.messages("f"))[0] == (await store.messages("a", limit=2))[0]
+        assert await store.read(SessionRow("f", ANY_TENANT)) == early
+        assert (await store.read(StoredMessages("f")))[0] == (await store.read(StoredMessages("a", limit=2)))[0]
         late = await done(store, attrs.evolve(fork(), session_id="g"))
         assert late.last_structured_output == [1, None, "é"]
 
@@ -69,8 +73,8 @@ async def test_both_go_on_by_themselves(home: Home, tmp_path: Path) -> None:
         commit = turn("f", 1)
         changed = record.changed(message_count=4, turns=1, last_seq=6)
         await done(store, Commit(changed, commit.messages, commit.events, lease=claimed.lease))
-        assert (await store.messages("f"))[1] == 4
-        assert await store.record("a") == turn("a", 1).record
+        assert (await store.read(StoredMessages("f")))[1] == 4
+        assert await store.read(SessionRow("a", ANY_TENANT)) == turn("a", 1).record
 
 
 async def test_a_fork_that_cannot_be_is_refused(home: Home, tmp_path: Path) -> None:
@@ -81,4 +85,4 @@ async def test_a_fork_that_cannot_be_is_refused(home: Home, tmp_path: Path) -> N
             await done(store, fork(3))
         with pytest.raises(SessionNotFoundError):
             await done(store, fork(source="x"))
-        assert await store.record("f") is None
+        assert await store.read(SessionRow("f", ANY_TENANT)) is None

@@ -11,11 +11,12 @@ from warren.creation import FIRST_PROMPT, Creation
 from warren.errors import CapacityExceededError, SessionNotFoundError
 from warren.storage import Archive, Claim, Commit, EndInputs, Enqueue, Enqueued, InputOutcome, Store
 from warren.storage.operations import MAX_OUTCOMES, UNKNOWN
+from warren.storage.queries import ANY_TENANT, CreatedUnder, WaitingInputs, WaitingSessions, WasTold
 
 
 async def texts(store: Store, session_id: str = "a") -> list[str]:
     """Return the texts that wait for a session."""
-    return [each.input.text for each in await store.inbox(session_id)]
+    return [each.input.text for each in await store.read(WaitingInputs(session_id, ANY_TENANT))]
 
 
 async def entered(store: Store, operation: Enqueue) -> Enqueued:
@@ -33,14 +34,14 @@ async def test_inputs_wait_until_a_turn_takes_them(home: Home, tmp_path: Path) -
         other = await entered(store, put("3", session_id="b", starts=False))
         numbers = [each.numbered.number for each in (one, two, other)]
         assert numbers == sorted(set(numbers))
-        assert await store.sessions_that_wait() == ["a"]
+        assert await store.read(WaitingSessions()) == ["a"]
         claim = await done(store, Claim("a"))
         assert ([each.input.text for each in claim.inbox], claim.inbox_to) == (["1", "2"], numbers[-1])
         commit = turn("a", 1)
         taken = InputOutcome((numbers[0],), DONE)
         await done(store, Commit(commit.record, commit.messages, commit.events, inputs=taken))
         assert await texts(store) == ["2"]
-        assert await store.sessions_that_wait() == []
+        assert await store.read(WaitingSessions()) == []
 
 
 async def test_a_key_is_taken_once(home: Home, tmp_path: Path) -> None:
@@ -80,7 +81,7 @@ async def test_old_outcomes_give_way(home: Home, tmp_path: Path) -> None:
         await done(store, EndInputs("a", InputOutcome(numbers, DONE)))
         again = [await entered(store, put("again", key=key)) for key in (FIRST_PROMPT, "1", "2", str(MAX_OUTCOMES + 1))]
         assert [each.fresh for each in again] == [False, True, False, False]
-        created = await store.of("default").creation("made")
+        created = await store.read(CreatedUnder("default", "made"))
         assert created is not None
         assert created.outcome == DONE
 
@@ -90,11 +91,11 @@ async def test_a_peers_request_is_found(home: Home, tmp_path: Path) -> None:
     async with home(tmp_path) as store:
         await done(store, turn("a"))
         await entered(store, put("Request"))
-        assert await store.was_told("a", "id of Request", "peer", "-")
-        assert not await store.was_told("a", "id of Request", "another", "-")
-        assert await store.was_told("a", "gone", "peer", "hi")
-        assert not await store.was_told("a", "gone", "peer", "hello")
-        assert not await store.was_told("x", "gone", "peer", "hi")
+        assert await store.read(WasTold("a", "id of Request", "peer", "-"))
+        assert not await store.read(WasTold("a", "id of Request", "another", "-"))
+        assert await store.read(WasTold("a", "gone", "peer", "hi"))
+        assert not await store.read(WasTold("a", "gone", "peer", "hello"))
+        assert not await store.read(WasTold("x", "gone", "peer", "hi"))
 
 
 async def test_an_ended_session_takes_no_input(home: Home, tmp_path: Path) -> None:
@@ -108,4 +109,4 @@ async def test_an_ended_session_takes_no_input(home: Home, tmp_path: Path) -> No
             with pytest.raises(SessionNotFoundError):
                 await entered(store, put("2", session_id=session_id))
         assert await texts(store) == []
-        assert await store.sessions_that_wait() == []
+        assert await store.read(WaitingSessions()) == []

@@ -13,6 +13,7 @@ from warren.errors import StoreError
 from warren.ledger import Charge, Figures
 from warren.requests import ForkRequest
 from warren.storage import Commit, Delete, Fork, Lease
+from warren.storage.queries import ANY_TENANT, KnownTenants, LedgerSums, TokensSince
 from warren.storage.store import Store
 from warren.usage import Usage
 
@@ -37,33 +38,37 @@ async def test_turns_are_summed_by_each_group(home: Home, tmp_path: Path) -> Non
     """Tokens without a price are told apart; a cost of which no part is known is none."""
     async with home(tmp_path) as store:
         await fill(store)
-        mine = store.of("default")
-        assert await mine.usage("hour") == {
+        assert await store.read(LedgerSums("default", "hour")) == {
             "2026-03-01T12:00:00Z": ONE + ONE + UNPRICED,
             "2026-03-01T13:00:00Z": ONE,
         }
-        assert await mine.usage("day") == {"2026-03-01": ONE + ONE + ONE + UNPRICED}
-        models = await mine.usage("model")
+        assert await store.read(LedgerSums("default", "day")) == {"2026-03-01": ONE + ONE + ONE + UNPRICED}
+        models = await store.read(LedgerSums("default", "model"))
         assert models == {"echo": ONE + ONE + ONE, "free": UNPRICED}
         assert (models["echo"].cost, models["free"].cost) == (Decimal("0.0003"), None)
-        assert await store.of("other").usage("tenant") == {"other": ONE}
-        assert await store.usage("tenant") == {"default": ONE + ONE + ONE + UNPRICED, "other": ONE}
-        assert await store.of("nobody").usage("day") == {}
+        assert await store.read(LedgerSums("other", "tenant")) == {"other": ONE}
+        assert await store.read(LedgerSums(ANY_TENANT, "tenant")) == {
+            "default": ONE + ONE + ONE + UNPRICED,
+            "other": ONE,
+        }
+        assert await store.read(LedgerSums("nobody", "day")) == {}
         await done(store, updated(turn("idle"), tenant="quiet"))
-        assert await store.tenants() == ["default", "other", "quiet"]
+        assert await store.read(KnownTenants()) == ["default", "other", "quiet"]
 
 
 async def test_a_report_has_whole_hours(home: Home, tmp_path: Path) -> None:
     """The first hour counts, the last one does not; tokens are counted from the hour of a time on."""
     async with home(tmp_path) as store:
         await fill(store)
-        mine = store.of("default")
         later = HOUR + timedelta(hours=1)
-        assert await mine.usage("model", since=later) == {"echo": ONE}
-        assert await mine.usage("model", HOUR, later) == {"echo": ONE + ONE, "free": UNPRICED}
-        assert await mine.usage("model", until=HOUR) == {}
-        assert [await mine.tokens_since(each) for each in (HOUR, later, later + timedelta(minutes=59))] == [60, 15, 15]
-        assert await mine.tokens_since(later + timedelta(hours=1)) == 0
+        assert await store.read(LedgerSums("default", "model", since=later)) == {"echo": ONE}
+        assert await store.read(LedgerSums("default", "model", HOUR, later)) == {"echo": ONE + ONE, "free": UNPRICED}
+        assert await store.read(LedgerSums("default", "model", until=HOUR)) == {}
+        tokens = [
+            await store.read(TokensSince("default", each)) for each in (HOUR, later, later + timedelta(minutes=59))
+        ]
+        assert tokens == [60, 15, 15]
+        assert await store.read(TokensSince("default", later + timedelta(hours=1))) == 0
 
 
 async def test_tokens_of_a_payer(home: Home, tmp_path: Path) -> None:
@@ -72,12 +77,12 @@ async def test_tokens_of_a_payer(home: Home, tmp_path: Path) -> None:
         await fill(store)
         await store.write([paid("p", "ci"), paid("q", "ci\0"), paid("r", "")])
         await done(store, paid("p", "ci", number=1))
-        mine = store.of("default")
-        assert [await mine.tokens_since(HOUR, each) for each in ("ci", "ci\0", "", "eve")] == [30, 15, 75, 0]
-        assert await mine.tokens_since(HOUR) == 120
-        assert await mine.tokens_since(HOUR + timedelta(hours=1), "ci") == 15
-        assert await store.of("other").tokens_since(HOUR, "ci") == 0
-        assert (await mine.usage("model"))["echo"].turns == 7
+        payers = {"ci": 30, "ci\0": 15, "": 75, "eve": 0}
+        assert {each: await store.read(TokensSince("default", HOUR, each)) for each in payers} == payers
+        assert await store.read(TokensSince("default", HOUR)) == 120
+        assert await store.read(TokensSince("default", HOUR + timedelta(hours=1), "ci")) == 15
+        assert await store.read(TokensSince("other", HOUR, "ci")) == 0
+        assert (await store.read(LedgerSums("default", "model")))["echo"].turns == 7
 
 
 async def test_sessions_and_labels_are_summed_as_they_are_stored(home: Home, tmp_path: Path) -> None:
@@ -88,17 +93,16 @@ async def test_sessions_and_labels_are_summed_as_they_are_stored(home: Home, tmp
             commit = turn(name, labels=labels)
             await done(store, updated(commit, usage=usage))
         await done(store, turn("plain"))
-        mine = store.of("default")
         of_b = Figures(1, 7, 1, 0, 0, 8)
-        assert await mine.usage("label") == {"team=red": ONE + of_b, "x==\0": ONE}
-        assert await mine.usage("session") == {"a": ONE, "b": of_b, "plain": Figures(1)}
-        before = await mine.usage("model")
+        assert await store.read(LedgerSums("default", "label")) == {"team=red": ONE + of_b, "x==\0": ONE}
+        assert await store.read(LedgerSums("default", "session")) == {"a": ONE, "b": of_b, "plain": Figures(1)}
+        before = await store.read(LedgerSums("default", "model"))
         await done(store, Fork("fork", NOW, ForkRequest("a")))
-        assert (await mine.usage("session"))["fork"].tokens == 0
+        assert (await store.read(LedgerSums("default", "session")))["fork"].tokens == 0
         await done(store, Delete("a"))
-        assert set(await mine.usage("session")) == {"b", "plain", "fork"}
-        assert await mine.usage("model") == before
-        assert await store.of("other").usage("session") == {}
+        assert set(await store.read(LedgerSums("default", "session"))) == {"b", "plain", "fork"}
+        assert await store.read(LedgerSums("default", "model")) == before
+        assert await store.read(LedgerSums("other", "session")) == {}
 
 
 async def test_a_turn_that_is_refused_is_not_in_the_ledger(home: Home, tmp_path: Path) -> None:
@@ -110,7 +114,7 @@ async def test_a_turn_that_is_refused_is_not_in_the_ledger(home: Home, tmp_path:
         assert isinstance(outcomes[0], StoreError)
         with pytest.raises(StoreError):
             await done(store, used("a"))
-        assert await store.usage("model") == {"echo": ONE + ONE}
+        assert await store.read(LedgerSums(ANY_TENANT, "model")) == {"echo": ONE + ONE}
 
 
 async def test_costs_are_exact_and_models_have_any_name(home: Home, tmp_path: Path) -> None:
@@ -122,6 +126,6 @@ async def test_costs_are_exact_and_models_have_any_name(home: Home, tmp_path: Pa
             await done(store, attrs.evolve(used("a", number), charges=(charge,)))
         for text in TEXTS:
             await done(store, of_text(text))
-        models = dict(await store.usage("model"))
+        models = dict(await store.read(LedgerSums(ANY_TENANT, "model")))
         assert models.pop("m").cost == tiny + big + tiny
         assert models == {"model" + text: ONE for text in TEXTS}

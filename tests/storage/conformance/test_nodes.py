@@ -18,6 +18,7 @@ from warren.nodes import Announcement, NodeLoad
 from warren.storage import Archive, Claim, Claimed, Delete, Lease, LeaseHeld, Release, Store
 from warren.storage.maintenance.backup import back_up, restore
 from warren.storage.postgres import PostgresStore
+from warren.storage.queries import ANY_TENANT, Holders, LivingNodes, SessionHolder, SessionRow
 from warren.storage.sqlite.file import FILE_NAME
 from warren.version import VERSION
 
@@ -30,13 +31,13 @@ async def test_a_node_is_listed_as_it_has_announced_itself(home: Home, tmp_path:
         assert await store.renew(BUSY) is False
         assert store.key is not None
         for _ in range(2):
-            (node,) = await store.nodes()
+            (node,) = await store.read(LivingNodes())
             assert (node.key, node.name, node.address, node.release) == (store.key, "north", BUSY.address, VERSION)
             assert (node.draining, node.load, node.load.full) == (False, NodeLoad(7, 2, 3), False)
             assert timedelta(0) <= datetime.now(UTC) - node.started_at < timedelta(minutes=10)
             await store.renew()
         await store.renew(Announcement("north", None, draining=True, load=NodeLoad(3, 3, 3)))
-        (node,) = await store.nodes()
+        (node,) = await store.read(LivingNodes())
         assert (node.address, node.draining, node.load.full) == (None, True, True)
 
 
@@ -45,7 +46,7 @@ async def test_a_process_that_is_no_node_is_listed_without_an_address(home: Home
     async with home(tmp_path) as store:
         await store.renew()
         await done(store, turn("a"))
-        (node,) = await store.nodes()
+        (node,) = await store.read(LivingNodes())
         assert (node.key, node.address, node.draining, node.load) == (store.key, None, False, NodeLoad())
         assert "process" in node.name
         assert not node.load.full
@@ -57,11 +58,11 @@ async def test_the_holder_of_a_session_is_found(home: Home, tmp_path: Path) -> N
     async with home(tmp_path) as store:
         await store.renew(BUSY)
         await store.write([turn("a"), turn("b"), turn("c"), Archive("c")])
-        found = await store.holder("a")
+        found = await store.read(SessionHolder("a", ANY_TENANT))
         assert found is not None
         assert (found.key, found.name) == (store.key, "north")
         await store.write([Release("a", Lease(1)), Delete("b")])
-        assert [await store.holder(each) for each in ("a", "b", "x")] == [None, None, None]
+        assert [await store.read(SessionHolder(each, ANY_TENANT)) for each in ("a", "b", "x")] == [None, None, None]
 
 
 async def test_the_holders_of_many_sessions_are_found_at_once(home: Home, tmp_path: Path) -> None:
@@ -69,13 +70,13 @@ async def test_the_holders_of_many_sessions_are_found_at_once(home: Home, tmp_pa
     async with home(tmp_path) as store:
         await store.write([turn("a"), turn("b"), turn("c")])
         await store.write([Release("a", Lease(1)), Delete("b")])
-        found = await store.held({"a", "b", "c", "x"})
-        records = {each: await store.record(each) for each in ("a", "c")}
+        found = await store.read(Holders({"a", "b", "c", "x"}))
+        records = {each: await store.read(SessionRow(each, ANY_TENANT)) for each in ("a", "c")}
         assert {each: held.holder for each, held in found.items()} == {"a": None, "c": store.key}
         assert {each: held.last_seq for each, held in found.items()} == {
             each: record.last_seq for each, record in records.items() if record is not None
         }
-        assert await store.held(set()) == {}
+        assert await store.read(Holders(set())) == {}
 
 
 async def test_a_node_learns_that_it_was_asked_to_drain(home: Home, tmp_path: Path) -> None:
@@ -94,7 +95,7 @@ async def test_the_secret_stays_and_is_not_shown(home: Home, tmp_path: Path) -> 
         secret = await store.secret()
         assert len(secret) == 32
         assert await store.secret() == secret
-        shown = repr(store) + repr(await store.nodes())
+        shown = repr(store) + repr(await store.read(LivingNodes()))
         assert secret.hex() not in shown
         assert repr(secret) not in shown
 
@@ -145,19 +146,22 @@ async def test_two_nodes_see_each_other(pair: Pair, tmp_path: Path) -> None:
         await two.renew(Announcement("south", "ws://10.0.0.2:4600"))
         assert one.key != two.key
         for store in (one, two):
-            assert [(each.key, each.name) for each in await store.nodes()] == [(one.key, "north"), (two.key, "south")]
+            assert [(each.key, each.name) for each in await store.read(LivingNodes())] == [
+                (one.key, "north"),
+                (two.key, "south"),
+            ]
         assert await one.secret() == await two.secret()
         await done(one, turn("a"))
-        found = await two.holder("a")
+        found = await two.read(SessionHolder("a", ANY_TENANT))
         assert found is not None
         assert (found.key, found.address, found.load) == (one.key, BUSY.address, BUSY.load)
         held = await done(two, Claim("a"))
         assert isinstance(held, LeaseHeld)
         await one.aclose()
-        assert await two.holder("a") is None
-        assert [each.name for each in await two.nodes()] == ["south"]
+        assert await two.read(SessionHolder("a", ANY_TENANT)) is None
+        assert [each.name for each in await two.read(LivingNodes())] == ["south"]
         assert isinstance(await done(two, Claim("a")), Claimed)
-        found = await two.holder("a")
+        found = await two.read(SessionHolder("a", ANY_TENANT))
         assert found is not None
         assert found.name == "south"
 
@@ -194,7 +198,7 @@ async def test_a_copy_of_a_store_is_another_cluster(tmp_path: Path) -> None:
     assert secret.hex().encode() not in (tmp_path / "copy.sqlite3").read_bytes()
     restore(tmp_path / "copy.sqlite3", StoreConfig(tmp_path / "new" / "store"))
     async with opened(tmp_path / "new") as store:
-        assert await store.nodes() == []
+        assert await store.read(LivingNodes()) == []
         assert await store.secret() != secret
 
 
@@ -215,7 +219,7 @@ async def test_a_process_of_an_older_release_is_listed() -> None:
             row = db.execute(OLD_ENTRY).fetchone()
             assert row is not None
             db.execute("UPDATE warren.sessions SET holder = %s", row)
-            found = await store.holder("a")
+            found = await store.read(SessionHolder("a", ANY_TENANT))
             assert found is not None
             assert (found.key, found.name, found.address, found.release) == (row[0], "an older release", None, "")
             assert isinstance(await done(store, Claim("a")), LeaseHeld)

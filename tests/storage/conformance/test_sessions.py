@@ -24,6 +24,24 @@ from warren.storage import (
     RequestHandover,
     Store,
 )
+from warren.storage.queries import (
+    ANY_TENANT,
+    CreatedUnder,
+    DueErasures,
+    HandoverAnswer,
+    LastStored,
+    LostEvents,
+    ModelContext,
+    PeerNamed,
+    SessionList,
+    SessionRow,
+    SessionStart,
+    StoredEvents,
+    StoredHistory,
+    StoredMessages,
+    StoreNews,
+    WaitingInputs,
+)
 
 
 async def claimed(store: Store, session_id: str = "a") -> Claimed:
@@ -38,13 +56,15 @@ async def test_a_commit_is_read_as_it_was_written(home: Home, tmp_path: Path) ->
     async with home(tmp_path) as store:
         first, second = turn("a"), turn("a", 1)
         assert await store.write([first, second]) == [None, None]
-        stored = await store.load("a")
+        stored = await store.read(SessionStart("a"))
         assert stored is not None
         assert (stored.record, stored.seq_floor) == (second.record, second.record.last_seq)
-        assert await store.record("a") == second.record
-        assert await store.messages("a") == ([*first.messages, *second.messages], 4)
-        assert (await store.context("a", 0, 4)).rows == [row.body for row in (*first.messages, *second.messages)]
-        page = await store.of("default").history("a", offset=1, limit=2)
+        assert await store.read(SessionRow("a", ANY_TENANT)) == second.record
+        assert await store.read(StoredMessages("a")) == ([*first.messages, *second.messages], 4)
+        assert (await store.read(ModelContext("a", 0, 4))).rows == [
+            row.body for row in (*first.messages, *second.messages)
+        ]
+        page = await store.read(StoredHistory("a", "default", offset=1, limit=2))
         assert [row.position for row in page.rows] == [1, 2]
         assert (page.total, page.kept_from, page.left_out) == (4, 0, ())
 
@@ -52,12 +72,12 @@ async def test_a_commit_is_read_as_it_was_written(home: Home, tmp_path: Path) ->
 async def test_unknown_sessions_are_empty(home: Home, tmp_path: Path) -> None:
     """A read of a session that is not here finds nothing; a change of it is refused."""
     async with home(tmp_path) as store:
-        assert await store.load("x") is None
-        assert await store.record("x") is None
-        assert await store.messages("x") == ([], 0)
-        assert (await store.of("default").history("x")).total == 0
-        assert (await store.replay("x")).rows == []
-        assert await store.inbox("x") == []
+        assert await store.read(SessionStart("x")) is None
+        assert await store.read(SessionRow("x", ANY_TENANT)) is None
+        assert await store.read(StoredMessages("x")) == ([], 0)
+        assert (await store.read(StoredHistory("x", "default"))).total == 0
+        assert (await store.read(StoredEvents("x"))).rows == []
+        assert await store.read(WaitingInputs("x", ANY_TENANT)) == []
         assert await done(store, Claim("x")) is None
         for operation in (Archive("x"), Delete("x"), Label("x", {}), RequestHandover("x")):
             with pytest.raises(SessionNotFoundError):
@@ -71,8 +91,8 @@ async def test_a_refused_commit_changes_nothing_and_spoils_nothing(home: Home, t
         seen = Commit(turn("a", 5).record, turn("a", 1).messages, turn("a").events)
         outcomes = await store.write([turn("a"), repeated, seen, turn("b"), turn("a", 1)])
         assert causes(outcomes) == ["ok", "conflict", "conflict", "ok", "ok"]
-        assert await store.record("a") == turn("a", 1).record
-        assert len((await store.replay("a")).rows) == 6
+        assert await store.read(SessionRow("a", ANY_TENANT)) == turn("a", 1).record
+        assert len((await store.read(StoredEvents("a"))).rows) == 6
 
 
 async def test_a_lease_is_needed_to_write(home: Home, tmp_path: Path) -> None:
@@ -91,7 +111,7 @@ async def test_a_lease_is_needed_to_write(home: Home, tmp_path: Path) -> None:
         assert (await claimed(store)).lease == again.lease
         commit = turn("a", 1)
         await done(store, Commit(commit.record, commit.messages, commit.events, lease=again.lease))
-        assert await store.record("a") == commit.record
+        assert await store.read(SessionRow("a", ANY_TENANT)) == commit.record
 
 
 async def test_a_commit_is_refused_without_what_it_follows(home: Home, tmp_path: Path) -> None:
@@ -103,18 +123,18 @@ async def test_a_commit_is_refused_without_what_it_follows(home: Home, tmp_path:
             assert causes(outcomes)[0] == "conflict", base
         (unknown,) = await store.write([attrs.evolve(turn("x", 1), base=(2, 3))])
         assert isinstance(unknown, WarrenError)
-        assert await store.record("x") is None
-        assert await store.record("a") == turn("a").record
+        assert await store.read(SessionRow("x", ANY_TENANT)) is None
+        assert await store.read(SessionRow("a", ANY_TENANT)) == turn("a").record
         assert await store.write([attrs.evolve(turn("a", 1), base=(2, 3))]) == [None]
-        assert await store.record("a") == turn("a", 1).record
+        assert await store.read(SessionRow("a", ANY_TENANT)) == turn("a", 1).record
 
 
 async def test_the_last_stored_event_before_a_number(home: Home, tmp_path: Path) -> None:
     """It is the number itself as long as that is stored; None of a session that is not here."""
     async with home(tmp_path) as store:
         await done(store, turn("a"))
-        assert [await store.last_stored("a", up_to) for up_to in (0, 2, 3, 10**6)] == [0, 2, 3, 3]
-        assert await store.last_stored("x", 5) is None
+        assert [await store.read(LastStored("a", up_to)) for up_to in (0, 2, 3, 10**6)] == [0, 2, 3, 3]
+        assert await store.read(LastStored("x", 5)) is None
 
 
 async def test_nobody_else_is_asked(home: Home, tmp_path: Path) -> None:
@@ -123,11 +143,11 @@ async def test_nobody_else_is_asked(home: Home, tmp_path: Path) -> None:
         await done(store, turn("a"))
         assert await done(store, RequestHandover("a")) is False
         await done(store, DeclineHandover("a"))
-        assert await store.handed_over("a") is True
+        assert await store.read(HandoverAnswer("a")) is True
         version = await store.version_of_others()
         await done(store, turn("a", 1))
         assert await store.version_of_others() == version
-        news = await store.news(["a", "x"], 0)
+        news = await store.read(StoreNews(["a", "x"], 0))
         assert (list(news.wanted), list(news.arrived), news.last_seqs) == ([], [], {"a": 6})
         await store.renew()
         assert store.lapses == 0
@@ -138,11 +158,11 @@ async def test_the_log_is_read_from_any_event_on(home: Home, tmp_path: Path) -> 
     """A replay begins above a number and has as many rows as it may."""
     async with home(tmp_path) as store:
         await store.write([turn("a"), turn("a", 1)])
-        assert [row.seq for row in (await store.replay("a", after_seq=2)).rows] == [3, 4, 5, 6]
-        assert [row.seq for row in (await store.replay("a", after_seq=2, limit=2)).rows] == [3, 4]
-        replay = await store.replay("a")
+        assert [row.seq for row in (await store.read(StoredEvents("a", after_seq=2))).rows] == [3, 4, 5, 6]
+        assert [row.seq for row in (await store.read(StoredEvents("a", after_seq=2, limit=2))).rows] == [3, 4]
+        replay = await store.read(StoredEvents("a"))
         assert (replay.rows[:3], replay.gone) == (list(turn("a").events), 0)
-        assert await store.of("default").lost("a", 6) is None
+        assert await store.read(LostEvents("a", "default", 6)) is None
 
 
 async def test_labels_and_titles_survive_turns(home: Home, tmp_path: Path) -> None:
@@ -153,7 +173,7 @@ async def test_labels_and_titles_survive_turns(home: Home, tmp_path: Path) -> No
         two = await done(store, Label("a", {"n": "1"}))
         assert two.change > one.change
         await done(store, updated(turn("a", 1, labels={"team": "red"}), title="first words"))
-        record = await store.record("a")
+        record = await store.read(SessionRow("a", ANY_TENANT))
         assert record is not None
         assert (record.labels, record.title, record.turns) == ({"team": "blue", "n": "1"}, "mine", 2)
 
@@ -163,21 +183,21 @@ async def test_a_page_is_the_newest_first(home: Home, tmp_path: Path) -> None:
     async with home(tmp_path) as store:
         red = {"team": "red"}
         await store.write([turn("c", labels=red), turn("a"), turn("b", labels=red), turn("a", 1)])
-        assert [each.session_id for each in await store.of("default").list()] == ["a", "b", "c"]
-        assert [each.session_id for each in await store.of("default").list(offset=1, limit=1)] == ["b"]
-        assert [each.session_id for each in await store.of("default").list(labels=red)] == ["b", "c"]
+        assert [each.session_id for each in await store.read(SessionList("default"))] == ["a", "b", "c"]
+        assert [each.session_id for each in await store.read(SessionList("default", offset=1, limit=1))] == ["b"]
+        assert [each.session_id for each in await store.read(SessionList("default", labels=red))] == ["b", "c"]
 
 
 async def test_a_compaction_moves_the_head(home: Home, tmp_path: Path) -> None:
     """The context is the first message, the newest summary and the rows from the head on; history has the move."""
     async with home(tmp_path) as store:
         await store.write([turn("a"), moved(turn("a", 1), entry(2, 2))])
-        context = await store.context("a", 2, 4)
+        context = await store.read(ModelContext("a", 2, 4))
         assert context.first == turn("a").messages[0].body
         assert context.compaction == entry(2, 2)
         assert context.rows == [row.body for row in turn("a", 1).messages]
-        assert (await store.of("default").history("a")).compactions == [entry(2, 2)]
-        assert (await store.of("default").history("a", offset=2)).compactions == []
+        assert (await store.read(StoredHistory("a", "default"))).compactions == [entry(2, 2)]
+        assert (await store.read(StoredHistory("a", "default", offset=2))).compactions == []
 
 
 async def test_a_name_has_one_session(home: Home, tmp_path: Path) -> None:
@@ -186,14 +206,14 @@ async def test_a_name_has_one_session(home: Home, tmp_path: Path) -> None:
         peer = Peer("ann", ("bob",))
         await done(store, updated(turn("a"), peer=peer))
         await done(store, updated(turn("a", 1), peer=peer))
-        assert await store.of("default").named("ann") == "a"
+        assert await store.read(PeerNamed("default", "ann")) == "a"
         with pytest.raises(InvalidParamsError):
             await done(store, updated(turn("b"), peer=peer))
-        assert await store.record("b") is None
+        assert await store.read(SessionRow("b", ANY_TENANT)) is None
         await done(store, Archive("a"))
-        assert await store.of("default").named("ann") is None
+        assert await store.read(PeerNamed("default", "ann")) is None
         await done(store, updated(turn("b"), peer=peer))
-        assert await store.of("default").named("ann") == "b"
+        assert await store.read(PeerNamed("default", "ann")) == "b"
 
 
 async def test_a_key_creates_one_session(home: Home, tmp_path: Path) -> None:
@@ -206,11 +226,11 @@ async def test_a_key_creates_one_session(home: Home, tmp_path: Path) -> None:
             with pytest.raises(StoreError) as refused:
                 await done(store, Commit(second.record, second.messages, creation=creation))
             assert refused.value.cause == "key_used"
-            found = await store.of("default").creation("k")
+            found = await store.read(CreatedUnder("default", "k"))
             assert found is not None
             assert (found.session_id, found.params, found.outcome) == ("a", {"prompt": "digest"}, None)
             await done(store, Archive("a"))
-        assert await store.of("default").creation("other") is None
+        assert await store.read(CreatedUnder("default", "other")) is None
 
 
 @pytest.mark.parametrize("end", [Archive, Delete])
@@ -220,11 +240,11 @@ async def test_an_ended_session_takes_nothing(home: Home, tmp_path: Path, end: t
         await store.write([turn("a"), turn("b")])
         await done(store, end("a"))
         await done(store, end("a"))
-        assert [each.session_id for each in await store.of("default").list()] == ["b"]
+        assert [each.session_id for each in await store.read(SessionList("default"))] == ["b"]
         with pytest.raises(SessionNotFoundError):
             await done(store, Label("a", {"n": "1"}))
         await done(store, Erased("a"))
-        assert await store.erasures() == []
+        assert await store.read(DueErasures()) == []
 
 
 async def test_a_deleted_session_does_not_come_back(home: Home, tmp_path: Path) -> None:
@@ -234,8 +254,8 @@ async def test_a_deleted_session_does_not_come_back(home: Home, tmp_path: Path) 
         await done(store, Delete("a"))
         with pytest.raises(SessionNotFoundError):
             await done(store, turn("a", 1))
-        assert await store.record("a") is None
-        assert await store.messages("a") == ([], 0)
+        assert await store.read(SessionRow("a", ANY_TENANT)) is None
+        assert await store.read(StoredMessages("a")) == ([], 0)
         assert await done(store, Claim("a")) is None
 
 
@@ -246,7 +266,12 @@ async def test_a_closed_store_answers_so(home: Home, tmp_path: Path) -> None:
         await store.aclose()
         await store.aclose()
         assert causes(await store.write([turn("b"), turn("c")])) == ["closed", "closed"]
-        for read in (store.load("a"), store.record("a"), store.of("default").list(), store.inbox("a")):
+        for read in (
+            store.read(SessionStart("a")),
+            store.read(SessionRow("a", ANY_TENANT)),
+            store.read(SessionList("default")),
+            store.read(WaitingInputs("a", ANY_TENANT)),
+        ):
             with pytest.raises(StoreError) as raised:
                 await read
             assert raised.value.cause == "closed"

@@ -15,6 +15,7 @@ from tests.support.postgres import database, name_in, server
 from tests.support.waiting import until
 from warren.config import PostgresConfig
 from warren.storage.postgres.driver import Connection
+from warren.storage.queries import ANY_TENANT, SessionRow, StoredMessages
 
 WAITS_FOR_LOCK = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 FIRST_FREE = 1100
@@ -45,7 +46,7 @@ async def test_a_process_with_many_open_files_stores_large_turns() -> None:
         async with postgres_opened(url, timeout=20.0, lease=60.0) as store:
             large = turn("a", text="x" * 8_000_000)
             assert causes(await store.write([large])) == ["ok"]
-            assert (await store.messages("a"))[0][1].body == large.messages[1].body
+            assert (await store.read(StoredMessages("a")))[0][1].body == large.messages[1].body
 
 
 async def test_a_read_does_not_wait_for_a_commit() -> None:
@@ -64,7 +65,7 @@ async def test_a_read_does_not_wait_for_a_commit() -> None:
                     nursery.start_soon(write)
                     await until(lambda: server().run(name_in(url), WAITS_FOR_LOCK))
                     with trio.fail_after(5):
-                        stored = await store.record("a")
+                        stored = await store.read(SessionRow("a", ANY_TENANT))
                     assert stored == turn("a").record
                     assert not outcomes
                     other.rollback()

@@ -22,6 +22,7 @@ from warren.storage.maintenance.postgres.doctor import MANY_DEAD, examine, fix
 from warren.storage.memory.postgres import PostgresMemory
 from warren.storage.postgres import PostgresStore
 from warren.storage.postgres.guard import guard_of
+from warren.storage.queries import SessionList
 
 LESS = """
     DELETE FROM warren.memory_postings WHERE entry = 2
@@ -328,8 +329,8 @@ async def test_labels_and_names_that_find_nothing() -> None:
             found = {each.check: each for each in await examined(url)}
             assert (found["labels"].sessions, found["labels"].fixable) == (("a", "b"), True)
             assert (found["peers"].sessions, found["peers"].fixable) == (("p",), False)
-            assert not list(await store.of("default").list(labels={"k": "v"}))
+            assert not list(await store.read(SessionList("default", labels={"k": "v"})))
             assert await fix(PostgresConfig(url)) == ("made 2 sessions findable by their labels",)
-            assert [each.session_id for each in await store.of("default").list(labels={"k": "v"})] == ["a"]
-            assert not list(await store.of("default").list(labels={"x": "y"}))
+            assert [each.session_id for each in await store.read(SessionList("default", labels={"k": "v"}))] == ["a"]
+            assert not list(await store.read(SessionList("default", labels={"x": "y"})))
             assert "labels" not in {each.check for each in await examined(url)}

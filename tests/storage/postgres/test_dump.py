@@ -18,6 +18,7 @@ from warren.config import PostgresConfig
 from warren.inputs import Input
 from warren.storage.maintenance.postgres.doctor import examine
 from warren.storage.operations import Claim, Claimed, Enqueue, Enqueued
+from warren.storage.queries import StoredMessages
 
 SHOWN = "postgresql://owner@db.example.com"
 
@@ -91,7 +92,7 @@ async def test_a_dump_of_a_store_that_is_used_makes_a_sound_store(own: Server, c
         (claimed,) = await copy.write([Claim("a")])
         assert isinstance(claimed, Claimed)
         assert before <= claimed.record.turns <= confirmed
-        assert len(list((await copy.messages("a", limit=10_000))[0])) == 2 * claimed.record.turns
+        assert len(list((await copy.read(StoredMessages("a", limit=10_000)))[0])) == 2 * claimed.record.turns
         (waiting,) = await copy.write([Claim("waits")])
         assert isinstance(waiting, Claimed)
         assert [each.input.text for each in waiting.inbox] == ["later"]

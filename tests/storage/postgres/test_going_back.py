@@ -17,6 +17,7 @@ from warren.nodes import Announcement
 from warren.records import SessionRecord
 from warren.storage import Claim, Claimed, Commit, Enqueued, Lease, Release
 from warren.storage.postgres import PostgresStore
+from warren.storage.queries import ANY_TENANT, LivingNodes, SessionRow
 from warren.storage.rows import SEQ_STRIDE
 
 COLUMNS = """
@@ -56,7 +57,7 @@ async def test_a_group_behind_one_that_is_gone_is_refused() -> None:
             assert causes(outcomes) == ["lease_lost", "lease_lost"]
             assert all(each.retryable for each in outcomes)
             assert (store.went_back, store.lapses, store.key) == (1, 1, None)
-            assert await store.record("a") == turn("a").record
+            assert await store.read(SessionRow("a", ANY_TENANT)) == turn("a").record
             assert isinstance(await done(store, put("hello", key="k")), Enqueued)
             assert store.key not in (None, former)
             claimed = await done(store, Claim("a", NOW))
@@ -82,7 +83,7 @@ async def test_the_rest_of_a_group_that_is_done_one_by_one_is_refused() -> None:
             bad = Commit(SessionRecord("bad", NOW, NOW, "\ud800"))
             outcomes = await store.write([turn("a", 2), bad, turn("b")])
             assert causes(outcomes) == ["lease_lost"] * 3
-            assert await store.record("b") is None
+            assert await store.read(SessionRow("b", ANY_TENANT)) is None
 
 
 async def test_a_write_behind_the_renewal_that_finds_it_out_is_refused() -> None:
@@ -107,7 +108,7 @@ async def test_a_write_behind_the_renewal_that_finds_it_out_is_refused() -> None
                 await until(lambda: lock.statistics().tasks_waiting == 2)
             assert causes(outcomes) == ["lease_lost"]
             assert store.went_back == 1
-            assert await store.record("b") is None
+            assert await store.read(SessionRow("b", ANY_TENANT)) is None
 
 
 @pytest.mark.parametrize("node", [Announcement("north", "ws://127.0.0.1:1"), None])
@@ -124,7 +125,7 @@ async def test_an_idle_process_finds_it_out_by_its_next_renewal(node: Announceme
             await store.renew(node)
             assert store.went_back == 1
             assert store.key != former
-            assert [each.name for each in await store.nodes()] == (["north"] if node else [])
+            assert [each.name for each in await store.read(LivingNodes())] == (["north"] if node else [])
 
 
 async def test_a_row_that_is_gone_is_another_life() -> None:
@@ -136,7 +137,7 @@ async def test_a_row_that_is_gone_is_another_life() -> None:
             put_back(url)
             await store.renew()
             assert store.went_back == 1
-            assert await store.record("a") is None
+            assert await store.read(SessionRow("a", ANY_TENANT)) is None
             assert await store.write([turn("b")]) == [None]
 
 
@@ -154,7 +155,7 @@ async def test_a_database_without_tables_is_not_given_new_ones() -> None:
             (refused,) = await store.write([turn("a", 1)])
             assert (refused.cause, refused.retryable) in {("unreachable", True), ("outcome_unknown", False)}
             with pytest.raises(StoreError) as raised:
-                await store.record("a")
+                await store.read(SessionRow("a", ANY_TENANT))
             assert (raised.value.cause, raised.value.retryable) == ("unreachable", True)
             assert server().run(name_in(url), "SELECT to_regnamespace('warren') IS NULL") == [(True,)]
             server().run(name_in(url), "ALTER SCHEMA away RENAME TO warren")

@@ -1,9 +1,9 @@
 """Row-level security: the role that reads for callers sees one tenant, also if a query has lost its own condition."""
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
+from typing import Any, Final
 
 import psycopg
 import pytest
@@ -23,11 +23,24 @@ from warren.memory import MemoryConfig
 from warren.storage import Attach, Audit
 from warren.storage.maintenance.postgres.doctor import examine
 from warren.storage.memory.postgres import PostgresMemory
-from warren.storage.postgres import queries
 from warren.storage.postgres.driver import Connection
 from warren.storage.postgres.guard import TABLES, Guarded, guard_of
-from warren.storage.postgres.inbox import waiting
 from warren.storage.postgres.lease import Holder
+from warren.storage.postgres.queries import QUERIES
+from warren.storage.postgres.reading import Reading
+from warren.storage.queries import (
+    ANY_TENANT,
+    CreatedUnder,
+    HasSession,
+    LostEvents,
+    PeerNamed,
+    Query,
+    SessionHolder,
+    SessionList,
+    SessionRow,
+    StoredHistory,
+    WaitingInputs,
+)
 
 ALL_TABLES = "SELECT tablename::text FROM pg_tables WHERE schemaname = 'warren' ORDER BY 1"
 COMPACTED = """
@@ -139,9 +152,10 @@ async def test_a_query_without_its_condition_finds_only_rows_of_the_tenant() -> 
         async with connected(url) as db:
             guarded = (await guard_of(db)).on(db, "acme")
             assert isinstance(guarded, Guarded)
-            assert await queries.record(db, "of other") is not None
-            assert await queries.record(guarded, "of other") is None
-            assert await queries.record(guarded, "of acme") is not None
+            of_any, me = QUERIES[SessionRow], Holder("me", 15.0, key=1)
+            assert await of_any(Reading(db, db, me), SessionRow("of other", ANY_TENANT)) is not None
+            assert await of_any(Reading(guarded, db, me), SessionRow("of other", ANY_TENANT)) is None
+            assert await of_any(Reading(guarded, db, me), SessionRow("of acme", ANY_TENANT)) is not None
             for query, mine in (
                 ("SELECT session_id FROM warren.sessions", [("of acme",)]),
                 ("SELECT content FROM warren.memory_entries", [("door of acme",)]),
@@ -168,23 +182,26 @@ async def test_a_call_that_fails_leaves_neither_its_role_nor_its_tenant() -> Non
             assert await guarded.fetch("SELECT session_id FROM warren.sessions") == [("of acme",)]
 
 
+READS: Final[Sequence[Query[Any]]] = [
+    *(of("s5", "default") for of in (HasSession, SessionRow, SessionHolder, StoredHistory, WaitingInputs)),
+    LostEvents("s5", "default", 2),
+    PeerNamed("default", "p"),
+    CreatedUnder("default", "k"),
+    *(
+        SessionList("default", 9, 50, labels, include_archived)
+        for labels in ({}, {"a": "b"})
+        for include_archived in (False, True)
+    ),
+]
+
+
 async def test_the_reads_of_a_tenant_come_from_indexes_behind_the_policies() -> None:
     """The newest list and all that is read of one session, whatever the parameters are."""
     with database() as url:
-        role, recorder = await role_in(url), Recorder()
-        of = {"session_id": "s5", "tenant": "default"}
-        await queries.is_of(recorder, **of)  # type: ignore[arg-type]
-        await queries.record(recorder, **of)  # type: ignore[arg-type]
-        await queries.holder(recorder, **of, me=1)  # type: ignore[arg-type]
-        await queries.history(recorder, **of, offset=0, limit=100)  # type: ignore[arg-type]
-        await queries.lost(recorder, **of, seq=2, me=Holder("me", 15.0, key=1))  # type: ignore[arg-type]
-        await waiting(recorder, **of)  # type: ignore[arg-type]
-        await queries.named(recorder, "default", "p")  # type: ignore[arg-type]
-        await queries.creation(recorder, "default", "k")  # type: ignore[arg-type]
-        for archived in (False, True):
-            page = partial(queries.listing, recorder, "default", offset=9, limit=50, include_archived=archived)  # type: ignore[arg-type]
-            await page()
-            await page(keys=[5, 6])
+        role, recorder, login = await role_in(url), Recorder(), Recorder()
+        at = Reading(recorder, login, Holder("me", 15.0, key=1))  # type: ignore[arg-type]
+        for read in READS:
+            await QUERIES[type(read)](at, read)
         with psycopg.connect(url) as db:
             db.execute(MANY.encode())
             db.execute(b"SET LOCAL plan_cache_mode = force_generic_plan")
@@ -212,16 +229,16 @@ async def test_a_login_that_may_create_no_role_works_without_and_says_so(caplog:
             with caplog.at_level(logging.WARNING, "warren.storage"):
                 async with postgres_opened(limited) as store:
                     await every(store, of_tenant("a", "acme", "scout"))
-                    assert await store.of("acme").record("a") is not None
-                    assert await store.of("other").record("a") is None
+                    assert await store.read(SessionRow("a", "acme")) is not None
+                    assert await store.read(SessionRow("a", "other")) is None
             assert "tenants are kept apart by Warren's own queries alone" in caplog.text
             assert any("warren_reader_" in each.message for each in (await examine(PostgresConfig(limited))).findings)
             ((oid,),) = server().run(name, "SELECT oid::int8 FROM pg_database WHERE datname = current_database()")
             server().run(name, f"CREATE ROLE warren_reader_{oid}; GRANT warren_reader_{oid} TO {login}")
             assert await role_in(limited) == f"warren_reader_{oid}"
             async with postgres_opened(limited) as store:
-                assert await store.of("acme").record("a") is not None
-                assert await seen(store.of("other"), "a") == await seen(store.of("other"), "unknown")
+                assert await store.read(SessionRow("a", "acme")) is not None
+                assert await seen(store, "other", "a") == await seen(store, "other", "unknown")
             found = (await examine(PostgresConfig(limited))).findings
             assert not any("warren_reader_" in each.message for each in found)
         finally:
@@ -244,8 +261,10 @@ async def test_a_login_that_does_not_own_the_tables_writes_for_all_tenants() -> 
                 for tenant in ("acme", "other"):
                     await every(store, of_tenant(f"of {tenant}", tenant, "scout"))
                 await every(store, turn("c"))
-                assert (await store.record("of other")) is not None
-                assert [each.session_id for each in await store.of("acme").list(labels={"team": "red"})] == ["of acme"]
-                assert await store.of("acme").record("of other") is None
+                assert (await store.read(SessionRow("of other", ANY_TENANT))) is not None
+                assert [each.session_id for each in await store.read(SessionList("acme", labels={"team": "red"}))] == [
+                    "of acme"
+                ]
+                assert await store.read(SessionRow("of other", "acme")) is None
         finally:
             server().run(name, f"DROP OWNED BY {login}; DROP ROLE {login}")

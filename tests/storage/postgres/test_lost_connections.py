@@ -18,6 +18,7 @@ from warren.errors import StoreError, WarrenError
 from warren.requests import ForkRequest
 from warren.storage import Claim, Claimed, Delete, Enqueued, Fork, Label, Labelled, Operation, Store
 from warren.storage.postgres import PostgresStore
+from warren.storage.queries import ANY_TENANT, SessionRow, StoredEvents, StoredMessages, WaitingInputs
 
 END_ALL = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = %s"
 END_KEEPER = """
@@ -62,15 +63,15 @@ async def break_connections(group: tuple[Operation[object], ...], step: int) -> 
                 outcomes = await store.write(group)
                 reached, wire.fail_at = wire.cuts > 0, None
                 assert not [each for each in outcomes if isinstance(each, WarrenError)], (moment, outcomes)
-                assert await store.record("a") is not None
-                assert (await store.messages("a"))[1] == 4
-                assert len((await store.replay("a")).rows) == 6
+                assert await store.read(SessionRow("a", ANY_TENANT)) is not None
+                assert (await store.read(StoredMessages("a")))[1] == 4
+                assert len((await store.read(StoredEvents("a"))).rows) == 6
                 if group is MIXED:
                     _, entered, _, labelled, claimed = outcomes
                     assert isinstance(entered, Enqueued)
                     assert isinstance(labelled, Labelled)
                     assert isinstance(claimed, Claimed)
-                    assert [each.input.text for each in await store.inbox("b")] == ["hello"]
+                    assert [each.input.text for each in await store.read(WaitingInputs("b", ANY_TENANT))] == ["hello"]
                     assert claimed.inbox == (entered.numbered,)
                     assert labelled.record.labels == {"n": "1"}
                 assert causes(await store.write([turn("a", 1), turn("b", 1)])) == ["conflict", "ok"]
@@ -86,7 +87,7 @@ async def test_a_lost_answer_tells_which_turns_were_fenced() -> None:
             wire.closes, wire.fail_way, wire.carried, wire.fail_at = False, "down", 0, 1
             assert causes(await store.write([turn("a", 1), turn("b", 1)])) == ["lease_lost", "ok"]
             assert wire.cuts == 1
-            assert [(await store.messages(each))[1] for each in "ab"] == [2, 4]
+            assert [(await store.read(StoredMessages(each)))[1] for each in "ab"] == [2, 4]
 
 
 async def test_a_turn_that_was_stored_counts_as_stored_after_a_takeover() -> None:
@@ -105,7 +106,7 @@ async def test_a_turn_that_was_stored_counts_as_stored_after_a_takeover() -> Non
                 take = "UPDATE warren.sessions SET epoch = epoch + 1, holder = 99 WHERE turns = 2 RETURNING 1"
                 await until(lambda: bool(server().run(name_in(url), take)))
                 wire.closed = False
-            assert (await store.messages("a"))[1] == 4
+            assert (await store.read(StoredMessages("a")))[1] == 4
 
 
 async def renewed(store: Store) -> None:
@@ -132,7 +133,7 @@ async def test_a_server_that_is_away_is_waited_for() -> None:
                     ("outcome_unknown", False, "b"),
                 }
                 with pytest.raises(StoreError) as raised:
-                    await store.record("a")
+                    await store.read(SessionRow("a", ANY_TENANT))
                 assert (raised.value.cause, raised.value.retryable) == ("unreachable", True)
                 with pytest.raises(StoreError) as raised:
                     await store.renew()
@@ -141,7 +142,7 @@ async def test_a_server_that_is_away_is_waited_for() -> None:
             await renewed(store)
             assert store.lapses == 0
             await every(store, turn("b"), turn("a", 1))
-            assert await store.record("a") == turn("a", 1).record
+            assert await store.read(SessionRow("a", ANY_TENANT)) == turn("a", 1).record
 
 
 async def test_a_server_that_hangs_does_not_hang_its_client() -> None:
@@ -155,10 +156,10 @@ async def test_a_server_that_hangs_does_not_hang_its_client() -> None:
             wire.answers.set()
             wire.cut()
             # A read comes after the outcome is settled: it does not change any more.
-            stored = await store.record("a")
+            stored = await store.read(SessionRow("a", ANY_TENANT))
             assert stored is not None
             assert causes(await store.write([turn("a", 1)])) == ["conflict" if stored.turns == 2 else "ok"]
-            assert (await store.messages("a"))[1] == 4
+            assert (await store.read(StoredMessages("a")))[1] == 4
 
 
 async def test_sessions_of_the_server_may_be_ended_all_the_time() -> None:
@@ -171,7 +172,7 @@ async def test_sessions_of_the_server_may_be_ended_all_the_time() -> None:
                 async def write(session_id: str) -> None:
                     for number in range(1, 9):
                         assert causes(await store.write([turn(session_id, number)])) == ["ok"]
-                        assert (await store.messages(session_id))[1] == 2 * number + 2
+                        assert (await store.read(StoredMessages(session_id)))[1] == 2 * number + 2
 
                 async def end_them() -> None:
                     while True:
@@ -184,7 +185,7 @@ async def test_sessions_of_the_server_may_be_ended_all_the_time() -> None:
                         writers.start_soon(write, str(each))
                 nursery.cancel_scope.cancel()
             for each in range(4):
-                assert len((await store.replay(str(each))).rows) == 27
+                assert len((await store.read(StoredEvents(str(each)))).rows) == 27
 
 
 @pytest.mark.time_limit(240)
@@ -215,11 +216,11 @@ async def test_the_server_may_be_killed_and_started_again() -> None:
                     await trio.to_thread.run_sync(own.start)
                 nursery.cancel_scope.cancel()
             for session_id, count in confirmed.items():
-                record = await store.record(session_id)
+                record = await store.read(SessionRow(session_id, ANY_TENANT))
                 assert record is not None
                 assert record.turns == count
-                assert (await store.messages(session_id))[1] == 2 * record.turns
-                assert len((await store.replay(session_id, limit=10**6)).rows) == 3 * record.turns
+                assert (await store.read(StoredMessages(session_id)))[1] == 2 * record.turns
+                assert len((await store.read(StoredEvents(session_id, limit=10**6))).rows) == 3 * record.turns
     finally:
         await trio.to_thread.run_sync(own.remove)
 
@@ -257,7 +258,7 @@ async def test_two_openings_of_one_holder_do_not_write_at_once() -> None:
             async with postgres_opened(url, holder=holder, timeout=5.0, lease=60.0) as two:
                 for number, store in enumerate((two, one, two, one), 1):
                     await every(store, turn("a", number))
-            assert (await one.messages("a"))[1] == 10
+            assert (await one.read(StoredMessages("a")))[1] == 10
 
 
 async def test_the_older_epoch_is_fenced_and_its_neighbours_are_not() -> None:
@@ -273,7 +274,7 @@ async def test_the_older_epoch_is_fenced_and_its_neighbours_are_not() -> None:
             assert claimed.record.last_seq > 1_000_000
             assert causes(await late.write([turn("b", 1), turn("a", 1), turn("c")])) == ["ok", "lease_lost", "ok"]
             assert causes(await other.write([attrs.evolve(turn("a", 1), lease=claimed.lease)])) == ["ok"]
-            assert (await late.messages("a"))[1] == 4
+            assert (await late.read(StoredMessages("a")))[1] == 4
 
 
 async def test_a_server_that_is_not_there_is_named_without_the_password() -> None:

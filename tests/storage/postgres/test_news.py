@@ -9,6 +9,7 @@ from tests.storage.samples import turn
 from tests.support.postgres import database
 from warren import codec
 from warren.storage import Claim, Claimed, Enqueue, Enqueued
+from warren.storage.queries import StoreNews
 
 LATE = """
     INSERT INTO warren.inbox (session, number, id, starts, body)
@@ -26,16 +27,16 @@ async def test_an_input_that_is_committed_late_is_found() -> None:
     with database() as url:
         async with postgres_opened(url, lease=60.0) as owner, postgres_opened(url, lease=60.0) as other:
             await every(owner, turn("a"), turn("b"))
-            news = await owner.news([], 0)
+            news = await owner.read(StoreNews([], 0))
             late = put("late").input
             with psycopg.connect(url) as slow:
                 slow.execute(LATE.encode(), (codec.encode(late).decode(),))
                 assert isinstance(await done(other, anywhere("early", "b")), Enqueued)
-                news = await owner.news([], news.inbox_to)
+                news = await owner.read(StoreNews([], news.inbox_to))
                 assert [(session, each.input.text) for session, each in news.arrived] == [("b", "early")]
-            news = await owner.news([], news.inbox_to)
+            news = await owner.read(StoreNews([], news.inbox_to))
             assert ("a", "late") in [(session, each.input.text) for session, each in news.arrived]
-            news = await owner.news([], news.inbox_to)
+            news = await owner.read(StoreNews([], news.inbox_to))
             assert list(news.arrived) == []
 
 

@@ -1,58 +1,74 @@
 """The plans of the server: what is read of many sessions comes from an index, whatever the parameters are."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 import psycopg
 import pytest
 
 from tests.storage.postgres.plans import BIG, MANY, Recorder
 from tests.support.postgres import database
-from warren.storage.postgres import inbox, queries
 from warren.storage.postgres.driver import Value
+from warren.storage.postgres.guard import Guard
 from warren.storage.postgres.lease import Holder
+from warren.storage.postgres.queries import answer
+from warren.storage.queries import (
+    ANY_TENANT,
+    CreatedUnder,
+    HandoverAnswer,
+    HasSession,
+    Holders,
+    LivingNodes,
+    LostEvents,
+    PeerNamed,
+    Query,
+    SessionHolder,
+    SessionList,
+    SessionRow,
+    SessionStart,
+    StoredEvents,
+    StoredHistory,
+    StoredMessages,
+    StoreNews,
+    WaitingInputs,
+    WaitingSessions,
+    WasTold,
+)
+
+READS: Final[Sequence[Query[Any]]] = [
+    SessionStart("s5"),
+    SessionRow("s5", ANY_TENANT),
+    SessionRow("s5", "default"),
+    HasSession("s5", "default"),
+    StoredHistory("s5", "default"),
+    StoredMessages("s5"),
+    StoredEvents("s5"),
+    LostEvents("s5", "default", 2),
+    WaitingSessions(),
+    WasTold("s5", "i", "p", "t"),
+    PeerNamed("default", "p"),
+    CreatedUnder("default", "k"),
+    HandoverAnswer("s5"),
+    StoreNews(["s5", "s6"], 0),
+    SessionHolder("s5", ANY_TENANT),
+    Holders(["s5", "s6"]),
+    LivingNodes(),
+    WaitingInputs("s5", ANY_TENANT),
+    *(
+        SessionList("default", 100, 50, labels, include_archived)
+        for labels in ({}, {"a": "b"})
+        for include_archived in (False, True)
+    ),
+]
+"""Queries of which none may read a whole table."""
 
 
 async def statements() -> list[tuple[str, tuple[Value, ...]]]:
-    """Return the statements of every read, with their values."""
-    db, me = Recorder(), Holder("me", 15.0, key=1)
-    reads = [
-        queries.load(db, "s5", 1),  # type: ignore[arg-type]
-        queries.record(db, "s5"),  # type: ignore[arg-type]
-        queries.is_of(db, "default", "s5"),  # type: ignore[arg-type]
-        queries.history(db, "s5", "default", 0, 100),  # type: ignore[arg-type]
-        queries.messages(db, "s5", 0, 100),  # type: ignore[arg-type]
-        queries.replay(db, "s5", 0, 1000),  # type: ignore[arg-type]
-        queries.lost(db, "s5", "default", 2, me),  # type: ignore[arg-type]
-        queries.sessions_that_wait(db, 1),  # type: ignore[arg-type]
-        queries.was_told(db, "s5", "i", "p", "t"),  # type: ignore[arg-type]
-        queries.named(db, "default", "p"),  # type: ignore[arg-type]
-        queries.creation(db, "default", "k"),  # type: ignore[arg-type]
-        queries.handed_over(db, "s5", 1),  # type: ignore[arg-type]
-        queries.news(db, 1, ["s5", "s6"], 0),  # type: ignore[arg-type]
-        queries.holder(db, "s5", 1),  # type: ignore[arg-type]
-        queries.held(db, ["s5", "s6"]),  # type: ignore[arg-type]
-        queries.nodes(db, 1),  # type: ignore[arg-type]
-        inbox.waiting(db, "s5"),  # type: ignore[arg-type]
-        *(
-            queries.listing(db, "default", offset=100, limit=50, include_archived=archived, keys=keys)  # type: ignore[arg-type]
-            for keys in (None, [5, 6])
-            for archived in (False, True)
-        ),
-        *(
-            queries.marked(
-                db,  # type: ignore[arg-type]
-                "default",
-                offset=100,
-                limit=50,
-                labels={"a": "b"},
-                include_archived=archived,
-            )
-            for archived in (False, True)
-        ),
-    ]
-    for each in reads:
-        await each
-    return db.noted
+    """Return the statements of the queries, with their values."""
+    recorder, me = Recorder(), Holder("me", 15.0, key=1)
+    for query in READS:
+        await answer(recorder, me, Guard(None), query)  # type: ignore[arg-type]
+    return recorder.noted
 
 
 @pytest.fixture

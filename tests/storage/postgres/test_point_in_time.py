@@ -22,6 +22,7 @@ from warren.config import PostgresConfig
 from warren.storage import Delete
 from warren.storage.maintenance.postgres.doctor import examine
 from warren.storage.operations import Claim, Claimed
+from warren.storage.queries import ANY_TENANT, SessionRow, StoredMessages
 
 MOMENT = "2026-03-01 12:00:00+00"
 """The moment that the page goes back to."""
@@ -129,8 +130,8 @@ async def test_a_store_goes_back_to_a_moment(original: Server, cli: Cli) -> None
             (claimed,) = await copy.write([Claim("a")])
             assert isinstance(claimed, Claimed)
             assert claimed.record.turns == confirmed
-            assert len(list((await copy.messages("a", limit=100_000))[0])) == 2 * confirmed
-            assert await copy.record("later") is None
+            assert len(list((await copy.read(StoredMessages("a", limit=100_000)))[0])) == 2 * confirmed
+            assert await copy.read(SessionRow("later", ANY_TENANT)) is None
             assert await copy.write([attrs.evolve(turn("a", confirmed), lease=claimed.lease)]) == [None]
         assert cli.run("resume", begun, "again", "--store", url).out == "again\n"
     finally:

@@ -18,6 +18,7 @@ from warren.storage.maintenance import retention as of_files
 from warren.storage.maintenance.plans import Plan, Pruned
 from warren.storage.maintenance.postgres.doctor import examine
 from warren.storage.maintenance.postgres.retention import plan, prune
+from warren.storage.queries import ANY_TENANT, DueErasures, SessionList, SessionRow, StoredEvents, StoredHistory
 
 DAY = 86_400.0
 LATER = NOW + timedelta(days=2)
@@ -42,12 +43,21 @@ async def left(store: Store) -> list[Any]:
     """Return all that a store shows of the sessions."""
     found: list[Any] = []
     for session_id in ("a", "b\0ß", "c"):
-        page, replay = await store.of("default").history(session_id), await store.replay(session_id)
-        found += [list(page.rows), page.total, page.kept_from, list(replay.rows), await store.record(session_id)]
+        page, replay = (
+            await store.read(StoredHistory(session_id, "default")),
+            await store.read(StoredEvents(session_id)),
+        )
+        found += [
+            list(page.rows),
+            page.total,
+            page.kept_from,
+            list(replay.rows),
+            await store.read(SessionRow(session_id, ANY_TENANT)),
+        ]
     return [
         *found,
-        [each.session_id for each in await store.of("default").list(include_archived=True)],
-        list(await store.erasures()),
+        [each.session_id for each in await store.read(SessionList("default", include_archived=True))],
+        list(await store.read(DueErasures())),
     ]
 
 
@@ -102,9 +112,9 @@ async def test_a_session_that_is_written_meanwhile_goes_on() -> None:
                 nursery.start_soon(prune, PostgresConfig(url), planned, None, trio.sleep)
                 for number in range(30, 40):
                     await every(store, moved(turn("a", number), entry(number + 1, 2 * number + 1)))
-            page = await store.of("default").history("a")
+            page = await store.read(StoredHistory("a", "default"))
             assert [row.position for row in page.rows] == [0, *range(59, 80)]
-            replay = await store.replay("a")
+            replay = await store.read(StoredEvents("a"))
             assert [row.seq for row in replay.rows] == list(range(91, 121))
             assert server().run(name_in(url), "SELECT holder IS NOT NULL FROM warren.sessions") == [(True,)]
 

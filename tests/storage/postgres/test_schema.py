@@ -31,6 +31,7 @@ from warren.storage.postgres import PostgresStore
 from warren.storage.postgres.driver import Connection
 from warren.storage.postgres.lease import OLDER
 from warren.storage.postgres.schema import SCHEMA, State, contract, expand, state_of
+from warren.storage.queries import ANY_TENANT, SessionRow
 
 
 async def test_an_empty_database_gets_its_tables() -> None:
@@ -40,7 +41,7 @@ async def test_an_empty_database_gets_its_tables() -> None:
         server().run(name_in(url), "DROP SCHEMA warren CASCADE")
         async with postgres_opened(url, timeout=20.0) as one, postgres_opened(url) as two:
             await every(one, turn("a"))
-            assert await two.record("a") == turn("a").record
+            assert await two.read(SessionRow("a", ANY_TENANT)) == turn("a").record
         assert server().run(name_in(url), "SELECT version FROM warren.meta") == [(SCHEMA.version,)]
 
 
@@ -57,17 +58,17 @@ async def test_an_older_release_goes_on_while_a_newer_one_expands_the_tables() -
     with database() as url:
         async with postgres_opened(url) as store, administering(url) as db:
             await every(store, turn("a"))
-            assert await store.record("a") == turn("a").record
+            assert await store.read(SessionRow("a", ANY_TENANT)) == turn("a").record
             assert (await expand(db, NEXT)).version == SCHEMA.version
             await every(store, turn("a", 1), turn("b"))
-            assert await store.record("a") == turn("a", 1).record
+            assert await store.read(SessionRow("a", ANY_TENANT)) == turn("a", 1).record
             assert server().run(name_in(url), "SELECT session_id, later FROM warren.sessions ORDER BY 1") == [
                 ("a", "new"),
                 ("b", "new"),
             ]
         async with postgres_opened(url) as again:
             await every(again, turn("c"))
-            assert await again.record("a") == turn("a", 1).record
+            assert await again.read(SessionRow("a", ANY_TENANT)) == turn("a", 1).record
         found = server().run(name_in(url), "SELECT version, needs, release FROM warren.meta")
         assert found == [(NEXT.version, 1, version("warren"))]
 

@@ -32,6 +32,7 @@ from warren.storage.postgres.servers import Server as Place
 from warren.storage.postgres.session import FIXED
 from warren.storage.postgres.tokens import TokenTable
 from warren.storage.projection.database_feed import Database
+from warren.storage.queries import StoredMessages
 
 WRONG = ("57P03", "08P01", "53300", "3D000", "25006")
 
@@ -212,7 +213,7 @@ async def test_the_defaults_of_a_role_do_not_count() -> None:
             server().run("postgres", f"ALTER DATABASE {name_in(url)} SET {name} = {value}")
         async with postgres_opened(url, lease=60.0) as store:
             await every(store, turn("a"), turn("a", 1))
-            assert (await store.messages("a"))[1] == 4
+            assert (await store.read(StoredMessages("a")))[1] == 4
         report = await examine(PostgresConfig(url))
         named = [each.message for each in report.findings if each.check == "settings"]
         for name in ("default_transaction_read_only = on", "row_security = off", "synchronous_commit = off"):
@@ -261,7 +262,7 @@ def own() -> Iterator[Server]:
 async def read_for_ever(store: Store) -> None:
     """Read again and again: each connection that reads learns with an answer that its server cannot be written."""
     while True:
-        await store.messages("a")
+        await store.read(StoredMessages("a"))
 
 
 async def test_a_server_that_is_made_read_only_is_left(own: Server) -> None:
@@ -335,7 +336,7 @@ async def test_a_demoted_server_is_left_for_its_successor() -> None:
             await trio.to_thread.run_sync(one.start)
             for each, session_id in ((store, "a"), (other, "b")):
                 assert causes(await each.write([turn(session_id, 1)])) == ["ok"]
-                assert (await each.messages(session_id))[1] == 4
+                assert (await each.read(StoredMessages(session_id)))[1] == 4
         (finding,) = [
             each for each in (await examine(PostgresConfig(one.url("postgres")))).findings if each.check == "standby"
         ]
@@ -357,16 +358,16 @@ async def test_a_server_that_freezes_is_left_for_the_next_one() -> None:
             async with postgres_opened(behind(port, url, "&sslmode=disable"), timeout=0.8, lease=60.0) as store:
                 await every(store, turn("a"))
                 async with trio.open_nursery() as nursery:  # on two connections
-                    nursery.start_soon(store.messages, "a")
-                    nursery.start_soon(store.messages, "a")
+                    nursery.start_soon(store.read, StoredMessages("a"))
+                    nursery.start_soon(store.read, StoredMessages("a"))
                 wire.hold()
                 (unknown,) = await store.write([turn("a", 1)])
                 assert isinstance(unknown, StoreError)
                 assert causes(await store.write([turn("b")])) == ["ok"]
                 with pytest.raises(StoreError) as raised:  # on one of the two
-                    await store.messages("a")
+                    await store.read(StoredMessages("a"))
                 assert raised.value.cause == "unreachable"
-                assert (await store.messages("a"))[1] == 2
+                assert (await store.read(StoredMessages("a")))[1] == 2
                 wire.go_on()
 
 

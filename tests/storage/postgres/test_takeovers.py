@@ -13,6 +13,7 @@ from tests.support.postgres import database, name_in, server
 from tests.support.waiting import until
 from warren.errors import LeasedError
 from warren.storage import Claim, Claimed, Enqueued, LeaseHeld, Operation
+from warren.storage.queries import ANY_TENANT, SessionHolder
 
 WAITS: Final = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 DIES: Final = "UPDATE warren.holders SET expires_at = clock_timestamp() - interval '1 s' WHERE key = %s"
@@ -42,7 +43,7 @@ async def test_a_session_is_not_taken_from_a_process_that_has_just_come(operatio
                         other.execute(TAKES, (winner.key,))
                         other.commit()
                         await until(lambda: results)
-                        found = await late.holder("a")
+                        found = await late.read(SessionHolder("a", ANY_TENANT))
                         assert found is not None
                         assert found.key == winner.key
     assert isinstance(results[0], LeaseHeld | LeasedError), results

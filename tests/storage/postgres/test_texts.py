@@ -13,6 +13,19 @@ from tests.storage.samples import TEXTS, causes, entry, moved, of_text, opened, 
 from tests.support.postgres import database
 from warren.storage import Label, Store
 from warren.storage.postgres.driver import array, escaped, unescaped
+from warren.storage.queries import (
+    ANY_TENANT,
+    CreatedUnder,
+    ModelContext,
+    SessionList,
+    SessionRow,
+    StoredEvents,
+    StoredHistory,
+    StoredMessages,
+    WaitingInputs,
+    WaitingSessions,
+    WasTold,
+)
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8")))
@@ -54,19 +67,24 @@ async def facts(store: Store, text: str) -> list[object]:
     session_id = "id" + text
     entered = await store.write([put("said" + text, key=text, session_id=session_id)])
     known = await store.write([put("again", key=text, session_id=session_id)])
-    found: list[object] = [await store.record(session_id), await store.messages(session_id), entered, known]
-    found += [
-        await store.replay(session_id),
-        await store.inbox(session_id),
-        await store.of("default").history(session_id),
+    found: list[object] = [
+        await store.read(SessionRow(session_id, ANY_TENANT)),
+        await store.read(StoredMessages(session_id)),
+        entered,
+        known,
     ]
     found += [
-        await store.of("default").creation("key" + text),
-        await store.of("default").list(labels={"label" + text: text}),
+        await store.read(StoredEvents(session_id)),
+        await store.read(WaitingInputs(session_id, ANY_TENANT)),
+        await store.read(StoredHistory(session_id, "default")),
     ]
-    found += [await store.context(session_id, 0, 2)]
+    found += [
+        await store.read(CreatedUnder("default", "key" + text)),
+        await store.read(SessionList("default", labels={"label" + text: text})),
+    ]
+    found += [await store.read(ModelContext(session_id, 0, 2))]
     labelled = await done(store, Label(session_id, {"other" + text: text}, "title" + text))
-    return [*found, labelled.record, await store.sessions_that_wait()]
+    return [*found, labelled.record, await store.read(WaitingSessions())]
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -81,8 +99,8 @@ async def test_a_text_is_read_as_from_files(text: str, tmp_path: Path) -> None:
                 second = turn("id" + text, 1)
                 await every(store, moved(second, entry(2, 2, "summary " + text)))
             assert await facts(base, text) == await facts(files, text)
-            assert await base.was_told("id" + text, "gone", "peer", text)
-            assert await base.context("id" + text, 2, 4) == await files.context("id" + text, 2, 4)
+            assert await base.read(WasTold("id" + text, "gone", "peer", text))
+            assert await base.read(ModelContext("id" + text, 2, 4)) == await files.read(ModelContext("id" + text, 2, 4))
 
 
 async def test_a_text_that_is_no_text_is_refused_as_from_files(tmp_path: Path) -> None:
@@ -92,7 +110,7 @@ async def test_a_text_that_is_no_text_is_refused_as_from_files(tmp_path: Path) -
         async with opened(tmp_path) as files, postgres_opened(url, lease=60.0) as base:
             for store in (files, base):
                 assert causes(await store.write([turn("b"), bad])) == ["ok", "unstorable"]
-                assert [each.session_id for each in await store.of("default").list()] == ["b"]
+                assert [each.session_id for each in await store.read(SessionList("default"))] == ["b"]
 
 
 async def test_a_text_of_10_mb_comes_back_from_each_home(tmp_path: Path) -> None:
@@ -103,4 +121,6 @@ async def test_a_text_of_10_mb_comes_back_from_each_home(tmp_path: Path) -> None
         async with opened(tmp_path) as files, postgres_opened(url, timeout=30.0, lease=60.0) as base:
             for store in (files, base):
                 await every(store, commit)
-                assert ((await store.messages("a"))[0] == list(commit.messages)) is True  # without a diff of them
+                assert (
+                    (await store.read(StoredMessages("a")))[0] == list(commit.messages)
+                ) is True  # without a diff of them

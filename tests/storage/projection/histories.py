@@ -15,6 +15,7 @@ from warren.records import CompactionEntry, SessionRecord
 from warren.storage import Archive, Claim, Claimed, Commit, Delete, Operation
 from warren.storage.projection import Follower
 from warren.storage.projection.disk import Disk
+from warren.storage.queries import ANY_TENANT, SessionRow
 from warren.storage.sqlite import Holder, queries
 from warren.storage.sqlite.file import open_writer
 from warren.storage.sqlite.writer import Writer
@@ -124,7 +125,7 @@ class World:
 
     def record(self, session: int = 0) -> SessionRecord:
         """Return a session's record."""
-        found = queries.record(self._db, IDS[session])
+        found = queries.answer(self._db, self._writer.holder, SessionRow(IDS[session], ANY_TENANT))
         assert found is not None
         return found
 

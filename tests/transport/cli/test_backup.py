@@ -21,6 +21,7 @@ from warren.messages import UserMessage
 from warren.storage import Lease, Release
 from warren.storage.maintenance.backup import restore
 from warren.storage.maintenance.doctor import examine
+from warren.storage.queries import StoredMessages
 
 
 async def filled(path: Path) -> None:
@@ -75,7 +76,7 @@ async def test_beside_a_running_gateway(cli: Cli) -> None:
         there = await client.call("session/read", session_id=session)
     restore(cli.folder / "b", StoreConfig(cli.folder / "new" / "store"))
     async with opened(cli.folder / "new") as store:
-        rows, total = await store.messages(session, limit=1000)
+        rows, total = await store.read(StoredMessages(session, limit=1000))
     said = [codec.decode_message(row.body) for row in rows]
     prompts = [message.content for message in said if isinstance(message, UserMessage)]
     assert prompts[:21] == ["hello", *["before"] * 20]

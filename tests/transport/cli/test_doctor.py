@@ -24,6 +24,7 @@ from warren.errors import InvalidParamsError
 from warren.memory import MemoryEntry
 from warren.storage import Archive, Lease, Release
 from warren.storage.maintenance.doctor import examine
+from warren.storage.queries import StoredHistory
 from warren.transport.cli.app import cli as commands
 from warren.transport.cli.settings.file import read_config
 
@@ -152,7 +153,7 @@ async def test_prune(cli: Cli) -> None:
     """Older messages go and nothing else, as the dry run said; the session goes on, and the file is smaller."""
     await filled(cli.folder, turns=200, head=390)
     async with opened(cli.folder) as store:
-        before = await store.of("default").history("a", limit=1000)
+        before = await store.read(StoredHistory("a", "default", limit=1000))
     (cli.folder / "config.toml").write_text('[retention]\nsuperseded = "30d"\nevents = "3650d"\n')
     args = ("doctor", "prune", *HERE, "--config", "config.toml", "--events", "30d", "--output", "json")
     would = cli.run(*args, "--dry-run").data
@@ -162,7 +163,7 @@ async def test_prune(cli: Cli) -> None:
     assert done["bytes_after"] == (cli.folder / FILE).stat().st_size < done["bytes_before"] / 2
     assert examine(StoreConfig(cli.folder / "store"), full=True).findings == ()
     async with opened(cli.folder) as store:
-        after = await store.of("default").history("a", limit=1000)
+        after = await store.read(StoredHistory("a", "default", limit=1000))
     assert after.rows == [before.rows[0], *before.rows[390:]]
     assert cli.run("resume", "a", "more", *HERE).out == "more\n"
     shown = cli.run("sessions", "show", "a", *HERE)

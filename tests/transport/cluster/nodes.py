@@ -13,6 +13,7 @@ from tests.support.postgres import database
 from tests.transport.clients import HOST
 from warren.config import Config, Limits, NodeConfig, PostgresConfig, StoreConfig
 from warren.service import EventReader, SessionService
+from warren.storage.queries import ANY_TENANT, SessionHolder
 from warren.transport.cluster.service import ClusterService
 from warren.transport.embed import open_supervisor
 from warren.transport.gateway.server import serve_gateway
@@ -45,7 +46,7 @@ class Node:
 
     async def holder(self, session_id: str) -> str | None:
         """Return the name of the node that has a session, as this node sees it."""
-        found = await (await self.service.store()).holder(session_id)
+        found = await (await self.service.store()).read(SessionHolder(session_id, ANY_TENANT))
         return None if found is None else found.name
 
     async def until_held_by(self, session_id: str, name: str | None) -> None:

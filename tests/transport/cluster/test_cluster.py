@@ -35,6 +35,7 @@ from warren.model import ModelReply, ModelRequest, TextPiece
 from warren.nodes import NodeLoad
 from warren.peers import Peer
 from warren.service import EventReader
+from warren.storage.queries import LivingNodes
 from warren.tools import tool
 from warren.transport.cluster.reader import MovingReader
 
@@ -453,7 +454,7 @@ async def test_a_node_does_not_pass_on_for_another_node(store: StoreConfig | Pos
     async with cluster(store, 3) as (anna, berta, clara):
         session_id = (await anna.service.create_session("one")).session_id
         shared = await berta.service.store()
-        me = next(each for each in await shared.nodes() if each.name == "clara")
+        me = next(each for each in await shared.read(LivingNodes()) if each.name == "clara")
         wrong = berta.service.remote(me)
         with pytest.raises(AgentError) as caught:
             await wrong.start_turn(session_id, "two")

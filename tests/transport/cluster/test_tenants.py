@@ -15,6 +15,7 @@ from warren.errors import InvalidParamsError, PermissionDeniedError, SessionNotF
 from warren.ids import new_session_id
 from warren.model import ModelReply, ModelRequest
 from warren.principals import Principal
+from warren.storage.queries import LivingNodes
 from warren.transport.client import connect
 
 pytestmark = pytest.mark.time_limit(60)
@@ -54,7 +55,7 @@ async def test_a_node_checks_the_calls_of_another_node(store: StoreConfig | Post
     async with cluster(store, 2) as (anna, berta):
         one = (await anna.service.as_(ACME).create_session("one")).session_id
         shared = await berta.service.store()
-        me = next(each for each in await shared.nodes() if each.name == "anna")
+        me = next(each for each in await shared.read(LivingNodes()) if each.name == "anna")
         acme, default = berta.service.as_(ACME).remote(me), berta.service.remote(me)
         async with acme.subscribe(one, after_seq=0) as reader:
             assert (await anext(reader)).session_id == one

@@ -18,6 +18,7 @@ from warren.errors import InvalidParamsError
 from warren.events import Envelope, RunStarted, TextDelta, UnknownEvent
 from warren.nodes import Node
 from warren.service import Capabilities
+from warren.storage.queries import LivingNodes
 from warren.transport.client.service import RemoteService
 from warren.transport.cluster.peers import Peers
 from warren.transport.cluster.token import NodeTokens
@@ -123,7 +124,7 @@ async def test_an_option_of_a_later_release_is_refused_and_not_dropped(tmp_path:
     with shared_store("files", tmp_path) as store:
         async with node(store, "anna") as anna, node(store, "berta") as berta:
             session_id = (await anna.service.create_session("one")).session_id
-            (there,) = [each for each in await (await berta.service.store()).nodes() if each.name == "anna"]
+            (there,) = [each for each in await (await berta.service.store()).read(LivingNodes()) if each.name == "anna"]
             links = berta.service.remote(there).links
             with pytest.raises(InvalidParamsError) as refused:
                 await links.ask("turn/start", {"session_id": session_id, "prompt": "x", "mood": 1}, repeatable=False)

@@ -5,6 +5,7 @@ from tests.storage.conformance.homes import put
 from tests.storage.samples import causes, turn
 from tests.support.postgres import database
 from warren.storage import Claim
+from warren.storage.queries import StoredMessages
 from warren.transport.load.failover.wire import wired
 
 
@@ -21,4 +22,4 @@ async def test_the_answers_of_commits_are_lost_and_the_turns_are_stored() -> Non
             wire.mend()
             assert causes(await store.write([turn("a", 3)])) == ["ok"]
             assert wire.swallowed == 2
-            assert (await store.messages("a"))[1] == 8
+            assert (await store.read(StoredMessages("a")))[1] == 8

@@ -59,17 +59,12 @@ def _page(options: Options, wanted: ListRequest) -> SessionPage:
 
 
 def _of_file(options: Options, store: StoreConfig, wanted: ListRequest) -> SessionPage:
-    from warren.storage.sqlite import queries  # noqa: PLC0415 - it has an extra of its own
+    from warren.storage.queries import SessionList  # noqa: PLC0415 - it has an extra of its own
+    from warren.storage.sqlite import Holder, queries  # noqa: PLC0415 - as above
 
+    page = wanted.offset, wanted.limit, wanted.labels or {}, wanted.include_archived
     with _readable(store) as db:
-        records = queries.listing(
-            db,
-            options.user.tenant,
-            offset=wanted.offset,
-            limit=wanted.limit,
-            labels=wanted.labels or {},
-            include_archived=wanted.include_archived,
-        )
+        records = queries.answer(db, Holder.of(store), SessionList(options.user.tenant, *page))
     # No session is live in a process without a runtime.
     summaries = tuple(summary_of(record, live=False, active=False) for record in records)
     return SessionPage(summaries, tuple(records.damaged))

@@ -16,6 +16,7 @@ from warren.errors import WarrenError
 from warren.events import ReasoningDelta, SessionMoved, StreamTruncated, TextDelta
 from warren.messages import UserMessage
 from warren.service import SessionService
+from warren.storage.queries import ANY_TENANT, SessionHolder, SessionRow
 from warren.storage.store import Store
 from warren.transport.client import connect
 from warren.transport.load.failover.fleet import LoadNode, fleet_of
@@ -257,7 +258,7 @@ class _Run:
             while True:
                 owned: dict[str, set[str]] = {}
                 for ledger in self.ledgers:
-                    holder = await self.store.holder(ledger.session_id)
+                    holder = await self.store.read(SessionHolder(ledger.session_id, ANY_TENANT))
                     if ledger.turns and holder is not None:
                         owned.setdefault(holder.name, set()).add(ledger.session_id)
                 living = [node for node in self.nodes if node.name in owned]
@@ -289,7 +290,7 @@ class _Run:
             offset += PAGE
             if offset >= page.total:
                 break
-        record = await self.store.record(ledger.session_id)
+        record = await self.store.read(SessionRow(ledger.session_id, ANY_TENANT))
         last = 0 if record is None else record.last_seq
         numbers, ends = list[int](), list[int]()
         async with service.subscribe(ledger.session_id, after_seq=0) as events:

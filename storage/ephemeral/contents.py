@@ -1,0 +1,48 @@
+"""The contents of an in-memory store: what its operations change and its queries read."""
+
+from collections import deque
+from datetime import datetime
+from typing import ClassVar, Final
+
+import attrs
+
+from warren.audit import AuditEntry
+from warren.creation import Created
+from warren.nodes import Announcement
+from warren.storage.ephemeral.sessions import EphemeralSession
+from warren.storage.ledger import Key, Sums
+from warren.storage.membership import now
+from warren.values import define
+
+KEEP_ENTRIES: Final = 10_000
+"""Entries of the audit that are kept, the newest ones."""
+
+
+@define(eq=False)
+class Contents:
+    """Sessions in dicts, and what is kept beside them.
+
+    Attributes:
+        sessions: the sessions by their ids.
+        names: the session of each tenant and name among peers.
+        created: the session of each tenant and idempotency key.
+        ended: the tenant and the creation key of each session that has ended.
+        ended_logs: archived sessions for readers that are behind as the session ends.
+        ledger: the sums of charges.
+        audit: the newest entries of the audit.
+        last_input: the number of the newest input.
+        started_at: the time at which the store was made.
+        said: the newest announcement of this process as a node.
+    """
+
+    key: ClassVar[int] = 1
+    sessions: dict[str, EphemeralSession] = attrs.field(factory=dict)
+    names: dict[tuple[str, str], str] = attrs.field(factory=dict)
+    created: dict[tuple[str, str], Created] = attrs.field(factory=dict)
+    ended: dict[str, tuple[str, str | None]] = attrs.field(factory=dict)
+    ended_logs: dict[str, EphemeralSession] = attrs.field(factory=dict)
+    ledger: dict[Key, Sums] = attrs.field(factory=dict)
+    audit: deque[AuditEntry] = attrs.field(factory=lambda: deque(maxlen=KEEP_ENTRIES))
+    last_input: int = 0
+    started_at: datetime = attrs.field(factory=now)
+    said: Announcement = attrs.field(factory=Announcement)

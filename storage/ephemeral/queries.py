@@ -1,0 +1,336 @@
+"""The queries that an in-memory store answers."""
+
+import heapq
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import attrs
+
+from warren.attachments import Attachment, Blob
+from warren.audit import AuditPage, cursor_of
+from warren.creation import FIRST_PROMPT, Created
+from warren.inputs import Numbered
+from warren.ledger import OF_SESSIONS, Figures, figures_of, hour_of, keys_of
+from warren.messages import ContextMessage, UserMessage
+from warren.nodes import Node
+from warren.records import MessageRow, SessionRecord
+from warren.storage.ephemeral.contents import Contents
+from warren.storage.ephemeral.sessions import EphemeralSession
+from warren.storage.ledger import added, bounds_of, figures_from, key_in
+from warren.storage.membership import node_of, status_text
+from warren.storage.queries import (
+    AttachmentBytes,
+    AuditEntries,
+    CreatedUnder,
+    DueErasures,
+    HandoverAnswer,
+    HasSession,
+    Holders,
+    KnownTenants,
+    LastStored,
+    LedgerSums,
+    LivingNodes,
+    LostEvents,
+    ModelContext,
+    OfSession,
+    OwnedSessions,
+    PeerNamed,
+    Query,
+    SessionCount,
+    SessionHolder,
+    SessionList,
+    SessionRow,
+    SessionStart,
+    StoredAttachment,
+    StoredBytes,
+    StoredEvents,
+    StoredHistory,
+    StoredMessages,
+    StoreNews,
+    TokensSince,
+    UnsureFiles,
+    WaitingInputs,
+    WaitingSessions,
+    WasTold,
+)
+from warren.storage.refusals import not_found
+from warren.storage.results import Context, Held, News, Replay, Rows, StoredPage, StoredSession
+from warren.storage.rows import microseconds
+
+R = TypeVar("R")
+
+
+def _has(store: Contents, query: HasSession) -> bool:
+    session = store.sessions.get(query.session_id)
+    tenant = store.ended.get(query.session_id, ("",))[0] if session is None else session.record.tenant
+    return tenant == query.tenant
+
+
+def _record(store: Contents, query: SessionRow) -> SessionRecord | None:
+    session = _session(store, query)
+    return None if session is None else session.record
+
+
+def _load(store: Contents, query: SessionStart) -> StoredSession | None:
+    session = store.sessions.get(query.session_id)
+    return None if session is None else StoredSession(session.record, session.record.last_seq)
+
+
+def _holder(store: Contents, query: SessionHolder) -> Node | None:
+    session = _session(store, query)
+    return _node(store) if session is not None and session.held else None
+
+
+def _waiting(store: Contents, query: WaitingInputs) -> Rows[Numbered]:
+    session = _session(store, query)
+    return _rows(() if session is None else session.inbox.waiting())
+
+
+def _lost(_store: Contents, _query: LostEvents) -> None:
+    """Return None: the process that has shown an event and did not store it has taken the store with it."""
+
+
+def _history(store: Contents, query: StoredHistory) -> StoredPage:
+    session, offset, limit = _session(store, query), query.offset, query.limit
+    if session is None:
+        return StoredPage(_rows(()), 0, 0, _rows(()), ())
+    moved = [entry for entry in session.compactions if offset < entry.head <= offset + limit]
+    rows, record = _rows(session.rows(offset, limit)), session.record
+    return StoredPage(rows, record.message_count, 0, _rows(moved), (*record.left_out, *record.parts_left_out))
+
+
+def _attachment(store: Contents, query: StoredAttachment) -> Attachment | None:
+    found = _file(store, query)
+    return None if found is None else found.attachment
+
+
+def _bytes(store: Contents, query: AttachmentBytes) -> bytes | None:
+    found = _file(store, query)
+    return None if found is None else found.data[query.start : query.start + query.size]
+
+
+def _file(store: Contents, query: StoredAttachment | AttachmentBytes) -> Blob | None:
+    session = _session(store, query)
+    return None if session is None else session.files.get(query.sha256)
+
+
+def _session(store: Contents, query: OfSession[Any]) -> EphemeralSession | None:
+    session = store.sessions.get(query.session_id)
+    return session if session is not None and query.tenant in (None, session.record.tenant) else None
+
+
+def _context(store: Contents, query: ModelContext) -> Context:
+    session = store.sessions.get(query.session_id)
+    if session is None:
+        raise not_found(query.session_id)
+    newest = session.compactions[-1] if query.head else None
+    return Context(session.bodies[0] if query.head else None, newest, session.bodies[query.head : query.count])
+
+
+def _messages(store: Contents, query: StoredMessages) -> tuple[Rows[MessageRow], int]:
+    session = store.sessions.get(query.session_id)
+    if session is None:
+        return _rows(()), 0
+    return _rows(session.rows(query.offset, query.limit)), session.record.message_count
+
+
+def _events(store: Contents, query: StoredEvents) -> Replay:
+    session = store.sessions.get(query.session_id) or store.ended_logs.get(query.session_id)
+    if session is None:
+        return Replay([], None)
+    return Replay(session.events_after(query.after_seq, query.limit), session.gone)
+
+
+def _last_stored(store: Contents, query: LastStored) -> int | None:
+    session = store.sessions.get(query.session_id)
+    return None if session is None else min(query.up_to, session.record.last_seq)
+
+
+def _was_told(store: Contents, query: WasTold) -> bool:
+    session = store.sessions.get(query.session_id)
+    if session is None:
+        return False
+    waits = session.inbox.find(query.input_id)
+    if waits is not None:
+        return waits.source == query.source
+    newest_first = map(session.message, reversed(range(len(session.bodies))))
+    texts = (each.content for each in newest_first if isinstance(each, UserMessage | ContextMessage))
+    return any(text.startswith(query.beginning) for text in texts)
+
+
+def _handed_over(_store: Contents, _query: HandoverAnswer) -> bool:
+    """Return true: every session is this process's."""
+    return True
+
+
+def _list(store: Contents, query: SessionList) -> Rows[SessionRecord]:
+    wanted = query.labels.items()
+    matching = (each.record for each in _of(store, query.tenant) if wanted <= each.record.labels.items())
+    return _rows(heapq.nsmallest(query.offset + query.limit, matching, key=_newest_first)[query.offset :])
+
+
+def _newest_first(record: SessionRecord) -> tuple[float, str]:
+    return -record.updated_at.timestamp(), record.session_id
+
+
+def _named(store: Contents, query: PeerNamed) -> str | None:
+    return store.names.get((query.tenant, query.name))
+
+
+def _creation(store: Contents, query: CreatedUnder) -> Created | None:
+    created = store.created.get((query.tenant, query.key))
+    session = None if created is None else store.sessions.get(created.session_id)
+    first = None if session is None else session.inbox.known(FIRST_PROMPT)
+    if created is None or first is None:
+        return created
+    return attrs.evolve(created, outcome=first.outcome)
+
+
+def _count(store: Contents, query: SessionCount) -> int:
+    return len(_of(store, query.tenant, query.owner))
+
+
+def _owned(store: Contents, query: OwnedSessions) -> Sequence[str]:
+    return [each.record.session_id for each in _of(store, query.tenant, query.owner)]
+
+
+def _stored_bytes(store: Contents, query: StoredBytes) -> int:
+    own = _of(store, query.tenant, query.owner)
+    files = {hashed: len(blob.data) for each in own for hashed, blob in each.files.items()}
+    return sum(each.bytes for each in own) + sum(files.values())
+
+
+def _of(store: Contents, tenant: str | None, owner: str | None = None) -> Sequence[EphemeralSession]:
+    own = (each for each in store.sessions.values() if tenant in (None, each.record.tenant))
+    return [each for each in own if owner in (None, each.record.owner)]
+
+
+def _tokens_since(store: Contents, query: TokensSince) -> int:
+    first = microseconds(hour_of(query.hour))
+    return sum(
+        figures_from(each).tokens
+        for (tenant, at, of, _), each in store.ledger.items()
+        if tenant == query.tenant and at >= first and query.payer in (None, of)
+    )
+
+
+def _sums(store: Contents, query: LedgerSums) -> dict[str, Figures]:
+    first, end = bounds_of(query.since, query.until)
+    if query.by in OF_SESSIONS:
+        return added(_of_sessions(store, query, first, end))
+    return added(
+        (key_in(query.by, tenant, hour, model), figures_from(sums))
+        for (tenant, hour, _, model), sums in store.ledger.items()
+        if query.tenant in (None, tenant) and first <= hour < end
+    )
+
+
+def _of_sessions(store: Contents, query: LedgerSums, first: int, end: int) -> Iterator[tuple[str, Figures]]:
+    for record in (each.record for each in _of(store, query.tenant)):
+        if first <= microseconds(record.updated_at) < end:
+            figures = figures_of(record.usage, record.turns)
+            yield from ((key, figures) for key in keys_of(query.by, record.session_id, record.labels))
+
+
+def _entries(store: Contents, query: AuditEntries) -> AuditPage:
+    """Return the wanted entries, in the order of their times."""
+    wanted = query.wanted
+    fitting = {
+        (microseconds(each.at), each.number): each
+        for each in store.audit
+        if query.tenant in (None, each.tenant)
+        and (wanted.since is None or each.at >= wanted.since)
+        and (wanted.until is None or each.at < wanted.until)
+        and (wanted.action is None or each.action == wanted.action)
+        and (wanted.session_id is None or each.session_id == wanted.session_id)
+    }
+    behind = (place for place in fitting if wanted.after is None or place > wanted.after)
+    page = heapq.nsmallest(wanted.limit, behind)
+    return AuditPage(tuple(map(fitting.__getitem__, page)), cursor_of(*page[-1]) if page else wanted.cursor)
+
+
+def _nodes(store: Contents, _query: LivingNodes) -> Sequence[Node]:
+    return [_node(store)]
+
+
+def _node(store: Contents) -> Node:
+    status = status_text(store.started_at, store.said)
+    return node_of(store.key, f"the only process ({os.getpid()})", status)
+
+
+def _held(store: Contents, query: Holders) -> dict[str, Held]:
+    found = ((each, store.sessions[each]) for each in query.session_ids if each in store.sessions)
+    return {
+        session_id: Held(store.key if session.held else None, session.record.last_seq) for session_id, session in found
+    }
+
+
+def _waiting_sessions(store: Contents, _query: WaitingSessions) -> Sequence[str]:
+    rounds: list[list[str]] = []
+    before = Counter[str]()
+    for session_id, each in store.sessions.items():
+        if any(one.input.starts for one in each.inbox.waiting()):
+            at = before[each.record.tenant]
+            before[each.record.tenant] += 1
+            rounds += [[]] if at == len(rounds) else []
+            rounds[at].append(session_id)
+    return [session_id for found in rounds for session_id in found]
+
+
+def _news(store: Contents, query: StoreNews) -> News:
+    found = {each: store.sessions[each].record.last_seq for each in query.watched if each in store.sessions}
+    return News((), (), store.last_input, {**found})
+
+
+def _tenants(store: Contents, _query: KnownTenants) -> Sequence[str]:
+    return sorted({*(each.record.tenant for each in store.sessions.values()), *(key[0] for key in store.ledger)})
+
+
+def _erasures(_store: Contents, _query: DueErasures) -> Rows[str]:
+    return _rows(())
+
+
+def _unsure_files(_store: Contents, _query: UnsureFiles) -> bool:
+    return False
+
+
+def _rows(found: Iterable[R]) -> Rows[R]:
+    """Return rows of which none is damaged."""
+    return Rows(found, lambda row: row, str)
+
+
+QUERIES: Final[Mapping[type[Query[Any]], Callable[[Contents, Any], Any]]] = {
+    HasSession: _has,
+    SessionRow: _record,
+    SessionHolder: _holder,
+    WaitingInputs: _waiting,
+    LostEvents: _lost,
+    StoredHistory: _history,
+    StoredAttachment: _attachment,
+    AttachmentBytes: _bytes,
+    SessionStart: _load,
+    ModelContext: _context,
+    StoredMessages: _messages,
+    StoredEvents: _events,
+    LastStored: _last_stored,
+    WasTold: _was_told,
+    HandoverAnswer: _handed_over,
+    SessionList: _list,
+    PeerNamed: _named,
+    CreatedUnder: _creation,
+    SessionCount: _count,
+    OwnedSessions: _owned,
+    StoredBytes: _stored_bytes,
+    TokensSince: _tokens_since,
+    LedgerSums: _sums,
+    AuditEntries: _entries,
+    LivingNodes: _nodes,
+    Holders: _held,
+    WaitingSessions: _waiting_sessions,
+    StoreNews: _news,
+    KnownTenants: _tenants,
+    DueErasures: _erasures,
+    UnsureFiles: _unsure_files,
+}

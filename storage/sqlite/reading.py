@@ -1,0 +1,19 @@
+"""What the functions of the table of queries are given."""
+
+import apsw
+
+from warren.storage.sqlite.lease import Holder
+from warren.values import frozen
+
+
+@frozen
+class Reading:
+    """The place of a query that is answered.
+
+    Attributes:
+        db: a connection to the file.
+        me: this process, as a holder of sessions in the file.
+    """
+
+    db: apsw.Connection
+    me: Holder
