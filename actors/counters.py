@@ -108,10 +108,6 @@ class ModelCounters:
             self.cache_read_tokens += read
             self.cache_creation_tokens += made
 
-    def failed(self, error: WarrenError) -> None:
-        """Count a call that failed."""
-        self.errors[error.cause or error.code.value.lower()] += 1
-
 
 @define(eq=False)
 class LeftOut:
@@ -178,6 +174,25 @@ class Counters:
         found = self.models.get((choice.name, choice.model))
         return self._new_model(choice, completed=completed) if found is None else found
 
+    def called(self, choice: ModelChoice, seconds: float, first: float | None, usage: Usage) -> None:
+        """Count a call that succeeded, by its duration, the time to its first piece, if it had any, and its tokens."""
+        found = self.models.get((choice.name, choice.model))
+        if found is None:
+            found = self._new_model(choice, completed=True)
+        found.called(seconds, usage)
+        if first is not None:
+            found.first_piece.add(first)
+
+    def failed(self, choice: ModelChoice, error: WarrenError | None, first: float | None) -> None:
+        """Count a call that failed, or was cancelled if there is no error."""
+        if error is None and first is None:
+            return
+        found = self.model(choice)
+        if error is not None:
+            found.errors[error.cause or error.code.value.lower()] += 1
+        if first is not None:
+            found.first_piece.add(first)
+
     def _new_model(self, choice: ModelChoice, *, completed: bool) -> ModelCounters:
         key = (choice.name, choice.model)
         if not self._is_named(choice):
@@ -202,7 +217,10 @@ class Counters:
             steps: its steps.
         """
         event = terminal.event
-        self.model(choice).turns[event.cause if isinstance(event, RunFailed) else COMPLETED] += 1
+        found = self.models.get((choice.name, choice.model))
+        if found is None:
+            found = self._new_model(choice, completed=False)
+        found.turns[event.cause if isinstance(event, RunFailed) else COMPLETED] += 1
         self.turn_seconds.add(seconds)
         self.steps += steps
         self.events += terminal.seq - first_seq + 1

@@ -401,8 +401,7 @@ class Tenancy:
 
     def begins(self, session_id: str) -> None:
         """Note that the turn of a session has begun, which was admitted before."""
-        if self.unbegun:
-            self.unbegun.pop(session_id, None)
+        self.unbegun.pop(session_id, None)
 
     def spends(self, session_id: str, tenant: str, payer: str) -> Spending | None:
         """Return the count of the tokens of a turn that begins; None if nobody has a limit of them.

@@ -46,7 +46,6 @@ from warren.actors.turn.outcome import Outcome, cause_of, title_of
 from warren.actors.turn.turn import Turn, cancelled, shut_down
 from warren.errors import AgentError, LeasedError, SessionNotRunningError, StoreError, WarrenError
 from warren.events import CompactionCompleted, Envelope, RunFailed
-from warren.inputs import Entering, Input
 from warren.log_context import LogContext, working_for
 from warren.mailbox import Mail, Mailbox, Message
 from warren.records import CompactionEntry, SessionRecord
@@ -504,7 +503,8 @@ class SessionActor:
             self._perform(machine.step(Signal.NOT_BEGUN))
             return
         try:
-            plan = self._planner.plan(message, self.conversation.known)
+            known = self.conversation.known
+            plan = self._planner.plan(message, known)
             if waiting is None:  # an input was accepted: its turn fails, and leaves it in the history
                 plan.settings.choice.check_ready()
         except WarrenError as exc:
@@ -520,14 +520,15 @@ class SessionActor:
         self.log.guard = plan.guard
         self._turn = Turn(
             plan,
-            self.conversation.known,
+            known,
             self.conversation.context,
-            self._take_inputs,
+            inbox,
             self.log.emit,
             self._commit_compaction,
             partial(self.host.changed, self.session_id),
         )
-        self.shared.limiter.tenancy.begins(self.session_id)
+        if self.shared.limiter.tenancy.unbegun:
+            self.shared.limiter.tenancy.begins(self.session_id)
         machine.step(BEGUN)
         self.host.changed(self.session_id)
 
@@ -561,12 +562,6 @@ class SessionActor:
             self._perform(self._machine.step(Signal.NOT_BEGUN))
 
         return apply
-
-    def _take_inputs(self, entering: Entering, has_room: Callable[[], bool]) -> Sequence[Input]:
-        inbox = self.conversation.inbox
-        if inbox.empty or not has_room():
-            return ()
-        return [each.input for each in inbox.take_for_step(entering)]
 
     async def _commit_compaction(self, entry: CompactionEntry) -> Callable[[], None]:
         """Store the new head of the running turn; return the function that publishes the event of it."""
@@ -602,7 +597,7 @@ class SessionActor:
             ending = outcome.ending(self.session_id, turn.first_seq, terminal)
             if turn.compacted is None:
                 record = outcome.record_after(
-                    turn.record, conversation.known, terminal, self.log.last_seq, conversation.context
+                    turn.record, conversation.known, terminal, self.log.last_seq, turn.context
                 )
                 refusal = None if turn.plan.guard is None else turn.plan.guard.refusal
                 if refusal is None:

@@ -125,7 +125,8 @@ class Conversation:
     @property
     def ready(self) -> bool:
         """Whether a turn can begin: the record is current, the context is here, and the store took the newest turn."""
-        return self._context is not None and self.current and not self._refused and self.storage.fault is None
+        there = self._context is not None and self.record is not None and self.lease is not None
+        return there and self._lapses == self.storage.lapses and not self._refused and self.storage.fault is None
 
     # -- loading
 
@@ -304,7 +305,8 @@ class Conversation:
 
     def keep(self, record: SessionRecord) -> None:
         """Replace the record, but not its labels and title, which may have changed since the new one was made."""
-        labels, title = self.known.labels, self.known.title or record.title
+        now = self.known
+        labels, title = now.labels, now.title or record.title
         same = record.labels is labels and record.title == title
         self.record = record if same else record.changed(labels=labels, title=title)
 
@@ -389,18 +391,8 @@ class Conversation:
         inputs = self.inbox.outcome(ending)
         events = self.log.unstored(last)
         charges = (*self.charges, *turns)
-        commit = Commit(
-            record,
-            rows,
-            events,
-            compaction,
-            self._lease(),
-            inputs,
-            creation,
-            charges,
-            audit=audit,
-            base=self._base(),
-        )
+        base, lease = self._base(), self.lease or FIRST
+        commit = Commit(record, rows, events, compaction, lease, inputs, creation, charges, audit=audit, base=base)
         try:
             await self.storage.write(commit)
         except StoreError as exc:

@@ -50,11 +50,12 @@ class Inbox:
         session_id: the session.
         paused: whether no input begins a turn, as the last turn could not be stored: each try would cost another call
             of the model. The next input ends the pause, and so does `Wake`.
+        waiting: the inputs that wait, by number.
     """
 
     session_id: str
     paused: bool = False
-    _waiting: dict[int, WaitingInput] = attrs.field(factory=dict)
+    waiting: dict[int, WaitingInput] = attrs.field(factory=dict)
     _withdrawn: dict[int, tuple[WaitingInput, Mail[int]]] = attrs.field(factory=dict)  # until the store has answered
     _taken: dict[int, WaitingInput] = attrs.field(factory=dict)
     _kept: set[int] = attrs.field(factory=set)  # those that a compaction has stored in the middle of the turn
@@ -63,21 +64,16 @@ class Inbox:
 
     def load(self, stored: Iterable[Numbered], loaded_to: int) -> None:
         """Take the inputs of the store. All other numbers up to `loaded_to` have had their turns."""
-        known = self._waiting
-        self._waiting = {each.number: known.pop(each.number, WaitingInput(each)) for each in stored}
+        known = self.waiting
+        self.waiting = {each.number: known.pop(each.number, WaitingInput(each)) for each in stored}
         self._loaded_to = loaded_to
         for gone in known.values():
             for mail in gone.askers:
                 mail.answer(None)
 
-    @property
-    def empty(self) -> bool:
-        """Whether no input waits."""
-        return not self._waiting
-
     def shown(self) -> Sequence[Input]:
         """Return the inputs that wait, in order."""
-        return tuple(each.input for each in self._waiting.values())
+        return tuple(each.input for each in self.waiting.values())
 
     def may_take(self, number: int) -> bool:
         """Return whether a turn can still take an input, which may be on its way from the store."""
@@ -101,16 +97,16 @@ class Inbox:
         """Return whether the running turn has taken an input, or one with the same key; None if it no longer waits."""
         if any(_is_same(each.input, input_) for each in self._taken.values()):
             return True
-        return False if any(_is_same(each.input, input_) for each in self._waiting.values()) else None
+        return False if any(_is_same(each.input, input_) for each in self.waiting.values()) else None
 
     def _find(self, message: Arrived) -> WaitingInput | None:
         """Return the input that waits or is taken, or let it wait if it is new; None if its turn is over."""
         number = message.numbered.number
-        there = self._waiting.get(number) or self._taken.get(number)
+        there = self.waiting.get(number) or self._taken.get(number)
         if number in self._withdrawn:
             there, _ = self._withdrawn[number]
         if there is None and number not in self._ended and number > self._loaded_to:
-            there = self._waiting[number] = WaitingInput(message.numbered)
+            there = self.waiting[number] = WaitingInput(message.numbered)
         if there is not None:  # if it came from the store, it has no tools
             there.tools = there.tools or message.tools
         return there
@@ -120,9 +116,9 @@ class Inbox:
 
         Raises InvalidParamsError if no such input waits.
         """
-        for number, each in self._waiting.items():
+        for number, each in self.waiting.items():
             if each.input.input_id == input_id:
-                self._withdrawn[number] = self._waiting.pop(number), mail
+                self._withdrawn[number] = self.waiting.pop(number), mail
                 return InputOutcome((number,), encode_ending(withdrawal(self.session_id)))
         problem = f"$.input_id: no input {input_id!r} waits"
         raise InvalidParamsError(problem, path="$.input_id", session_id=self.session_id)
@@ -135,13 +131,13 @@ class Inbox:
             self._end(number, each, withdrawal(self.session_id))
         else:
             mail.refuse(error)
-            self._waiting = dict(sorted({**self._waiting, number: each}.items()))
+            self.waiting = dict(sorted({**self.waiting, number: each}.items()))
             if self.paused:
                 self._leave_waiting(each, error)
 
     def leave_to(self, error: WarrenError) -> None:
         """Drop the inputs that wait, as another process has the session, and refuse their askers."""
-        left, self._waiting = self._waiting, {}
+        left, self.waiting = self.waiting, {}
         for each in left.values():
             _refuse(each, error)
 
@@ -149,18 +145,18 @@ class Inbox:
 
     def first(self) -> WaitingInput | None:
         """Return the input that begins the next turn, if one does."""
-        if self.paused or not self._waiting:
+        if self.paused or not self.waiting:
             return None
-        return next((each for each in self._waiting.values() if each.input.starts), None)
+        return next((each for each in self.waiting.values() if each.input.starts), None)
 
     def take(self, waiting: WaitingInput) -> None:
         """Count an input as taken by the running turn."""
-        del self._waiting[waiting.numbered.number]
+        del self.waiting[waiting.numbered.number]
         self._taken[waiting.numbered.number] = waiting
 
-    def take_for_step(self, entering: Entering) -> Sequence[WaitingInput]:
+    def take_for_step(self, entering: Entering) -> Sequence[Input]:
         """Take the inputs that enter the running turn before its next step."""
-        found = [each for each in self._waiting.values() if each.input.kind != "queue"]
+        found = [each for each in self.waiting.values() if each.input.kind != "queue"]
         if entering == "before":
             prompt = min(self._taken, default=math.inf)
             found = [each for each in found if each.numbered.number < prompt]
@@ -168,7 +164,7 @@ class Inbox:
             return ()
         for each in found:
             self.take(each)
-        return found
+        return [each.input for each in found]
 
     def outcome(self, ending: Ending | None) -> InputOutcome:
         """Return the inputs that the turn has taken, with its ending for the store; `ending` is None while it runs."""
@@ -199,14 +195,14 @@ class Inbox:
             self._end(number, taken[number], final(error.copy()))
         back = {number: each for number, each in taken.items() if number not in kept}
         if back:
-            self._waiting = dict(sorted({**self._waiting, **back}.items()))
+            self.waiting = dict(sorted({**self.waiting, **back}.items()))
             self.pause(error)
         return bool(back)
 
     def pause(self, error: WarrenError) -> None:
         """Begin no turn until the next input or `Wake`, and refuse the askers of all inputs."""
         self.paused = True
-        for each in self._waiting.values():
+        for each in self.waiting.values():
             self._leave_waiting(each, error)
 
     def _leave_waiting(self, each: WaitingInput, error: WarrenError) -> None:
@@ -221,7 +217,7 @@ class Inbox:
             _refuse(each, error)
         for each in self._taken.values():
             _refuse(each, turn_error)
-        for each in self._waiting.values():
+        for each in self.waiting.values():
             _refuse(each, error)
 
     def _end(self, number: int, each: WaitingInput, ending: Ending) -> None:

@@ -69,10 +69,12 @@ class Planner:
     _options: SessionOptions | None = None  # those of the session that the settings are kept for
     _model: str = ""
     _around_turn: Sequence[AroundTurn] = attrs.field(init=False)
+    _surrounds: bool = attrs.field(init=False)  # whether the runtime has anything for seams, beside limits of payers
 
     def __attrs_post_init__(self) -> None:
-        tracer = self.shared.tracer
-        self._around_turn = () if tracer is None else (TurnTrace(tracer, self.log),)
+        shared = self.shared
+        self._around_turn = () if shared.tracer is None else (TurnTrace(shared.tracer, self.log),)
+        self._surrounds = bool(self._around_turn or shared.storage.fence is not None or shared.config.tenants)
 
     def plan(self, message: StartTurn | Compact, record: SessionRecord) -> TurnPlan:
         """Return the plan of the next turn.
@@ -109,7 +111,7 @@ class Planner:
         plan = TurnPlan(
             settings,
             prompt,
-            Route(settings.candidates, shared.outages),
+            settings.route if settings.route.single else Route(settings.candidates, shared.outages),
             Meter.of(settings.budget, settings.session_budget, record.spent, record.usage.known_cost),
             partial(self._within, record, settings),
             instructions=instructions,
@@ -121,7 +123,8 @@ class Planner:
         )
         if settings.compacts or shared.lessons.known:
             plan.window, plan.compaction = plan.within(None)
-        self._surround(plan, record)
+        if self._surrounds or plan.payer:
+            self._surround(plan, record)
         return plan
 
     def _settings(self, message: StartTurn | Compact, record: SessionRecord, chain: Chain | None) -> TurnSettings:
@@ -137,6 +140,7 @@ class Planner:
         of_session = shared.storage, record.tenant, record.session_id
         return TurnSettings(
             candidates,
+            Route(candidates, shared.outages),
             session.of_calls if asked is NO_OPTIONS else asked.over(session),
             tools,
             tuple([each.spec for each in tools.values()]),

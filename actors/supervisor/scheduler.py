@@ -289,11 +289,14 @@ class Scheduler:
 
     def turn_ended(self, session_id: str, now: float) -> None:
         """Note that a turn has ended, or could not begin."""
-        self.tenancy.ended_turn(session_id)
+        if self.tenancy.unbegun or self.tenancy.spending:
+            self.tenancy.ended_turn(session_id)
         if self._accounts:
             self._runs_no_more(session_id)
         self.running.discard(session_id)
-        self.needed(session_id, now)
+        self._stayed.clear()
+        if self.evicts:
+            self._rest(session_id, now)
 
     def _counts(self, session_id: str, by: Accounts, runs: int = 0) -> None:
         """Let the turn of a session count for accounts from now on, and for no others; `runs` is 1 if it does."""
@@ -337,13 +340,15 @@ class Scheduler:
     def needed(self, session_id: str, now: float) -> None:
         """Note that a session was needed just now: if it has no work it is idle from now on."""
         self._stayed.clear()
-        self._rest(session_id, now)
+        if self.evicts:
+            self._rest(session_id, now)
 
     def stays(self, session_id: str, now: float) -> None:
         """Note that a session that was told to leave has declined, or could not be told."""
         if self.leaving.pop(session_id, False):
             self._declined.append(session_id)
-        self._rest(session_id, now)
+        if self.evicts:
+            self._rest(session_id, now)
         self._stayed.add(session_id)
 
     def ended(self, session_id: str) -> None:
@@ -359,7 +364,7 @@ class Scheduler:
 
     def _rest(self, session_id: str, now: float) -> None:
         working = session_id in self.running or session_id in self.waiting
-        if self.evicts and session_id in self.live and not working and session_id not in self.leaving:
+        if session_id in self.live and not working and session_id not in self.leaving:
             self.idle[session_id] = now
             self.idle.move_to_end(session_id)
 

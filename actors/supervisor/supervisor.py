@@ -289,9 +289,11 @@ class Supervisor:
 
     def turn_ended(self, session_id: str) -> None:
         """See SessionHost."""
-        self.scheduler.turn_ended(session_id, trio.current_time())
-        self.changed(session_id)
-        self._reassign()
+        now = trio.current_time()
+        self.scheduler.turn_ended(session_id, now)
+        if self.watchers:
+            self.changed(session_id)
+        self._reassign(now=now)
         if self.scheduler.closed:
             self._tell_progress()
 
@@ -365,15 +367,17 @@ class Supervisor:
 
     # -- decisions of the scheduler
 
-    def _reassign(self, asking: str | None = None) -> list[Action]:
+    def _reassign(self, asking: str | None = None, now: float | None = None) -> list[Action]:
         """Have the scheduler decide after a change, and act on it without waiting; return its decisions.
 
-        The session that is `asking` gets its room as the answer, not as a message.
+        Args:
+            asking: the session that gets its room as the answer, not as a message.
+            now: the time, if the caller knows it.
         """
         done: list[Action] = []
-        again = True
+        now, again = trio.current_time() if now is None else now, True
         while again:
-            again, now = False, trio.current_time()
+            again = False
             for action in self.scheduler.assign(now):
                 done.append(action)
                 match action:

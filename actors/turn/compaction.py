@@ -226,8 +226,16 @@ class Compaction:
         if window is not None:
             cap = min(cap, max(1, window.tokens * 19 // 20 - self.room.tokens(sent_size(told))))
         options = ModelOptions(max_tokens=cap, prompt_cache=self.by.prompt_cache)
-        model, by = self.by.route.current.choice.model, self.by
-        return ModelRequest(model, told, options=options, session_id=by.session_id, files=by.files), end
+        current, by = self.by.route.current, self.by
+        request = ModelRequest(
+            current.choice.model,
+            told,
+            options=options,
+            session_id=by.session_id,
+            max_output=current.entry.max_output,
+            files=by.files,
+        )
+        return request, end
 
 
 def consulted(ask: Callable[[], T]) -> T:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import attrs
@@ -18,7 +19,6 @@ from warren.fields import encodable
 from warren.messages import AssistantMessage, Message, TextBlock, ToolResultsMessage
 from warren.model import (
     Emitted,
-    ModelChoice,
     ModelReply,
     ModelRequest,
     ReasoningPiece,
@@ -42,13 +42,13 @@ class PublishedText:
     """
 
     parts: list[str] = attrs.field(factory=list)
-    _earlier: str = ""
+    earlier: str = ""
     _position: int = 0
     _diverged: bool = False
 
     def retry(self) -> None:
         """Begin another attempt."""
-        self._earlier = "".join(self.parts)
+        self.earlier = "".join(self.parts)
         self._position = 0
         self._diverged = False
 
@@ -58,11 +58,8 @@ class PublishedText:
         self.retry()
 
     def fresh(self, text: str) -> str:
-        """Return the part of the next piece that is to be published."""
-        if not self._earlier:
-            self.parts.append(text)
-            return text
-        known = self._earlier[self._position : self._position + len(text)]
+        """Return the part of the next piece of a retry that is to be published."""
+        known = self.earlier[self._position : self._position + len(text)]
         self._position += len(text)
         if self._diverged or not text.startswith(known):
             self._diverged = True
@@ -102,6 +99,7 @@ class ModelCall:
     _began: float = 0.0
     _first: float | None = None  # seconds to the first piece of the attempt
     _shown: int = 0  # bytes of the pieces of the attempt
+    _whole: WholePieces | None = None  # joins halves of characters, from the first text on that is not ASCII
 
     async def run(self, route: Route, request: ModelRequest) -> ModelReply:
         """Return the reply of the first model of the route that has one, with its cost.
@@ -110,6 +108,12 @@ class ModelCall:
             ProviderError: if it is not retryable, or if the last model has failed: the attempts are used up, or the
                 provider asks for a longer wait than the policy allows.
         """
+        reply = await (self._answer(route, request) if route.single else self._first_of(route, request))
+        usage = route.current.priced(reply.usage)
+        return reply if usage is reply.usage else attrs.evolve(reply, usage=usage)
+
+    async def _first_of(self, route: Route, request: ModelRequest) -> ModelReply:
+        """Return the reply of the first model of several that has one. Raises as `run`."""
         before = route.current
         if route.enter():
             self._switched(before, route.current, "it has failed a moment ago")
@@ -123,8 +127,7 @@ class ModelCall:
                     raise
                 self._switched(before, route.current, encodable(exc.message))
             else:
-                usage = before.priced(reply.usage)
-                return reply if usage is reply.usage else attrs.evolve(reply, usage=usage)
+                return reply
             finally:
                 if route.current is before:
                     route.end(answered=answered)
@@ -150,7 +153,7 @@ class ModelCall:
                     emptied = True
                 if not exc.retryable or attempt >= most or _too_long(self.policy, exc):
                     raise
-                if route.should_leave:  # other sessions have tried the model often enough
+                if not route.single and route.should_leave:  # other sessions have tried the model often enough
                     raise
                 wished = exc.retry_after
                 delay = self.policy.backoff.delay(attempt) if wished is None else max(wished, 0.0)
@@ -171,35 +174,33 @@ class ModelCall:
         return AssistantMessage((TextBlock(text),), "cancelled") if text.strip() else None
 
     async def _attempt(self, candidate: Candidate, request: ModelRequest) -> ModelReply:
-        pieces, choice = WholePieces(self._piece), candidate.choice
+        choice = candidate.choice
         self._candidate = candidate
         self._began, self._first, self._shown = trio.current_time(), None, 0
         reply: ModelReply | None = None
-        told: Usage | None = None
+        failed: WarrenError | None = None
         try:
-            answer = await choice.provider.complete(request, pieces)
+            answer = await choice.provider.complete(request, self._piece)
             reply = not_empty(answer) if self.aloud else answer
         except WarrenError as exc:
-            told = exc.usage if isinstance(exc, ProviderError) else None
-            self.counters.model(choice).failed(exc)
+            failed = exc
             raise
         except Exception as exc:  # a provider may be the host's code: its bug fails this turn, not the session
             logger.exception("provider of model %s raised", choice.model)
             problem = encodable(f"the provider failed: {type(exc).__name__}: {exc}")
-            error = ProviderError(problem, cause="provider_bug")
-            self.counters.model(choice).failed(error)
-            raise error from exc
+            failed = ProviderError(problem, cause="provider_bug")
+            raise failed from exc
         finally:
-            pieces.end()
-            self._count_first(choice, completed=reply is not None)
-            if reply is None and (told is not None or self._shown):  # the provider charges for it
-                self.book(candidate.priced(self._lost(told, request.messages)))
-        self.counters.model(choice, completed=True).called(trio.current_time() - self._began, reply.usage)
+            if self._whole is not None:
+                self._whole.end()
+                self._whole = None
+            if reply is None:
+                self.counters.failed(choice, failed, self._first)
+                told = failed.usage if isinstance(failed, ProviderError) else None
+                if told is not None or self._shown:  # the provider charges for it
+                    self.book(candidate.priced(self._lost(told, request.messages)))
+        self.counters.called(choice, trio.current_time() - self._began, self._first, reply.usage)
         return reply
-
-    def _count_first(self, choice: ModelChoice, *, completed: bool) -> None:
-        if self._first is not None:
-            self.counters.model(choice, completed=completed).first_piece.add(self._first)
 
     def _lost(self, told: Usage | None, messages: Sequence[Message]) -> Usage:
         """Return the tokens of an attempt that failed; of those that the provider did not count, an estimate."""
@@ -208,28 +209,35 @@ class ModelCall:
             return Usage(estimate(sent_size(messages)), said, estimated=True)
         return told if told.output_tokens >= said else attrs.evolve(told, output_tokens=said, estimated=True)
 
-    def _piece(self, piece: Emitted) -> None:
-        if isinstance(piece, Repaired):
+    def _piece(self, piece: Emitted, *, whole: bool = False) -> None:
+        """Take what a provider emits. `whole` tells that a text has no half of a character that may wait."""
+        # Not a match: its class patterns take twice the time, and pieces are the most frequent values here.
+        shown, delta = self.text, TextDelta
+        if isinstance(piece, ReasoningPiece):
+            shown, delta = self.reasoning, ReasoningDelta  # type: ignore[assignment]
+        elif not isinstance(piece, TextPiece):
             self._repaired(piece)
+            return
+        text = piece.text
+        if not whole and (self._whole is not None or not text.isascii()):
+            self._whole = self._whole or WholePieces(partial(self._piece, whole=True))
+            self._whole(piece)
             return
         if self._first is None:
             self._first = trio.current_time() - self._began
-        # Not a match: its class patterns take twice the time, and pieces are the most frequent values here.
-        if isinstance(piece, TextPiece):
-            self._shown += len(piece.text.encode())
-            if self._shown > self.most:
-                raise endless(self.most)
-            if fresh := self.text.fresh(piece.text):
-                self.emit(TextDelta(fresh))
-        # A host's provider may emit other values in spite of the types; they are skipped.
-        elif isinstance(piece, ReasoningPiece):
-            self._shown += len(piece.text.encode())
-            if self._shown > self.most:
-                raise endless(self.most)
-            if fresh := self.reasoning.fresh(piece.text):
-                self.emit(ReasoningDelta(fresh))
+        self._shown += len(text.encode())
+        if self._shown > self.most:
+            raise endless(self.most)
+        if shown.earlier:
+            text = shown.fresh(text)
+        else:
+            shown.parts.append(text)
+        if text:
+            self.emit(delta(text))
 
-    def _repaired(self, repaired: Repaired) -> None:
+    def _repaired(self, repaired: object) -> None:
+        if not isinstance(repaired, Repaired):  # a host's provider may emit other values in spite of the types
+            return
         what, why = encodable(repaired.what), encodable(repaired.why)
         if repaired.action == "left_out":
             self.counters.left_out.note(what, why)

@@ -116,7 +116,11 @@ class Outcome:
     ) -> SessionRecord:
         """Return the record after the turn; `terminal` is None if the turn only compacted."""
         message_count = context.end
+        options = now.options
+        if self.keep_alive is not None:
+            options = attrs.evolve(options, keep_alive=self.keep_alive)
         return now.changed(
+            options=options,
             turns=base.turns + (terminal is not None),
             # Not the maximum of both times: after a clock that was once far ahead it would never change again.
             updated_at=now.updated_at if terminal is None else terminal.timestamp,
@@ -127,15 +131,9 @@ class Outcome:
             title=self._title(now),
             turn_open=False,
             left_out=base.left_out if self.left_out is None else self.left_out,
-            parts_left_out=with_parts(base.parts_left_out, context.parts),
-            **self._options(now),
+            parts_left_out=with_parts(base.parts_left_out, context.parts) if context.parts else base.parts_left_out,
             **self._costs(base),
         )
-
-    def _options(self, now: SessionRecord) -> dict[str, Any]:
-        if self.keep_alive is None:
-            return {}
-        return {"options": attrs.evolve(now.options, keep_alive=self.keep_alive)}
 
     def compacted(
         self,

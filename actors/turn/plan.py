@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+import attrs
 import trio
 
 from warren.actors.counters import Counters
@@ -32,6 +33,8 @@ class TurnSettings:
 
     Attributes:
         candidates: the models in the order in which they take over.
+        choice: the first of them, which is called unless another one takes over.
+        route: the way through them, of turns in which none can take over; other turns have a route of their own.
         options: the options of each model call.
         tools: the tools by name.
         specs: the tools as the model sees them.
@@ -52,6 +55,7 @@ class TurnSettings:
     """
 
     candidates: Sequence[Candidate]
+    route: Route
     options: ModelOptions
     tools: Mapping[str, Tool]
     specs: tuple[ToolSpec, ...]
@@ -69,11 +73,10 @@ class TurnSettings:
     keep: KeepFiles
     charges: list[Charge]
     keep_alive: bool | None = None
+    choice: ModelChoice = attrs.field(init=False)
 
-    @property
-    def choice(self) -> ModelChoice:
-        """The model that is called unless another one takes over."""
-        return self.candidates[0].choice
+    def __attrs_post_init__(self) -> None:
+        self.choice = self.candidates[0].choice
 
 
 @define(eq=False)
@@ -123,7 +126,7 @@ class TurnPlan:
 
     def charge(self, usage: Usage) -> None:
         """Charge the tokens of a call of the current model of the route."""
-        self.meter.charge(usage)
+        self.meter.usage += usage
         self.settings.charges.append(Charge(self.route.current.choice.model, usage, payer=self.payer))
         if self.spending is not None:
             self.spending.spend(usage.total_tokens)

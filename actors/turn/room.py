@@ -102,6 +102,7 @@ class Room:
         route: the models.
         lessons: those of the runtime.
         max_output: the most tokens of an answer, once a refusal has told it.
+        caps: whether a refusal has told that answers are to be kept short.
         last_input_tokens: input tokens of the newest model call by the server's count, 0 after a compaction.
     """
 
@@ -113,12 +114,14 @@ class Room:
     lessons: Lessons
     last_input_tokens: int
     max_output: int | None = None
+    caps: bool = False
     _bounded: bool = False  # whether answers are kept within the window, too
     _guess: int | None = None
 
     def __attrs_post_init__(self) -> None:
         if self.lessons.known:
             self.max_output = self.lessons.of("max_output", (self.route.current,))
+            self.caps = self.max_output is not None
         if self.context.counted is None and self.last_input_tokens:  # of an earlier process
             self.context.counted = self.last_input_tokens, self.context.size
 
@@ -146,11 +149,6 @@ class Room:
             return self.plan
         return self.within(self.estimated(self.window.tokens))[1]
 
-    @property
-    def caps(self) -> bool:
-        """Whether a refusal has told that answers are to be kept short."""
-        return self._bounded or self.max_output is not None
-
     def answer_cap(self, left: int | None, size: int) -> int | None:
         """Return the most tokens of an answer to a request: of what a budget leaves, as far as refusals allow it."""
         caps = [left, self.max_output]
@@ -166,7 +164,7 @@ class Room:
         most, named, counted = (_number(error, name) for name in ("max_output", "window", "counted"))
         if most is not None:
             news = self.max_output is None or most < self.max_output
-            self.max_output = most
+            self.max_output, self.caps = most, True
             self.lessons.learn("max_output", choice, most)
             return news
         if error.retryable or not (error.cause in OVERSIZE or error.details.get("status") == TOO_LARGE):
@@ -186,7 +184,7 @@ class Room:
         # The cap of the answer or a file may be what is too large: that says nothing to other sessions.
         about_text = error.cause == "context_length" or not self.context.has_files
         self._guess = tokens if named is None and about_text and not capped else None
-        self._bounded = True
+        self._bounded = self.caps = True
         self.window, self.plan = self.within(tokens)
         return True
 

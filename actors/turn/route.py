@@ -120,40 +120,39 @@ class Route:
         candidates: the models; at least one.
         outages: those of the runtime.
         current: the model that is called.
+        single: whether no other model can take over. Then the route never changes, and turns may share it.
+        stand_in: the name of the model that is called if another one has taken over; else None.
     """
 
     candidates: Sequence[Candidate]
     outages: Outages
     current: Candidate = attrs.field(init=False)
+    single: bool = attrs.field(init=False)
+    stand_in: str | None = attrs.field(default=None, init=False)
     _place: int = attrs.field(default=0, init=False)
     _probing: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.current = self.candidates[0]
-
-    @property
-    def stand_in(self) -> str | None:
-        """The name of the model that is called if another one has taken over; else None."""
-        return self.current.name if self._place else None
+        self.single = len(self.candidates) == 1
 
     def enter(self) -> bool:
         """Begin a call: pass over models that failed a moment ago. Return whether another model takes over.
 
         If all of them did, the call goes to the current one nevertheless.
         """
-        return len(self.candidates) > 1 and self._to_first_free(self._place)
+        return self._to_first_free(self._place)
 
     def leave(self, retry_after: float | None) -> bool:
         """Leave a model that is overloaded or away. Return whether another one takes over."""
         self._probing = False
-        if len(self.candidates) == 1:
-            return False
         self.outages.failed(self.current.choice, retry_after)
         return self._to_first_free(self._place + 1)
 
     def _to_first_free(self, first: int) -> bool:
         place = next(self._free(first), self._place)
         moved, self._place, self.current = place != self._place, place, self.candidates[place]
+        self.stand_in = self.current.name if place else None
         self._probing = self.outages.is_free(self.current.choice) and self.outages.probe(self.current.choice)
         return moved
 
@@ -169,8 +168,6 @@ class Route:
 
     def end(self, *, answered: bool) -> None:
         """Say that the call has ended: the model has answered, or there is no verdict on it."""
-        if len(self.candidates) == 1:
-            return
         if answered:
             self.outages.answered(self.current.choice)
         elif self._probing:

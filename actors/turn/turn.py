@@ -1,9 +1,10 @@
 """One turn: the loop of steps from the user's prompt to the final answer."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import math
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import attrs
 import trio
@@ -66,6 +67,18 @@ logger: Final = logging.getLogger("warren.turn")
 CANCELLED: Final = "cancelled before it ended"
 
 
+class Inputs(Protocol):
+    """The inputs of a session, as its running turn sees them."""
+
+    @property
+    def waiting(self) -> Collection[object]:
+        """Those that wait."""
+
+    def take_for_step(self, entering: Entering) -> Sequence[Input]:
+        """Take the inputs that enter the turn before its next step, if it has one."""
+        ...
+
+
 @define(eq=False)
 class Turn:
     """A running turn. It appends to the session's context; the session actor commits the messages, or removes them.
@@ -73,7 +86,7 @@ class Turn:
     Attributes:
         record: the record at the start of the turn.
         context: the model's context.
-        inputs: takes inputs from the inbox if the budgets leave a step for them.
+        inbox: the inputs that wait for the session.
         emit: publishes an event; returns its number.
         commit_compaction: stores a new head of the context with all messages of the turn so far, and returns the
             event that announces it.
@@ -95,7 +108,7 @@ class Turn:
     plan: TurnPlan
     record: SessionRecord
     context: Transcript
-    inputs: Callable[[Entering, Callable[[], bool]], Sequence[Input]]
+    inbox: Inputs
     emit: Callable[[Event], int]
     commit_compaction: CommitCompaction
     changed: Callable[[], object] = lambda: None
@@ -141,7 +154,7 @@ class Turn:
             settings.lessons,
             record.last_input_tokens,
         )
-        self._time = RunningTime(plan.meter.seconds_left(), self.began)
+        self._time = RunningTime(plan.meter.seconds_left() if "time" in plan.meter.kinds else math.inf, self.began)
         plan.meter.clock = self._time.seconds
         if settings.gates is not None:
             timeout = settings.limits.approval_timeout
@@ -227,7 +240,7 @@ class Turn:
             self._close(CANCELLED if self._interrupted else error.message)
         if self._refused:
             self._refusing.give_up(self._answered, declined=self.stop_reason == "content_filter")
-        if self.first_seq is not None:
+        if self.first_seq is not None and self.plan.meter.low:
             self._warn()  # subscribers get the usage of the last step before the terminal event
         return self.so_far() if error is None else self.so_far().failed(error)
 
@@ -278,17 +291,19 @@ class Turn:
             await guard.wait()
             publish = guard.publish  # not held back: its number is asked for
         self.first_seq = publish(RunStarted(self.record.session_id, prompt, self.plan.attachments))
-        self._take_inputs("before")
+        inbox = self.inbox
+        if inbox.waiting:
+            self._take_inputs("before")
         self.context.append(UserMessage(prompt, self.plan.attachments))
-        self._take_inputs("next")
+        if inbox.waiting:
+            self._take_inputs("next")
         while True:
-            message = await self._answer()
-            calls = message.tool_calls
+            message, calls = await self._answer()
             if calls:
                 await self._run_tools(calls)
             self.emit(TurnCompleted(message.stop_reason, self._step_usage, self.plan.route.stand_in))
             final = not calls and message.stop_reason != "pause_turn"
-            if not self._take_inputs("last" if final else "next") and final:
+            if not (inbox.waiting and self._take_inputs("last" if final else "next")) and final:
                 break
         if output is not None:
             self.unsettled = 1
@@ -302,8 +317,8 @@ class Turn:
         if guard is not None:
             await guard.wait()  # so that the commit has all events
 
-    async def _answer(self) -> AssistantMessage:
-        """Return the model's next answer. If the provider refuses the newest results, they are told in words."""
+    async def _answer(self) -> tuple[AssistantMessage, Sequence[ToolUseBlock]]:
+        """Return the model's next answer and its calls. If the provider refuses the newest results, words tell them."""
         while True:
             try:
                 if self.plan.seam.around_model:
@@ -322,8 +337,13 @@ class Turn:
         return foreign and self._answered == self.record.message_count and self._refusing.earlier(self._answered)
 
     def _take_inputs(self, entering: Entering) -> bool:
-        """Add inputs that came meanwhile to the conversation; return whether there were any."""
-        taken = self.inputs(entering, self._has_room)
+        """Add inputs that came meanwhile to the conversation; return whether there were any.
+
+        If the budgets have no step left for them, the next turn takes them. A turn that answers with data needs two.
+        """
+        if not self.plan.meter.has_steps(1 if self.plan.settings.output is None else 2):
+            return False
+        taken = self.inbox.take_for_step(entering)
         for input_ in taken:
             text, source, files = input_.text, input_.source, input_.attachments
             if self.plan.chain is not None and entering != "before":  # the prompt is newer than those before it
@@ -334,17 +354,8 @@ class Turn:
             self.emit(InputTaken(input_.input_id, input_.kind, text, source, files))
         return bool(taken)
 
-    def _has_room(self) -> bool:
-        """Return whether the budgets have a step left for inputs; if not, the next turn takes them."""
-        return self.plan.meter.has_steps(
-            1 if self.plan.settings.output is None else 2
-        )  # a step for the answer, and one for the answer as data
-
-    async def _context_to_send(self) -> Sequence[Message]:
-        """Return the context for the next step, within the window; raise the error of a used-up budget."""
-        self._check_budgets()
-        if self.room.plan is None and self.room.window is None:
-            return self.context
+    async def _within_window(self) -> Sequence[Message]:
+        """Return the context for the next step, compacted if that is due, and cut if it exceeds the window."""
         before = self.plan.meter.usage
         context = await self.keeper.make_room(self._step)
         if self.plan.meter.usage is not before:  # a compaction may have used the rest of the budget
@@ -357,7 +368,9 @@ class Turn:
 
     async def _data_step(self, asked: Sequence[Message], schema: Mapping[str, Any] | None) -> ModelReply:
         plan, settings = self.plan, self.plan.settings
-        messages = Continued(await self._context_to_send(), asked)
+        self._check_budgets()
+        within = self.room.plan is not None or self.room.window is not None
+        messages = Continued(await self._within_window() if within else self.context, asked)
         request = ModelRequest(
             settings.choice.model,
             messages,
@@ -365,9 +378,10 @@ class Turn:
             answer_schema=schema,
             tokens_left=self._tokens_left(messages),
             session_id=self.record.session_id,
+            max_output=plan.route.current.entry.max_output,
             files=settings.files,
         )
-        plan.meter.charge(steps=1)
+        plan.meter.steps += 1
         ask = partial(
             ask_aside,
             plan.route,
@@ -412,9 +426,9 @@ class Turn:
 
     def _tokens_left(self, sent: Sequence[Message]) -> int | None:
         """Return the tokens that the budgets leave for the next answer, by an estimate of its input; at least one."""
-        left = self.plan.meter.tokens_left()
-        if left is None and not self.room.caps:
+        if not (self.room.caps or "tokens" in self.plan.meter.kinds):
             return None
+        left = self.plan.meter.tokens_left()
         size = sent_size(sent)
         return self.room.answer_cap(None if left is None else max(1, left - estimate(size)), size)
 
@@ -423,22 +437,26 @@ class Turn:
         """The number of the session's steps so far."""
         return self.record.steps + self.plan.meter.steps
 
-    async def _call_model(self) -> AssistantMessage:
-        """Make a step: publish and keep the model's next answer, and return it."""
-        plan, settings = self.plan, self.plan.settings
-        limits, context = settings.limits, await self._context_to_send()
+    async def _call_model(self) -> tuple[AssistantMessage, Sequence[ToolUseBlock]]:
+        """Make a step: publish and keep the model's next answer; return it and its tool calls."""
+        plan, settings, room = self.plan, self.plan.settings, self.room
+        limits = settings.limits
+        context: Sequence[Message] = self.context
+        self._check_budgets()
+        if room.plan is not None or room.window is not None:
+            context = await self._within_window()
         self.emit(TurnStarted(self._step))
         request = ModelRequest(
             settings.choice.model,
             context,
             settings.specs,
             settings.options,
-            tokens_left=self._tokens_left(context),
+            tokens_left=self._tokens_left(context) if room.caps or "tokens" in plan.meter.kinds else None,
             session_id=self.record.session_id,
             max_output=plan.route.current.entry.max_output,
             files=settings.files,
         )
-        plan.meter.charge(steps=1)
+        plan.meter.steps += 1
         self._call = ModelCall(self.emit, plan.charge, settings.retry, settings.counters, most=limits.content)
         try:
             try:
@@ -452,14 +470,17 @@ class Turn:
         self._refused, sent = False, self.context.end
         self._step_usage = reply.usage
         plan.charge(self._step_usage)
-        self.room.last_input_tokens = reply.usage.input_tokens
+        room.last_input_tokens = reply.usage.input_tokens
         if context is self.context and not reply.usage.estimated:
             context.counted = reply.usage.input_tokens, context.size
         message, self._asked = (await with_files(reply, settings.keep)) if reply.files else reply.message, 0
+        calls = message.tool_calls
         if len(message.blocks) > limits.max_answer_calls:
-            self._asked = len(message.tool_calls)
+            self._asked = len(calls)
             message = bounded(message, limits.max_answer_calls)
-        message = with_unique_calls(message, self._call_ids)
+        if calls:
+            message = with_unique_calls(message, self._call_ids)
+            calls = message.tool_calls
         self._accept(message)
         self._call = None
         text = self._say(message)
@@ -471,7 +492,7 @@ class Turn:
         if reply.files and (files := files_of(message)):
             self.files += files
             self.emit(FilesComplete(files))
-        return message
+        return message, calls
 
     def _say(self, message: AssistantMessage) -> str:
         """Note the text of an answer, and return it; one that the provider had paused goes on with it."""
@@ -483,7 +504,7 @@ class Turn:
         plan, settings = self.plan, self.plan.settings
         refusal = too_many_calls(self._asked, settings.limits.max_answer_calls)
         allowed = plan.meter.tool_calls_left(len(calls)) if refusal is None else 0
-        plan.meter.charge(tool_calls=allowed)
+        plan.meter.tool_calls += allowed
         tokens, cut = self._step_usage.output_tokens, NO_CUTS
         if self.stop_reason == "max_tokens":
             cut = cut_calls(calls, settings.tools, tokens)
@@ -538,8 +559,9 @@ class Turn:
             raise ProviderError(problem, cause="bad_response")
 
     def _check_budgets(self) -> None:
-        self._warn()
-        self._check_exhausted()
+        if self.plan.meter.low:
+            self._warn()
+            self._check_exhausted()
 
     def _warn(self) -> None:
         for warning in self.plan.meter.warnings():

@@ -49,6 +49,11 @@ class Budget:
         every = ((kind, figure, getattr(self, field)) for kind, field, figure in _FIGURES)
         return tuple(each for each in every if each[2] is not None)
 
+    @cached_property
+    def kinds(self) -> frozenset[BudgetType]:
+        """The kinds of the limits that are set."""
+        return frozenset(kind for kind, _, _ in self.limits)
+
 
 UNLIMITED: Final = Budget()
 
@@ -138,9 +143,11 @@ class Meter:
         tool_calls: number of tools run.
         steps: number of model calls.
         clock: returns the running time of the turn so far, in seconds; 0 until the turn begins.
+        kinds: the kinds of the limits that are set.
     """
 
     _limits: list[_Limit]
+    kinds: frozenset[BudgetType]
     usage: Usage = NO_USAGE
     tool_calls: int = 0
     steps: int = 0
@@ -152,10 +159,12 @@ class Meter:
 
         `cost` is the cost of the session so far; None if it is unknown.
         """
-        limits = [_Limit(kind, figure, limit, NO_COST if kind == "cost" else 0) for kind, figure, limit in turn.limits]
+        limits = list[_Limit]()
+        for kind, figure, limit in turn.limits:
+            limits.append(_Limit(kind, figure, limit, NO_COST if kind == "cost" else 0))
         for kind, figure, limit in session.limits:
             limits.append(_Limit(kind, figure, limit, cost if kind == "cost" else getattr(before, figure)))
-        return cls(limits)
+        return cls(limits, turn.kinds | session.kinds)
 
     @property
     def seconds(self) -> float:
@@ -196,6 +205,14 @@ class Meter:
     def tool_calls_left(self, wanted: int) -> int:
         """Return the number of tools that may still run, at most `wanted`."""
         return max(0, int(min(wanted, self._left("tool_calls"))))
+
+    @property
+    def low(self) -> bool:
+        """Whether the use of a limit has reached 80 %: there is nothing to warn of and nothing used up before."""
+        for limit in self._limits:  # noqa: SIM110 - each step asks, and a generator would cost more than the answer
+            if limit.used(self) >= WARN_AT * limit.limit:
+                return True
+        return False
 
     def has_steps(self, count: int) -> bool:
         """Tell whether `count` more steps may begin. The tokens that they will use are not known yet."""
