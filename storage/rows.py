@@ -9,13 +9,13 @@ from typing import Any, Final
 import attrs
 
 from warren import codec
-from warren.budget import Spent
+from warren.budget import NOTHING_SPENT, Spent
 from warren.errors import StoreError
 from warren.inputs import Input, Numbered
 from warren.options import SessionOptions, part
 from warren.records import CompactionEntry, EventRow, MessageRow, Parent, SessionRecord, Span
 from warren.storage.standins import NO_SUMMARY
-from warren.usage import Usage
+from warren.usage import NO_USAGE, Usage
 from warren.values import frozen
 
 logger: Final = logging.getLogger("warren.storage")
@@ -96,8 +96,8 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 class _Details(SessionOptions):
     """The column `details`, which no query looks at: the session's options, and fields of its record."""
 
-    spent: Spent = attrs.field(factory=Spent)
-    usage: Usage = attrs.field(factory=Usage)
+    spent: Spent = NOTHING_SPENT
+    usage: Usage = NO_USAGE
     last_assistant_text: str | None = None
     last_structured_output: Any = None
     compactions: int = 0
@@ -133,10 +133,10 @@ def _defaults() -> tuple[Any, ...]:
 
 def record_to_row(record: SessionRecord) -> tuple[Any, ...]:
     """Return the record's values in the order of `COLUMNS`."""
-    # Without a `_Details`, which `codec.encode` takes apart field by field: 10 us of the 190 us of a turn
-    # (`benchmarks/durable_turn.py`, 100 sessions on a quiet machine).
+    # Not a `_Details`, which `codec.encode` takes apart field by field. Defaults are told by identity: a comparison of
+    # values takes twice as long as the rest, and a default that is another object is written, which does no harm.
     each = zip(_DETAILS, _details_of(record), _defaults(), strict=True)
-    details = {name: value for name, value, default in each if value is not default and value != default}
+    details = {name: value for name, value, default in each if value is not default}
     return (
         record.session_id,
         microseconds(record.created_at),

@@ -77,6 +77,7 @@ class Spent:
 
 
 NO_COST: Final = Decimal()
+NOTHING_SPENT: Final = Spent()
 
 
 @frozen

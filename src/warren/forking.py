@@ -6,13 +6,13 @@ from typing import Final, Protocol
 
 import attrs
 
-from warren.budget import Spent
+from warren.budget import NOTHING_SPENT
 from warren.errors import InvalidParamsError
 from warren.fields import FieldValueError, labels_problem
 from warren.messages import AssistantMessage, Message, UserMessage
 from warren.records import CompactionEntry, Parent, SessionRecord, Span
 from warren.requests import ForkRequest
-from warren.usage import Usage
+from warren.usage import NO_USAGE
 
 PATH: Final = "$.at"
 
@@ -81,8 +81,8 @@ def forked(original: Original, wanted: ForkRequest, session_id: str, now: dateti
         created_at=now,
         updated_at=now,
         labels=labels,
-        spent=Spent(),
-        usage=Usage(),
+        spent=NOTHING_SPENT,
+        usage=NO_USAGE,
         turns=0,
         message_count=at,
         last_seq=0,

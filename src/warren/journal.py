@@ -125,7 +125,7 @@ def row_of(run: EventRow | LogItem) -> EventRow:
         return run
     if not isinstance(run, Deltas):
         return EventRow(run.seq, run.seq, run.timestamp, codec.encode_event(run))
-    cuts = codec.encode([len(piece) for piece in run.pieces]) if run.first_seq < run.seq else None
+    cuts = codec.encode_whole([len(piece) for piece in run.pieces]) if run.first_seq < run.seq else None
     whole = run.whole()
     return EventRow(run.first_seq, run.seq, whole.timestamp, codec.encode_event(whole), cuts)
 

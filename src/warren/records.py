@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, get_args
 
 import attrs
 
-from warren.budget import Spent
+from warren.budget import NOTHING_SPENT, Spent
 from warren.fields import LEFT_OUT
 from warren.messages import (
     AssistantMessage,
@@ -18,7 +18,7 @@ from warren.messages import (
 )
 from warren.options import SessionOptions
 from warren.principals import DEFAULT_TENANT, LOCAL
-from warren.usage import Usage
+from warren.usage import NO_USAGE, Usage
 from warren.values import frozen, value
 
 Lifecycle = Literal["live", "stored", "archived"]
@@ -117,8 +117,8 @@ class SessionRecord:
     model: str
     options: SessionOptions = attrs.field(factory=SessionOptions)
     labels: Mapping[str, str] = attrs.field(factory=dict)
-    spent: Spent = attrs.field(factory=Spent)
-    usage: Usage = attrs.field(factory=Usage)
+    spent: Spent = NOTHING_SPENT
+    usage: Usage = NO_USAGE
     turns: int = 0
     steps: int = 0
     message_count: int = 0

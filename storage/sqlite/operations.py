@@ -12,6 +12,7 @@ import apsw
 
 from warren import codec
 from warren.errors import WarrenError
+from warren.events import Envelope
 from warren.forking import relabelled
 from warren.journal import LogItem, row_of
 from warren.records import CompactionEntry, EventRow, MessageRow
@@ -49,20 +50,21 @@ from warren.storage.sqlite.inbox import damaged, last_number, set_aside, store_o
 from warren.storage.sqlite.lease import END_LEASE, Holder
 
 PLACES: Final = ",".join("?" * len(COLUMNS.split(",")))
-# The WHERE fences: a tombstone, and a session under another lease, are left alone, and then no key is returned. So is
-# one that lacks what the turn follows, and a row that is not there is not made then. An archived session stays
-# archived. Labels and a title that is there are kept: they may have changed during the turn.
+# The WHERE fences: a tombstone, and a session under another lease, are left alone, and then no key is returned. An
+# archived session stays archived. Labels and a title that is there are kept: they may have changed during the turn.
+# Parameters are numbered by `COLUMNS`, so that one row of values serves both statements.
+_CHANGE: Final = f"""
+    updated_at = ?3, state = max(state, ?4), model = ?5, turns = ?6, steps = ?7, message_count = ?8, last_seq = ?9,
+    head = ?10, title = coalesce(title, ?12), details = ?13, change = {NEXT_CHANGE}
+    WHERE state <> {DELETED} AND holder = ?16 AND epoch = ?17
+"""
 _SAVE: Final = f"""
-    INSERT INTO sessions ({COLUMNS}, holder, epoch, change)
-    SELECT {PLACES},?,?,{NEXT_CHANGE}
-    WHERE ? IS NULL OR EXISTS (SELECT 1 FROM sessions WHERE session_id = ? AND message_count = ? AND last_seq = ?)
-    ON CONFLICT (session_id) DO UPDATE SET
-        updated_at = excluded.updated_at, state = max(state, excluded.state), model = excluded.model,
-        turns = excluded.turns, steps = excluded.steps, message_count = excluded.message_count,
-        last_seq = excluded.last_seq, head = excluded.head, title = coalesce(title, excluded.title),
-        details = excluded.details, change = excluded.change
-    WHERE state <> {DELETED} AND holder = excluded.holder AND epoch = excluded.epoch
-    RETURNING key, change
+    INSERT INTO sessions ({COLUMNS}, holder, epoch, change) VALUES ({PLACES},?,?,{NEXT_CHANGE})
+    ON CONFLICT (session_id) DO UPDATE SET {_CHANGE} RETURNING key, change
+"""
+# A session that lacks what the turn follows is left alone too, and one that is not there is not made.
+_SAVE_AFTER: Final = f"""
+    UPDATE sessions SET {_CHANGE} AND session_id = ?1 AND message_count = ?18 AND last_seq = ?19 RETURNING key, change
 """
 _NAME: Final = "UPDATE sessions SET peer = ? WHERE key = ? AND peer IS NULL"
 # A session that is stored already has its name, or had it until it was archived.
@@ -108,9 +110,9 @@ def commit(operation: Commit, db: apsw.Connection, holder: Holder) -> None:
         raise key_used()
     if peer is not None and db.execute(_NAMESAKE, (record.tenant, peer.name, record.session_id)).get:
         raise name_taken(peer.name)
-    count, seq = operation.base or (None, None)
-    values = (*record_to_row(record), holder.key, operation.lease.epoch, count, record.session_id, count, seq)
-    saved = db.execute(_SAVE, values).get
+    row = (*record_to_row(record), holder.key, operation.lease.epoch)
+    base = operation.base
+    saved = (db.execute(_SAVE, row) if base is None else db.execute(_SAVE_AFTER, (*row, *base))).get
     if saved is None:
         raise _refused(operation, db, holder)
     holder.wrote = saved
@@ -246,9 +248,16 @@ def _message_values(key: int, rows: Sequence[MessageRow]) -> list[tuple[int, int
     return [(key, row.position, microseconds(row.created_at), row.body.decode()) for row in rows]
 
 
-def _event_values(key: int, rows: Sequence[EventRow | LogItem]) -> Iterator[tuple[int, int, int, int, str, str | None]]:
-    for row in map(row_of, rows):
-        yield key, row.seq, row.first_seq, microseconds(row.timestamp), row.body.decode(), _text(row.cuts)
+def _event_values(
+    key: int, items: Sequence[EventRow | LogItem]
+) -> Iterator[tuple[int, int, int, int, str, str | None]]:
+    for item in items:
+        if type(item) is Envelope:  # most are, and need no row in between
+            seq = item.seq
+            yield key, seq, seq, microseconds(item.timestamp), codec.encode_event(item).decode(), None
+        else:
+            row = row_of(item)
+            yield key, row.seq, row.first_seq, microseconds(row.timestamp), row.body.decode(), _text(row.cuts)
 
 
 def _compaction_values(key: int, entry: CompactionEntry) -> tuple[int | str, ...]:
