@@ -10,12 +10,12 @@ import trio
 
 from warren.actors.storage import Storage
 from warren.actors.turn.route import Candidate
-from warren.attachments import Attachment, Blob, File, name_in, reference_of
-from warren.errors import StoreError, WarrenError
-from warren.fields import FieldValueError, encodable
+from warren.base.errors import StoreError, WarrenError
+from warren.base.fields import FieldValueError, encodable
+from warren.conversation.attachments import Attachment, Blob, File, name_in, reference_of
+from warren.models.tools import ToolError
 from warren.storage import Attach, Sweep
 from warren.storage.queries import AttachmentBytes, StoredAttachment, UnsureFiles
-from warren.tools import ToolError
 
 FIELD: Final = "attachments"
 _OF_RESULT: Final = "file"

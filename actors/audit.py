@@ -13,15 +13,15 @@ from typing import Final
 import attrs
 import trio
 
-from warren import codec
 from warren.actors.eventlog import utc_now
 from warren.actors.storage import Storage
 from warren.actors.supervision import supervised_nursery
-from warren.audit import Action, AuditEntry, By, by_of, calling_from
-from warren.errors import WarrenError
-from warren.principals import Principal
+from warren.base.errors import WarrenError
+from warren.base.principals import Principal
+from warren.base.values import define
+from warren.conversation import codec
+from warren.reports.audit import Action, AuditEntry, By, by_of, calling_from
 from warren.storage import Audit
-from warren.values import define
 
 WINDOW: Final = 60.0
 """Seconds for which refusals are counted."""

@@ -4,8 +4,8 @@ import logging
 from typing import Final, Protocol
 
 from warren.actors.storage import Storage
-from warren.audit import AuditEntry
-from warren.errors import WarrenError
+from warren.base.errors import WarrenError
+from warren.reports.audit import AuditEntry
 from warren.storage import Delete, Erased
 from warren.storage.queries import DueErasures
 

@@ -11,11 +11,11 @@ import attrs
 import trio
 
 from warren.actors.fence import Guard
-from warren.errors import StoreError
-from warren.events import DELTAS, TERMINAL, Envelope, Event, RunFailed, SessionMoved, StreamTruncated
-from warren.journal import Deltas, LogItem, size_of
-from warren.service import Notify
-from warren.values import define, frozen, value
+from warren.base.errors import StoreError
+from warren.base.values import define, frozen, value
+from warren.calls.service import Notify
+from warren.conversation.events import DELTAS, TERMINAL, Envelope, Event, RunFailed, SessionMoved, StreamTruncated
+from warren.conversation.journal import Deltas, LogItem, size_of
 
 if TYPE_CHECKING:
     from warren.storage.results import Lost
@@ -375,7 +375,7 @@ def notify_nobody(_event: Event | None) -> None:
 
 @define(eq=False)
 class LogReader(AsyncIterator[Envelope]):
-    """A place in a session's log: the `EventReader` of `warren.service`.
+    """A place in a session's log: the `EventReader` of `warren.calls.service`.
 
     A slow reader misses nothing that the tail or the store has, and holds at most one page.
 

@@ -12,10 +12,10 @@ from typing import TypeVar
 import attrs
 import trio
 
-from warren.errors import StoreError
-from warren.events import Event
+from warren.base.errors import StoreError
+from warren.base.values import define
+from warren.conversation.events import Event
 from warren.storage.membership import boot_time
-from warren.values import define
 
 R = TypeVar("R")
 

@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Prot
 import attrs
 import trio
 
-from warren import codec
-from warren.actors.counters import OF_CALLS, Histogram
 from warren.actors.erasing import Forgets, finish_erasing
 from warren.actors.eventlog import utc_now
+from warren.actors.observe.counters import OF_CALLS, Histogram
 from warren.actors.owner import Owner
 from warren.actors.protocol import Forget, ForgetTexts, Remember
 from warren.actors.storage import Storage
 from warren.actors.supervision import Restarts, supervised_nursery
-from warren.errors import SessionNotFoundError, StoreError, WarrenError
-from warren.health import MemoryHealth
+from warren.base.errors import SessionNotFoundError, StoreError, WarrenError
+from warren.base.principals import DEFAULT_TENANT
+from warren.base.values import define
+from warren.calls.requests import SearchRequest
+from warren.conversation import codec
+from warren.conversation.memory import MAX_HITS, Chosen, Index, MemoryEntry, MemoryHit, Progress, Tail
+from warren.conversation.messages import AssistantMessage, Message, UserMessage, begins_turn
+from warren.conversation.records import MessageRow, SessionRecord
 from warren.mailbox import Mail
-from warren.memory import MAX_HITS, Chosen, Index, MemoryEntry, MemoryHit, Progress, Tail
-from warren.messages import AssistantMessage, Message, UserMessage, begins_turn
-from warren.principals import DEFAULT_TENANT
-from warren.records import MessageRow, SessionRecord
-from warren.requests import SearchRequest
+from warren.models.tools import Tool, tool
+from warren.reports.health import MemoryHealth
 from warren.storage.queries import ANY_TENANT, SessionRow, StoredMessages
-from warren.tools import Tool, tool
-from warren.values import define
 
 if TYPE_CHECKING:
     from warren.storage.memory_store import MemoryStore

@@ -3,13 +3,13 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar, NoReturn
 
-from warren.errors import MemoryDisabledError, StoreError
-from warren.health import MemoryHealth
-from warren.memory import Chosen
-from warren.records import SessionRecord
-from warren.requests import SearchRequest
-from warren.tools import Tool
-from warren.values import frozen
+from warren.base.errors import MemoryDisabledError, StoreError
+from warren.base.values import frozen
+from warren.calls.requests import SearchRequest
+from warren.conversation.memory import Chosen
+from warren.conversation.records import SessionRecord
+from warren.models.tools import Tool
+from warren.reports.health import MemoryHealth
 
 
 @frozen(eq=False)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import attrs
 import trio
 
-from warren.config import NodeConfig
-from warren.nodes import Announcement, NodeLoad
-from warren.values import define
+from warren.base.nodes import Announcement, NodeLoad
+from warren.base.values import define
+from warren.settings.config import NodeConfig
 
 
 @define(eq=False)

@@ -12,9 +12,9 @@ import attrs
 import trio
 
 from warren.actors.supervision import Restarts, first_error, supervise, supervised_nursery
-from warren.errors import StoreError, WarrenError
+from warren.base.errors import StoreError, WarrenError
+from warren.base.values import define
 from warren.mailbox import Mail, Mailbox, MailboxClosedError
-from warren.values import define
 
 T = TypeVar("T")
 MAILBOX_CAPACITY: Final = 100_000

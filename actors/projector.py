@@ -12,10 +12,10 @@ import trio
 
 from warren.actors.supervision import supervised_nursery
 from warren.base.backoff import Backoff
-from warren.errors import StoreError, WarrenError
-from warren.health import ProjectorHealth
+from warren.base.errors import StoreError, WarrenError
+from warren.base.values import define
+from warren.reports.health import ProjectorHealth
 from warren.storage import Runner, thread_runner
-from warren.values import define
 
 if TYPE_CHECKING:
     from warren.storage.projection import Follower, Status, Step

@@ -5,21 +5,21 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import attrs
 
-from warren.attachments import Attachment, Blob
-from warren.audit import AuditEntry
-from warren.categories import Decision
-from warren.errors import WarrenError
-from warren.inputs import Numbered
+from warren.base.errors import WarrenError
+from warren.base.principals import DEFAULT_TENANT
+from warren.base.values import value
+from warren.conversation.attachments import Attachment, Blob
+from warren.conversation.categories import Decision
+from warren.conversation.inputs import Numbered
+from warren.conversation.memory import Chosen, MemoryEntry, Tail
+from warren.conversation.options import NO_OPTIONS, TurnOptions
+from warren.conversation.records import CompactionEntry, SessionRecord
+from warren.conversation.views import TurnResult
 from warren.mailbox import Message
-from warren.memory import Chosen, MemoryEntry, Tail
-from warren.options import NO_OPTIONS, TurnOptions
-from warren.principals import DEFAULT_TENANT
-from warren.records import CompactionEntry, SessionRecord
+from warren.models.tools import Tool
+from warren.reports.audit import AuditEntry
+from warren.reports.tracing import TraceContext
 from warren.storage.operations import Labelled, Operation
-from warren.tools import Tool
-from warren.tracing import TraceContext
-from warren.values import value
-from warren.views import TurnResult
 
 R = TypeVar("R")
 

@@ -9,7 +9,7 @@ from urllib.request import getproxies
 
 import attrs
 
-from warren.values import frozen
+from warren.base.values import frozen
 
 LOCAL: Final = ("127.0.0.0/8", "localhost", "::1")
 """A proxy cannot reach this machine."""

@@ -10,28 +10,28 @@ import trio
 
 from warren.actors import attaching
 from warren.actors.audit import auditing
+from warren.actors.calls.history import LoadHistory
+from warren.actors.calls.service import Service
+from warren.actors.calls.unstored import UnstoredService
 from warren.actors.erasing import finish_erasing
 from warren.actors.eventlog import utc_now
-from warren.actors.history import LoadHistory
-from warren.actors.metrics import LoopLag
 from warren.actors.no_memory import NoMemory
+from warren.actors.observe.metrics import LoopLag
 from warren.actors.projector import OpenProjection, ProjectorActor, projecting
-from warren.actors.service import Service
 from warren.actors.shared import DynamicTools, McpHealthOf, Shared
 from warren.actors.storage import DirectStorage, OpenStore, Storage, StorageActor, storing
 from warren.actors.supervision import Restarts, first_error, supervised_nursery
 from warren.actors.supervisor.gauge import MemoryGauge
 from warren.actors.supervisor.store_watcher import StoreWatcher
 from warren.actors.supervisor.supervisor import Supervisor
-from warren.actors.unstored import UnstoredService
-from warren.audit import AuditEntry
-from warren.config import Config
-from warren.errors import StoreError, WarrenError
-from warren.fields import FieldValueError
-from warren.model import Providers
-from warren.tools import Tool
-from warren.tracing import Tracer
-from warren.values import frozen
+from warren.base.errors import StoreError, WarrenError
+from warren.base.fields import FieldValueError
+from warren.base.values import frozen
+from warren.models.model import Providers
+from warren.models.tools import Tool
+from warren.reports.audit import AuditEntry
+from warren.reports.tracing import Tracer
+from warren.settings.config import Config
 
 if TYPE_CHECKING:
     from warren.actors.memory import Memory, OpenMemory

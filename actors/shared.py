@@ -8,21 +8,21 @@ import trio
 
 from warren.actors.attaching import FetchFile
 from warren.actors.audit import Auditor
-from warren.actors.counters import Counters
-from warren.actors.limiter import Limiter
+from warren.actors.limits.limiter import Limiter
+from warren.actors.limits.tenancy import Tenancy
+from warren.actors.observe.counters import Counters
 from warren.actors.storage import Storage
-from warren.actors.tenancy import Tenancy
 from warren.actors.turn.room import Lessons
 from warren.actors.turn.route import Outages
-from warren.categories import Category
+from warren.base.values import frozen
 from warren.compaction.policy import Compactor, NewCompactor
-from warren.config import Config
-from warren.health import McpHealth
-from warren.model import Providers
-from warren.options import DEFAULTS, SessionOptions
-from warren.tools import Tool
-from warren.tracing import Tracer
-from warren.values import frozen
+from warren.conversation.categories import Category
+from warren.conversation.options import DEFAULTS, SessionOptions
+from warren.models.model import Providers
+from warren.models.tools import Tool
+from warren.reports.health import McpHealth
+from warren.reports.tracing import Tracer
+from warren.settings.config import Config
 
 if TYPE_CHECKING:
     from warren.actors.memory import Memory

@@ -13,17 +13,18 @@ import trio
 
 from warren.actors.eventlog import utc_now
 from warren.actors.fence import Fence
-from warren.actors.metrics import Writes
 from warren.actors.node import LocalNode
+from warren.actors.observe.metrics import Writes
 from warren.actors.owner import Owner
 from warren.actors.protocol import Write
 from warren.actors.supervision import Restarts, supervised_nursery
-from warren.config import NodeConfig
-from warren.errors import StoreError, WarrenError
-from warren.health import StoreHealth
+from warren.base.errors import StoreError, WarrenError
+from warren.base.nodes import Node
+from warren.base.values import define, frozen
 from warren.mailbox import Mail
-from warren.nodes import Node
-from warren.statistics import StorageStatistics
+from warren.reports.health import StoreHealth
+from warren.reports.statistics import StorageStatistics
+from warren.settings.config import NodeConfig
 from warren.storage import (
     Claim,
     Claimed,
@@ -36,7 +37,6 @@ from warren.storage import (
     went_back,
 )
 from warren.storage.queries import ANY_TENANT, HandoverAnswer, Query, SessionHolder
-from warren.values import define, frozen
 
 if TYPE_CHECKING:
     from warren.storage import Store

@@ -9,8 +9,8 @@ from typing import Final
 import attrs
 import trio
 
-from warren.config import Intensity
-from warren.values import define
+from warren.base.values import define
+from warren.settings.config import Intensity
 
 logger: Final = logging.getLogger("warren.supervision")
 

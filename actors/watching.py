@@ -6,10 +6,10 @@ from typing import Final
 import attrs
 import trio
 
-from warren.records import SessionRecord
-from warren.requests import WatchRequest
-from warren.values import define
-from warren.views import SessionChanges, SessionSummary
+from warren.base.values import define
+from warren.calls.requests import WatchRequest
+from warren.conversation.records import SessionRecord
+from warren.conversation.views import SessionChanges, SessionSummary
 
 PAUSE: Final = 0.2
 """Seconds between two batches of changes for one watcher."""

@@ -20,9 +20,9 @@ from typing import Final
 import trio
 
 from benchmarks.report import Goal, report
+from warren.base.errors import AgentError
 from warren.client import RemoteService, connect
-from warren.errors import AgentError
-from warren.events import Envelope, TextDelta
+from warren.conversation.events import Envelope, TextDelta
 
 TURNS: Final = 300
 """Turns of a session, half of them asked for at each node."""

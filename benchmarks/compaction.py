@@ -12,7 +12,7 @@ from benchmarks.models import FixedModel
 from benchmarks.report import Goal, report
 from warren import Config, StoreConfig, open_supervisor
 from warren.compaction import CompactionConfig
-from warren.memory import MemoryConfig
+from warren.conversation.memory import MemoryConfig
 
 MESSAGES = 1_000
 ROUNDS = 5

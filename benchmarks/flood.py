@@ -26,9 +26,9 @@ import trio
 from benchmarks.gateway import CHUNK, HEAD, REPLY, SMALL, UPGRADE, Client
 from benchmarks.gateway_server import processor_time, started
 from benchmarks.report import Goal, report
-from warren.principals import OWN_SCOPES
+from warren.base.principals import OWN_SCOPES
+from warren.transport.access.token_list import Token, hash_of, new_token, with_token
 from warren.transport.cli.process.tuning import allow_files
-from warren.transport.http.token_list import Token, hash_of, new_token, with_token
 
 ROUNDS: Final = 10
 SECONDS: Final = 1.0

@@ -26,14 +26,14 @@ from trio_websocket import ConnectionClosed, WebSocketRequest, serve_websocket
 
 from benchmarks.models import FixedModel
 from warren import Config, StoreConfig, open_supervisor
-from warren.memory import MemoryConfig
-from warren.messages import AssistantMessage, TextBlock
-from warren.model import ModelReply, ModelRequest, Piece, Provider, TextPiece
-from warren.tenant_limits import TenantLimits
+from warren.base.tenant_limits import TenantLimits
+from warren.conversation.memory import MemoryConfig
+from warren.conversation.messages import AssistantMessage, TextBlock
+from warren.conversation.usage import Usage
+from warren.models.model import ModelReply, ModelRequest, Piece, Provider, TextPiece
+from warren.transport.access.config import GatewayConfig
 from warren.transport.cli.process.tuning import allow_files, tune
 from warren.transport.gateway.server import serve_gateway
-from warren.transport.http.config import GatewayConfig
-from warren.usage import Usage
 
 PIECES: Final = ("a few words ",) * 100
 CHUNK: Final = 64 * 1024

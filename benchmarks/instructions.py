@@ -24,10 +24,10 @@ from benchmarks.model_server import started
 from benchmarks.report import Goal, report
 from benchmarks.rest_turn import websocket
 from warren import Config, SessionService, StoreConfig, open_supervisor
-from warren.config import TraceConfig
+from warren.settings.config import TraceConfig
+from warren.transport.access.config import GatewayConfig
 from warren.transport.cli.process.tuning import tune
 from warren.transport.gateway.server import serve_gateway
-from warren.transport.http.config import GatewayConfig
 
 CLIENTS: Final = "clients"
 COUNTED: Final = re.compile(rb"Collected : (\d+)")

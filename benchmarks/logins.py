@@ -17,11 +17,11 @@ import trio
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from benchmarks.report import Goal, report
-from warren.principals import Principal
-from warren.transport.http.auth import AccessPolicy
-from warren.transport.http.jwt_config import JwtConfig
-from warren.transport.http.jwt_verifier import JwtVerifier, SigningKey
-from warren.transport.http.logins import Authenticator, Login, key_of
+from warren.base.principals import Principal
+from warren.transport.access.auth import AccessPolicy
+from warren.transport.access.jwt_config import JwtConfig
+from warren.transport.access.jwt_verifier import JwtVerifier, SigningKey
+from warren.transport.access.logins import Authenticator, Login, key_of
 
 CALLS: Final = 20_000
 VERIFIED: Final = 500

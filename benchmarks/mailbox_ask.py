@@ -10,7 +10,7 @@ import trio
 
 from benchmarks.peer import PeerError, peer
 from benchmarks.report import Goal, median_ratio, report
-from warren.errors import AgentError
+from warren.base.errors import AgentError
 from warren.mailbox import Mailbox, MailboxClosedError, Message
 
 ASKS = 20_000

@@ -26,7 +26,7 @@ import trio
 
 from benchmarks.memory_data import Labelled, Query, filler, labelled
 from benchmarks.report import Goal, report
-from warren.memory import MemoryConfig, MemoryEntry
+from warren.conversation.memory import MemoryConfig, MemoryEntry
 from warren.storage.memory import FileMemory
 from warren.storage.memory.weights import Corpus, Question
 from warren.storage.memory.words import Analyzer

@@ -22,7 +22,7 @@ import trio
 
 from benchmarks.memory_data import Labelled, Query, labelled
 from benchmarks.report import Goal, report
-from warren.memory import Embedder, MemoryConfig, MemoryEntry
+from warren.conversation.memory import Embedder, MemoryConfig, MemoryEntry
 from warren.storage.memory import FileMemory
 from warren.transport.embedders import open_embedder
 

@@ -14,7 +14,7 @@ import trio
 from benchmarks.instructions import of_a_turn, run_turns
 from benchmarks.report import Goal, report
 from warren import Config, open_supervisor
-from warren.actors.counters import Counters, Histogram, ModelCounters
+from warren.actors.observe.counters import Counters, Histogram, ModelCounters
 from warren.actors.session.actor import SessionActor
 from warren.transport.prometheus import exposed
 

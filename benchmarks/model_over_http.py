@@ -26,10 +26,10 @@ from benchmarks.gateway_server import processor_time
 from benchmarks.model_server import ModelServer, started
 from benchmarks.report import Goal, report
 from warren import Config, SessionService, StoreConfig, open_supervisor
-from warren.messages import AssistantMessage, TextBlock
-from warren.model import ModelReply, ModelRequest, Piece
+from warren.conversation.messages import AssistantMessage, TextBlock
+from warren.conversation.usage import Usage
+from warren.models.model import ModelReply, ModelRequest, Piece
 from warren.transport.cli.process.tuning import allow_files, tune
-from warren.usage import Usage
 
 CHUNK: Final = 64 * 1024
 PROMPT: Final = ("Go on with the story, please, and do not stop before its end. " * 5)[:250]

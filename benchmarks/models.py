@@ -5,9 +5,9 @@ from collections.abc import Callable
 import attrs
 import trio
 
-from warren.messages import AssistantMessage, TextBlock
-from warren.model import ModelReply, ModelRequest, Piece, TextPiece
-from warren.usage import Usage
+from warren.conversation.messages import AssistantMessage, TextBlock
+from warren.conversation.usage import Usage
+from warren.models.model import ModelReply, ModelRequest, Piece, TextPiece
 
 PIECES = ("The answer is long enough to be one. " * 4,) * 3
 

@@ -23,7 +23,7 @@ from tests.support.postgres import Server, available
 from benchmarks.memory_data import Labelled, Query, filler, labelled
 from benchmarks.memory_index import entries
 from benchmarks.report import Goal, report
-from warren.memory import MemoryConfig
+from warren.conversation.memory import MemoryConfig
 from warren.storage.memory import FileMemory
 from warren.storage.memory.postgres import PostgresMemory
 from warren.storage.memory_store import MemoryStore

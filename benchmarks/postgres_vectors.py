@@ -25,7 +25,7 @@ from tests.support.postgres import server_with_vectors
 
 from benchmarks.postgres_memory import AT_ONCE, fill, tidy
 from benchmarks.report import Goal, report
-from warren.memory import MemoryConfig
+from warren.conversation.memory import MemoryConfig
 from warren.storage.memory import FileMemory
 from warren.storage.memory.postgres import PostgresMemory
 from warren.storage.memory_store import MemoryStore

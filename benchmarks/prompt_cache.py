@@ -17,7 +17,7 @@ from tests.transport.providers.server import END, HEAD, Request, chunk, event, s
 from benchmarks.report import Goal, report
 from warren import Config, SessionService, open_supervisor
 from warren.compaction import CompactionConfig
-from warren.tools import tool
+from warren.models.tools import tool
 
 MODEL: Final = "claude-sonnet-5"
 TURNS: Final = 200

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import apsw
 
-from warren.config import StoreConfig
+from warren.settings.config import StoreConfig
 from warren.storage.sqlite.file import FILE_NAME, open_writer
 
 Values = tuple[Any, ...]

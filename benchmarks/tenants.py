@@ -19,8 +19,8 @@ import trio
 from benchmarks.models import FixedModel
 from benchmarks.report import Goal, report
 from warren import Config, SessionService, StoreConfig, open_supervisor
-from warren.principals import LOCAL, OWN_SCOPES, Principal
-from warren.tenant_limits import TenantLimits, TokenLimits
+from warren.base.principals import LOCAL, OWN_SCOPES, Principal
+from warren.base.tenant_limits import TenantLimits, TokenLimits
 from warren.transport.cli.process.tuning import tune
 
 ROUNDS: Final = 11

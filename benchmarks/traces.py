@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from benchmarks.instructions import of_a_turn, run_turns
 from benchmarks.report import Goal, report
-from warren.config import TraceConfig
+from warren.settings.config import TraceConfig
 
 KIND: Final = "in_memory"
 SAMPLED: Final = 0.01

@@ -22,8 +22,8 @@ import warren
 from benchmarks.gateway import Client
 from benchmarks.report import Goal, report
 from warren import Config, StoreConfig, open_supervisor
+from warren.transport.access.config import GatewayConfig
 from warren.transport.gateway.server import serve_gateway
-from warren.transport.http.config import GatewayConfig
 
 WARM: Final = 5
 """Turns before the one that is counted."""

@@ -17,9 +17,9 @@ import trio
 from benchmarks.models import FixedModel
 from benchmarks.report import Goal, report
 from warren import Config, SessionService, StoreConfig, open_supervisor
+from warren.transport.access.config import GatewayConfig
 from warren.transport.cli.process.tuning import tune
 from warren.transport.gateway.server import serve_gateway
-from warren.transport.http.config import GatewayConfig
 
 SESSIONS: Final = 1_000
 TURNS: Final = 6

@@ -19,8 +19,8 @@ from pathlib import Path
 import trio
 from rich.console import Console
 
+from warren.calls.service import SessionService
 from warren.client import connect
-from warren.service import SessionService
 from warren.transport.load.address import address_of
 from warren.transport.load.live import shown
 from warren.transport.load.plan import LoadPlan, Mix

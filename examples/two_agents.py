@@ -3,8 +3,8 @@
 import trio
 
 from warren import Budget, Config, Limits, SessionService, open_supervisor
+from warren.conversation.peers import Peer
 from warren.events import RunCompleted, RunStarted, ToolCallRequested
-from warren.peers import Peer
 from warren.transport.providers.scripted import Script, ScriptedCall, ScriptedProvider, ScriptedStep
 
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import outcome
 import trio
 
-from warren.values import define, value
+from warren.base.values import define, value
 
 R = TypeVar("R")
 

@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 import attrs
 import trio
 
-from warren.errors import CapacityExceededError, WarrenError
+from warren.base.errors import CapacityExceededError, WarrenError
+from warren.base.values import define, frozen
 from warren.mailbox.mail import Mail, Message, Reply
-from warren.values import define, frozen
 
 R = TypeVar("R")
 

@@ -13,14 +13,14 @@ from typing import Any, Final, Protocol
 import attrs
 import trio
 
-from warren import codec
-from warren.errors import StoreError
-from warren.memory import Progress
+from warren.base.errors import StoreError
+from warren.base.values import frozen
+from warren.conversation import codec
+from warren.conversation.memory import Progress
 from warren.storage import auditing
 from warren.storage.ledger import COLUMNS as COLUMNS_OF_LEDGER
 from warren.storage.ledger import KEY
 from warren.storage.rows import COLUMNS, COMPACTION
-from warren.values import frozen
 
 Value = int | str | None
 Row = tuple[Value, ...]

@@ -5,10 +5,10 @@ from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
-from warren.ledger import COUNTS, NO_FIGURES, By, Figures, key_of
+from warren.conversation.usage import NO_USAGE, Usage
+from warren.reports.ledger import COUNTS, NO_FIGURES, By, Figures, key_of
 from warren.storage.operations import Commit
 from warren.storage.rows import microseconds, number_in, text_in, time_in
-from warren.usage import NO_USAGE, Usage
 
 Key = tuple[str, int, str, str]
 """A tenant, the beginning of an hour in microseconds, a payer (see `Charge`), and a model."""

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import attrs
 
-from warren import codec
-from warren.nodes import Announcement, Node, NodeLoad
+from warren.base.nodes import Announcement, Node, NodeLoad
+from warren.base.values import frozen
+from warren.base.version import VERSION
+from warren.conversation import codec
 from warren.storage.rows import bytes_in, moment
-from warren.values import frozen
-from warren.version import VERSION
 
 SECRET_BYTES: Final = 32
 LARGEST_KEY: Final = 2**31 - 1
@@ -40,10 +40,10 @@ class Status:
         started_at: the time at which the process opened the store (UTC).
         release: its release of Warren.
         node: its name as a node; None if it is no node.
-        address: see `warren.nodes.Node`.
-        draining: see `warren.nodes.Node`.
-        load: see `warren.nodes.Node`.
-        group: see `warren.nodes.Node`.
+        address: see `warren.base.nodes.Node`.
+        draining: see `warren.base.nodes.Node`.
+        load: see `warren.base.nodes.Node`.
+        group: see `warren.base.nodes.Node`.
         renewals: how often the process has renewed its leases. A row with fewer than were confirmed shows that the
             store has gone back.
         clock_ahead: seconds by which the store's clock is ahead of that of the process; 0 if that is not known.

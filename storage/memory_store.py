@@ -3,8 +3,8 @@
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from warren.memory import Chosen, MemoryEntry, MemoryHit, MemoryStats, Progress, Tail, Unsettled, Weighs
-from warren.principals import DEFAULT_TENANT
+from warren.base.principals import DEFAULT_TENANT
+from warren.conversation.memory import Chosen, MemoryEntry, MemoryHit, MemoryStats, Progress, Tail, Unsettled, Weighs
 
 
 class MemoryStore(Protocol):

@@ -11,16 +11,16 @@ from typing import Final, Generic, TypeVar
 
 import attrs
 
-from warren.attachments import Blob
-from warren.audit import AuditEntry
-from warren.creation import Creation
-from warren.inputs import Input, Numbered
-from warren.journal import LogItem, row_of
-from warren.ledger import Charge
-from warren.principals import LOCAL
-from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord
-from warren.requests import ForkRequest
-from warren.values import frozen, value
+from warren.base.principals import LOCAL
+from warren.base.values import frozen, value
+from warren.calls.creation import Creation
+from warren.calls.requests import ForkRequest
+from warren.conversation.attachments import Blob
+from warren.conversation.inputs import Input, Numbered
+from warren.conversation.journal import LogItem, row_of
+from warren.conversation.records import CompactionEntry, EventRow, MessageRow, SessionRecord
+from warren.reports.audit import AuditEntry
+from warren.reports.ledger import Charge
 
 R_co = TypeVar("R_co", covariant=True)
 MAX_OUTCOMES: Final = 1_000

@@ -10,15 +10,15 @@ from typing import Final, Generic, TypeVar
 
 import attrs
 
-from warren.attachments import Attachment
-from warren.audit import AuditPage, AuditRequest
-from warren.creation import Created
-from warren.inputs import Numbered
-from warren.ledger import By, Figures
-from warren.nodes import Node
-from warren.records import MessageRow, SessionRecord
+from warren.base.nodes import Node
+from warren.base.values import frozen
+from warren.calls.creation import Created
+from warren.conversation.attachments import Attachment
+from warren.conversation.inputs import Numbered
+from warren.conversation.records import MessageRow, SessionRecord
+from warren.reports.audit import AuditPage, AuditRequest
+from warren.reports.ledger import By, Figures
 from warren.storage.results import Context, Held, Lost, News, Replay, Rows, StoredPage, StoredSession
-from warren.values import frozen
 
 R_co = TypeVar("R_co", covariant=True)
 ANY_TENANT: Final = None
@@ -145,7 +145,7 @@ class StoredEvents(Query[Replay]):
     """Rows of the event log that end above `after_seq`, in order, and the number up to which retention removed events.
 
     There are at most `limit`, fewer if they are long, and none only if there are no more. A row of merged deltas may
-    begin at or below `after_seq`: `warren.journal.envelopes` cuts it.
+    begin at or below `after_seq`: `warren.conversation.journal.envelopes` cuts it.
     """
 
     session_id: str

@@ -1,6 +1,6 @@
 """Errors of operations that a store refuses, the same in each store."""
 
-from warren.errors import CapacityExceededError, InvalidParamsError, LeasedError, SessionNotFoundError, StoreError
+from warren.base.errors import CapacityExceededError, InvalidParamsError, LeasedError, SessionNotFoundError, StoreError
 
 
 def not_found(session_id: str) -> SessionNotFoundError:

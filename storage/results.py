@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
-from warren.errors import StoreError
-from warren.inputs import Numbered
-from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord, Span
-from warren.values import frozen
-from warren.views import DamagedRow
+from warren.base.errors import StoreError
+from warren.base.values import frozen
+from warren.conversation.inputs import Numbered
+from warren.conversation.records import CompactionEntry, EventRow, MessageRow, SessionRecord, Span
+from warren.conversation.views import DamagedRow
 
 R = TypeVar("R")
 

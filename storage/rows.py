@@ -8,15 +8,15 @@ from typing import Any, Final
 
 import attrs
 
-from warren import codec
-from warren.budget import NOTHING_SPENT, Spent
-from warren.errors import StoreError
-from warren.inputs import Input, Numbered
-from warren.options import SessionOptions, part
-from warren.records import CompactionEntry, EventRow, MessageRow, Parent, SessionRecord, Span
+from warren.base.errors import StoreError
+from warren.base.values import frozen
+from warren.conversation import codec
+from warren.conversation.budget import NOTHING_SPENT, Spent
+from warren.conversation.inputs import Input, Numbered
+from warren.conversation.options import SessionOptions, part
+from warren.conversation.records import CompactionEntry, EventRow, MessageRow, Parent, SessionRecord, Span
+from warren.conversation.usage import NO_USAGE, Usage
 from warren.storage.standins import NO_SUMMARY
-from warren.usage import NO_USAGE, Usage
-from warren.values import frozen
 
 logger: Final = logging.getLogger("warren.storage")
 OPEN: Final = 0

@@ -4,9 +4,9 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from warren import codec
-from warren.errors import StoreError
-from warren.messages import (
+from warren.base.errors import StoreError
+from warren.conversation import codec
+from warren.conversation.messages import (
     AssistantMessage,
     ContextMessage,
     Message,
@@ -15,7 +15,7 @@ from warren.messages import (
     ToolResultsMessage,
     ToolUseBlock,
 )
-from warren.records import MessageRow
+from warren.conversation.records import MessageRow
 from warren.storage.results import Rows
 
 NO_MESSAGE: Final = "[A message that stood here is damaged in the store and cannot be read.]"

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
-from warren.errors import WarrenError
-from warren.nodes import Announcement
+from warren.base.errors import WarrenError
+from warren.base.nodes import Announcement
 from warren.storage.operations import Operation
 from warren.storage.queries import Query
 

@@ -18,14 +18,14 @@ COMMAND: Final = DOMAIN / "__main__.py"
 # The name by which programs import the client.
 CLIENT: Final = DOMAIN / "client.py"
 
-VALUES: Final = DOMAIN / "values.py"
+VALUES: Final = DOMAIN / "base/values.py"
 
 # Modules outside the domain that do no I/O of their own. The domain never does.
 SANS_IO: Final[tuple[str, ...]] = (
     "actors/session/machine.py",
     "actors/supervisor/rounds.py",
     "actors/supervisor/scheduler.py",
-    "actors/tenancy.py",
+    "actors/limits/tenancy.py",
     "actors/turn/outcome.py",
     "storage/memory/weights.py",
     "storage/memory/words.py",
@@ -41,14 +41,14 @@ SANS_IO: Final[tuple[str, ...]] = (
     "transport/cluster/health.py",
     "transport/cluster/token.py",
     "transport/gateway/bounds.py",
-    "transport/http/config.py",
+    "transport/access/config.py",
     "transport/gateway/handshake.py",
-    "transport/http/auth.py",
-    "transport/http/front.py",
-    "transport/http/head.py",
-    "transport/http/jwt_config.py",
-    "transport/http/logins.py",
-    "transport/http/refusals.py",
+    "transport/access/auth.py",
+    "transport/access/front.py",
+    "transport/access/head.py",
+    "transport/access/jwt_config.py",
+    "transport/access/logins.py",
+    "transport/access/refusals.py",
     "transport/load/diff.py",
     "transport/load/failover/ledger.py",
     "transport/load/failover/plan.py",
@@ -302,7 +302,7 @@ def test_imports_go_inwards(path: PurePosixPath) -> None:
 
 @pytest.mark.parametrize("path", sources(), ids=str)
 def test_classes_are_made_in_one_way(path: PurePosixPath) -> None:
-    """A class is made by a decorator of `warren.values`: with those of attrs it takes more than twice the start."""
+    """A class is made by a decorator of `base.values`: with those of attrs it takes more than twice the start."""
     text = (ROOT / path).read_text(encoding="utf-8")
     assert path == VALUES or ("attrs.frozen" not in text and "attrs.define" not in text)
 
@@ -325,11 +325,11 @@ def test_a_claim_of_no_io_is_held() -> None:
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("src/warren/messages.py", "import warren.mailbox"),
-        ("src/warren/messages.py", "import os, warren.mailbox.box"),
-        ("src/warren/messages.py", "from warren import transport"),
-        ("src/warren/messages.py", "def late():\n    from warren.actors.session.actor import Session"),
-        ("src/warren/messages.py", "if TYPE_CHECKING:\n    from warren.storage import Store"),
+        ("src/warren/conversation/messages.py", "import warren.mailbox"),
+        ("src/warren/conversation/messages.py", "import os, warren.mailbox.box"),
+        ("src/warren/conversation/messages.py", "from warren import transport"),
+        ("src/warren/conversation/messages.py", "def late():\n    from warren.actors.session.actor import Session"),
+        ("src/warren/conversation/messages.py", "if TYPE_CHECKING:\n    from warren.storage import Store"),
         ("mailbox/box.py", "from warren.storage import Store"),
         ("storage/sqlite/store.py", "from warren.actors.session.actor import Session"),
         ("actors/session.py", "import warren.transport.cli"),
@@ -342,13 +342,13 @@ def test_a_claim_of_no_io_is_held() -> None:
         ("actors/session.py", "__import__('warren.transport')"),
         ("actors/session.py", "import_module(f'warren.{layer}')"),
         ("actors/session.py", "import_module('warren.' + layer)"),
-        ("src/warren/messages.py", "import trio"),
-        ("src/warren/messages.py", "from trio.testing import MockClock"),
-        ("src/warren/messages.py", "import apsw.aio"),
-        ("src/warren/messages.py", "from usearch.index import Index"),
-        ("src/warren/messages.py", "import httpx"),
-        ("src/warren/messages.py", "import trio_websocket"),
-        ("src/warren/messages.py", "import click"),
+        ("src/warren/conversation/messages.py", "import trio"),
+        ("src/warren/conversation/messages.py", "from trio.testing import MockClock"),
+        ("src/warren/conversation/messages.py", "import apsw.aio"),
+        ("src/warren/conversation/messages.py", "from usearch.index import Index"),
+        ("src/warren/conversation/messages.py", "import httpx"),
+        ("src/warren/conversation/messages.py", "import trio_websocket"),
+        ("src/warren/conversation/messages.py", "import click"),
         ("src/warren/__init__.py", "import trio"),
         ("src/warren/__init__.py", "from warren.actors import open_supervisor"),
         ("src/warren/__init__.py", "def other(name):\n    return import_module('warren.actors')"),
@@ -362,7 +362,7 @@ def test_a_forbidden_import_is_found(path: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("src/warren/messages.py", "import attrs\nfrom warren.usage import Usage"),
+        ("src/warren/conversation/messages.py", "import attrs\nfrom warren.usage import Usage"),
         ("mailbox/box.py", "import trio\nfrom warren import errors\nfrom warren.mailbox.slot import Slot"),
         ("storage/sqlite/store.py", "import apsw\nfrom warren.mailbox import Mailbox"),
         ("actors/session.py", "from warren.storage import Store\nfrom warren.mailbox import Mailbox"),

@@ -9,19 +9,19 @@ import attrs
 
 from warren.actors.attaching import FetchFile
 from warren.actors.runtime import Runtime, open_runtime
-from warren.config import Config, PostgresConfig, StoreConfig, TraceConfig
-from warren.errors import InvalidParamsError
-from warren.extras import missing
-from warren.memory import Embedder
-from warren.model import Provider, Providers
-from warren.service import RuntimeService
-from warren.tools import Tool
-from warren.tracing import Tracer
+from warren.base.errors import InvalidParamsError
+from warren.base.extras import missing
+from warren.base.values import frozen
+from warren.calls.service import RuntimeService
+from warren.conversation.memory import Embedder
+from warren.models.model import Provider, Providers
+from warren.models.tools import Tool
+from warren.reports.tracing import Tracer
+from warren.settings.config import Config, PostgresConfig, StoreConfig, TraceConfig
 from warren.transport.memories import memory_opener
 from warren.transport.providers import Bounds, open_providers
 from warren.transport.providers.registry import scripts_of
 from warren.transport.stores import store_opener
-from warren.values import frozen
 
 if TYPE_CHECKING:
     from warren.actors.tools.session_tools import RuntimeServers, SessionTools

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from warren.errors import InvalidParamsError
-from warren.memory import Embedder, MemoryConfig
+from warren.base.errors import InvalidParamsError
+from warren.conversation.memory import Embedder, MemoryConfig
 from warren.transport.memories import known_dimensions
 
 if TYPE_CHECKING:

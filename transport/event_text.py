@@ -3,8 +3,8 @@
 from decimal import Decimal
 from typing import Final
 
-from warren import codec
-from warren.events import (
+from warren.conversation import codec
+from warren.conversation.events import (
     BudgetWarning,
     CompactionCompleted,
     CompactionFailed,
@@ -17,8 +17,8 @@ from warren.events import (
     ToolCallRequested,
     ToolExecutionCompleted,
 )
-from warren.records import CompactionEntry
-from warren.usage import Usage
+from warren.conversation.records import CompactionEntry
+from warren.conversation.usage import Usage
 
 MAX_VALUE: Final = 200
 

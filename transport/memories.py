@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from warren.errors import MemoryDisabledError
-from warren.extras import cure, lack
-from warren.memory import Embedder, MemoryConfig
+from warren.base.errors import MemoryDisabledError
+from warren.base.extras import cure, lack
+from warren.conversation.memory import Embedder, MemoryConfig
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -12,9 +12,9 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
-from warren.metrics import Metric, Metrics
-from warren.service import RuntimeService
-from warren.values import frozen
+from warren.base.values import frozen
+from warren.calls.service import RuntimeService
+from warren.reports.metrics import Metric, Metrics
 
 INFINITE: Final = "+Inf"
 INFO: Final = "_info"

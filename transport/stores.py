@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from warren.config import PostgresConfig, StoreConfig
-from warren.errors import PersistenceDisabledError
-from warren.extras import cure, lack
+from warren.base.errors import PersistenceDisabledError
+from warren.base.extras import cure, lack
+from warren.settings.config import PostgresConfig, StoreConfig
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -44,15 +44,15 @@ from warren.actors.session.planning import Planner
 from warren.actors.shared import HostObjects, Shared
 from warren.actors.turn.outcome import Outcome, cause_of, title_of
 from warren.actors.turn.turn import Turn, cancelled, shut_down
-from warren.errors import AgentError, LeasedError, SessionNotRunningError, StoreError, WarrenError
-from warren.events import CompactionCompleted, Envelope, RunFailed
-from warren.log_context import LogContext, working_for
+from warren.base.errors import AgentError, LeasedError, SessionNotRunningError, StoreError, WarrenError
+from warren.base.log_context import LogContext, working_for
+from warren.base.values import define, value
+from warren.conversation.events import CompactionCompleted, Envelope, RunFailed
+from warren.conversation.records import CompactionEntry, SessionRecord
+from warren.conversation.views import PendingApproval, SessionSummary, SessionView, summary_of, view_of
 from warren.mailbox import Mail, Mailbox, Message
-from warren.records import CompactionEntry, SessionRecord
+from warren.reports.tracing import here
 from warren.storage import Archive, Attach, Delete, InputOutcome, retired
-from warren.tracing import here
-from warren.values import define, value
-from warren.views import PendingApproval, SessionSummary, SessionView, summary_of, view_of
 
 
 class Need(IntEnum):

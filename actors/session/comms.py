@@ -7,23 +7,23 @@ from typing import Annotated, Any, Final
 import attrs
 import trio
 
-from warren import codec
 from warren.actors.eventlog import utc_now
+from warren.actors.limits.tenancy import MINUTE, ROUNDING, Accounts
 from warren.actors.session.inboxes import Inboxes
 from warren.actors.storage import Storage
-from warren.actors.tenancy import MINUTE, ROUNDING, Accounts
 from warren.actors.turn.chain import Chain
-from warren.config import Limits
-from warren.errors import InvalidParamsError, WarrenError
-from warren.ids import new_session_id
-from warren.inputs import Input
-from warren.keywords import made
-from warren.peers import PeerInfo, PeerKind, PeerMessage
-from warren.records import SessionRecord
+from warren.base.errors import InvalidParamsError, WarrenError
+from warren.base.ids import new_session_id
+from warren.base.values import define
+from warren.calls.keywords import made
+from warren.conversation import codec
+from warren.conversation.inputs import Input
+from warren.conversation.peers import PeerInfo, PeerKind, PeerMessage
+from warren.conversation.records import SessionRecord
+from warren.models.tools import Tool, ToolError, tool
+from warren.settings.config import Limits
 from warren.storage.queries import PeerNamed, SessionRow, WasTold
 from warren.storage.refusals import name_taken
-from warren.tools import Tool, ToolError, tool
-from warren.values import define
 
 SENDING: Final = frozenset({"send_message", "send_response"})
 """The tools by which a model answers its peers."""

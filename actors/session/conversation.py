@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from warren.actors.eventlog import EventLog
-from warren.actors.metrics import ABOUT_ONE
+from warren.actors.observe.metrics import ABOUT_ONE
 from warren.actors.session.ending import Ending
 from warren.actors.session.inbox import Inbox
 from warren.actors.storage import Storage
 from warren.actors.turn.compaction import prefix_of
-from warren.audit import AuditEntry
-from warren.creation import Creation
-from warren.errors import AgentError, LeasedError, StoreError, WarrenError
-from warren.events import Envelope, RunFailed
-from warren.forking import relabelled
-from warren.ledger import Charge
-from warren.messages import SystemMessage
-from warren.records import CompactionEntry, MessageRow, SessionRecord
+from warren.base.errors import AgentError, LeasedError, StoreError, WarrenError
+from warren.base.values import define, frozen
+from warren.calls.creation import Creation
+from warren.calls.forking import relabelled
+from warren.conversation.events import Envelope, RunFailed
+from warren.conversation.messages import SystemMessage
+from warren.conversation.records import CompactionEntry, MessageRow, SessionRecord
+from warren.conversation.transcript import Transcript
+from warren.reports.audit import AuditEntry
+from warren.reports.ledger import Charge
 from warren.storage import (
     FIRST,
     Claimed,
@@ -35,8 +37,6 @@ from warren.storage import (
     not_found,
 )
 from warren.storage.queries import ANY_TENANT, ModelContext, SessionRow, SessionStart
-from warren.transcript import Transcript
-from warren.values import define, frozen
 
 if TYPE_CHECKING:
     from warren.storage import Store

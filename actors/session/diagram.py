@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from warren.actors.session.machine import TABLE, Effect, Move, Signal, State, Verdict
-from warren.pages import with_part
+from warren.base.pages import with_part
 
 BEGIN: Final = "<!-- made from the table in actors/session/machine.py by `make docs` -->\n"
 END: Final = "<!-- the end of what is made from the table -->\n"

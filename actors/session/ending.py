@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from warren import codec
-from warren.errors import AgentError, SessionNotFoundError, WarrenError, of_body
-from warren.values import frozen
-from warren.views import TurnResult
+from warren.base.errors import AgentError, SessionNotFoundError, WarrenError, of_body
+from warren.base.values import frozen
+from warren.conversation import codec
+from warren.conversation.views import TurnResult
 
 Ending = TurnResult | WarrenError
 

@@ -6,15 +6,15 @@ from typing import Final
 
 import attrs
 
-from warren import codec
 from warren.actors.protocol import Arrived
 from warren.actors.session.ending import Ending, encode_ending, final, withdrawal
-from warren.errors import InvalidParamsError, WarrenError
-from warren.inputs import Entering, Input, Numbered
+from warren.base.errors import InvalidParamsError, WarrenError
+from warren.base.values import define
+from warren.conversation import codec
+from warren.conversation.inputs import Entering, Input, Numbered
 from warren.mailbox import Mail
+from warren.models.tools import Tool
 from warren.storage import NOTHING, InputOutcome
-from warren.tools import Tool
-from warren.values import define
 
 REMEMBERED: Final = 1_000
 """Inputs of which a live session remembers that they have ended."""

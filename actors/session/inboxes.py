@@ -24,20 +24,20 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from warren.actors.limiter import FOR_TURN, Limiter
+from warren.actors.limits.limiter import FOR_TURN, Limiter
+from warren.actors.limits.tenancy import NOBODY, Acceptance, Accounts
 from warren.actors.protocol import Arrived, Withdraw
 from warren.actors.session.ending import Ending, final, not_ended, outcome_unknown, result_of, taken_along
 from warren.actors.session.mailboxes import Mailboxes
 from warren.actors.storage import Storage
-from warren.actors.tenancy import NOBODY, Acceptance, Accounts
-from warren.attachments import Blob
-from warren.errors import CapacityExceededError, InvalidParamsError, LeasedError, StoreError, WarrenError
-from warren.inputs import Input, Numbered
+from warren.base.errors import CapacityExceededError, InvalidParamsError, LeasedError, StoreError, WarrenError
+from warren.base.values import define
+from warren.conversation.attachments import Blob
+from warren.conversation.inputs import Input, Numbered
+from warren.conversation.views import TurnResult
+from warren.models.tools import Tool
 from warren.storage import Enqueue, Enqueued
 from warren.storage.queries import ANY_TENANT, WaitingInputs
-from warren.tools import Tool
-from warren.values import define
-from warren.views import TurnResult
 
 if TYPE_CHECKING:
     from warren.storage import Store

@@ -11,8 +11,8 @@ from typing import Final, Generic, TypeVar
 
 import attrs
 
-from warren.errors import SessionBusyError, SessionNotFoundError, SessionNotRunningError, WarrenError
-from warren.values import define, frozen
+from warren.base.errors import SessionBusyError, SessionNotFoundError, SessionNotRunningError, WarrenError
+from warren.base.values import define, frozen
 
 M = TypeVar("M")
 

@@ -3,15 +3,15 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from warren import aliases
 from warren.actors.session.comms import COMMS_TOOLS, SENDING, Comms
 from warren.actors.shared import Shared
 from warren.actors.turn.chain import Chain
-from warren.errors import InvalidParamsError
-from warren.fields import FieldValueError
-from warren.options import NO_OPTIONS, TurnOptions
-from warren.records import SessionRecord
-from warren.tools import Tool
+from warren.base.errors import InvalidParamsError
+from warren.base.fields import FieldValueError
+from warren.conversation import aliases
+from warren.conversation.options import NO_OPTIONS, TurnOptions
+from warren.conversation.records import SessionRecord
+from warren.models.tools import Tool
 
 SHOWN: Final = 20
 """Names of tools that an error shows."""

@@ -22,17 +22,17 @@ from warren.actors.turn.plan import TurnPlan, TurnSettings
 from warren.actors.turn.room import CompactionPlan
 from warren.actors.turn.route import Candidate, Route, candidates_of
 from warren.actors.turn.seam import AroundCall, AroundTurn, Seam
-from warren.budget import UNLIMITED, Budget, Meter
-from warren.categories import Gates
+from warren.base.errors import AgentError, InvalidParamsError, SessionNotFoundError
+from warren.base.fields import encodable
+from warren.base.values import define
+from warren.base.windows import Window
 from warren.compaction.policy import compactor_of
-from warren.errors import AgentError, InvalidParamsError, SessionNotFoundError
-from warren.fields import encodable
-from warren.ledger import Charge
-from warren.model import Files
-from warren.options import NO_OPTIONS, SessionOptions, TurnOptions
-from warren.records import SessionRecord
-from warren.values import define
-from warren.windows import Window
+from warren.conversation.budget import UNLIMITED, Budget, Meter
+from warren.conversation.categories import Gates
+from warren.conversation.options import NO_OPTIONS, SessionOptions, TurnOptions
+from warren.conversation.records import SessionRecord
+from warren.models.model import Files
+from warren.reports.ledger import Charge
 
 logger: Final = logging.getLogger("warren.compaction")
 OPEN: Final = Gates()

@@ -9,10 +9,10 @@ import attrs
 
 from warren.actors.eventlog import EventLog, utc_now
 from warren.actors.turn.seam import RunningTurn
-from warren.events import DELTAS, Envelope, RunFailed
-from warren.tracing import KEPT as KEPT_BEFORE
-from warren.tracing import TracedTurn, Tracer
-from warren.values import define
+from warren.base.values import define
+from warren.conversation.events import DELTAS, Envelope, RunFailed
+from warren.reports.tracing import KEPT as KEPT_BEFORE
+from warren.reports.tracing import TracedTurn, Tracer
 
 KEPT: Final = 10_000
 """Events of a turn that its trace may have; of a longer turn the later ones are left out."""

@@ -8,7 +8,7 @@ from typing import Final
 
 import trio
 
-from warren.values import define
+from warren.base.values import define
 
 STATM: Final = Path("/proc/self/statm")
 PAGE: Final = resource.getpagesize()

@@ -11,9 +11,9 @@ from warren.actors.eventlog import EventLog, LogPage
 from warren.actors.session.actor import SessionActor
 from warren.actors.shared import NO_HOST_OBJECTS, HostObjects
 from warren.actors.storage import Storage
-from warren.journal import envelopes
+from warren.base.values import define
+from warren.conversation.journal import envelopes
 from warren.storage.queries import LastStored, StoredEvents
-from warren.values import define
 
 REPLAY_PAGE: Final = 500
 """Events that are read from the store at once."""

@@ -11,13 +11,13 @@ from typing import Final
 
 import attrs
 
+from warren.actors.limits.tenancy import NOBODY, Acceptance, Accounts, Tenancy
 from warren.actors.supervisor.rounds import Rounds
-from warren.actors.tenancy import NOBODY, Acceptance, Accounts, Tenancy
 from warren.base.backoff import Backoff
-from warren.config import Limits
-from warren.errors import AgentError, CapacityExceededError
-from warren.principals import DEFAULT_TENANT
-from warren.values import define, frozen, value
+from warren.base.errors import AgentError, CapacityExceededError
+from warren.base.principals import DEFAULT_TENANT
+from warren.base.values import define, frozen, value
+from warren.settings.config import Limits
 
 BACKOFF: Final = Backoff(first=30.0, longest=3600.0)
 """How long a session is left alone after its crashes, as each try may cost a call of a model."""

@@ -9,9 +9,9 @@ import trio
 
 from warren.actors.protocol import Loaded, TakeOver
 from warren.actors.supervisor.supervisor import Supervisor
-from warren.errors import StoreError, WarrenError
+from warren.base.errors import StoreError, WarrenError
+from warren.base.values import define
 from warren.storage.queries import LivingNodes, StoreNews, WaitingSessions
-from warren.values import define
 
 if TYPE_CHECKING:
     from warren.storage import Store

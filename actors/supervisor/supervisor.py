@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 import attrs
 import trio
 
+from warren.actors.limits.tenancy import NOBODY, Acceptance, Accounts
 from warren.actors.protocol import BeginNext, LeaveMemory, Retire, Wake
 from warren.actors.session.actor import SessionActor
 from warren.actors.session.comms import Comms
@@ -17,21 +18,20 @@ from warren.actors.shared import HostObjects, Shared
 from warren.actors.supervision import first_error
 from warren.actors.supervisor.registry import Handle, Registry
 from warren.actors.supervisor.scheduler import Action, Begin, Decline, Evict, Recover, Scheduler, shutting_down
-from warren.actors.tenancy import NOBODY, Acceptance, Accounts
 from warren.actors.watching import Watchers
-from warren.audit import AuditEntry
-from warren.creation import Creation
-from warren.end_budget import EndBudget
-from warren.errors import AgentError, SessionNotFoundError, WarrenError
-from warren.fields import encodable
-from warren.log_context import LogContext, working_for
+from warren.base.end_budget import EndBudget
+from warren.base.errors import AgentError, SessionNotFoundError, WarrenError
+from warren.base.fields import encodable
+from warren.base.log_context import LogContext, working_for
+from warren.base.nodes import NodeLoad
+from warren.base.values import define
+from warren.calls.creation import Creation
+from warren.conversation.records import SessionRecord
 from warren.mailbox import Mailbox, Message, Reply
-from warren.nodes import NodeLoad
-from warren.records import SessionRecord
-from warren.statistics import RuntimeStatistics
+from warren.reports.audit import AuditEntry
+from warren.reports.statistics import RuntimeStatistics
+from warren.reports.tracing import here
 from warren.storage import went_back
-from warren.tracing import here
-from warren.values import define
 
 R = TypeVar("R")
 logger: Final = logging.getLogger("warren.supervisor")

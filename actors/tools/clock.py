@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import msgspec
 import trio
 
-from warren.tools import Tool, ToolError, tool
+from warren.models.tools import Tool, ToolError, tool
 
 MAX_WAIT: Final = 3600
 _Zone = Annotated[str, "IANA name of the time zone, as in UTC or Europe/Berlin"]

@@ -16,9 +16,9 @@ import httpx
 import msgspec
 import trio
 
-from warren.fields import FieldValueError, positive
-from warren.tools import Tool, ToolError, tool
-from warren.values import frozen
+from warren.base.fields import FieldValueError, positive
+from warren.base.values import frozen
+from warren.models.tools import Tool, ToolError, tool
 
 T = TypeVar("T")
 Address: TypeAlias = IPv4Address | IPv6Address

@@ -9,12 +9,12 @@ import trio
 
 from warren.actors.supervision import supervised_nursery
 from warren.actors.tools.mcp.pool import McpPool
-from warren.errors import InvalidParamsError, WarrenError
-from warren.health import McpHealth
-from warren.service import SessionService
-from warren.tool_config import McpServer
-from warren.tools import Tool
-from warren.values import define, frozen
+from warren.base.errors import InvalidParamsError, WarrenError
+from warren.base.values import define, frozen
+from warren.calls.service import SessionService
+from warren.models.tools import Tool
+from warren.reports.health import McpHealth
+from warren.settings.tool_config import McpServer
 
 
 class SessionTools(Protocol):

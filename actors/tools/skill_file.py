@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import attrs
 
-from warren.values import frozen
+from warren.base.values import frozen
 
 MAX_BYTES: Final = 64 * 1024
 """The most bytes of a file: a model reads it as a whole."""

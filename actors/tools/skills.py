@@ -10,10 +10,10 @@ import attrs
 import trio
 
 from warren.actors.tools.skill_file import Skill, SkillFileError, read_skill
-from warren.errors import InvalidParamsError
-from warren.extras import missing
-from warren.tools import Tool, ToolError, tool
-from warren.values import frozen
+from warren.base.errors import InvalidParamsError
+from warren.base.extras import missing
+from warren.base.values import frozen
+from warren.models.tools import Tool, ToolError, tool
 
 logger: Final = logging.getLogger("warren.skills")
 SHIPPED: Final = Path(__file__).parent / "shipped"

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import attrs
 import trio
 
-from warren.errors import InvalidParamsError
-from warren.extras import missing
-from warren.fields import FieldValueError
-from warren.principals import DEFAULT_TENANT
-from warren.tool_config import ToolsConfig
-from warren.tools import Tool
-from warren.values import frozen
+from warren.base.errors import InvalidParamsError
+from warren.base.extras import missing
+from warren.base.fields import FieldValueError
+from warren.base.principals import DEFAULT_TENANT
+from warren.base.values import frozen
+from warren.models.tools import Tool
+from warren.settings.tool_config import ToolsConfig
 
 if TYPE_CHECKING:
     from warren.actors.attaching import FetchFile

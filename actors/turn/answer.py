@@ -7,8 +7,8 @@ from typing import Final
 import attrs
 
 from warren.actors.turn.toolbox import NO_CUTS, KeepFiles
-from warren.errors import ProviderError
-from warren.messages import (
+from warren.base.errors import ProviderError
+from warren.conversation.messages import (
     MAX_BLOCKS,
     AssistantMessage,
     Block,
@@ -19,8 +19,8 @@ from warren.messages import (
     TextBlock,
     ToolUseBlock,
 )
-from warren.model import ModelReply
-from warren.tools import Tool
+from warren.models.model import ModelReply
+from warren.models.tools import Tool
 
 WITHOUT_TEXT: Final[frozenset[StopReason]] = frozenset({"content_filter", "pause_turn", "stop_sequence", "cancelled"})
 """The reasons for which an answer may end before its first word."""

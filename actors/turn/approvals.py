@@ -10,13 +10,13 @@ import attrs
 import trio
 
 from warren.actors.eventlog import utc_now
-from warren.categories import Decision, Gates
-from warren.errors import InvalidParamsError
-from warren.events import Event, ToolApprovalRequested, ToolApprovalResolved
-from warren.messages import ToolUseBlock
-from warren.tools import Tool
-from warren.values import define
-from warren.views import PendingApproval
+from warren.base.errors import InvalidParamsError
+from warren.base.values import define
+from warren.conversation.categories import Decision, Gates
+from warren.conversation.events import Event, ToolApprovalRequested, ToolApprovalResolved
+from warren.conversation.messages import ToolUseBlock
+from warren.conversation.views import PendingApproval
+from warren.models.tools import Tool
 
 NOBODY: Final = "not run: it was not approved in time"
 

@@ -1,7 +1,7 @@
 """The chain of messages between peers that a turn belongs to."""
 
-from warren.inputs import Input
-from warren.values import define
+from warren.base.values import define
+from warren.conversation.inputs import Input
 
 
 @define(eq=False)

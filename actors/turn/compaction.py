@@ -7,13 +7,15 @@ from typing import Final, TypeVar
 
 import attrs
 
-from warren import codec
-from warren.actors.counters import COMPLETED, Counters
 from warren.actors.eventlog import utc_now
+from warren.actors.observe.counters import COMPLETED, Counters
 from warren.actors.turn.model_call import ask_aside, sent_size
 from warren.actors.turn.room import MOST_TRIES, CompactionPlan, Room
 from warren.actors.turn.route import Route
-from warren.compaction.config import CompactionConfig
+from warren.base.errors import NOTHING_TO_SHORTEN, ProviderError, WarrenError
+from warren.base.fields import encodable
+from warren.base.values import define, value
+from warren.base.windows import Window
 from warren.compaction.fit import mechanical, summary_part, summary_request
 from warren.compaction.layout import (
     CompactionError,
@@ -25,19 +27,16 @@ from warren.compaction.layout import (
     verify,
 )
 from warren.compaction.policy import CompactionContext, prompt_with
-from warren.config import RetryPolicy
-from warren.errors import NOTHING_TO_SHORTEN, ProviderError, WarrenError
-from warren.events import CompactionFailed, CompactionStarted, Event, RequestRepaired, Retrying
-from warren.fields import encodable
-from warren.messages import Message, SystemMessage
-from warren.model import NO_FILES, Files, ModelReply, ModelRequest
-from warren.options import CacheTime, ModelOptions
-from warren.records import CompactionEntry
-from warren.tools import Tool
-from warren.transcript import Transcript
-from warren.usage import Usage
-from warren.values import define, value
-from warren.windows import Window
+from warren.conversation import codec
+from warren.conversation.events import CompactionFailed, CompactionStarted, Event, RequestRepaired, Retrying
+from warren.conversation.messages import Message, SystemMessage
+from warren.conversation.options import CacheTime, CompactionConfig, ModelOptions
+from warren.conversation.records import CompactionEntry
+from warren.conversation.transcript import Transcript
+from warren.conversation.usage import Usage
+from warren.models.model import NO_FILES, Files, ModelReply, ModelRequest
+from warren.models.tools import Tool
+from warren.settings.config import RetryPolicy
 
 T = TypeVar("T")
 logger: Final = logging.getLogger("warren.compaction")

@@ -3,14 +3,14 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
-from warren.actors.schemas import check_fit
-from warren.errors import AgentError, ProviderError, WarrenError
-from warren.events import Event, ExtractionCompleted, ExtractionFailed
-from warren.messages import Message
-from warren.model import ModelReply
-from warren.options import OutputWish
+from warren.actors.turn.schemas import check_fit
+from warren.base.errors import AgentError, ProviderError, WarrenError
+from warren.base.values import define
+from warren.conversation.events import Event, ExtractionCompleted, ExtractionFailed
+from warren.conversation.messages import Message
+from warren.conversation.options import OutputWish
+from warren.models.model import ModelReply
 from warren.structured.output import Fit, correction, request
-from warren.values import define
 
 NO_SUCH_FORM: Final = ("bad_request", "server_error")
 """Causes of the errors of servers that refuse a schema: most answer 400, llama.cpp's 500, which no retry helps."""

@@ -8,16 +8,18 @@ from typing import Final
 import attrs
 import trio
 
-from warren.actors.counters import Counters
+from warren.actors.observe.counters import Counters
 from warren.actors.turn.answer import GO_ON, endless, not_empty
 from warren.actors.turn.route import Candidate, Route
+from warren.base.errors import ProviderError, WarrenError
+from warren.base.fields import encodable
+from warren.base.values import define
 from warren.compaction.layout import estimate, size_of
-from warren.config import Limits, RetryPolicy
-from warren.errors import ProviderError, WarrenError
-from warren.events import Event, ModelSwitched, ReasoningDelta, RequestRepaired, Retrying, TextDelta
-from warren.fields import encodable
-from warren.messages import AssistantMessage, Message, TextBlock, ToolResultsMessage
-from warren.model import (
+from warren.conversation.events import Event, ModelSwitched, ReasoningDelta, RequestRepaired, Retrying, TextDelta
+from warren.conversation.messages import AssistantMessage, Message, TextBlock, ToolResultsMessage
+from warren.conversation.transcript import Continued, Transcript
+from warren.conversation.usage import Usage
+from warren.models.model import (
     Emitted,
     ModelReply,
     ModelRequest,
@@ -26,9 +28,7 @@ from warren.model import (
     TextPiece,
     WholePieces,
 )
-from warren.transcript import Continued, Transcript
-from warren.usage import Usage
-from warren.values import define
+from warren.settings.config import Limits, RetryPolicy
 
 logger: Final = logging.getLogger("warren.model")
 

@@ -4,10 +4,7 @@ from typing import Any, Final
 
 import attrs
 
-from warren import codec
-from warren.attachments import Attachment
-from warren.budget import Spent
-from warren.errors import (
+from warren.base.errors import (
     AgentError,
     BudgetExhaustedError,
     CapacityExceededError,
@@ -15,13 +12,16 @@ from warren.errors import (
     StoreError,
     WarrenError,
 )
-from warren.events import Envelope, Event, FailureCause, RunCompleted, RunFailed
-from warren.messages import StopReason
-from warren.records import CompactionEntry, SessionRecord, Span, with_parts
-from warren.transcript import Transcript
-from warren.usage import Usage
-from warren.values import value
-from warren.views import TurnResult
+from warren.base.values import value
+from warren.conversation import codec
+from warren.conversation.attachments import Attachment
+from warren.conversation.budget import Spent
+from warren.conversation.events import Envelope, Event, FailureCause, RunCompleted, RunFailed
+from warren.conversation.messages import StopReason
+from warren.conversation.records import CompactionEntry, SessionRecord, Span, with_parts
+from warren.conversation.transcript import Transcript
+from warren.conversation.usage import Usage
+from warren.conversation.views import TurnResult
 
 TITLE_LENGTH: Final = 80
 LONGEST_TEXT: Final = 256 * 1024

@@ -5,26 +5,26 @@ from collections.abc import Mapping, Sequence
 import attrs
 import trio
 
-from warren.actors.counters import Counters
 from warren.actors.fence import Guard
-from warren.actors.tenancy import Spending
+from warren.actors.limits.tenancy import Spending
+from warren.actors.observe.counters import Counters
 from warren.actors.turn.chain import Chain
 from warren.actors.turn.room import CompactionPlan, Lessons, Within
 from warren.actors.turn.route import Candidate, Route
 from warren.actors.turn.seam import DIRECT, Seam
 from warren.actors.turn.toolbox import KeepFiles
-from warren.attachments import Attachment
-from warren.budget import Budget, Meter
-from warren.categories import Gates
-from warren.config import Limits, RetryPolicy
-from warren.ledger import Charge
-from warren.model import Files, ModelChoice
-from warren.options import ModelOptions, OutputWish
-from warren.tools import Tool, ToolSpec
-from warren.tracing import TraceContext
-from warren.usage import Usage
-from warren.values import define
-from warren.windows import Window
+from warren.base.values import define
+from warren.base.windows import Window
+from warren.conversation.attachments import Attachment
+from warren.conversation.budget import Budget, Meter
+from warren.conversation.categories import Gates
+from warren.conversation.options import ModelOptions, OutputWish
+from warren.conversation.usage import Usage
+from warren.models.model import Files, ModelChoice
+from warren.models.tools import Tool, ToolSpec
+from warren.reports.ledger import Charge
+from warren.reports.tracing import TraceContext
+from warren.settings.config import Limits, RetryPolicy
 
 
 @define(eq=False)

@@ -5,9 +5,10 @@ from typing import Final
 
 import attrs
 
-from warren import codec
-from warren.events import RepairAction
-from warren.messages import (
+from warren.base.values import define
+from warren.conversation import codec
+from warren.conversation.events import RepairAction
+from warren.conversation.messages import (
     REFUSED,
     AssistantMessage,
     ContextMessage,
@@ -17,9 +18,8 @@ from warren.messages import (
     ToolUseBlock,
     UserMessage,
 )
-from warren.records import SessionRecord, Span
-from warren.transcript import Transcript
-from warren.values import define
+from warren.conversation.records import SessionRecord, Span
+from warren.conversation.transcript import Transcript
 
 MOST_TOLD: Final = 20_000
 """Characters of results that a sentence quotes."""

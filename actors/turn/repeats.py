@@ -6,10 +6,10 @@ from typing import Final
 
 import attrs
 
-from warren.errors import BudgetExhaustedError
-from warren.messages import ToolResult, ToolUseBlock
-from warren.tools import Tool
-from warren.values import define
+from warren.base.errors import BudgetExhaustedError
+from warren.base.values import define
+from warren.conversation.messages import ToolResult, ToolUseBlock
+from warren.models.tools import Tool
 
 REPEATED_CALLS: Final = "repeated_calls"
 

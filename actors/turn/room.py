@@ -7,14 +7,14 @@ import attrs
 import trio
 
 from warren.actors.turn.route import Candidate, Route
+from warren.base.errors import ProviderError
+from warren.base.values import define, frozen
+from warren.base.windows import Window
 from warren.compaction.layout import estimate
 from warren.compaction.policy import Compactor
-from warren.errors import ProviderError
-from warren.memory import Index
-from warren.model import ModelChoice
-from warren.transcript import Transcript
-from warren.values import define, frozen
-from warren.windows import Window
+from warren.conversation.memory import Index
+from warren.conversation.transcript import Transcript
+from warren.models.model import ModelChoice
 
 OVERSIZE: Final = ("context_length", "too_large")
 TOO_LARGE: Final = 413

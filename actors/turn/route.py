@@ -6,13 +6,13 @@ from typing import Final
 import attrs
 import trio
 
-from warren.attachments import Kind
-from warren.catalog import ModelEntry, Models, entry_of
-from warren.errors import InvalidParamsError
-from warren.model import ModelChoice, ModelRequest, Providers
-from warren.options import ModelOptions
-from warren.usage import Usage
-from warren.values import define, value
+from warren.base.errors import InvalidParamsError
+from warren.base.values import define, value
+from warren.conversation.attachments import Kind
+from warren.conversation.options import ModelOptions
+from warren.conversation.usage import Usage
+from warren.models.catalog import ModelEntry, Models, entry_of
+from warren.models.model import ModelChoice, ModelRequest, Providers
 
 GROWTH: Final = 2.0
 LONGEST_COOL_DOWN: Final = 300.0

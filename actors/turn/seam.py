@@ -5,12 +5,12 @@ from functools import partial
 from typing import Final, Protocol, TypeVar
 
 from warren.actors.turn.route import Candidate
-from warren.events import Envelope
-from warren.records import SessionRecord
-from warren.tracing import TraceContext
-from warren.transcript import Transcript
-from warren.usage import Usage
-from warren.values import frozen
+from warren.base.values import frozen
+from warren.conversation.events import Envelope
+from warren.conversation.records import SessionRecord
+from warren.conversation.transcript import Transcript
+from warren.conversation.usage import Usage
+from warren.reports.tracing import TraceContext
 
 R = TypeVar("R")
 

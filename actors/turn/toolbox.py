@@ -9,16 +9,17 @@ from typing import Any, Final
 import attrs
 import trio
 
-from warren import aliases, codec
-from warren.actors.counters import COMPLETED, FAILED, Counters
 from warren.actors.fence import Guard
+from warren.actors.observe.counters import COMPLETED, FAILED, Counters
 from warren.actors.turn.approvals import Approvals
 from warren.actors.turn.seam import AroundCall, surrounded
-from warren.arguments import problem_of
-from warren.attachments import Attachment, File
-from warren.categories import Decision
-from warren.errors import WarrenError
-from warren.events import (
+from warren.base.errors import WarrenError
+from warren.base.fields import encodable
+from warren.base.values import define
+from warren.conversation import aliases, codec
+from warren.conversation.attachments import Attachment, File
+from warren.conversation.categories import Decision
+from warren.conversation.events import (
     Event,
     ToolCallRequested,
     ToolExecutionCompleted,
@@ -26,10 +27,9 @@ from warren.events import (
     ToolExecutionTimedOut,
     ToolResultReceived,
 )
-from warren.fields import encodable
-from warren.messages import ToolResult, ToolUseBlock
-from warren.tools import Tool, ToolArgumentsError, ToolCall, ToolOutput, asking, bounded, calling, failure_text
-from warren.values import define
+from warren.conversation.messages import ToolResult, ToolUseBlock
+from warren.models.arguments import problem_of
+from warren.models.tools import Tool, ToolArgumentsError, ToolCall, ToolOutput, asking, bounded, calling, failure_text
 
 logger: Final = logging.getLogger("warren.tools")
 

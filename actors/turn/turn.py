@@ -9,7 +9,6 @@ from typing import Any, Final, Protocol
 import attrs
 import trio
 
-from warren import codec
 from warren.actors.supervision import first_error
 from warren.actors.turn.answer import bounded, cut_again, cut_calls, endless, too_many_calls, with_files
 from warren.actors.turn.approvals import Approvals, RunningTime, not_waiting
@@ -24,12 +23,15 @@ from warren.actors.turn.room import MOST_TRIES, Room
 from warren.actors.turn.route import Candidate
 from warren.actors.turn.seam import surrounded
 from warren.actors.turn.toolbox import BUDGET_USED, NO_CUTS, ToolRun
-from warren.attachments import Attachment
-from warren.budget import Use
-from warren.categories import Decision
+from warren.base.errors import AgentError, BudgetExhaustedError, CompactionDisabledError, ProviderError, WarrenError
+from warren.base.fields import encodable
+from warren.base.values import define
 from warren.compaction.layout import estimate
-from warren.errors import AgentError, BudgetExhaustedError, CompactionDisabledError, ProviderError, WarrenError
-from warren.events import (
+from warren.conversation import codec
+from warren.conversation.attachments import Attachment
+from warren.conversation.budget import Use
+from warren.conversation.categories import Decision
+from warren.conversation.events import (
     CompactionFailed,
     Event,
     FilesComplete,
@@ -41,9 +43,8 @@ from warren.events import (
     TurnCompleted,
     TurnStarted,
 )
-from warren.fields import encodable
-from warren.inputs import Entering, Input
-from warren.messages import (
+from warren.conversation.inputs import Entering, Input
+from warren.conversation.messages import (
     AssistantMessage,
     ContextMessage,
     Message,
@@ -54,14 +55,13 @@ from warren.messages import (
     files_of,
     with_unique_calls,
 )
-from warren.model import ModelReply, ModelRequest
-from warren.options import CacheTime
-from warren.records import CompactionEntry, SessionRecord
-from warren.tracing import TraceContext
-from warren.transcript import Continued, Transcript
-from warren.usage import NO_USAGE, Usage
-from warren.values import define
-from warren.views import PendingApproval
+from warren.conversation.options import CacheTime
+from warren.conversation.records import CompactionEntry, SessionRecord
+from warren.conversation.transcript import Continued, Transcript
+from warren.conversation.usage import NO_USAGE, Usage
+from warren.conversation.views import PendingApproval
+from warren.models.model import ModelReply, ModelRequest
+from warren.reports.tracing import TraceContext
 
 logger: Final = logging.getLogger("warren.turn")
 CANCELLED: Final = "cancelled before it ended"

@@ -9,11 +9,11 @@ import attrs
 import trio
 
 from warren import Config, Limits, SessionService, StoreConfig, open_supervisor
-from warren.messages import AssistantMessage, TextBlock, ToolResultsMessage, ToolUseBlock
-from warren.model import ModelReply, ModelRequest, Piece, TextPiece
-from warren.tools import tool
+from warren.conversation.messages import AssistantMessage, TextBlock, ToolResultsMessage, ToolUseBlock
+from warren.conversation.usage import Usage
+from warren.models.model import ModelReply, ModelRequest, Piece, TextPiece
+from warren.models.tools import tool
 from warren.transport.cli.process.tuning import tune
-from warren.usage import Usage
 
 PACKAGES = ("warren", "trio", "apsw")
 BACKEND = "trio"

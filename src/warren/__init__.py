@@ -1,6 +1,6 @@
 """Warren: a runtime for many LLM conversations at once that must not lose one.
 
-Begin with `open_supervisor`, which opens a `warren.service.SessionService`. Errors are in `warren.errors`, messages in
+Begin with `open_supervisor`, which opens a `SessionService`. Errors are in `warren.errors`, messages in
 `warren.messages`, events in `warren.events`.
 
 The domain does no I/O and imports none of the packages `mailbox`, `storage`, `actors` and `transport`. The names here
@@ -11,33 +11,45 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from warren.attachments import File
-    from warren.budget import Budget
-    from warren.config import Config, Intensity, Limits, PostgresConfig, RetryPolicy, StoreConfig
-    from warren.errors import ErrorCode, WarrenError
-    from warren.events import Envelope, Event
-    from warren.messages import Message
-    from warren.model import ModelReply, ModelRequest, Provider
-    from warren.service import RuntimeService, SessionService
-    from warren.tools import Tool, ToolOutput, ToolSpec, tool
+    from warren.base.errors import ErrorCode, WarrenError
+    from warren.base.principals import Principal
+    from warren.calls.service import RuntimeService, SessionService
+    from warren.conversation.attachments import File
+    from warren.conversation.budget import Budget
+    from warren.conversation.categories import Gates, Switches
+    from warren.conversation.events import Envelope, Event
+    from warren.conversation.memory import MemoryConfig
+    from warren.conversation.messages import Message
+    from warren.conversation.options import CompactionConfig
+    from warren.conversation.peers import Peer
+    from warren.conversation.usage import Usage
+    from warren.conversation.views import HistoryPage, SessionPage, SessionView, TurnResult
+    from warren.models.model import ModelReply, ModelRequest, Provider
+    from warren.models.tools import Tool, ToolOutput, ToolSpec, tool
+    from warren.settings.config import Config, Intensity, Limits, PostgresConfig, RetryPolicy, StoreConfig
+    from warren.settings.tool_config import McpServer, ToolsConfig
     from warren.transport.embed import open_supervisor
-    from warren.usage import Usage
-    from warren.views import HistoryPage, SessionPage, SessionView, TurnResult
 
 __all__ = [
     "Budget",
+    "CompactionConfig",
     "Config",
     "Envelope",
     "ErrorCode",
     "Event",
     "File",
+    "Gates",
     "HistoryPage",
     "Intensity",
     "Limits",
+    "McpServer",
+    "MemoryConfig",
     "Message",
     "ModelReply",
     "ModelRequest",
+    "Peer",
     "PostgresConfig",
+    "Principal",
     "Provider",
     "RetryPolicy",
     "RuntimeService",
@@ -45,9 +57,11 @@ __all__ = [
     "SessionService",
     "SessionView",
     "StoreConfig",
+    "Switches",
     "Tool",
     "ToolOutput",
     "ToolSpec",
+    "ToolsConfig",
     "TurnResult",
     "Usage",
     "WarrenError",
@@ -56,34 +70,42 @@ __all__ = [
 ]
 
 _PLACES: Final = {
-    "Budget": "budget",
-    "Config": "config",
-    "Envelope": "events",
-    "ErrorCode": "errors",
-    "Event": "events",
-    "File": "attachments",
-    "HistoryPage": "views",
-    "Intensity": "config",
-    "Limits": "config",
-    "Message": "messages",
-    "ModelReply": "model",
-    "ModelRequest": "model",
-    "PostgresConfig": "config",
-    "Provider": "model",
-    "RetryPolicy": "config",
-    "RuntimeService": "service",
-    "SessionPage": "views",
-    "SessionService": "service",
-    "SessionView": "views",
-    "StoreConfig": "config",
-    "Tool": "tools",
-    "ToolOutput": "tools",
-    "ToolSpec": "tools",
-    "TurnResult": "views",
-    "Usage": "usage",
-    "WarrenError": "errors",
+    "Budget": "conversation.budget",
+    "CompactionConfig": "conversation.options",
+    "Config": "settings.config",
+    "Envelope": "conversation.events",
+    "ErrorCode": "base.errors",
+    "Event": "conversation.events",
+    "File": "conversation.attachments",
+    "Gates": "conversation.categories",
+    "HistoryPage": "conversation.views",
+    "Intensity": "settings.config",
+    "Limits": "settings.config",
+    "McpServer": "settings.tool_config",
+    "MemoryConfig": "conversation.memory",
+    "Message": "conversation.messages",
+    "ModelReply": "models.model",
+    "ModelRequest": "models.model",
+    "Peer": "conversation.peers",
+    "PostgresConfig": "settings.config",
+    "Principal": "base.principals",
+    "Provider": "models.model",
+    "RetryPolicy": "settings.config",
+    "RuntimeService": "calls.service",
+    "SessionPage": "conversation.views",
+    "SessionService": "calls.service",
+    "SessionView": "conversation.views",
+    "StoreConfig": "settings.config",
+    "Switches": "conversation.categories",
+    "Tool": "models.tools",
+    "ToolOutput": "models.tools",
+    "ToolSpec": "models.tools",
+    "ToolsConfig": "settings.tool_config",
+    "TurnResult": "conversation.views",
+    "Usage": "conversation.usage",
+    "WarrenError": "base.errors",
     "open_supervisor": "transport.embed",
-    "tool": "tools",
+    "tool": "models.tools",
 }
 
 

@@ -6,13 +6,13 @@ from typing import ClassVar, Final
 
 import attrs
 
-from warren.audit import AuditEntry
-from warren.creation import Created
-from warren.nodes import Announcement
+from warren.base.nodes import Announcement
+from warren.base.values import define
+from warren.calls.creation import Created
+from warren.reports.audit import AuditEntry
 from warren.storage.ephemeral.sessions import EphemeralSession
 from warren.storage.ledger import Key, Sums
 from warren.storage.membership import now
-from warren.values import define
 
 KEEP_ENTRIES: Final = 10_000
 """Entries of the audit that are kept, the newest ones."""

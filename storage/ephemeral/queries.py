@@ -8,14 +8,14 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from warren.attachments import Attachment, Blob
-from warren.audit import AuditPage, cursor_of
-from warren.creation import FIRST_PROMPT, Created
-from warren.inputs import Numbered
-from warren.ledger import OF_SESSIONS, Figures, figures_of, hour_of, keys_of
-from warren.messages import ContextMessage, UserMessage
-from warren.nodes import Node
-from warren.records import MessageRow, SessionRecord
+from warren.base.nodes import Node
+from warren.calls.creation import FIRST_PROMPT, Created
+from warren.conversation.attachments import Attachment, Blob
+from warren.conversation.inputs import Numbered
+from warren.conversation.messages import ContextMessage, UserMessage
+from warren.conversation.records import MessageRow, SessionRecord
+from warren.reports.audit import AuditPage, cursor_of
+from warren.reports.ledger import OF_SESSIONS, Figures, figures_of, hour_of, keys_of
 from warren.storage.ephemeral.contents import Contents
 from warren.storage.ephemeral.sessions import EphemeralSession
 from warren.storage.ledger import added, bounds_of, figures_from, key_in

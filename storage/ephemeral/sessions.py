@@ -8,15 +8,15 @@ from typing import Final
 
 import attrs
 
-from warren import codec
-from warren.attachments import Blob
-from warren.creation import FIRST_PROMPT
-from warren.inputs import Input, Numbered
-from warren.journal import LogItem, release, row_of
-from warren.messages import AssistantMessage, Message, begins_turn, newest_answer
-from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord
+from warren.base.values import define
+from warren.calls.creation import FIRST_PROMPT
+from warren.conversation import codec
+from warren.conversation.attachments import Blob
+from warren.conversation.inputs import Input, Numbered
+from warren.conversation.journal import LogItem, release, row_of
+from warren.conversation.messages import AssistantMessage, Message, begins_turn, newest_answer
+from warren.conversation.records import CompactionEntry, EventRow, MessageRow, SessionRecord
 from warren.storage.operations import MAX_OUTCOMES, InputOutcome
-from warren.values import define
 
 _SEQ: Final = attrgetter("seq")
 
@@ -87,7 +87,7 @@ class HeldInputs:
 
 @define(eq=False)
 class EphemeralSession:
-    """A session as it was last stored; see `warren.forking.Original` for the methods that a fork needs.
+    """A session as it was last stored; see `warren.calls.forking.Original` for the methods that a fork needs.
 
     Attributes:
         record: its record.

@@ -10,14 +10,15 @@ from typing import Any, ClassVar, Final, TypeVar
 import attrs
 import trio
 
-from warren.attachments import Blob
-from warren.audit import AuditEntry
-from warren.creation import Created
-from warren.errors import StoreError, WarrenError
-from warren.forking import forked, relabelled
-from warren.inputs import Numbered
-from warren.nodes import Announcement
-from warren.records import SessionRecord
+from warren.base.errors import StoreError, WarrenError
+from warren.base.nodes import Announcement
+from warren.base.values import define
+from warren.calls.creation import Created
+from warren.calls.forking import forked, relabelled
+from warren.conversation.attachments import Blob
+from warren.conversation.inputs import Numbered
+from warren.conversation.records import SessionRecord
+from warren.reports.audit import AuditEntry
 from warren.storage.ephemeral.contents import Contents
 from warren.storage.ephemeral.queries import QUERIES
 from warren.storage.ephemeral.sessions import Entered, EphemeralSession
@@ -49,7 +50,6 @@ from warren.storage.operations import (
 )
 from warren.storage.queries import Query
 from warren.storage.refusals import built_on_sand, inbox_full, key_used, name_taken, not_found, taken_over
-from warren.values import define
 
 R = TypeVar("R")
 ENDED: Final = 1_000

@@ -8,16 +8,16 @@ from typing import Any, Final
 
 import apsw
 
-from warren import codec
-from warren.attachments import Attachment
-from warren.messages import files_of
-from warren.reports import Finding
+from warren.base.values import frozen
+from warren.conversation import codec
+from warren.conversation.attachments import Attachment
+from warren.conversation.messages import files_of
+from warren.reports.reports import Finding
 from warren.storage.maintenance.damage import keep
 from warren.storage.rows import DELETED, shown
 from warren.storage.sqlite.apply import SqliteOperation
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.lease import Holder
-from warren.values import frozen
 
 UNUSED: Final = "key NOT IN (SELECT blob FROM attachments WHERE typeof(blob) = 'integer')"
 """A condition for bytes that no session has."""

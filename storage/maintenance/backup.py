@@ -8,9 +8,10 @@ from typing import Final
 
 import apsw
 
-from warren.config import StoreConfig
-from warren.errors import StoreError
-from warren.memory import Progress
+from warren.base.errors import StoreError
+from warren.base.values import frozen
+from warren.conversation.memory import Progress
+from warren.settings.config import StoreConfig
 from warren.storage.maintenance.checks import unreadable
 from warren.storage.maintenance.files import look_at, reading, sync_folder
 from warren.storage.maintenance.replacing import making, out_of_the_way, part_of, refused_meanwhile, side_files
@@ -23,7 +24,6 @@ from warren.storage.sqlite.database import lock, transaction, version_of
 from warren.storage.sqlite.faults import damage_of
 from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE, VERSION
 from warren.storage.sqlite.lease import FOLDER, is_free
-from warren.values import frozen
 
 MEMORY_FOLDER: Final = "memory"
 """The folder of the memory, in the folder of a store."""

@@ -6,15 +6,15 @@ from typing import Any, Final
 
 import apsw
 
-from warren import codec
-from warren.principals import TENANT
-from warren.reports import Finding
+from warren.base.principals import TENANT
+from warren.base.values import frozen
+from warren.conversation import codec
+from warren.reports.reports import Finding
 from warren.storage.maintenance.attached import EMPTY, examine_files
 from warren.storage.maintenance.damage import BadRow, scan
 from warren.storage.rows import DELETED, MAX_NUMBER, OPEN, shown, text_in
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.inbox import damaged
-from warren.values import frozen
 
 TABLES: Final = ("messages", "events", "compactions", "labels", "inbox", "attachments")
 """Tables with rows that belong to sessions."""

@@ -11,11 +11,12 @@ from typing import Any, Final
 
 import apsw
 
-from warren import codec, journal
-from warren.attachments import SHA256
-from warren.ids import new_session_id
-from warren.principals import TENANT
-from warren.records import EventRow
+from warren.base.ids import new_session_id
+from warren.base.principals import TENANT
+from warren.base.values import frozen
+from warren.conversation import codec, journal
+from warren.conversation.attachments import SHA256
+from warren.conversation.records import EventRow
 from warren.storage.auditing import COLUMNS as ENTRY
 from warren.storage.auditing import entry_of
 from warren.storage.ledger import COLUMNS as LEDGER
@@ -44,7 +45,6 @@ from warren.storage.rows import (
 from warren.storage.sqlite.audit import removable
 from warren.storage.sqlite.columns import BEGINS_TURN, NEXT_CHANGE, raw
 from warren.storage.standins import NO_SUMMARY, stand_in
-from warren.values import frozen
 
 FILE: Final = "set-aside.jsonl"
 """The file beside the store that gets the rows that were set aside."""

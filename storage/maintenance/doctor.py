@@ -10,9 +10,10 @@ from typing import Any, Final
 import apsw
 import attrs
 
-from warren.config import StoreConfig
-from warren.errors import StoreError, WarrenError
-from warren.reports import FileFacts, Finding, HolderFacts, Integrity, ProjectionFacts, Report, about_dead
+from warren.base.errors import StoreError, WarrenError
+from warren.base.values import frozen
+from warren.reports.reports import FileFacts, Finding, HolderFacts, Integrity, ProjectionFacts, Report, about_dead
+from warren.settings.config import StoreConfig
 from warren.storage.maintenance.attached import DIFFERENT, DropEmpty, DropUnused, GiveBack, SetDifferentAside
 from warren.storage.maintenance.checks import (
     BAD_CLUSTER,
@@ -39,7 +40,6 @@ from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE, VERSION, open_w
 from warren.storage.sqlite.inbox import damaged, set_aside
 from warren.storage.sqlite.lease import Holder
 from warren.storage.sqlite.writer import Writer
-from warren.values import frozen
 
 LARGE_LOG: Final = 64 << 20
 LITTLE_SPACE: Final = 64 << 20

@@ -9,8 +9,8 @@ from typing import Final
 
 import apsw
 
-from warren.config import StoreConfig
-from warren.errors import StoreError
+from warren.base.errors import StoreError
+from warren.settings.config import StoreConfig
 from warren.storage.sqlite.database import check_regular, version_of
 from warren.storage.sqlite.faults import on_read_only_disk, precise
 from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import apsw
 
-from warren.memory import MemoryConfig
-from warren.reports import Finding, MemoryFacts
+from warren.base.values import frozen
+from warren.conversation.memory import MemoryConfig
+from warren.reports.reports import Finding, MemoryFacts
 from warren.storage.maintenance.checks import NAMED, is_tenant
 from warren.storage.maintenance.damage import FILE, keep
 from warren.storage.maintenance.doctor import OF_A_ROW
@@ -21,7 +22,6 @@ from warren.storage.memory.writer import add_missing_words, count_anew, drop_str
 from warren.storage.rows import number_in, shown, text_in, time_in
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.database import transaction, version_of
-from warren.values import frozen
 
 
 def examine_memory(

@@ -1,8 +1,8 @@
 """The version of a store in files: seen, made, brought up to date. A program that opens the store does the same."""
 
-from warren.config import StoreConfig
-from warren.errors import StoreError
-from warren.memory import Progress
+from warren.base.errors import StoreError
+from warren.conversation.memory import Progress
+from warren.settings.config import StoreConfig
 from warren.storage.maintenance.files import look_at
 from warren.storage.maintenance.versions import StoreVersion
 from warren.storage.sqlite.database import close_writer, version_of

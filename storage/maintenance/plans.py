@@ -3,10 +3,10 @@
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 
-from warren.audit import AuditEntry
+from warren.base.values import define, frozen
+from warren.reports.audit import AuditEntry
 from warren.storage.auditing import RETENTION
 from warren.storage.rows import microseconds, moment
-from warren.values import define, frozen
 
 Table = Literal["messages", "events"]
 TARGET: Final = 0.01

@@ -16,7 +16,7 @@ from typing import Final
 
 import apsw
 
-from warren.errors import StoreError
+from warren.base.errors import StoreError
 from warren.storage.maintenance.files import sync_folder
 from warren.storage.sqlite.file import REPLACED, SESSION_STORE
 

@@ -11,10 +11,11 @@ from typing import Any, Final
 import apsw
 import attrs
 
-from warren.config import StoreConfig
-from warren.errors import LeasedError, StoreError, WarrenError
-from warren.memory import Progress
-from warren.retention import Retention
+from warren.base.errors import LeasedError, StoreError, WarrenError
+from warren.base.retention import Retention
+from warren.base.values import define, frozen
+from warren.conversation.memory import Progress
+from warren.settings.config import StoreConfig
 from warren.storage.maintenance.damage import readable_session
 from warren.storage.maintenance.files import log_size, reading, rivals
 from warren.storage.maintenance.plans import (
@@ -39,7 +40,6 @@ from warren.storage.sqlite.columns import NEXT_CHANGE, raw
 from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE, open_writer
 from warren.storage.sqlite.lease import Holder
 from warren.storage.sqlite.writer import Writer
-from warren.values import define, frozen
 
 Rest = Callable[[float], None]
 PATIENCE_MS: Final = 20

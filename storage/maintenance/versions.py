@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from warren.values import frozen
+from warren.base.values import frozen
 
 
 @frozen

@@ -13,7 +13,7 @@ from typing import Final
 import apsw
 import attrs
 
-from warren.memory import MemoryConfig
+from warren.conversation.memory import MemoryConfig
 from warren.storage.memory import graph as graphs
 from warren.storage.memory.file import FILE_NAME, identity, open_reader
 from warren.storage.memory.graph import Graph, Note, UnusableGraphError

@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar, cast
 import apsw
 import trio
 
-from warren.errors import StoreError
-from warren.memory import MemoryConfig
+from warren.base.errors import StoreError
+from warren.conversation.memory import MemoryConfig
 from warren.storage.copying import PAGE_BYTES, PAGE_ROWS, Page, Position, Row, Table
 from warren.storage.memory.file import FILE_NAME, MEMORY_STORE, open_writer
 from warren.storage.memory.writer import add_words, count_anew

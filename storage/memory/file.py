@@ -7,8 +7,8 @@ from typing import Final
 
 import apsw
 
-from warren.errors import StoreError
-from warren.memory import MemoryConfig
+from warren.base.errors import StoreError
+from warren.conversation.memory import MemoryConfig
 from warren.storage.rows import shown
 from warren.storage.sqlite import database
 from warren.storage.sqlite.columns import raw

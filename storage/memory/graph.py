@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, BinaryIO, Final, Self
 import attrs
 import numpy as np
 
-from warren import codec
+from warren.base.values import frozen
+from warren.conversation import codec
 from warren.storage.memory.spaces import Vectors
-from warren.values import frozen
 
 if TYPE_CHECKING:
     from usearch.index import Index

@@ -10,9 +10,10 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from warren import codec
-from warren.memory import MemoryHit, Unsettled, text_id_of
-from warren.principals import DEFAULT_TENANT
+from warren.base.principals import DEFAULT_TENANT
+from warren.base.values import frozen
+from warren.conversation import codec
+from warren.conversation.memory import MemoryHit, Unsettled, text_id_of
 from warren.storage.memory.ranking import counted, ranked
 from warren.storage.memory.spaces import BLOB, Space, Vectors, cosines
 from warren.storage.memory.vectors import VectorIndex
@@ -39,7 +40,6 @@ from warren.storage.results import Rows
 from warren.storage.rows import MAX_NUMBER, number_in, shown, text_in, time_in
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.database import snapshot
-from warren.values import frozen
 
 WITHOUT_VECTOR: Final = 500
 ROWS_FOR_WORDS: Final = 12_000

@@ -13,12 +13,12 @@ import numpy as np
 import trio
 from numpy.typing import NDArray
 
-from warren.errors import ProviderError, WarrenError
-from warren.memory import Embedder
+from warren.base.errors import ProviderError, WarrenError
+from warren.base.values import define, frozen
+from warren.conversation.memory import Embedder
 from warren.storage.memory.weights import Scores
 from warren.storage.memory.words import pieces
 from warren.storage.runner import Runner
-from warren.values import define, frozen
 
 Vectors = NDArray[np.float32]
 logger: Final = logging.getLogger("warren.memory")

@@ -14,8 +14,10 @@ import apsw
 import attrs
 import trio
 
-from warren.errors import InvalidParamsError, StoreError
-from warren.memory import (
+from warren.base.errors import InvalidParamsError, StoreError
+from warren.base.principals import DEFAULT_TENANT
+from warren.base.values import define
+from warren.conversation.memory import (
     MAX_HITS,
     Chosen,
     Embedder,
@@ -28,7 +30,6 @@ from warren.memory import (
     Unsettled,
     Weighs,
 )
-from warren.principals import DEFAULT_TENANT
 from warren.storage.memory import graph as graphs
 from warren.storage.memory.file import FILE_NAME, MEMORY_STORE, locate, open_reader, open_writer
 from warren.storage.memory.graph import Graph, Note, UnusableGraphError
@@ -40,7 +41,6 @@ from warren.storage.memory.writer import Writer
 from warren.storage.runner import Runner, thread_runner
 from warren.storage.sqlite.faults import precise
 from warren.storage.sqlite.pool import ReaderPool
-from warren.values import define
 
 logger: Final = logging.getLogger("warren.memory")
 R = TypeVar("R")

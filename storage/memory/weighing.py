@@ -6,12 +6,12 @@ from typing import Final
 
 import numpy as np
 
-from warren.errors import InvalidParamsError
-from warren.memory import Embedder, MemoryConfig, ScoreParts, Weighs
+from warren.base.errors import InvalidParamsError
+from warren.base.values import frozen
+from warren.conversation.memory import Embedder, MemoryConfig, ScoreParts, Weighs
 from warren.storage.memory.spaces import MeaningSpace, Space, TermSpace, WordSpace
 from warren.storage.memory.weights import Question, Scores
 from warren.storage.memory.words import Terms
-from warren.values import frozen
 
 BUILT_IN: Final[dict[str, Space]] = {"bm25": TermSpace(), "bag-of-words": WordSpace()}
 QUERY_LENGTH: Final = 4_000

@@ -8,8 +8,8 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from warren.base.values import frozen
 from warren.storage.memory.words import STOP_TERMS, Terms
-from warren.values import frozen
 
 Scores = NDArray[np.float64]
 

@@ -7,10 +7,11 @@ from typing import Any, Final, TypeVar
 
 import apsw
 
-from warren import codec
-from warren.errors import SessionNotFoundError
-from warren.memory import CONVERSATION_END, Chosen, MemoryEntry, Tail, Unsettled
-from warren.principals import DEFAULT_TENANT
+from warren.base.errors import SessionNotFoundError
+from warren.base.principals import DEFAULT_TENANT
+from warren.base.values import frozen
+from warren.conversation import codec
+from warren.conversation.memory import CONVERSATION_END, Chosen, MemoryEntry, Tail, Unsettled
 from warren.storage.memory.file import MEMORY_STORE, identity
 from warren.storage.memory.spaces import Space
 from warren.storage.memory.words import Analyzer, release_gil
@@ -19,7 +20,6 @@ from warren.storage.rows import MAX_NUMBER, microseconds, text_in
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.database import close_writer, transaction
 from warren.storage.sqlite.faults import precise
-from warren.values import frozen
 
 T = TypeVar("T")
 _ADD_ENTRY: Final = "INSERT INTO entries (session, position, turn, created_at, terms, content) VALUES (?,?,?,?,?,?)"

@@ -4,7 +4,7 @@
 from base64 import b64decode, b64encode
 from typing import Final
 
-from warren.attachments import Attachment
+from warren.conversation.attachments import Attachment
 from warren.storage.operations import Attach, Sweep
 from warren.storage.postgres.driver import Connection, escaped, unescaped
 from warren.storage.postgres.lease import Holder, rival

@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from warren.audit import AuditEntry, AuditPage
+from warren.reports.audit import AuditEntry, AuditPage
 from warren.storage.auditing import COLUMNS, page_of, row_of
 from warren.storage.operations import Audit
 from warren.storage.postgres.driver import Connection, Value, array, escaped, unescaped

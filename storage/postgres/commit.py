@@ -4,11 +4,11 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from warren import codec
-from warren.creation import FIRST_PROMPT
-from warren.errors import WarrenError
-from warren.journal import row_of
-from warren.ledger import COUNTS
+from warren.base.errors import WarrenError
+from warren.calls.creation import FIRST_PROMPT
+from warren.conversation import codec
+from warren.conversation.journal import row_of
+from warren.reports.ledger import COUNTS
 from warren.storage.auditing import COLUMNS as ENTRY
 from warren.storage.ledger import COLUMNS as COLUMNS_OF_LEDGER
 from warren.storage.ledger import KEY, sums_of, values_of

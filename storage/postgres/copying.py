@@ -8,8 +8,8 @@ from typing import Any, Final
 import trio
 from psycopg import errors
 
-from warren import codec
-from warren.config import PostgresConfig
+from warren.conversation import codec
+from warren.settings.config import PostgresConfig
 from warren.storage.copying import AUDIT, PAGE_BYTES, PAGE_ROWS, Mark, Page, Position, Row, Table, renumbered
 from warren.storage.postgres.commit import marks_of
 from warren.storage.postgres.driver import Connection, LostError, array, escaped, unescaped

@@ -14,10 +14,10 @@ from psycopg.adapt import Transformer
 from psycopg.pq.abc import PGconn, PGresult
 from psycopg.waiting import Ready, Wait
 
-from warren.config import PostgresConfig
+from warren.base.values import define
+from warren.settings.config import PostgresConfig
 from warren.storage.postgres import session
 from warren.storage.postgres.servers import Address, Attempt, Server, addresses
-from warren.values import define
 
 Value = str | int | bool | None
 Row = tuple[Any, ...]

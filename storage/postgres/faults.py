@@ -4,8 +4,8 @@ from typing import Final
 
 from psycopg import errors
 
-from warren.config import PostgresConfig
-from warren.errors import StoreCause, StoreError, WarrenError
+from warren.base.errors import StoreCause, StoreError, WarrenError
+from warren.settings.config import PostgresConfig
 from warren.storage.postgres.driver import LostError, ReadOnlyServerError
 
 NOUN: Final = "session store"

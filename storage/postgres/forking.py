@@ -3,10 +3,11 @@
 
 from typing import Any, Final
 
-from warren import codec
-from warren.forking import forked
-from warren.messages import AssistantMessage, Message, newest_answer
-from warren.records import CompactionEntry, SessionRecord
+from warren.base.values import frozen
+from warren.calls.forking import forked
+from warren.conversation import codec
+from warren.conversation.messages import AssistantMessage, Message, newest_answer
+from warren.conversation.records import CompactionEntry, SessionRecord
 from warren.storage.operations import Fork
 from warren.storage.postgres import attachments, audit
 from warren.storage.postgres.commit import marks_of
@@ -15,7 +16,6 @@ from warren.storage.postgres.lease import Holder
 from warren.storage.postgres.reading import compaction_of, record_of
 from warren.storage.refusals import not_found
 from warren.storage.rows import COLUMNS, COMPACTION, DELETED, corrupt, record_to_row
-from warren.values import frozen
 
 # The lock keeps the session from being deleted while its rows are copied; turns of it are stored all the same.
 _SOURCE: Final = f"""
@@ -82,7 +82,7 @@ async def fork(operation: Fork, db: Connection, _holder: Holder) -> SessionRecor
 
 @frozen
 class _Stored:
-    """The facts about an original that a fork at one place depends on; see `warren.forking.Original`."""
+    """The facts about an original that a fork at one place depends on; see `warren.calls.forking.Original`."""
 
     record: SessionRecord
     kept_from: int

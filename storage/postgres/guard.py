@@ -11,9 +11,9 @@ from typing import Final
 
 from psycopg import errors
 
+from warren.base.values import frozen
 from warren.storage.postgres.driver import Connection, Row, Statement, Value
 from warren.storage.postgres.schema import alone
-from warren.values import frozen
 
 logger: Final = logging.getLogger("warren.storage")
 TABLES: Final = (

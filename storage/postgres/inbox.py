@@ -3,10 +3,10 @@
 
 from typing import Final
 
-from warren import codec
-from warren.creation import FIRST_PROMPT
-from warren.errors import StoreError
-from warren.inputs import Numbered
+from warren.base.errors import StoreError
+from warren.calls.creation import FIRST_PROMPT
+from warren.conversation import codec
+from warren.conversation.inputs import Numbered
 from warren.storage.operations import MAX_OUTCOMES, Attach, EndInputs, Enqueue, Enqueued, InputOutcome
 from warren.storage.postgres.attachments import attach
 from warren.storage.postgres.driver import Connection, array, escaped

@@ -17,12 +17,12 @@ from typing import Final
 
 import attrs
 
-from warren.config import PostgresConfig
-from warren.nodes import Announcement
+from warren.base.nodes import Announcement
+from warren.base.values import define
+from warren.settings.config import PostgresConfig
 from warren.storage.membership import ForgottenError, boot_time, is_newest, new_key, now, status_text
 from warren.storage.postgres.driver import Connection, escaped, unescaped
 from warren.storage.postgres.schema import LOCK, SCHEMA, state_of, too_new
-from warren.values import define
 
 GRACE: Final = 1 / 3
 """The time without a lock that a process may have, as a share of the time of its leases."""

@@ -5,15 +5,15 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Final
 
-from warren import codec
-from warren.ledger import COUNTS, OF_SESSIONS, By, Figures, figures_of, hour_of, key_of, keys_of
+from warren.base.values import frozen
+from warren.conversation import codec
+from warren.conversation.usage import NO_USAGE, Usage
+from warren.reports.ledger import COUNTS, OF_SESSIONS, By, Figures, figures_of, hour_of, key_of, keys_of
 from warren.storage.ledger import HOUR, added, bounds_of, figures_in
 from warren.storage.postgres.driver import escaped, unescaped
 from warren.storage.postgres.reading import Reading
 from warren.storage.queries import KnownTenants, LedgerSums, TokensSince
 from warren.storage.rows import DELETED, corrupt, microseconds, time_in
-from warren.usage import NO_USAGE, Usage
-from warren.values import frozen
 
 
 @frozen

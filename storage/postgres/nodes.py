@@ -4,7 +4,7 @@
 import secrets
 from typing import Final
 
-from warren.nodes import Node
+from warren.base.nodes import Node
 from warren.storage.membership import SECRET_BYTES, node_of, secret_of, status_of
 from warren.storage.postgres.driver import Connection, Row, array, unescaped
 from warren.storage.postgres.lease import alive

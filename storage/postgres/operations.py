@@ -8,10 +8,10 @@ its group is committed all the same. An error of the database may come later; th
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from warren import codec
-from warren.errors import StoreError
-from warren.forking import relabelled
-from warren.records import SessionRecord
+from warren.base.errors import StoreError
+from warren.calls.forking import relabelled
+from warren.conversation import codec
+from warren.conversation.records import SessionRecord
 from warren.storage.operations import (
     Archive,
     Attach,

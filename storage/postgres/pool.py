@@ -6,10 +6,10 @@ from typing import TypeVar
 import attrs
 import trio
 
-from warren.config import PostgresConfig
+from warren.base.values import define
+from warren.settings.config import PostgresConfig
 from warren.storage.postgres.driver import Connection, LostError
 from warren.storage.postgres.writer import BACKOFF
-from warren.values import define
 
 R = TypeVar("R")
 

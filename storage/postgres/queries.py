@@ -7,11 +7,11 @@ from typing import Any, Final, TypeVar
 
 from psycopg import errors
 
-from warren import codec
-from warren.creation import FIRST_PROMPT, Created
-from warren.inputs import Numbered
-from warren.nodes import Node
-from warren.records import EventRow, MessageRow, SessionRecord, Span
+from warren.base.nodes import Node
+from warren.calls.creation import FIRST_PROMPT, Created
+from warren.conversation import codec
+from warren.conversation.inputs import Numbered
+from warren.conversation.records import EventRow, MessageRow, SessionRecord, Span
 from warren.storage.membership import oldest_first
 from warren.storage.postgres import attachments, audit, inbox, ledger
 from warren.storage.postgres.commit import marks_of

@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from warren.records import CompactionEntry, SessionRecord
+from warren.base.values import frozen
+from warren.conversation.records import CompactionEntry, SessionRecord
 from warren.storage.postgres.driver import Connection, Row, unescaped
 from warren.storage.postgres.guard import Guarded
 from warren.storage.postgres.lease import Holder
 from warren.storage.rows import compaction, row_to_record
-from warren.values import frozen
 
 OF: Final = "($2::text IS NULL OR tenant = $2)"
 """The condition for the tenant of a query; $2 is NULL for what a process reads for itself."""

@@ -23,12 +23,12 @@ import attrs
 import trio
 from psycopg import errors
 
-from warren.errors import StoreError
-from warren.memory import Progress
+from warren.base.errors import StoreError
+from warren.base.values import frozen
+from warren.base.version import VERSION
+from warren.conversation.memory import Progress
 from warren.storage.postgres.driver import Connection, LostError
 from warren.storage.refusals import unfinished
-from warren.values import frozen
-from warren.version import VERSION
 
 logger: Final = logging.getLogger("warren.storage")
 OLDEST: Final = 14

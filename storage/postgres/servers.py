@@ -14,8 +14,8 @@ from typing import Any, Final
 from psycopg import errors, pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from warren.errors import StoreError
-from warren.values import frozen
+from warren.base.errors import StoreError
+from warren.base.values import frozen
 
 SILENT_FOR: Final = 30.0
 """Seconds for which a server that gave no answer is tried after the others: most connections would wait for it anew."""

@@ -7,7 +7,7 @@ A role or a database may have other defaults for its sessions (ALTER ROLE, ALTER
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from warren.config import PostgresConfig
+from warren.settings.config import PostgresConfig
 
 LEAST_IDLE: Final = 1000
 """Milliseconds that a transaction may always wait for its process, however short its leases are."""

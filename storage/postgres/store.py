@@ -6,9 +6,9 @@ from typing import Any, Final, Self, TypeVar
 
 from psycopg import errors
 
-from warren.config import PostgresConfig
-from warren.errors import WarrenError
-from warren.nodes import Announcement
+from warren.base.errors import WarrenError
+from warren.base.nodes import Announcement
+from warren.settings.config import PostgresConfig
 from warren.storage.operations import Operation
 from warren.storage.postgres import nodes, queries
 from warren.storage.postgres.driver import Connection, LostError

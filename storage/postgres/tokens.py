@@ -6,11 +6,11 @@ from typing import Any, Final, Self
 
 from psycopg import errors
 
-from warren.config import PostgresConfig
+from warren.base.values import define, frozen
+from warren.settings.config import PostgresConfig
 from warren.storage.postgres.driver import Connection, LostError, array, escaped, unescaped
 from warren.storage.postgres.faults import of_opening
 from warren.storage.postgres.schema import prepare
-from warren.values import define, frozen
 
 # With the transaction of the row: a store that has gone back may count up to the same number again.
 _VERSION: Final = "SELECT number || ' ' || xmin FROM warren.tokens_version"

@@ -20,9 +20,10 @@ import trio
 from psycopg import errors
 
 from warren.base.backoff import Backoff
-from warren.config import PostgresConfig
-from warren.errors import StoreError, WarrenError
-from warren.nodes import Announcement
+from warren.base.errors import StoreError, WarrenError
+from warren.base.nodes import Announcement
+from warren.base.values import define
+from warren.settings.config import PostgresConfig
 from warren.storage.membership import ForgottenError
 from warren.storage.operations import Commit, Operation
 from warren.storage.postgres.commit import MOST, Place, SupersededError, commit_all, fenced, refusal, was_stored
@@ -33,7 +34,6 @@ from warren.storage.postgres.lease import Holder
 from warren.storage.postgres.operations import apply
 from warren.storage.postgres.schema import check_whole, prepare
 from warren.storage.refusals import went_back
-from warren.values import define
 
 logger: Final = logging.getLogger("warren.storage")
 BACKOFF: Final = Backoff(first=0.05, longest=1.0)

@@ -24,8 +24,9 @@ from typing import Any, Final
 import msgspec
 import psycopg
 
-from warren.config import PostgresConfig
-from warren.errors import StoreCause, StoreError, WarrenError
+from warren.base.errors import StoreCause, StoreError, WarrenError
+from warren.base.values import frozen
+from warren.settings.config import PostgresConfig
 from warren.storage.postgres import session
 from warren.storage.postgres.driver import LostError, ReadOnlyServerError, escaped, failure, unescaped, unknown
 from warren.storage.postgres.faults import of_opening, translate
@@ -44,7 +45,6 @@ from warren.storage.projection.feed import (
 )
 from warren.storage.projection.formats import START, Change, Witness
 from warren.storage.rows import ARCHIVED, COLUMNS, DELETED
-from warren.values import frozen
 
 PAGE_BYTES: Final = 4 * 1024 * 1024
 """The length of events from which on a page of them ends."""

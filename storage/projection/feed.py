@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Final, Protocol
 
-from warren.errors import WarrenError
-from warren.records import SessionRecord
+from warren.base.errors import WarrenError
+from warren.base.values import frozen
+from warren.conversation.records import SessionRecord
 from warren.storage.projection.formats import Change, Mark, Witness
 from warren.storage.rows import COLUMNS
-from warren.values import frozen
 
 EVENTS_AT_ONCE: Final = 500
 FILE_PIECE: Final = 1024 * 1024

@@ -11,8 +11,9 @@ from typing import Any, Final
 
 import apsw
 
-from warren.config import StoreConfig
-from warren.errors import WarrenError
+from warren.base.errors import WarrenError
+from warren.base.values import frozen
+from warren.settings.config import StoreConfig
 from warren.storage.projection.feed import (
     DAMAGED,
     EVENTS_AT_ONCE,
@@ -29,7 +30,6 @@ from warren.storage.rows import ARCHIVED, COLUMNS, DELETED, row_to_record
 from warren.storage.sqlite.database import snapshot
 from warren.storage.sqlite.file import SESSION_STORE, open_reader
 from warren.storage.sqlite.lease import Holder
-from warren.values import frozen
 
 _ROW: Final = f"""
     key, change, state, events_after, (SELECT count(*) FROM attachments WHERE session = key), {COLUMNS}

@@ -9,14 +9,14 @@ from typing import Final
 
 import attrs
 
-from warren.config import PostgresConfig, StoreConfig
-from warren.errors import StoreError, WarrenError
+from warren.base.errors import StoreError, WarrenError
+from warren.base.values import frozen
+from warren.settings.config import PostgresConfig, StoreConfig
 from warren.storage.projection.disk import Disk, Folder
 from warren.storage.projection.feed import Home
 from warren.storage.projection.lock import Lock
 from warren.storage.projection.places import SESSIONS, Places
 from warren.storage.projection.projection import Projection
-from warren.values import frozen
 
 PAUSE: Final = 0.02
 """Seconds between two looks at a commit that others still hold back, at the end."""

@@ -3,12 +3,12 @@
 import re
 from typing import Final, NamedTuple
 
-from warren import codec
-from warren.attachments import SHA256
-from warren.principals import TENANT
-from warren.records import SessionRecord
-from warren.values import frozen
-from warren.views import view_of
+from warren.base.principals import TENANT
+from warren.base.values import frozen
+from warren.conversation import codec
+from warren.conversation.attachments import SHA256
+from warren.conversation.records import SessionRecord
+from warren.conversation.views import view_of
 
 FORMAT: Final = 3
 """Of the files; those of another one are made anew."""
@@ -26,7 +26,7 @@ _ENCODED: Final = re.compile("%([0-9a-f]{2})")
 
 
 def is_session_id(text: str) -> bool:
-    """Tell whether this is an id as `warren.ids` mints them: only such a one becomes the name of a folder."""
+    """Tell whether this is an id as `warren.base.ids` mints them: only such a one becomes the name of a folder."""
     return _ID.fullmatch(text) is not None
 
 

@@ -8,10 +8,10 @@ from typing import Final
 
 import attrs
 
+from warren.base.values import define
 from warren.storage.projection.feed import Feed
 from warren.storage.projection.formats import INDEX, Change, folder_of_tenant, tenant_of_folder
 from warren.storage.projection.places import Places
-from warren.values import define
 
 SHARE: Final = 0.04
 """Of the time, for writing it."""

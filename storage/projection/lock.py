@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from warren.values import define
+from warren.base.values import define
 
 if sys.platform != "win32":
     import fcntl

@@ -5,10 +5,10 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from warren.principals import DEFAULT_TENANT
+from warren.base.principals import DEFAULT_TENANT
+from warren.base.values import define
 from warren.storage.projection.disk import UNFINISHED, Folder, nothing_there
 from warren.storage.projection.formats import CHECKPOINT, INDEX, is_session_id, tenant_of_folder
-from warren.values import define
 
 SESSIONS: Final = "sessions"
 """The folder, in that of a tenant, with a folder for each session. The default tenant's has the checkpoint, too."""

@@ -6,8 +6,9 @@ from typing import Final
 
 import attrs
 
-from warren.errors import StoreError
-from warren.principals import DEFAULT_TENANT
+from warren.base.errors import StoreError
+from warren.base.principals import DEFAULT_TENANT
+from warren.base.values import define
 from warren.storage.projection.disk import Folder, nothing_there
 from warren.storage.projection.feed import Changed, Feed
 from warren.storage.projection.formats import (
@@ -30,7 +31,6 @@ from warren.storage.projection.formats import (
 from warren.storage.projection.index import QUICK, Index
 from warren.storage.projection.places import FORMER_CHECKPOINT, SESSIONS, Places
 from warren.storage.projection.session_files import bring_forward
-from warren.values import define
 
 AT_ONCE: Final = 64
 WITNESSES: Final = 32

@@ -5,10 +5,10 @@ import stat
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
+from warren.base.values import frozen
 from warren.storage.projection.disk import Disk, Folder
 from warren.storage.projection.feed import Changed, Feed, LineRun
 from warren.storage.projection.formats import EVENTS, FILES, FORMAT, SESSION, SUMMARY, Mark, name_of_file, session_json
-from warren.values import frozen
 
 
 @frozen

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import apsw
 
-from warren.attachments import Attachment
+from warren.conversation.attachments import Attachment
 from warren.storage.operations import Attach, Sweep
 from warren.storage.queries import AttachmentBytes, StoredAttachment, UnsureFiles
 from warren.storage.refusals import not_found

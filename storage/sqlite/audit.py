@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import apsw
 
-from warren.audit import AuditEntry, AuditPage
+from warren.reports.audit import AuditEntry, AuditPage
 from warren.storage.auditing import COLUMNS, page_of, row_of
 from warren.storage.operations import Audit
 from warren.storage.queries import AuditEntries

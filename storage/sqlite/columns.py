@@ -8,7 +8,7 @@ from warren.storage.rows import MAX_NUMBER
 # A damaged number at the end of the range is left out: nothing could be numbered above it.
 NEXT_CHANGE: Final = f"(SELECT coalesce(max(change), 0) + 1 FROM sessions WHERE change < {MAX_NUMBER})"
 
-# A message is the prompt with which a turn has begun: `warren.messages.begins_turn` in SQL.
+# A message is the prompt with which a turn has begun: `warren.conversation.messages.begins_turn` in SQL.
 BEGINS_TURN: Final = "(json_valid(body) AND body ->> '$.role' = 'user' AND body ->> '$.steered' IS NULL)"
 
 

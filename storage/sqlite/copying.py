@@ -10,8 +10,8 @@ import apsw
 import attrs
 import trio
 
-from warren.config import StoreConfig
-from warren.errors import StoreError
+from warren.base.errors import StoreError
+from warren.settings.config import StoreConfig
 from warren.storage.copying import AUDIT, PAGE_BYTES, PAGE_ROWS, Mark, Page, Position, Row, Table, renumbered
 from warren.storage.refusals import another_copy, in_use, not_empty, two_copies
 from warren.storage.runner import thread_runner

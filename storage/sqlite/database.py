@@ -16,11 +16,11 @@ from typing import Final, Literal, TypeVar
 
 import apsw
 
-from warren.errors import StoreError, WarrenError
-from warren.memory import Progress
+from warren.base.errors import StoreError, WarrenError
+from warren.base.values import frozen
+from warren.conversation.memory import Progress
 from warren.storage.refusals import half_restored, unfinished
 from warren.storage.sqlite.faults import precise, translate
-from warren.values import frozen
 
 R = TypeVar("R")
 logger: Final = logging.getLogger("warren.storage")

@@ -5,8 +5,8 @@ from typing import Final
 
 import apsw
 
-from warren import codec
-from warren.inputs import Numbered
+from warren.conversation import codec
+from warren.conversation.inputs import Numbered
 from warren.storage.operations import Attach, EndInputs, Enqueue, Enqueued
 from warren.storage.refusals import inbox_full, leased, not_found, retired
 from warren.storage.rows import DELETED, OPEN, decoded, outcome_of

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 import apsw
 
-from warren.errors import StoreCause, StoreError, WarrenError
+from warren.base.errors import StoreCause, StoreError, WarrenError
 
 E = TypeVar("E", bound=BaseException)
 

@@ -6,8 +6,8 @@ from typing import Final
 
 import apsw
 
-from warren.config import StoreConfig
-from warren.memory import Progress
+from warren.conversation.memory import Progress
+from warren.settings.config import StoreConfig
 from warren.storage.sqlite import database
 from warren.storage.sqlite.database import Kind, check_regular, close_writer, create
 

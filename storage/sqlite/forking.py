@@ -5,10 +5,11 @@ from typing import Any, Final
 
 import apsw
 
-from warren import codec
-from warren.forking import forked
-from warren.messages import AssistantMessage, Message, newest_answer
-from warren.records import CompactionEntry, SessionRecord
+from warren.base.values import frozen
+from warren.calls.forking import forked
+from warren.conversation import codec
+from warren.conversation.messages import AssistantMessage, Message, newest_answer
+from warren.conversation.records import CompactionEntry, SessionRecord
 from warren.storage.operations import Fork
 from warren.storage.refusals import not_found
 from warren.storage.rows import (
@@ -26,7 +27,6 @@ from warren.storage.sqlite import attachments, audit
 from warren.storage.sqlite.columns import BEGINS_TURN, NEXT_CHANGE, raw
 from warren.storage.sqlite.lease import Holder
 from warren.storage.sqlite.operations import PLACES
-from warren.values import frozen
 
 _SOURCE: Final = (
     f"SELECT {raw(COLUMNS)}, key, {raw('messages_from')} FROM sessions WHERE session_id = ? AND state <> {DELETED}"
@@ -79,7 +79,7 @@ def fork(operation: Fork, db: apsw.Connection, _holder: Holder) -> SessionRecord
 
 @frozen
 class _Stored:
-    """The session that is forked; see `warren.forking.Original`."""
+    """The session that is forked; see `warren.calls.forking.Original`."""
 
     db: apsw.Connection
     key: int

@@ -5,16 +5,16 @@ from typing import Any, Final
 
 import apsw
 
-from warren.creation import FIRST_PROMPT
-from warren.errors import StoreError
-from warren.inputs import Numbered
+from warren.base.errors import StoreError
+from warren.base.values import frozen
+from warren.calls.creation import FIRST_PROMPT
+from warren.conversation.inputs import Numbered
 from warren.storage.operations import MAX_OUTCOMES, InputOutcome
 from warren.storage.queries import PeerNamed, WaitingSessions, WasTold
 from warren.storage.results import Rows
 from warren.storage.rows import MAX_NUMBER, OPEN, decoded, shown, text_in
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.reading import Reading
-from warren.values import frozen
 
 _DROP: Final = "DELETE FROM inbox WHERE session = ? AND number = ? AND key IS NULL"
 _END: Final = "UPDATE inbox SET outcome = ? WHERE session = ? AND number = ?"

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from warren.config import StoreConfig
-from warren.nodes import Announcement, Node
+from warren.base.nodes import Announcement, Node
+from warren.base.values import define
+from warren.settings.config import StoreConfig
 from warren.storage.membership import (
     ForgottenError,
     is_newest,
@@ -33,7 +34,6 @@ from warren.storage.membership import (
 )
 from warren.storage.rows import MAX_NUMBER, SEQ_STRIDE, shown
 from warren.storage.sqlite.columns import raw
-from warren.values import define
 
 if TYPE_CHECKING:
     import apsw

@@ -6,8 +6,9 @@ from typing import Final
 
 import apsw
 
-from warren import codec
-from warren.ledger import COUNTS, OF_SESSIONS, Figures, figures_of, hour_of
+from warren.conversation import codec
+from warren.conversation.usage import Usage
+from warren.reports.ledger import COUNTS, OF_SESSIONS, Figures, figures_of, hour_of
 from warren.storage.ledger import (
     COLUMNS,
     KEY,
@@ -24,7 +25,6 @@ from warren.storage.queries import KnownTenants, LedgerSums, TokensSince
 from warren.storage.rows import DELETED, MAX_NUMBER, corrupt, microseconds, number_in, shown, text_in
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.reading import Reading
-from warren.usage import Usage
 
 _HOLDER: Final = 0
 """One process at a time writes a file, so that all add to the same rows."""

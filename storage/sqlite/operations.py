@@ -10,12 +10,12 @@ from typing import Final
 
 import apsw
 
-from warren import codec
-from warren.errors import WarrenError
-from warren.events import Envelope
-from warren.forking import relabelled
-from warren.journal import LogItem, row_of
-from warren.records import CompactionEntry, EventRow, MessageRow
+from warren.base.errors import WarrenError
+from warren.calls.forking import relabelled
+from warren.conversation import codec
+from warren.conversation.events import Envelope
+from warren.conversation.journal import LogItem, row_of
+from warren.conversation.records import CompactionEntry, EventRow, MessageRow
 from warren.storage.operations import (
     Archive,
     Claim,

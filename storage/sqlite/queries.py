@@ -10,11 +10,11 @@ from typing import Any, Final, TypeVar
 import apsw
 import attrs
 
-from warren import codec
-from warren.creation import FIRST_PROMPT, Created
-from warren.inputs import Numbered
-from warren.nodes import Node
-from warren.records import EventRow, MessageRow, SessionRecord, Span
+from warren.base.nodes import Node
+from warren.calls.creation import FIRST_PROMPT, Created
+from warren.conversation import codec
+from warren.conversation.inputs import Numbered
+from warren.conversation.records import EventRow, MessageRow, SessionRecord, Span
 from warren.storage.queries import (
     AttachmentBytes,
     AuditEntries,

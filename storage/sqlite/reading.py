@@ -2,8 +2,8 @@
 
 import apsw
 
+from warren.base.values import frozen
 from warren.storage.sqlite.lease import Holder
-from warren.values import frozen
 
 
 @frozen

@@ -13,9 +13,9 @@ from typing import Final
 
 import apsw
 
-from warren.errors import StoreError
+from warren.base.errors import StoreError
+from warren.base.values import define
 from warren.storage.sqlite.file import FILE_NAME
-from warren.values import define
 
 if sys.platform != "win32":
     import fcntl

@@ -8,9 +8,9 @@ from typing import Any, Self, TypeVar
 import apsw
 import trio
 
-from warren.config import StoreConfig
-from warren.errors import StoreError, WarrenError
-from warren.nodes import Announcement
+from warren.base.errors import StoreError, WarrenError
+from warren.base.nodes import Announcement
+from warren.settings.config import StoreConfig
 from warren.storage.operations import Operation
 from warren.storage.queries import Query
 from warren.storage.refusals import closed

@@ -8,9 +8,10 @@ from typing import Any, Final
 import apsw
 import attrs
 
-from warren.config import StoreConfig
-from warren.errors import StoreError, WarrenError
-from warren.nodes import Announcement
+from warren.base.errors import StoreError, WarrenError
+from warren.base.nodes import Announcement
+from warren.base.values import define
+from warren.settings.config import StoreConfig
 from warren.storage.membership import SECRET_BYTES, ForgottenError, secret_of
 from warren.storage.operations import Commit, Operation
 from warren.storage.refusals import went_back
@@ -22,7 +23,6 @@ from warren.storage.sqlite.faults import precise
 from warren.storage.sqlite.file import SESSION_STORE, open_writer
 from warren.storage.sqlite.lease import Holder
 from warren.storage.sqlite.replacement import Files, abandon, alone, check_whole
-from warren.values import define
 
 _SECRET: Final = f"SELECT {raw('secret')} FROM cluster"  # noqa: S608 - a column of ours
 

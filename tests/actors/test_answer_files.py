@@ -9,17 +9,25 @@ import pytest
 
 from tests.support.postgres import database
 from tests.support.runtime import new_session, open_runtime, replay, transcript
-from warren import codec
-from warren.attachments import Attachment, File
-from warren.config import Config, Limits, PostgresConfig, StoreConfig
-from warren.errors import InvalidParamsError
-from warren.events import FilesComplete, TextComplete, TextDelta
-from warren.messages import AssistantMessage, FileBlock, Message, TextBlock, ToolResultsMessage, ToolUseBlock, files_of
-from warren.model import ModelReply, ModelRequest
+from warren.base.errors import InvalidParamsError
+from warren.conversation import codec
+from warren.conversation.attachments import Attachment, File
+from warren.conversation.events import FilesComplete, TextComplete, TextDelta
+from warren.conversation.messages import (
+    AssistantMessage,
+    FileBlock,
+    Message,
+    TextBlock,
+    ToolResultsMessage,
+    ToolUseBlock,
+    files_of,
+)
+from warren.conversation.transcript import ATTACHED, weight_of
+from warren.conversation.usage import Usage
+from warren.models.model import ModelReply, ModelRequest
+from warren.models.tools import tool
+from warren.settings.config import Config, Limits, PostgresConfig, StoreConfig
 from warren.storage.maintenance.doctor import examine
-from warren.tools import tool
-from warren.transcript import ATTACHED, weight_of
-from warren.usage import Usage
 
 PNG: Final = b"\x89PNG\r\n\x1a\n" + bytes(400_000)
 JPEG: Final = b"\xff\xd8\xff" + bytes(20)

@@ -14,24 +14,24 @@ from tests.support.asking import ask
 from tests.support.faulty_store import Faults
 from tests.support.models import GatedModel
 from tests.support.runtime import new_session, open_runtime, replay, transcript
-from warren import codec
-from warren.attachments import ANY_KIND, Attachment, File
-from warren.budget import Budget
-from warren.catalog import ModelEntry
-from warren.config import Config, Limits
-from warren.errors import (
+from warren.base.errors import (
     CapacityExceededError,
     InvalidParamsError,
     SessionBusyError,
     SessionNotFoundError,
     StoreError,
 )
-from warren.messages import AssistantMessage, TextBlock, ToolResultsMessage, ToolUseBlock, UserMessage
-from warren.model import ModelReply, ModelRequest
+from warren.conversation import codec
+from warren.conversation.attachments import ANY_KIND, Attachment, File
+from warren.conversation.budget import Budget
+from warren.conversation.messages import AssistantMessage, TextBlock, ToolResultsMessage, ToolUseBlock, UserMessage
+from warren.conversation.usage import Usage
+from warren.models.catalog import ModelEntry
+from warren.models.model import ModelReply, ModelRequest
+from warren.models.tools import ToolOutput, tool
+from warren.settings.config import Config, Limits
 from warren.storage import Attach
 from warren.storage.sqlite.file import FILE_NAME
-from warren.tools import ToolOutput, tool
-from warren.usage import Usage
 
 pytestmark = pytest.mark.virtual_time
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)

@@ -11,8 +11,8 @@ import trio
 from tests.support.faulty_store import Faults
 from tests.support.runtime import open_runtime
 from warren.actors import audit
-from warren.audit import AuditEntry
-from warren.principals import Principal
+from warren.base.principals import Principal
+from warren.reports.audit import AuditEntry
 
 pytestmark = pytest.mark.virtual_time
 

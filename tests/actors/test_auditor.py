@@ -8,8 +8,8 @@ import trio
 import trio.testing
 
 from warren.actors.audit import auditing
-from warren.audit import AuditEntry
-from warren.principals import LOCAL
+from warren.base.principals import LOCAL
+from warren.reports.audit import AuditEntry
 
 pytestmark = pytest.mark.virtual_time
 

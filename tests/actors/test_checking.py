@@ -12,13 +12,13 @@ import trio.testing
 from tests.support.asking import ask
 from tests.support.postgres import database
 from warren import open_supervisor
-from warren.attachments import File
-from warren.config import Config, PostgresConfig, StoreConfig
-from warren.errors import CapacityExceededError, PermissionDeniedError, PersistenceDisabledError
-from warren.memory import MemoryConfig
-from warren.principals import LOCAL
-from warren.reports import StoreReport
-from warren.service import RuntimeService
+from warren.base.errors import CapacityExceededError, PermissionDeniedError, PersistenceDisabledError
+from warren.base.principals import LOCAL
+from warren.calls.service import RuntimeService
+from warren.conversation.attachments import File
+from warren.conversation.memory import MemoryConfig
+from warren.reports.reports import StoreReport
+from warren.settings.config import Config, PostgresConfig, StoreConfig
 
 OPERATOR: Final = attrs.evolve(LOCAL, scopes=LOCAL.scopes | {"tenant:admin"})
 

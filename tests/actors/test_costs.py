@@ -8,17 +8,17 @@ import trio
 
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import Recorder, new_session, open_runtime
-from warren import codec
-from warren.budget import Budget
-from warren.catalog import ModelEntry
+from warren.base.errors import BudgetExhaustedError, InvalidParamsError
 from warren.compaction import CompactionConfig
-from warren.config import Config
-from warren.errors import BudgetExhaustedError, InvalidParamsError
-from warren.events import BudgetWarning, RunCompleted, TurnCompleted
-from warren.messages import ToolUseBlock
-from warren.model import ModelReply, ModelRequest
-from warren.tools import tool
-from warren.usage import Usage
+from warren.conversation import codec
+from warren.conversation.budget import Budget
+from warren.conversation.events import BudgetWarning, RunCompleted, TurnCompleted
+from warren.conversation.messages import ToolUseBlock
+from warren.conversation.usage import Usage
+from warren.models.catalog import ModelEntry
+from warren.models.model import ModelReply, ModelRequest
+from warren.models.tools import tool
+from warren.settings.config import Config
 
 pytestmark = pytest.mark.virtual_time
 PRICES = ModelEntry(

@@ -10,10 +10,10 @@ import pytest
 
 from tests.support.models import says
 from tests.support.runtime import new_session, open_runtime
-from warren.config import Config
-from warren.errors import InvalidParamsError
-from warren.fields import MAX_LABEL_BYTES, MAX_LABELS, FieldValueError
-from warren.options import MAX_FALLBACK, MAX_HOSTED, MAX_TOOLS
+from warren.base.errors import InvalidParamsError
+from warren.base.fields import MAX_LABEL_BYTES, MAX_LABELS, FieldValueError
+from warren.conversation.options import MAX_FALLBACK, MAX_HOSTED, MAX_TOOLS
+from warren.settings.config import Config
 from warren.storage.rows import decoded
 
 pytestmark = pytest.mark.virtual_time

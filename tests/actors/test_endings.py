@@ -13,14 +13,14 @@ from tests.support.crashing import crash
 from tests.support.faulty_store import Faults
 from tests.support.models import Emit, FunctionModel, GatedModel, says, stuck
 from tests.support.runtime import Recorder, new_session, open_runtime, replay, transcript
-from warren.config import Config, Limits
-from warren.errors import (
+from warren.base.errors import (
     AgentError,
     SessionNotFoundError,
     StoreError,
 )
-from warren.events import Envelope, RunCompleted
-from warren.model import ModelReply, ModelRequest
+from warren.conversation.events import Envelope, RunCompleted
+from warren.models.model import ModelReply, ModelRequest
+from warren.settings.config import Config, Limits
 from warren.storage import Archive, Delete
 
 pytestmark = pytest.mark.virtual_time

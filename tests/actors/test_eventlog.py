@@ -10,12 +10,20 @@ from hypothesis import strategies as st
 
 from tests.support.checks import numbers
 from warren.actors.eventlog import TAIL, TEXT, EventLog, LogPage, LogReader, utc_now
-from warren.errors import StoreError
-from warren.events import Envelope, RunCompleted, RunFailed, SessionMoved, StreamTruncated, TextDelta, TurnStarted
-from warren.journal import LONGEST, envelopes, row_of
-from warren.records import EventRow
+from warren.base.errors import StoreError
+from warren.conversation.events import (
+    Envelope,
+    RunCompleted,
+    RunFailed,
+    SessionMoved,
+    StreamTruncated,
+    TextDelta,
+    TurnStarted,
+)
+from warren.conversation.journal import LONGEST, envelopes, row_of
+from warren.conversation.records import EventRow
+from warren.conversation.usage import Usage
 from warren.storage.results import Lost
-from warren.usage import Usage
 
 pytestmark = pytest.mark.virtual_time
 END = RunCompleted("s", "end", Usage())

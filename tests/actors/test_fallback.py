@@ -11,15 +11,15 @@ import trio
 
 from tests.support.models import Emit, reply
 from tests.support.runtime import Recorder, new_session, open_runtime, transcript
-from warren.budget import Budget
-from warren.catalog import ModelEntry
+from warren.base.errors import InvalidParamsError, ProviderError
 from warren.compaction import CompactionConfig
-from warren.config import Config, RetryPolicy
-from warren.errors import InvalidParamsError, ProviderError
-from warren.events import ModelSwitched, Retrying, TextComplete, TextDelta, TurnCompleted
-from warren.messages import AssistantMessage, TextBlock, UserMessage
-from warren.model import ModelReply, ModelRequest, ReasoningPiece, TextPiece
-from warren.usage import Usage
+from warren.conversation.budget import Budget
+from warren.conversation.events import ModelSwitched, Retrying, TextComplete, TextDelta, TurnCompleted
+from warren.conversation.messages import AssistantMessage, TextBlock, UserMessage
+from warren.conversation.usage import Usage
+from warren.models.catalog import ModelEntry
+from warren.models.model import ModelReply, ModelRequest, ReasoningPiece, TextPiece
+from warren.settings.config import Config, RetryPolicy
 
 pytestmark = pytest.mark.virtual_time
 RETRY = RetryPolicy(max_attempts=2, initial_delay=1, jitter=0, max_retry_after=30, cool_down=60)

@@ -15,15 +15,15 @@ from tests.support.asking import ask
 from tests.support.faulty_store import Faults
 from tests.support.models import FunctionModel, reply, says
 from tests.support.runtime import new_session, open_runtime, replay, storage_of
+from warren.actors.calls.service import Service
 from warren.actors.fence import Fence, Guard
-from warren.actors.service import Service
-from warren.categories import Gates
-from warren.config import Config
-from warren.errors import AgentError, StoreError
-from warren.events import Event, RunFailed, RunStarted, TextDelta, ToolApprovalRequested
-from warren.messages import ToolUseBlock
-from warren.model import ModelReply, ModelRequest, TextPiece
-from warren.tools import Tool, tool
+from warren.base.errors import AgentError, StoreError
+from warren.conversation.categories import Gates
+from warren.conversation.events import Event, RunFailed, RunStarted, TextDelta, ToolApprovalRequested
+from warren.conversation.messages import ToolUseBlock
+from warren.models.model import ModelReply, ModelRequest, TextPiece
+from warren.models.tools import Tool, tool
+from warren.settings.config import Config
 
 pytestmark = pytest.mark.virtual_time
 

@@ -19,10 +19,8 @@ from tests.support.compacting import settings as compacting_at
 from tests.support.faulty_store import Faults
 from tests.support.models import Emit, GatedModel, reply, says
 from tests.support.runtime import Recorder, new_session, open_runtime, replay, transcript
-from warren.actors.service import Service
-from warren.budget import Budget
-from warren.compaction import summary_message
-from warren.errors import (
+from warren.actors.calls.service import Service
+from warren.base.errors import (
     AgentError,
     InvalidParamsError,
     LeasedError,
@@ -30,13 +28,15 @@ from warren.errors import (
     StoreError,
     WarrenError,
 )
-from warren.fields import MAX_LABEL_BYTES, MAX_LABELS
-from warren.messages import Message, SystemMessage, ToolUseBlock, UserMessage
-from warren.model import ModelReply, ModelRequest
-from warren.records import CompactionEntry, Parent
+from warren.base.fields import MAX_LABEL_BYTES, MAX_LABELS
+from warren.compaction import summary_message
+from warren.conversation.budget import Budget
+from warren.conversation.messages import Message, SystemMessage, ToolUseBlock, UserMessage
+from warren.conversation.records import CompactionEntry, Parent
+from warren.conversation.views import SessionView
+from warren.models.model import ModelReply, ModelRequest
+from warren.models.tools import tool
 from warren.storage import Label
-from warren.tools import tool
-from warren.views import SessionView
 
 pytestmark = pytest.mark.virtual_time
 

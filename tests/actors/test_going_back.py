@@ -12,11 +12,11 @@ from tests.support.compacting import settings, talk
 from tests.support.memories import memory_in, recalling_model, remembered, said_before_head
 from tests.support.models import GatedModel
 from tests.support.runtime import new_session, open_runtime, storage_of
-from warren.config import StoreConfig
-from warren.errors import StoreError, WarrenError
-from warren.service import SessionService
+from warren.base.errors import StoreError, WarrenError
+from warren.calls.service import SessionService
+from warren.conversation.views import TurnResult
+from warren.settings.config import StoreConfig
 from warren.storage.maintenance.backup import back_up
-from warren.views import TurnResult
 
 pytestmark = pytest.mark.virtual_time
 

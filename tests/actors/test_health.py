@@ -17,15 +17,23 @@ from tests.support.memories import MemoryFaults, memory_in
 from tests.support.models import FunctionModel, GatedModel
 from tests.support.runtime import memory_of, new_session, open_runtime
 from tests.support.waiting import until
-from warren import codec
+from warren.actors.calls.service import Service
 from warren.actors.eventlog import utc_now
-from warren.actors.metrics import ENOUGH, INTERVAL, PATIENCE, LoopLag, Samples, Writes
+from warren.actors.observe.metrics import ENOUGH, INTERVAL, PATIENCE, LoopLag, Samples, Writes
 from warren.actors.runtime import open_runtime as open_actors
-from warren.actors.service import Service
-from warren.config import Config, Limits, StoreConfig
-from warren.errors import StoreCause, StoreError
-from warren.health import FAILED_AFTER, LATE_LOOP_MS, LoopHealth, MemoryHealth, ProjectorHealth, StoreHealth, worst
-from warren.memory import MemoryEntry
+from warren.base.errors import StoreCause, StoreError
+from warren.conversation import codec
+from warren.conversation.memory import MemoryEntry
+from warren.reports.health import (
+    FAILED_AFTER,
+    LATE_LOOP_MS,
+    LoopHealth,
+    MemoryHealth,
+    ProjectorHealth,
+    StoreHealth,
+    worst,
+)
+from warren.settings.config import Config, Limits, StoreConfig
 from warren.storage.projection import Follower
 from warren.storage.sqlite import SqliteStore
 from warren.transport.providers import open_providers

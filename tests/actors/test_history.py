@@ -9,11 +9,11 @@ import trio
 
 from tests.support.models import says
 from tests.support.runtime import new_session, open_runtime
-from warren import codec
-from warren.actors.history import BOUNDS, INTERVAL, KEPT, added
-from warren.errors import PermissionDeniedError, ProviderError
-from warren.metrics import History, LoadSample
-from warren.principals import Principal
+from warren.actors.calls.history import BOUNDS, INTERVAL, KEPT, added
+from warren.base.errors import PermissionDeniedError, ProviderError
+from warren.base.principals import Principal
+from warren.conversation import codec
+from warren.reports.metrics import History, LoadSample
 
 pytestmark = pytest.mark.virtual_time
 

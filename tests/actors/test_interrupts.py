@@ -13,15 +13,15 @@ from tests.support.checks import assert_valid_stream
 from tests.support.faulty_store import Faults
 from tests.support.models import Emit, FunctionModel, reply, says, stuck
 from tests.support.runtime import Recorder, new_session, open_runtime
-from warren.config import Config, Limits
-from warren.errors import (
+from warren.base.errors import (
     AgentError,
     SessionNotRunningError,
     StoreError,
 )
-from warren.events import RunFailed
-from warren.model import ModelReply, ModelRequest
-from warren.service import RuntimeService
+from warren.calls.service import RuntimeService
+from warren.conversation.events import RunFailed
+from warren.models.model import ModelReply, ModelRequest
+from warren.settings.config import Config, Limits
 from warren.storage import Claim
 
 pytestmark = pytest.mark.virtual_time

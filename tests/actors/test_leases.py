@@ -15,12 +15,12 @@ from tests.support.checks import numbers
 from tests.support.faulty_store import Faults, FaultyStore
 from tests.support.models import FunctionModel, GatedModel, says, stuck
 from tests.support.runtime import Recorder, new_session, open_runtime, replay, storage_of, transcript
-from warren.actors.service import Service
+from warren.actors.calls.service import Service
 from warren.actors.supervision import ActorFailedError
-from warren.config import Config, Limits
-from warren.errors import LeasedError, SessionNotFoundError, SessionNotRunningError, StoreError, WarrenError
-from warren.events import RunCompleted, RunFailed
-from warren.messages import AssistantMessage
+from warren.base.errors import LeasedError, SessionNotFoundError, SessionNotRunningError, StoreError, WarrenError
+from warren.conversation.events import RunCompleted, RunFailed
+from warren.conversation.messages import AssistantMessage
+from warren.settings.config import Config, Limits
 from warren.storage.sqlite import SqliteStore
 
 pytestmark = pytest.mark.virtual_time

@@ -12,14 +12,14 @@ from tests.support.compacting import Model
 from tests.support.faulty_store import Faults
 from tests.support.models import Emit, reply
 from tests.support.runtime import new_session, open_runtime
-from warren.catalog import ModelEntry
+from warren.base.errors import AgentError, ProviderError, StoreError
+from warren.calls.service import SessionService
 from warren.compaction import CompactionConfig
-from warren.config import Config, RetryPolicy
-from warren.errors import AgentError, ProviderError, StoreError
-from warren.ledger import UsageSums
-from warren.model import ModelReply, ModelRequest, TextPiece
-from warren.service import SessionService
-from warren.usage import Usage
+from warren.conversation.usage import Usage
+from warren.models.catalog import ModelEntry
+from warren.models.model import ModelReply, ModelRequest, TextPiece
+from warren.reports.ledger import UsageSums
+from warren.settings.config import Config, RetryPolicy
 
 pytestmark = pytest.mark.virtual_time
 PRICES = ModelEntry(

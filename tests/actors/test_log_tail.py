@@ -12,12 +12,21 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.domain import strategies
-from warren import codec
 from warren.actors.eventlog import EventLog, LogPage
-from warren.events import DELTAS, Envelope, Event, ReasoningDelta, RunCompleted, StreamTruncated, TextDelta, TurnStarted
-from warren.journal import cut, envelopes, release, row_of
-from warren.records import EventRow
-from warren.usage import Usage
+from warren.conversation import codec
+from warren.conversation.events import (
+    DELTAS,
+    Envelope,
+    Event,
+    ReasoningDelta,
+    RunCompleted,
+    StreamTruncated,
+    TextDelta,
+    TurnStarted,
+)
+from warren.conversation.journal import cut, envelopes, release, row_of
+from warren.conversation.records import EventRow
+from warren.conversation.usage import Usage
 
 EPOCH: Final = datetime(2024, 5, 17, tzinfo=UTC)
 END: Final = RunCompleted("s", "", Usage())

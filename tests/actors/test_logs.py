@@ -8,12 +8,12 @@ import trio
 
 from tests.support.models import FunctionModel, reply, says
 from tests.support.runtime import new_session, open_runtime
-from warren.config import Config, RetryPolicy
-from warren.errors import ProviderError, WarrenError
-from warren.log_context import LogContext, working_for
-from warren.messages import ToolUseBlock
-from warren.model import ModelReply, ModelRequest
-from warren.tools import tool
+from warren.base.errors import ProviderError, WarrenError
+from warren.base.log_context import LogContext, working_for
+from warren.conversation.messages import ToolUseBlock
+from warren.models.model import ModelReply, ModelRequest
+from warren.models.tools import tool
+from warren.settings.config import Config, RetryPolicy
 
 SECRET = "xyzzy-4711"  # noqa: S105 - a text that must not be in the log
 SURE = RetryPolicy(initial_delay=0, jitter=0)

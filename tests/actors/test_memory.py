@@ -27,16 +27,16 @@ from tests.support.memories import (
 )
 from tests.support.models import Answer, Emit, reply
 from tests.support.runtime import Recorder, memory_of, new_session, open_runtime, transcript
+from warren.actors.calls.service import Service
 from warren.actors.memory import RETRY_AFTER
-from warren.actors.service import Service
+from warren.base.errors import AgentError, StoreError
 from warren.compaction import SUMMARY_PREFIX
-from warren.config import Config
-from warren.errors import AgentError, StoreError
-from warren.events import CompactionCompleted, CompactionFailed
-from warren.messages import ToolResultsMessage, ToolUseBlock, UserMessage
-from warren.model import ModelReply, ModelRequest
+from warren.conversation.events import CompactionCompleted, CompactionFailed
+from warren.conversation.messages import ToolResultsMessage, ToolUseBlock, UserMessage
+from warren.models.model import ModelReply, ModelRequest
+from warren.models.tools import Tool, tool
+from warren.settings.config import Config
 from warren.storage import Commit
-from warren.tools import Tool, tool
 
 pytestmark = pytest.mark.virtual_time
 

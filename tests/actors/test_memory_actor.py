@@ -20,11 +20,11 @@ from tests.support.models import FunctionModel, OneModel, stuck
 from tests.support.runtime import memory_of, new_session, open_runtime
 from warren.actors.memory import RETRY_AFTER
 from warren.actors.runtime import open_runtime as open_actors
-from warren.config import Config, Intensity, StoreConfig
-from warren.errors import AgentError, InvalidParamsError, MemoryDisabledError, ProviderError, StoreError
-from warren.health import MemoryHealth
-from warren.memory import MAX_HITS, MemoryEntry
-from warren.requests import SearchRequest
+from warren.base.errors import AgentError, InvalidParamsError, MemoryDisabledError, ProviderError, StoreError
+from warren.calls.requests import SearchRequest
+from warren.conversation.memory import MAX_HITS, MemoryEntry
+from warren.reports.health import MemoryHealth
+from warren.settings.config import Config, Intensity, StoreConfig
 from warren.storage import inline_runner
 from warren.storage.sqlite import Holder
 

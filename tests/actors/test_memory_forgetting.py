@@ -12,19 +12,19 @@ from tests.support.compacting import Model, chatty, settings, talk
 from tests.support.memories import MemoryFaults, memory_in, recalling_model, remembered
 from tests.support.models import Emit
 from tests.support.runtime import memory_of, new_session, open_runtime
+from warren.actors.calls.service import Service
 from warren.actors.memory import indexable
-from warren.actors.service import Service
-from warren.errors import (
+from warren.base.errors import (
     AgentError,
     PermissionDeniedError,
     PersistenceDisabledError,
     SessionNotFoundError,
     StoreError,
 )
-from warren.memory import MemoryEntry
-from warren.messages import UserMessage
-from warren.model import ModelReply, ModelRequest
-from warren.principals import OWN_SCOPES, Principal
+from warren.base.principals import OWN_SCOPES, Principal
+from warren.conversation.memory import MemoryEntry
+from warren.conversation.messages import UserMessage
+from warren.models.model import ModelReply, ModelRequest
 
 pytestmark = pytest.mark.virtual_time
 

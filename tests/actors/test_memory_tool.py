@@ -17,12 +17,12 @@ from tests.support.memories import (
     results,
 )
 from tests.support.runtime import Recorder, memory_of, new_session, open_runtime, transcript
+from warren.actors.calls.service import Service
 from warren.actors.memory import SEARCH, USAGE
-from warren.actors.service import Service
-from warren.errors import InvalidParamsError
-from warren.events import ToolExecutionCompleted
-from warren.memory import MAX_HITS, MemoryEntry
-from warren.tools import tool
+from warren.base.errors import InvalidParamsError
+from warren.conversation.events import ToolExecutionCompleted
+from warren.conversation.memory import MAX_HITS, MemoryEntry
+from warren.models.tools import tool
 
 pytestmark = pytest.mark.virtual_time
 

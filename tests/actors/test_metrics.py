@@ -12,10 +12,8 @@ from tests.support.asking import ask
 from tests.support.faulty_store import Faults
 from tests.support.models import FunctionModel, GatedModel, reply, says
 from tests.support.runtime import new_session, open_runtime
-from warren.actors.counters import MODELS, TOOLS, Counters, Histogram
-from warren.catalog import ModelEntry, known
-from warren.config import Config, Limits, RetryPolicy
-from warren.errors import (
+from warren.actors.observe.counters import MODELS, TOOLS, Counters, Histogram
+from warren.base.errors import (
     AgentError,
     CapacityExceededError,
     PermissionDeniedError,
@@ -23,12 +21,14 @@ from warren.errors import (
     ProviderError,
     StoreError,
 )
-from warren.messages import ToolUseBlock
-from warren.metrics import OTHER, Series
-from warren.model import ModelChoice, ModelReply, ModelRequest, TextPiece
-from warren.principals import Principal
-from warren.tools import Tool, ToolSpec, tool
-from warren.usage import Usage
+from warren.base.principals import Principal
+from warren.conversation.messages import ToolUseBlock
+from warren.conversation.usage import Usage
+from warren.models.catalog import ModelEntry, known
+from warren.models.model import ModelChoice, ModelReply, ModelRequest, TextPiece
+from warren.models.tools import Tool, ToolSpec, tool
+from warren.reports.metrics import OTHER, Series
+from warren.settings.config import Config, Limits, RetryPolicy
 
 pytestmark = pytest.mark.virtual_time
 SURE = RetryPolicy(initial_delay=0, jitter=0)

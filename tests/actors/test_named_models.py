@@ -9,9 +9,9 @@ import trio
 
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import new_session, open_runtime
-from warren.actors.service import Service
-from warren.config import Config
-from warren.model import ModelReply, ModelRequest
+from warren.actors.calls.service import Service
+from warren.models.model import ModelReply, ModelRequest
+from warren.settings.config import Config
 
 pytestmark = pytest.mark.virtual_time
 

@@ -12,14 +12,14 @@ from tests.support.asking import ask
 from tests.support.models import GatedModel, says
 from tests.support.runtime import new_session, open_runtime, storage_of
 from warren.actors.node import LocalNode
-from warren.config import Config, Limits, NodeConfig
-from warren.errors import CapacityExceededError, LeasedError, StoreError
-from warren.fields import FieldValueError
-from warren.nodes import NodeLoad
-from warren.principals import Principal
-from warren.service import SessionService
+from warren.base.errors import CapacityExceededError, LeasedError, StoreError
+from warren.base.fields import FieldValueError
+from warren.base.nodes import NodeLoad
+from warren.base.principals import Principal
+from warren.base.tenant_limits import TenantLimits
+from warren.calls.service import SessionService
+from warren.settings.config import Config, Limits, NodeConfig
 from warren.storage.queries import LivingNodes
-from warren.tenant_limits import TenantLimits
 
 pytestmark = pytest.mark.virtual_time
 NORTH: Final = Config(node=NodeConfig("north", "ws://10.0.0.1:4600"), limits=Limits(max_sessions=2))

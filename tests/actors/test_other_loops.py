@@ -9,9 +9,9 @@ import trio
 
 from tests.parity.arguments import METHODS, needed
 from tests.support.runtime import new_session, open_runtime
+from warren.calls.service import SessionService
 from warren.compaction import CompactionConfig
-from warren.config import Config
-from warren.service import SessionService
+from warren.settings.config import Config
 
 Foreign = Callable[[Callable[[], Awaitable[None]]], None]
 

@@ -14,10 +14,10 @@ import trio
 
 from tests.support.runtime import new_session
 from tests.support.waiting import until
+from warren.actors.calls.service import Service
 from warren.actors.projector import BACKOFF, SHARE, TICK, ProjectionPace, ProjectorActor, projecting
-from warren.actors.service import Service
-from warren.config import Config, StoreConfig
-from warren.errors import StoreError
+from warren.base.errors import StoreError
+from warren.settings.config import Config, StoreConfig
 from warren.storage import inline_runner
 from warren.storage.projection import Follower, Status, Step
 from warren.transport.embed import open_supervisor

@@ -13,11 +13,11 @@ import trio.testing
 from tests.support.asking import ask
 from tests.support.models import USAGE, Emit, FunctionModel, reply
 from tests.support.runtime import Recorder, new_session, open_runtime
+from warren.base.errors import ProviderCause, ProviderError
+from warren.calls.service import SessionService
 from warren.compaction import CompactionConfig
-from warren.config import Config
-from warren.errors import ProviderCause, ProviderError
-from warren.events import RequestRepaired, ToolExecutionStarted
-from warren.messages import (
+from warren.conversation.events import RequestRepaired, ToolExecutionStarted
+from warren.conversation.messages import (
     AssistantMessage,
     ContextMessage,
     Message,
@@ -28,9 +28,9 @@ from warren.messages import (
     ToolUseBlock,
     UserMessage,
 )
-from warren.model import ModelReply, ModelRequest
-from warren.service import SessionService
-from warren.tools import tool
+from warren.models.model import ModelReply, ModelRequest
+from warren.models.tools import tool
+from warren.settings.config import Config
 from warren.transport.providers.scripted import (
     Script,
     ScriptedCall,

@@ -8,11 +8,11 @@ import trio
 
 from tests.support.models import Puppet
 from tests.support.runtime import new_session, open_runtime
-from warren.attachments import File, Kind
 from warren.compaction import CompactionConfig
-from warren.config import Config
-from warren.messages import AssistantMessage, SystemMessage, UserMessage
-from warren.tools import tool
+from warren.conversation.attachments import File, Kind
+from warren.conversation.messages import AssistantMessage, SystemMessage, UserMessage
+from warren.models.tools import tool
+from warren.settings.config import Config
 
 pytestmark = pytest.mark.virtual_time
 

@@ -12,8 +12,8 @@ from tests.support.faulty_store import Faults
 from tests.support.models import GatedModel, says
 from tests.support.runtime import new_session, open_runtime, supervisor_of
 from warren.actors.protocol import Loaded
-from warren.config import Config, Limits
-from warren.statistics import RuntimeStatistics, SessionStatistics, StorageStatistics
+from warren.reports.statistics import RuntimeStatistics, SessionStatistics, StorageStatistics
+from warren.settings.config import Config, Limits
 
 pytestmark = pytest.mark.virtual_time
 

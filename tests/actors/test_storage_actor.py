@@ -19,17 +19,17 @@ from tests.support.checks import numbers
 from tests.support.faulty_store import CrashError, Faults, FaultyStore
 from tests.support.models import says
 from tests.support.runtime import Recorder, new_session, open_runtime, replay, transcript
-from warren.actors.metrics import REMEMBERED
+from warren.actors.observe.metrics import REMEMBERED
 from warren.actors.storage import StorageActor
 from warren.actors.supervision import ActorFailedError, Restarts
-from warren.config import Config, Intensity, StoreConfig
-from warren.errors import SessionNotFoundError, StoreError
+from warren.base.errors import SessionNotFoundError, StoreError
+from warren.conversation.records import SessionRecord
+from warren.conversation.views import TurnResult
 from warren.mailbox import Mailbox
-from warren.records import SessionRecord
+from warren.settings.config import Config, Intensity, StoreConfig
 from warren.storage import Archive, Commit, Store, inline_runner
 from warren.storage.queries import ANY_TENANT, SessionList, SessionRow
 from warren.storage.sqlite import Holder
-from warren.views import TurnResult
 
 pytestmark = pytest.mark.virtual_time
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

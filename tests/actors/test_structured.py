@@ -14,12 +14,12 @@ from tests.support.asking import ask
 from tests.support.checks import assert_valid_stream, assert_valid_transcript, names
 from tests.support.models import Emit, FunctionModel, reply, says, stuck
 from tests.support.runtime import Recorder, new_session, open_runtime, replay, supervisor_of, transcript
-from warren import codec
-from warren.budget import Budget
+from warren.base.errors import AgentError, BudgetExhaustedError, InvalidParamsError, ProviderError, SessionBusyError
+from warren.calls.service import SessionService
 from warren.compaction import CompactionConfig
-from warren.config import Config, RetryPolicy
-from warren.errors import AgentError, BudgetExhaustedError, InvalidParamsError, ProviderError, SessionBusyError
-from warren.events import (
+from warren.conversation import codec
+from warren.conversation.budget import Budget
+from warren.conversation.events import (
     BudgetWarning,
     Event,
     ExtractionCompleted,
@@ -32,14 +32,14 @@ from warren.events import (
     TextDelta,
     TurnCompleted,
 )
-from warren.messages import AssistantMessage, TextBlock, ToolUseBlock, UserMessage
-from warren.model import ModelReply, ModelRequest, ReasoningPiece, TextPiece
-from warren.options import TurnMode
-from warren.service import SessionService
+from warren.conversation.messages import AssistantMessage, TextBlock, ToolUseBlock, UserMessage
+from warren.conversation.options import TurnMode
+from warren.conversation.usage import Usage
+from warren.models.model import ModelReply, ModelRequest, ReasoningPiece, TextPiece
+from warren.models.tools import tool
+from warren.settings.config import Config, RetryPolicy
 from warren.structured.output import CORRECTION, INSTRUCTION
-from warren.tools import tool
 from warren.transport.providers import Script, ScriptedProvider, ScriptedStep
-from warren.usage import Usage
 
 pytestmark = pytest.mark.virtual_time
 PERSON = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}

@@ -11,9 +11,9 @@ from tests.support.checks import assert_valid_stream, names, numbers
 from tests.support.faulty_store import Faults
 from tests.support.models import FunctionModel, says, stuck
 from tests.support.runtime import Recorder, new_session, open_runtime, replay
-from warren.config import Config, Limits
-from warren.errors import AgentError, InvalidParamsError, SessionNotFoundError
-from warren.events import Envelope, RunFailed, StreamTruncated
+from warren.base.errors import AgentError, InvalidParamsError, SessionNotFoundError
+from warren.conversation.events import Envelope, RunFailed, StreamTruncated
+from warren.settings.config import Config, Limits
 
 pytestmark = pytest.mark.virtual_time
 

@@ -15,27 +15,27 @@ from tests.support.compacting import settings, talk
 from tests.support.memories import memory_in, recalling_model
 from tests.support.models import USAGE, Emit, FunctionModel, GatedModel, reply, says
 from tests.support.runtime import Recorder, memory_of, open_runtime, replay, supervisor_of
-from warren.actors.service import Service
-from warren.actors.tenancy import Account
-from warren.attachments import File, Kind
-from warren.compaction import CompactionConfig
-from warren.config import Config, Limits
-from warren.errors import (
+from warren.actors.calls.service import Service
+from warren.actors.limits.tenancy import Account
+from warren.base.errors import (
     CapacityExceededError,
     InvalidParamsError,
     PermissionDeniedError,
     SessionNotFoundError,
     WarrenError,
 )
-from warren.events import RunFailed
-from warren.messages import ToolUseBlock, UserMessage
-from warren.model import ModelReply, ModelRequest
-from warren.peers import Peer
-from warren.principals import SCOPES, Principal
+from warren.base.principals import SCOPES, Principal
+from warren.base.tenant_limits import TenantLimits, TokenLimits
+from warren.compaction import CompactionConfig
+from warren.conversation.attachments import File, Kind
+from warren.conversation.events import RunFailed
+from warren.conversation.messages import ToolUseBlock, UserMessage
+from warren.conversation.peers import Peer
+from warren.models.model import ModelReply, ModelRequest
+from warren.models.tools import tool
+from warren.settings.config import Config, Limits
 from warren.storage.queries import StoredBytes
-from warren.tenant_limits import TenantLimits, TokenLimits
-from warren.tools import tool
-from warren.transport.http.logins import Login
+from warren.transport.access.logins import Login
 
 pytestmark = pytest.mark.virtual_time
 

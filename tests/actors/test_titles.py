@@ -8,8 +8,8 @@ import trio
 from tests.support.models import Emit, FunctionModel
 from tests.support.runtime import new_session, open_runtime
 from warren.actors.turn.outcome import title_of
-from warren.errors import InvalidParamsError, ProviderError
-from warren.model import ModelReply, ModelRequest
+from warren.base.errors import InvalidParamsError, ProviderError
+from warren.models.model import ModelReply, ModelRequest
 
 
 @pytest.mark.parametrize(

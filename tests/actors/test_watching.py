@@ -9,14 +9,14 @@ import trio
 from tests.support.models import Puppet, reply, says
 from tests.support.runtime import new_session, open_runtime
 from warren.actors import watching
-from warren.categories import Gates
-from warren.config import Config, Limits
-from warren.errors import PermissionDeniedError
-from warren.messages import ToolUseBlock
-from warren.principals import Principal
-from warren.service import ChangeReader
-from warren.tools import tool
-from warren.views import SessionChanges, SessionSummary
+from warren.base.errors import PermissionDeniedError
+from warren.base.principals import Principal
+from warren.calls.service import ChangeReader
+from warren.conversation.categories import Gates
+from warren.conversation.messages import ToolUseBlock
+from warren.conversation.views import SessionChanges, SessionSummary
+from warren.models.tools import tool
+from warren.settings.config import Config, Limits
 
 pytestmark = pytest.mark.virtual_time
 

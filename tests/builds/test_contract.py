@@ -11,14 +11,14 @@ import trio
 from tests.builds.build import COMPACTION, MEMORY, SQLITE, STORE
 from tests.support.models import Emit, FunctionModel, reply
 from warren import Config, Envelope, ErrorCode, SessionService, StoreConfig, WarrenError, open_supervisor
+from warren.base.errors import ProviderError
+from warren.calls.service import Capabilities
 from warren.compaction import PROMPT, CompactionConfig
-from warren.errors import ProviderError
-from warren.events import TERMINAL
-from warren.memory import MemoryConfig
-from warren.messages import UserMessage
-from warren.model import ModelReply, ModelRequest
-from warren.service import Capabilities
-from warren.usage import Usage
+from warren.conversation.events import TERMINAL
+from warren.conversation.memory import MemoryConfig
+from warren.conversation.messages import UserMessage
+from warren.conversation.usage import Usage
+from warren.models.model import ModelReply, ModelRequest
 
 NOBODY = "00000000-0000-7000-8000-000000000000"
 LONG = "the key hangs behind the blue door " * 200

@@ -13,7 +13,7 @@ import trio
 
 from tests.builds.build import COMPACTION, EXTRAS, IN_A_BUILD, MEMORY, SQLITE, STORE, SURFACES
 from tests.builds.lines import LIMIT, WARREN, clean_environ, talking, warren
-from warren.extras import installed
+from warren.base.extras import installed
 
 if TYPE_CHECKING:
     from trio_websocket import WebSocketConnection

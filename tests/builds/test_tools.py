@@ -8,8 +8,8 @@ import pytest
 
 from tests.builds.build import EXTRAS
 from warren import Config, open_supervisor
-from warren.errors import InvalidParamsError
-from warren.tool_config import McpServer, ToolsConfig
+from warren.base.errors import InvalidParamsError
+from warren.settings.tool_config import McpServer, ToolsConfig
 
 NEEDED: Final[dict[str, Callable[[Path], ToolsConfig]]] = {
     "tools": lambda folder: ToolsConfig(root=folder),

@@ -5,11 +5,11 @@ from typing import Final
 import attrs
 
 from tests.docs.snippets import DOCS
-from warren.config import Limits
+from warren.settings.config import Limits
+from warren.transport.access.config import GatewayConfig
 from warren.transport.cli.pages import bounds_page
 from warren.transport.cli.pages.bounds_page import BOUNDS, SHARED
 from warren.transport.cli.settings.table import default_of
-from warren.transport.http.config import GatewayConfig
 
 PAGE: Final = (DOCS / "security.md").read_text(encoding="utf-8")
 NOT_OPENED: Final = {

@@ -3,8 +3,8 @@
 from typing import Final
 
 from tests.docs.snippets import DOCS
-from warren.config import Limits
-from warren.end_budget import EndBudget
+from warren.base.end_budget import EndBudget
+from warren.settings.config import Limits
 from warren.transport.http.probes import PATHS
 
 PAGE: Final = (DOCS / "containers.md").read_text(encoding="utf-8")

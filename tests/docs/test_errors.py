@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Final, get_args, get_type_hints
 
 from tests.docs.snippets import DOCS
-from warren.errors import NUMBERS, AgentError, ProviderError, WarrenError
+from warren.base.errors import NUMBERS, AgentError, ProviderError, WarrenError
 
 PAGE: Final = (DOCS / "errors.md").read_text(encoding="utf-8")
 

@@ -11,11 +11,11 @@ import pytest
 from tests.docs.snippets import DOCS
 from tests.support.models import FunctionModel, reply
 from warren import Config, SessionService, StoreConfig, WarrenError, open_supervisor
+from warren.base.errors import NUMBERS, ErrorCode
 from warren.compaction import PROMPT, CompactionConfig
-from warren.errors import NUMBERS, ErrorCode
-from warren.memory import MemoryConfig
-from warren.messages import UserMessage
-from warren.model import ModelReply, ModelRequest
+from warren.conversation.memory import MemoryConfig
+from warren.conversation.messages import UserMessage
+from warren.models.model import ModelReply, ModelRequest
 from warren.transport.rpc.methods import METHODS
 
 PAGE: Final = (DOCS / "capability-matrix.md").read_text(encoding="utf-8")

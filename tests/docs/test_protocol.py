@@ -11,8 +11,8 @@ import attrs
 import pytest
 
 from tests.conftest import ROOT
-from warren import codec
-from warren.events import Envelope
+from warren.conversation import codec
+from warren.conversation.events import Envelope
 from warren.transport.rpc.methods import METHODS
 from warren.transport.rpc.protocol_page import protocol_page
 

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from tests.transport.clients import gateway
-from warren.config import Config, StoreConfig
+from warren.settings.config import Config, StoreConfig
 from warren.transport.embed import open_supervisor
 from warren.transport.rest.openapi import STATUSES
 from warren.transport.rest.routes import ROUTES

@@ -7,9 +7,9 @@ from typing import Final
 import attrs
 from hypothesis import strategies as st
 
-from warren import codec
 from warren.compaction import SUMMARY_PREFIX, is_summary, summary_message
-from warren.messages import (
+from warren.conversation import codec
+from warren.conversation.messages import (
     AssistantMessage,
     Message,
     ReasoningBlock,

@@ -9,11 +9,11 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 import attrs
 from hypothesis import strategies as st
 
-from warren import budget, codec, events, messages, records, usage, views
+from warren.base.fields import LARGEST
 from warren.compaction import CompactionConfig
-from warren.fields import LARGEST
-from warren.options import EFFORTS, MAX_RETRIES, ModelOptions, SessionOptions, TurnOptions
-from warren.peers import NAME, Peer
+from warren.conversation import budget, codec, events, messages, records, usage, views
+from warren.conversation.options import EFFORTS, MAX_RETRIES, ModelOptions, SessionOptions, TurnOptions
+from warren.conversation.peers import NAME, Peer
 
 MODULES: Final = (messages, events, records, views, budget, usage)
 UNIONS: Final = (messages.Block, messages.Message, events.Event)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from warren.arguments import problem_of, unwrapped
-from warren.tools import Tool, ToolArgumentsError, ToolSpec, tool
+from warren.models.arguments import problem_of, unwrapped
+from warren.models.tools import Tool, ToolArgumentsError, ToolSpec, tool
 
 SCHEMA = {
     "type": "object",

@@ -5,7 +5,7 @@ from itertools import islice
 import pytest
 
 from warren.base.backoff import Backoff
-from warren.config import RetryPolicy
+from warren.settings.config import RetryPolicy
 
 
 def test_waits_grow_up_to_a_bound() -> None:

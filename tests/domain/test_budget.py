@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.budget import Budget, Meter, Spent, Use
-from warren.events import BudgetWarning
-from warren.fields import LARGEST, FieldValueError
-from warren.usage import Usage
+from warren.base.fields import LARGEST, FieldValueError
+from warren.conversation.budget import Budget, Meter, Spent, Use
+from warren.conversation.events import BudgetWarning
+from warren.conversation.usage import Usage
 
 NONE: Final = Budget()
 KINDS: Final = {

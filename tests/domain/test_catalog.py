@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren import codec
-from warren.catalog import UNKNOWN, LongContext, ModelEntry, _table, entry_of, known
-from warren.errors import InvalidParamsError
+from warren.base.errors import InvalidParamsError
+from warren.conversation import codec
+from warren.conversation.usage import Usage
+from warren.models.catalog import UNKNOWN, LongContext, ModelEntry, _table, entry_of, known
 from warren.transport.providers.settings import VENDORS
-from warren.usage import Usage
 
 SONNET = entry_of("claude-sonnet-5")
 tokens = st.integers(0, 10**7)

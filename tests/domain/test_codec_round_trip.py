@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.domain import strategies
-from warren import codec
-from warren.budget import Budget
-from warren.errors import InvalidParamsError
-from warren.events import Envelope, Event, RunStarted, TextDelta, TurnCompleted, UnknownEvent
-from warren.messages import (
+from warren.base.errors import InvalidParamsError
+from warren.conversation import codec
+from warren.conversation.budget import Budget
+from warren.conversation.events import Envelope, Event, RunStarted, TextDelta, TurnCompleted, UnknownEvent
+from warren.conversation.messages import (
     AssistantMessage,
     Message,
     StopReason,
@@ -25,10 +25,10 @@ from warren.messages import (
     UnknownBlock,
     UserMessage,
 )
-from warren.options import SessionOptions
-from warren.records import SessionRecord
-from warren.usage import Usage
-from warren.views import Billing, SessionState, SessionView, TurnResult
+from warren.conversation.options import SessionOptions
+from warren.conversation.records import SessionRecord
+from warren.conversation.usage import Usage
+from warren.conversation.views import Billing, SessionState, SessionView, TurnResult
 
 NOW: Final = datetime(2024, 5, 17, 9, 30, 0, 250_000, UTC)
 NO_USAGE: Final = {"input_tokens": 0, "output_tokens": 0, "cache_creation_tokens": 0, "cache_read_tokens": 0}

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.domain import strategies
-from warren import codec
-from warren.budget import Budget
-from warren.config import Config
-from warren.errors import InvalidParamsError
-from warren.fields import LARGEST
-from warren.messages import Block, Message, ToolUseBlock
-from warren.usage import Usage
+from warren.base.errors import InvalidParamsError
+from warren.base.fields import LARGEST
+from warren.conversation import codec
+from warren.conversation.budget import Budget
+from warren.conversation.messages import Block, Message, ToolUseBlock
+from warren.conversation.usage import Usage
+from warren.settings.config import Config
 
 
 @attrs.frozen

@@ -6,10 +6,10 @@ from typing import Any
 import attrs
 import pytest
 
-from warren.catalog import ModelEntry
-from warren.config import Config, Limits, ModelServer, PostgresConfig, StoreConfig
-from warren.fields import FieldValueError
-from warren.tenant_limits import TenantLimits
+from warren.base.fields import FieldValueError
+from warren.base.tenant_limits import TenantLimits
+from warren.models.catalog import ModelEntry
+from warren.settings.config import Config, Limits, ModelServer, PostgresConfig, StoreConfig
 
 
 @pytest.mark.parametrize("name", attrs.fields_dict(Config))

@@ -2,9 +2,9 @@
 
 import pytest
 
-from warren.config import Config, PostgresConfig
-from warren.database_url import without_password
-from warren.fields import FieldValueError
+from warren.base.database_url import without_password
+from warren.base.fields import FieldValueError
+from warren.settings.config import Config, PostgresConfig
 
 
 @pytest.mark.parametrize(

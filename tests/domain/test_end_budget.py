@@ -2,7 +2,7 @@
 
 import pytest
 
-from warren.end_budget import EndBudget
+from warren.base.end_budget import EndBudget
 
 
 @pytest.mark.parametrize("seconds", [1.0, 2.0, 10.0, 30.0, 3600.0])

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import pytest
 
-from warren import errors
-from warren.errors import (
+from warren.base import errors
+from warren.base.errors import (
     NUMBERS,
     AgentError,
     BudgetExhaustedError,

@@ -4,7 +4,7 @@ import time
 import uuid
 from typing import Final
 
-from warren.ids import new_session_id
+from warren.base.ids import new_session_id
 
 MANY: Final = 20_000
 

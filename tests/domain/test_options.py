@@ -7,9 +7,17 @@ from typing import Any
 import attrs
 import pytest
 
-from warren.fields import FieldValueError
-from warren.options import ModelOptions, SessionOptions, SessionRequest, TurnOptions, TurnRequest, given, part
-from warren.service import SessionService
+from warren.base.fields import FieldValueError
+from warren.calls.service import SessionService
+from warren.conversation.options import (
+    ModelOptions,
+    SessionOptions,
+    SessionRequest,
+    TurnOptions,
+    TurnRequest,
+    given,
+    part,
+)
 
 NAN = float("nan")
 

@@ -10,9 +10,9 @@ import attrs
 import msgspec
 import pytest
 
-from warren import codec
-from warren.fields import FieldValueError
-from warren.tools import Tool, ToolArgumentsError, ToolSpec, tool
+from warren.base.fields import FieldValueError
+from warren.conversation import codec
+from warren.models.tools import Tool, ToolArgumentsError, ToolSpec, tool
 
 
 class Colour(enum.Enum):

@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.domain import strategies
-from warren import codec, values
-from warren.attachments import File, reference_of
-from warren.budget import Spent
-from warren.config import Config, Intensity, Limits, RetryPolicy, StoreConfig
-from warren.events import Envelope
-from warren.fields import FieldValueError
-from warren.messages import (
+from warren.base import values
+from warren.base.fields import FieldValueError
+from warren.base.values import frozen
+from warren.conversation import codec
+from warren.conversation.attachments import File, reference_of
+from warren.conversation.budget import Spent
+from warren.conversation.events import Envelope
+from warren.conversation.messages import (
     MAX_NAME,
     AssistantMessage,
     Message,
@@ -27,11 +28,11 @@ from warren.messages import (
     UserMessage,
     with_unique_calls,
 )
-from warren.records import SessionRecord, Span
-from warren.transcript import ATTACHED, Continued, Transcript, weight_of
-from warren.usage import Usage
-from warren.values import frozen
-from warren.views import PendingApproval, lifecycle_of, summary_of, view_of
+from warren.conversation.records import SessionRecord, Span
+from warren.conversation.transcript import ATTACHED, Continued, Transcript, weight_of
+from warren.conversation.usage import Usage
+from warren.conversation.views import PendingApproval, lifecycle_of, summary_of, view_of
+from warren.settings.config import Config, Intensity, Limits, RetryPolicy, StoreConfig
 
 CREATED: Final = datetime(2024, 5, 17, tzinfo=UTC)
 UPDATED: Final = datetime(2024, 5, 18, tzinfo=UTC)

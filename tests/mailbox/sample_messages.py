@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import attrs
 import trio
 
-from warren.errors import AgentError, SessionBusyError, SessionNotFoundError, WarrenError
+from warren.base.errors import AgentError, SessionBusyError, SessionNotFoundError, WarrenError
 from warren.mailbox import Mailbox, Message
 
 

@@ -5,7 +5,7 @@ import trio
 from trio.testing import assert_checkpoints, wait_all_tasks_blocked
 
 from tests.mailbox.sample_messages import Question
-from warren.errors import SessionBusyError
+from warren.base.errors import SessionBusyError
 from warren.mailbox import Mail, Reply
 
 

@@ -8,7 +8,7 @@ import trio
 from trio.testing import assert_checkpoints, assert_no_checkpoints, wait_all_tasks_blocked
 
 from tests.mailbox.sample_messages import Asker, Farewell, OneAtATime, Question, Start, crashed, gone
-from warren.errors import AgentError, CapacityExceededError, SessionBusyError, SessionNotFoundError
+from warren.base.errors import AgentError, CapacityExceededError, SessionBusyError, SessionNotFoundError
 from warren.mailbox import Mailbox, MailboxClosedError, Reply
 
 CROWD: Final = 1_000

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from tests.mailbox.sample_messages import Asker, OneAtATime, Question, Start, crashed, gone
-from warren.errors import AgentError
+from warren.base.errors import AgentError
 from warren.mailbox import Mail, Mailbox, MailboxClosedError
 
 CAPACITY: Final = 3

@@ -15,13 +15,13 @@ from tests.support.faulty_store import Faults
 from tests.support.runtime import supervisor_of
 from tests.transport.clients import HOST
 from tests.transport.cluster.nodes import free_port
+from warren.actors.calls.service import Service
 from warren.actors.runtime import Runtime
-from warren.actors.service import Service
 from warren.client import RemoteService, connect
-from warren.config import Config, NodeConfig
+from warren.settings.config import Config, NodeConfig
+from warren.transport.access.config import GatewayConfig
 from warren.transport.cluster.service import clustered
 from warren.transport.gateway.server import serve_gateway
-from warren.transport.http.config import GatewayConfig
 
 
 @attrs.define(eq=False)

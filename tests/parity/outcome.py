@@ -6,15 +6,16 @@ from typing import Any, Final
 
 import attrs
 
-from warren import codec
-from warren.audit import AuditPage
-from warren.errors import ErrorCode, WarrenError
-from warren.events import DELTAS, Envelope, Event
-from warren.ledger import UsageReport
-from warren.messages import AssistantMessage, Message, UserMessage
-from warren.records import CompactionEntry
-from warren.service import Capabilities
-from warren.tenants import TenantsPage
+from warren.base.errors import ErrorCode, WarrenError
+from warren.calls.service import Capabilities
+from warren.calls.tenants import TenantsPage
+from warren.conversation import codec
+from warren.conversation.events import DELTAS, Envelope, Event
+from warren.conversation.messages import AssistantMessage, Message, UserMessage
+from warren.conversation.records import CompactionEntry
+from warren.conversation.views import ContextView, HistoryPage, SessionPage, SessionView, TurnResult
+from warren.reports.audit import AuditPage
+from warren.reports.ledger import UsageReport
 from warren.transport.rpc.results import (
     Archived,
     Decided,
@@ -29,7 +30,6 @@ from warren.transport.rpc.results import (
     Registered,
     Withdrawn,
 )
-from warren.views import ContextView, HistoryPage, SessionPage, SessionView, TurnResult
 
 NUMBERS: Final[Mapping[ErrorCode, Mapping[str, int | None]]] = {
     ErrorCode(code): dict(zip(("jsonrpc", "http", "exit", "acp"), numbers, strict=True))

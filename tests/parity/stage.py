@@ -11,8 +11,8 @@ from tests.parity.outcome import NUMBERS, Outcome, check_numbers, fields, joined
 from tests.parity.surface import EVERYTHING, TURN, Client, Surface
 from tests.parity.world import Build, Capability, Setting, World
 from tests.support.postgres import database
-from warren.errors import ErrorCode
-from warren.events import Envelope, RunStarted
+from warren.base.errors import ErrorCode
+from warren.conversation.events import Envelope, RunStarted
 
 CONFLICT: Final = 409
 FAULT: Final = 500

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import trio
 
 from tests.parity.outcome import Outcome
-from warren.errors import ErrorCode
-from warren.events import Envelope
+from warren.base.errors import ErrorCode
+from warren.conversation.events import Envelope
 from warren.transport.rpc.methods import METHODS
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from tests.parity.stage import Stage, staged
 from tests.parity.surface import Surface, UnsayableError
 from tests.parity.surfaces import SURFACES
 from tests.parity.world import BUILDS, Setting, World
-from warren.errors import ErrorCode
+from warren.base.errors import ErrorCode
 
 LEAST: Final = {
     "sdk": 60,

@@ -12,7 +12,7 @@ from tests.parity.surface import Client, Surface
 from tests.parity.surfaces import SURFACES
 from tests.parity.surfaces.wire import Wire
 from tests.parity.world import BUILDS, Setting, World
-from warren.errors import ErrorCode
+from warren.base.errors import ErrorCode
 from warren.transport.rpc.jsonrpc import NAMES
 
 PARSE, REQUEST, METHOD, PARAMS = -32700, -32600, -32601, -32602

@@ -11,7 +11,7 @@ from tests.parity.surface import COMPACTION_OPTIONS, OPTIONS, Surface
 from tests.parity.surfaces import SURFACES
 from tests.parity.table import chosen, chosen_on_database, everything, on_database, pairs
 from tests.parity.world import BUILDS, DATABASES
-from warren.errors import ErrorCode
+from warren.base.errors import ErrorCode
 
 NEVER: Final[Mapping[str, Mapping[ErrorCode, str]]] = {
     "meerkat": {

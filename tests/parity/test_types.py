@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from tests.parity.arguments import METHODS, needed
 from tests.support.runtime import open_runtime
-from warren.budget import Budget
+from warren.base.errors import InvalidParamsError
+from warren.calls.service import SessionService
 from warren.compaction import CompactionConfig
-from warren.config import Config
-from warren.errors import InvalidParamsError
-from warren.service import SessionService
+from warren.conversation.budget import Budget
+from warren.settings.config import Config
 
 TEXT: Final = st.just("a text")
 NUMBER: Final = st.integers(1, 20)

@@ -10,13 +10,13 @@ import pytest
 
 from tests.parity.arguments import METHODS as CALLS
 from tests.support.runtime import new_session, open_runtime
-from warren import codec
+from warren.base.errors import InvalidParamsError
+from warren.base.fields import FieldValueError
+from warren.calls.service import SessionService
 from warren.compaction import CompactionConfig
-from warren.config import Config
-from warren.errors import InvalidParamsError
-from warren.fields import FieldValueError
-from warren.peers import Peer
-from warren.service import SessionService
+from warren.conversation import codec
+from warren.conversation.peers import Peer
+from warren.settings.config import Config
 from warren.transport.rpc.methods import METHODS
 
 pytestmark = pytest.mark.virtual_time

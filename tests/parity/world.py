@@ -13,20 +13,20 @@ from tests.parity.surface import up_to
 from tests.support.faulty_store import Faults
 from tests.support.memories import memory_in
 from tests.support.runtime import open_runtime
-from warren import codec
+from warren.actors.calls.service import Service
 from warren.actors.memory import OpenMemory
-from warren.actors.service import Service
-from warren.budget import Budget
+from warren.base.principals import LOCAL, Principal
 from warren.compaction import CompactionConfig
-from warren.config import Config, Limits, PostgresConfig, RetryPolicy
-from warren.events import Envelope, Event
-from warren.memory import MemoryConfig
-from warren.model import ModelReply, ModelRequest, Piece
-from warren.options import ModelOptions
-from warren.principals import LOCAL, Principal
+from warren.conversation import codec
+from warren.conversation.budget import Budget
+from warren.conversation.events import Envelope, Event
+from warren.conversation.memory import MemoryConfig
+from warren.conversation.options import ModelOptions
+from warren.models.model import ModelReply, ModelRequest, Piece
+from warren.models.tools import tool
+from warren.settings.config import Config, Limits, PostgresConfig, RetryPolicy
 from warren.storage import inline_runner
 from warren.storage.memory.postgres import PostgresMemory
-from warren.tools import tool
 from warren.transport.providers.scripted import Script, ScriptedProvider
 
 Capability = Literal["store", "memory", "compaction"]

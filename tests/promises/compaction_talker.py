@@ -11,15 +11,15 @@ import trio
 
 from tests.support.compacting import settings, wants_summary
 from tests.support.models import Emit, reply
-from warren import codec
 from warren.compaction import estimate, size_of
-from warren.config import Config, RetryPolicy, StoreConfig
-from warren.memory import MemoryConfig
-from warren.messages import Message, ToolResultsMessage, ToolUseBlock, UserMessage
-from warren.model import ModelReply, ModelRequest
-from warren.tools import tool
+from warren.conversation import codec
+from warren.conversation.memory import MemoryConfig
+from warren.conversation.messages import Message, ToolResultsMessage, ToolUseBlock, UserMessage
+from warren.conversation.usage import Usage
+from warren.models.model import ModelReply, ModelRequest
+from warren.models.tools import tool
+from warren.settings.config import Config, RetryPolicy, StoreConfig
 from warren.transport.embed import open_supervisor
-from warren.usage import Usage
 
 WINDOW: Final = 6_000
 CONFIG: Final = settings(

@@ -13,17 +13,17 @@ import trio
 
 from tests.support.compacting import Model, settings, summaries, summarise, wire
 from tests.support.models import Emit, reply
-from warren import codec
 from warren.actors.runtime import open_runtime
-from warren.config import StoreConfig
-from warren.errors import WarrenError
-from warren.events import CompactionCompleted, CompactionStarted, Envelope
-from warren.messages import Message
-from warren.model import ModelReply, ModelRequest
+from warren.base.errors import WarrenError
+from warren.conversation import codec
+from warren.conversation.events import CompactionCompleted, CompactionStarted, Envelope
+from warren.conversation.messages import Message
+from warren.conversation.usage import Usage
+from warren.models.model import ModelReply, ModelRequest
+from warren.settings.config import StoreConfig
 from warren.storage import Commit, Operation
 from warren.storage.sqlite import SqliteStore
 from warren.transport.providers import open_providers
-from warren.usage import Usage
 
 STAGES = ("started", "summary", "index", "before the commit", "after the commit", "completed", "the answer", "the end")
 """The places at which it can be killed, in the order of the steps."""

@@ -21,8 +21,8 @@ from trio_websocket import ConnectionClosed, HandshakeError
 from tests.promises.crashing_gateway import POINTS
 from tests.support.checks import assert_valid_transcript
 from tests.transport.clients import Client, connect
-from warren import codec
-from warren.messages import AssistantMessage, Message, UserMessage
+from warren.conversation import codec
+from warren.conversation.messages import AssistantMessage, Message, UserMessage
 from warren.storage.sqlite.file import FILE_NAME
 
 OF_SESSIONS: Final = "SELECT turns, details FROM sessions WHERE state <> 2"

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import trio
 
-from warren import codec, open_supervisor
-from warren.config import Config, StoreConfig
+from warren import open_supervisor
+from warren.conversation import codec
+from warren.settings.config import Config, StoreConfig
 
 
 def tell(**what: object) -> None:

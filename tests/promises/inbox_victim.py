@@ -9,17 +9,17 @@ from typing import Final
 import trio
 
 from tests.promises.crashing_gateway import die_at
-from warren import codec
-from warren.actors.service import Service
+from warren.actors.calls.service import Service
+from warren.base.errors import AgentError
+from warren.calls.service import SessionService
 from warren.compaction import PROMPT, CompactionConfig
-from warren.config import Config, StoreConfig
-from warren.errors import AgentError
-from warren.messages import AssistantMessage, TextBlock, UserMessage
-from warren.model import ModelReply, ModelRequest, Piece
-from warren.peers import Peer
-from warren.service import SessionService
+from warren.conversation import codec
+from warren.conversation.messages import AssistantMessage, TextBlock, UserMessage
+from warren.conversation.peers import Peer
+from warren.conversation.usage import Usage
+from warren.models.model import ModelReply, ModelRequest, Piece
+from warren.settings.config import Config, StoreConfig
 from warren.transport.embed import open_supervisor
-from warren.usage import Usage
 
 COMPACTION: Final = CompactionConfig(300, recent_turn_budget=1, min_turns_between_compactions=2)
 

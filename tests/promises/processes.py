@@ -11,10 +11,10 @@ from typing import Any, Final
 import attrs
 import trio
 
+from warren.base.errors import StoreError
+from warren.calls.service import SessionService
 from warren.compaction import CompactionConfig
-from warren.config import Config, PostgresConfig, StoreConfig
-from warren.errors import StoreError
-from warren.service import SessionService
+from warren.settings.config import Config, PostgresConfig, StoreConfig
 from warren.transport.embed import open_supervisor
 
 LEASE: Final = 1.0
@@ -25,12 +25,12 @@ import json, sys
 from pathlib import Path
 import trio
 from warren import open_supervisor
-from warren.config import Config, PostgresConfig, StoreConfig
-from warren.errors import WarrenError
-from warren.messages import AssistantMessage, TextBlock
-from warren.model import ModelReply, TextPiece
-from warren.peers import Peer
-from warren.usage import Usage
+from warren.settings.config import Config, PostgresConfig, StoreConfig
+from warren.base.errors import WarrenError
+from warren.conversation.messages import AssistantMessage, TextBlock
+from warren.models.model import ModelReply, TextPiece
+from warren.conversation.peers import Peer
+from warren.conversation.usage import Usage
 
 def tell(**what):
     print(json.dumps(what), flush=True)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from warren.config import StoreConfig
+from warren.settings.config import StoreConfig
 from warren.storage.projection import Follower
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import trio
 
-from warren import codec
+from warren.calls.service import SessionService
 from warren.compaction import CompactionConfig
-from warren.config import Config, StoreConfig
-from warren.messages import AssistantMessage, TextBlock
-from warren.model import ModelReply, ModelRequest, Piece, TextPiece
-from warren.service import SessionService
+from warren.conversation import codec
+from warren.conversation.messages import AssistantMessage, TextBlock
+from warren.conversation.usage import Usage
+from warren.models.model import ModelReply, ModelRequest, Piece, TextPiece
+from warren.settings.config import Config, StoreConfig
 from warren.transport.embed import open_supervisor
-from warren.usage import Usage
 
 AT_ONCE = 4
 

@@ -13,15 +13,16 @@ from pathlib import Path
 import attrs
 import trio
 
-from warren import codec, tool
-from warren.config import Config, PostgresConfig, StoreConfig
-from warren.errors import WarrenError
-from warren.events import Envelope, TextDelta
-from warren.messages import AssistantMessage, Block, TextBlock, ToolUseBlock
-from warren.model import ModelReply, ModelRequest, Piece, TextPiece
-from warren.service import SessionService
+from warren import tool
+from warren.base.errors import WarrenError
+from warren.calls.service import SessionService
+from warren.conversation import codec
+from warren.conversation.events import Envelope, TextDelta
+from warren.conversation.messages import AssistantMessage, Block, TextBlock, ToolUseBlock
+from warren.conversation.usage import Usage
+from warren.models.model import ModelReply, ModelRequest, Piece, TextPiece
+from warren.settings.config import Config, PostgresConfig, StoreConfig
 from warren.transport.embed import open_supervisor
-from warren.usage import Usage
 
 
 def tell(**what: object) -> None:

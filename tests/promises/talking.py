@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 import attrs
 import trio
 
-from warren.errors import WarrenError
-from warren.messages import UserMessage
-from warren.service import SessionService
+from warren.base.errors import WarrenError
+from warren.calls.service import SessionService
+from warren.conversation.messages import UserMessage
 
 
 async def prompts(service: SessionService, session_id: str) -> AsyncIterator[str]:

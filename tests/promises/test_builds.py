@@ -21,13 +21,13 @@ from tests.support.compacting import (
 from tests.support.memories import hits, memory_in, recalling_model
 from tests.support.models import Emit
 from tests.support.runtime import Recorder, new_session, open_runtime
+from warren.actors.calls.service import Service
 from warren.actors.memory import SEARCH
-from warren.actors.service import Service
+from warren.base.errors import CompactionDisabledError, ErrorCode, MemoryDisabledError, ProviderError
+from warren.calls.service import Capabilities
 from warren.compaction import CompactionConfig
-from warren.errors import CompactionDisabledError, ErrorCode, MemoryDisabledError, ProviderError
-from warren.events import CompactionCompleted, CompactionFailed, RunCompleted
-from warren.model import ModelReply, ModelRequest
-from warren.service import Capabilities
+from warren.conversation.events import CompactionCompleted, CompactionFailed, RunCompleted
+from warren.models.model import ModelReply, ModelRequest
 
 pytestmark = pytest.mark.virtual_time
 

@@ -16,9 +16,9 @@ from tests.promises.compaction_victim import OLD, STAGES
 from tests.support.checks import assert_valid_transcript, names
 from tests.support.compacting import Model, assert_whole, compacting, settings, summaries, talk
 from tests.support.runtime import Recorder, replay, transcript
-from warren import codec
-from warren.events import RunFailed
-from warren.messages import UserMessage
+from warren.conversation import codec
+from warren.conversation.events import RunFailed
+from warren.conversation.messages import UserMessage
 
 pytestmark = pytest.mark.virtual_time
 ROOT = Path(__file__).resolve().parents[2]

@@ -25,17 +25,17 @@ from tests.support.compacting import (
 )
 from tests.support.models import Emit, reply
 from tests.support.runtime import new_session
-from warren import codec
+from warren.base.errors import ProviderError
+from warren.calls.service import SessionService
 from warren.compaction import estimate, size_of
-from warren.errors import ProviderError
-from warren.events import CompactionCompleted, CompactionFailed, Envelope, RunCompleted
-from warren.messages import Message, ToolUseBlock, UserMessage
-from warren.model import ModelReply, ModelRequest, TextPiece
-from warren.service import SessionService
-from warren.tools import tool
-from warren.transcript import Transcript
-from warren.usage import Usage
-from warren.views import HistoryEntry
+from warren.conversation import codec
+from warren.conversation.events import CompactionCompleted, CompactionFailed, Envelope, RunCompleted
+from warren.conversation.messages import Message, ToolUseBlock, UserMessage
+from warren.conversation.transcript import Transcript
+from warren.conversation.usage import Usage
+from warren.conversation.views import HistoryEntry
+from warren.models.model import ModelReply, ModelRequest, TextPiece
+from warren.models.tools import tool
 
 pytestmark = pytest.mark.virtual_time
 WINDOW: Final = 6_000

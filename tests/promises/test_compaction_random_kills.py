@@ -17,9 +17,9 @@ from tests.support.checks import assert_valid_transcript
 from tests.support.compacting import assert_fits, assert_whole, everything, summaries, whole_log
 from tests.support.memories import hits, memory_in, recalling_model, remembered
 from tests.support.runtime import open_runtime
-from warren import codec
 from warren.actors.memory import indexable
-from warren.messages import AssistantMessage, Message, UserMessage
+from warren.conversation import codec
+from warren.conversation.messages import AssistantMessage, Message, UserMessage
 
 pytestmark = pytest.mark.virtual_time
 ROOT: Final = Path(__file__).resolve().parents[2]

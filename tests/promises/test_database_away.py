@@ -15,13 +15,13 @@ from tests.support.postgres import database
 from tests.support.postgres_proxy import Wire, wire_to
 from tests.support.waiting import until
 from tests.transport.clients import gateway as serving
+from warren.base.errors import StoreError, WarrenError
+from warren.calls.service import RuntimeService, SessionService
 from warren.client import connect
-from warren.config import Config, PostgresConfig
-from warren.errors import StoreError, WarrenError
-from warren.events import Envelope, RunCompleted
-from warren.messages import UserMessage
-from warren.model import ModelReply, ModelRequest
-from warren.service import RuntimeService, SessionService
+from warren.conversation.events import Envelope, RunCompleted
+from warren.conversation.messages import UserMessage
+from warren.models.model import ModelReply, ModelRequest
+from warren.settings.config import Config, PostgresConfig
 from warren.transport.embed import open_supervisor
 
 TIMEOUT: Final = 0.5

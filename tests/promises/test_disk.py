@@ -12,9 +12,9 @@ from tests.faults import Disk, faulty_disk
 from tests.support.checks import assert_valid_transcript
 from tests.support.models import FunctionModel, reply
 from tests.support.runtime import open_runtime, replay, transcript
-from warren.actors.service import Service
-from warren.errors import StoreError, WarrenError
-from warren.messages import AssistantMessage
+from warren.actors.calls.service import Service
+from warren.base.errors import StoreError, WarrenError
+from warren.conversation.messages import AssistantMessage
 from warren.storage.sqlite.file import FILE_NAME
 
 pytestmark = pytest.mark.virtual_time

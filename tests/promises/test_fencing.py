@@ -17,10 +17,10 @@ from tests.promises.processes import soon
 from tests.support.checks import numbers
 from tests.support.postgres import Server, database, needs_postgres
 from tests.support.postgres_proxy import wire_to
-from warren.config import Config, PostgresConfig, StoreConfig
-from warren.errors import LeasedError
-from warren.events import Envelope, RunCompleted, TextDelta
-from warren.service import RuntimeService
+from warren.base.errors import LeasedError
+from warren.calls.service import RuntimeService
+from warren.conversation.events import Envelope, RunCompleted, TextDelta
+from warren.settings.config import Config, PostgresConfig, StoreConfig
 from warren.transport.embed import open_supervisor
 
 ROOT: Final = Path(__file__).parents[2]

@@ -12,9 +12,9 @@ import pytest
 import trio
 
 from tests.promises.processes import here, other, soon
-from warren.config import StoreConfig
-from warren.errors import LeasedError
-from warren.records import Parent
+from warren.base.errors import LeasedError
+from warren.conversation.records import Parent
+from warren.settings.config import StoreConfig
 from warren.storage.maintenance.doctor import examine
 from warren.storage.sqlite.file import FILE_NAME
 

@@ -18,12 +18,12 @@ import trio
 from tests.promises.inbox_victim import COMPACTION, Talker
 from tests.promises.processes import here, other
 from tests.support.checks import assert_valid_transcript, assert_whole_turns
-from warren.config import Config, StoreConfig
-from warren.errors import LeasedError
-from warren.events import TERMINAL, RunStarted
-from warren.messages import ContextMessage, Message, UserMessage
-from warren.peers import Peer, PeerInfo
-from warren.service import SessionService
+from warren.base.errors import LeasedError
+from warren.calls.service import SessionService
+from warren.conversation.events import TERMINAL, RunStarted
+from warren.conversation.messages import ContextMessage, Message, UserMessage
+from warren.conversation.peers import Peer, PeerInfo
+from warren.settings.config import Config, StoreConfig
 from warren.storage.maintenance.doctor import examine
 from warren.transport.embed import open_supervisor
 

@@ -13,14 +13,14 @@ import trio
 
 from tests.support.runtime import open_runtime
 from tests.support.steps import Calls, Steps
-from warren import codec
-from warren.config import Config
-from warren.errors import WarrenError
-from warren.events import ToolCallRequested
-from warren.messages import AssistantMessage, ToolUseBlock
-from warren.service import SessionService
+from warren.base.errors import WarrenError
+from warren.calls.service import SessionService
+from warren.conversation import codec
+from warren.conversation.events import ToolCallRequested
+from warren.conversation.messages import AssistantMessage, ToolUseBlock
+from warren.conversation.views import TurnResult
+from warren.settings.config import Config
 from warren.transport.rpc.methods import METHODS
-from warren.views import TurnResult
 
 MOST = 15_000
 ECHO = Config(model="echo")

@@ -13,10 +13,10 @@ from tests.support.compacting import Model, assert_fits, everything, settings, s
 from tests.support.memories import hits, memory_in, recalling, remembered
 from tests.support.models import Emit, reply
 from tests.support.runtime import new_session, open_runtime
+from warren.actors.calls.service import Service
 from warren.actors.memory import indexable
-from warren.actors.service import Service
-from warren.messages import UserMessage
-from warren.model import ModelReply, ModelRequest, TextPiece
+from warren.conversation.messages import UserMessage
+from warren.models.model import ModelReply, ModelRequest, TextPiece
 
 WINDOW: Final = 6_000
 TOPICS: Final = ("the harbour", "a violin", "the budget", "our garden", "the old bridge", "a translation", "bread")

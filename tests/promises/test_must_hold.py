@@ -16,13 +16,13 @@ from tests.support.checks import assert_valid_stream, assert_valid_transcript, n
 from tests.support.faulty_store import Faults
 from tests.support.models import Emit, FunctionModel, GatedModel, reply, says
 from tests.support.runtime import Recorder, new_session, open_runtime, replay, transcript
-from warren.actors.service import Service
-from warren.config import Config, RetryPolicy
-from warren.errors import AgentError, ProviderError, SessionBusyError, StoreError
-from warren.events import RunCompleted, RunFailed
-from warren.messages import ToolUseBlock, UserMessage
-from warren.model import ModelReply, ModelRequest, TextPiece
-from warren.views import TurnResult
+from warren.actors.calls.service import Service
+from warren.base.errors import AgentError, ProviderError, SessionBusyError, StoreError
+from warren.conversation.events import RunCompleted, RunFailed
+from warren.conversation.messages import ToolUseBlock, UserMessage
+from warren.conversation.views import TurnResult
+from warren.models.model import ModelReply, ModelRequest, TextPiece
+from warren.settings.config import Config, RetryPolicy
 
 pytestmark = pytest.mark.virtual_time
 

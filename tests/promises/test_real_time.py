@@ -16,15 +16,15 @@ from tests.support.asking import ask
 from tests.support.checks import assert_valid_stream, assert_valid_transcript
 from tests.support.models import Emit, FunctionModel, reply, says
 from tests.support.runtime import Recorder, new_session, open_runtime, replay, transcript
-from warren import codec
-from warren.config import Config, Limits, StoreConfig
-from warren.errors import AgentError, StoreError
-from warren.events import RunFailed
-from warren.messages import ToolUseBlock
-from warren.model import ModelReply, ModelRequest
-from warren.service import SessionService
+from warren.base.errors import AgentError, StoreError
+from warren.calls.service import SessionService
+from warren.conversation import codec
+from warren.conversation.events import RunFailed
+from warren.conversation.messages import ToolUseBlock
+from warren.models.model import ModelReply, ModelRequest
+from warren.models.tools import tool
+from warren.settings.config import Config, Limits, StoreConfig
 from warren.storage import thread_runner
-from warren.tools import tool
 from warren.transport.embed import open_supervisor
 
 BLOCKED = threading.Event()

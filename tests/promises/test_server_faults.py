@@ -18,7 +18,7 @@ from tests.promises.processes import soon
 from tests.promises.talking import Talk, until_more
 from tests.support.postgres import Server, database, name_in, needs_postgres, server
 from tests.support.waiting import until
-from warren.config import Config, PostgresConfig
+from warren.settings.config import Config, PostgresConfig
 from warren.transport.embed import open_supervisor
 
 END_ALL = """

@@ -23,12 +23,12 @@ from tests.support.waiting import until
 from tests.transport.cli.process import Cli
 from tests.transport.cli.serving import serve
 from tests.transport.cluster.nodes import cluster
+from warren.calls.service import SessionService
 from warren.client import connect
-from warren.compaction.config import CompactionConfig
-from warren.config import Config, PostgresConfig, StoreConfig
-from warren.events import RunFailed, SessionMoved
-from warren.memory import MemoryConfig
-from warren.service import SessionService
+from warren.conversation.events import RunFailed, SessionMoved
+from warren.conversation.memory import MemoryConfig
+from warren.conversation.options import CompactionConfig
+from warren.settings.config import Config, PostgresConfig, StoreConfig
 from warren.storage.maintenance.backup import back_up
 from warren.storage.maintenance.doctor import examine as examine_files
 from warren.storage.maintenance.postgres.doctor import examine

@@ -11,11 +11,11 @@ import trio
 from tests.promises.processes import here, other, soon
 from tests.support.checks import numbers
 from tests.support.postgres import database
-from warren.errors import AgentError, LeasedError
-from warren.events import Envelope, RunCompleted, RunStarted
-from warren.messages import ContextMessage
-from warren.peers import Peer, PeerInfo
-from warren.service import SessionService
+from warren.base.errors import AgentError, LeasedError
+from warren.calls.service import SessionService
+from warren.conversation.events import Envelope, RunCompleted, RunStarted
+from warren.conversation.messages import ContextMessage
+from warren.conversation.peers import Peer, PeerInfo
 
 T = TypeVar("T")
 Place = Path | str

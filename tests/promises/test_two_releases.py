@@ -20,11 +20,11 @@ from tests.promises.talking import Talk, until_more
 from tests.support.postgres import database, name_in, server
 from tests.transport.cli.process import Cli, Ended, one_line
 from tests.transport.cli.serving import connected, serve
-from warren.config import Config, PostgresConfig
-from warren.service import SessionService
+from warren.base.version import VERSION
+from warren.calls.service import SessionService
+from warren.settings.config import Config, PostgresConfig
 from warren.storage.postgres.schema import SCHEMA
 from warren.transport.embed import open_supervisor
-from warren.version import VERSION
 
 NEXT_VERSION = "99.0.0"
 RENAMED = SCHEMA.version + 1

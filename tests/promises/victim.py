@@ -7,13 +7,13 @@ from pathlib import Path
 
 import trio
 
-from warren import codec
-from warren.config import Config, StoreConfig
-from warren.events import Envelope
-from warren.messages import AssistantMessage, TextBlock
-from warren.model import ModelReply, ModelRequest, Piece, TextPiece
+from warren.conversation import codec
+from warren.conversation.events import Envelope
+from warren.conversation.messages import AssistantMessage, TextBlock
+from warren.conversation.usage import Usage
+from warren.models.model import ModelReply, ModelRequest, Piece, TextPiece
+from warren.settings.config import Config, StoreConfig
 from warren.transport.embed import open_supervisor
-from warren.usage import Usage
 
 
 def tell(**what: object) -> None:

@@ -16,11 +16,10 @@ from tests.support.crashing import crash
 from tests.support.faulty_store import Faults, Trouble
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import Recorder, open_runtime, replay, transcript
-from warren.actors.service import Service
+from warren.actors.calls.service import Service
+from warren.base.errors import ProviderError, SessionNotFoundError, WarrenError
 from warren.compaction import CompactionConfig
-from warren.config import Config, Intensity, Limits, RetryPolicy
-from warren.errors import ProviderError, SessionNotFoundError, WarrenError
-from warren.events import (
+from warren.conversation.events import (
     DELTAS,
     CompactionCompleted,
     CompactionFailed,
@@ -28,10 +27,11 @@ from warren.events import (
     Envelope,
     RunFailed,
 )
-from warren.messages import ToolResultsMessage, ToolUseBlock, UserMessage
-from warren.model import ModelReply, ModelRequest, TextPiece
-from warren.tools import tool
-from warren.views import TurnResult
+from warren.conversation.messages import ToolResultsMessage, ToolUseBlock, UserMessage
+from warren.conversation.views import TurnResult
+from warren.models.model import ModelReply, ModelRequest, TextPiece
+from warren.models.tools import tool
+from warren.settings.config import Config, Intensity, Limits, RetryPolicy
 
 Verb = Literal[
     "create", "start", "talk", "compact", "interrupt", "read", "list", "history", "resume", "subscribe", "give up",

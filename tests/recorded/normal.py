@@ -13,10 +13,9 @@ from tests.recorded.corpus import Recording
 from tests.recorded.official import sources
 from tests.recorded.replay import Replay
 from tests.transport.providers.server import serve
-from warren.attachments import Attachment
-from warren.config import ModelServer
-from warren.errors import ProviderError
-from warren.messages import (
+from warren.base.errors import ProviderError
+from warren.conversation.attachments import Attachment
+from warren.conversation.messages import (
     AssistantMessage,
     FileBlock,
     HostedToolBlock,
@@ -29,7 +28,8 @@ from warren.messages import (
     UserMessage,
     files_of,
 )
-from warren.model import Files, ModelReply, ModelRequest, Provider, ReasoningPiece, TextPiece, WholePieces
+from warren.models.model import Files, ModelReply, ModelRequest, Provider, ReasoningPiece, TextPiece, WholePieces
+from warren.settings.config import ModelServer
 from warren.transport.providers import open_providers
 
 KEY: Final = "sk-not-a-real-key"

@@ -6,9 +6,9 @@ from typing import Any, Final
 import trio
 
 from tests.parity.arguments import needed
-from warren.errors import WarrenError
-from warren.principals import SCOPE_OF, Principal
-from warren.service import RuntimeService, SessionService
+from warren.base.errors import WarrenError
+from warren.base.principals import SCOPE_OF, Principal
+from warren.calls.service import RuntimeService, SessionService
 
 METHODS: Final = sorted(name for name in vars(SessionService) if not name.startswith("_"))
 OF_RUNTIMES: Final = sorted(name for name in vars(RuntimeService) if not name.startswith("_"))

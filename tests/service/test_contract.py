@@ -18,7 +18,7 @@ from tests.support.envelopes import texts
 from tests.support.fake_service import FakeService, FakeTurn, echo
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import Recorder, new_session, open_runtime, replay
-from warren.errors import (
+from warren.base.errors import (
     AgentError,
     InvalidParamsError,
     MemoryDisabledError,
@@ -27,10 +27,10 @@ from warren.errors import (
     SessionNotFoundError,
     SessionNotRunningError,
 )
-from warren.events import TERMINAL, RunCompleted, RunFailed
-from warren.messages import UserMessage
-from warren.model import ModelReply, ModelRequest, TextPiece
-from warren.service import RuntimeService
+from warren.calls.service import RuntimeService
+from warren.conversation.events import TERMINAL, RunCompleted, RunFailed
+from warren.conversation.messages import UserMessage
+from warren.models.model import ModelReply, ModelRequest, TextPiece
 
 pytestmark = pytest.mark.virtual_time
 

@@ -10,12 +10,12 @@ import pytest
 
 from tests.service.principals import ACME, METHODS, OF_RUNTIMES, OF_SESSIONS, SCOPED, called, fields
 from tests.support.runtime import open_runtime
-from warren.actors.service import Service
-from warren.errors import ErrorCode, PermissionDeniedError, WarrenError
-from warren.ids import new_session_id
-from warren.peers import Peer
-from warren.principals import LOCAL, OWN_SCOPES, SCOPE_OF, Principal
-from warren.service import RuntimeService
+from warren.actors.calls.service import Service
+from warren.base.errors import ErrorCode, PermissionDeniedError, WarrenError
+from warren.base.ids import new_session_id
+from warren.base.principals import LOCAL, OWN_SCOPES, SCOPE_OF, Principal
+from warren.calls.service import RuntimeService
+from warren.conversation.peers import Peer
 
 pytestmark = pytest.mark.virtual_time
 

@@ -15,11 +15,11 @@ from tests.service.principals import ACME, OF_SESSIONS, called
 from tests.support.postgres import database
 from tests.support.runtime import open_runtime
 from tests.support.steps import Calls
-from warren.config import PostgresConfig
-from warren.errors import SessionNotFoundError
-from warren.ids import new_session_id
-from warren.peers import Peer
-from warren.service import RuntimeService
+from warren.base.errors import SessionNotFoundError
+from warren.base.ids import new_session_id
+from warren.calls.service import RuntimeService
+from warren.conversation.peers import Peer
+from warren.settings.config import PostgresConfig
 from warren.storage import thread_runner
 from warren.storage.postgres.driver import Connection
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from tests.storage.damaging import quick_folder
 from tests.support.memories import memory_in
 from tests.support.runtime import memory_of, open_runtime, replay
-from warren.actors.service import Service
-from warren.errors import WarrenError
-from warren.ids import new_session_id
-from warren.messages import UserMessage
-from warren.peers import Peer
-from warren.principals import Principal
+from warren.actors.calls.service import Service
+from warren.base.errors import WarrenError
+from warren.base.ids import new_session_id
+from warren.base.principals import Principal
+from warren.conversation.messages import UserMessage
+from warren.conversation.peers import Peer
 
 pytestmark = pytest.mark.virtual_time
 

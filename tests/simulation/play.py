@@ -13,7 +13,7 @@ import trio
 from tests.simulation.followers import Follower, Sight
 from tests.simulation.world import ALONE, LEASE, Node, World
 from tests.support.tasks import waits
-from warren.errors import WarrenError
+from warren.base.errors import WarrenError
 from warren.storage.sqlite.file import FILE_NAME
 
 SLOTS: Final = ("anna", "berta")

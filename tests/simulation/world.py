@@ -16,16 +16,16 @@ from tests.support.faulty_store import CrashError
 from tests.support.models import Emit, reply
 from warren.actors.runtime import open_runtime
 from warren.actors.storage import StorageActor
-from warren.compaction.config import CompactionConfig
-from warren.config import Config, Limits, NodeConfig, StoreConfig
-from warren.errors import StoreError
-from warren.messages import ToolUseBlock
-from warren.model import ModelReply, ModelRequest, TextPiece
-from warren.nodes import Node as Neighbour
-from warren.service import RuntimeService
+from warren.base.errors import StoreError
+from warren.base.nodes import Node as Neighbour
+from warren.calls.service import RuntimeService
+from warren.conversation.messages import ToolUseBlock
+from warren.conversation.options import CompactionConfig
+from warren.models.model import ModelReply, ModelRequest, TextPiece
+from warren.models.tools import tool
+from warren.settings.config import Config, Limits, NodeConfig, StoreConfig
 from warren.storage import Commit, Operation
 from warren.storage.sqlite import Holder, SqliteStore
-from warren.tools import tool
 from warren.transport.client.connection import Dial
 from warren.transport.cluster.peers import Peers
 from warren.transport.cluster.service import clustered

@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 
 from tests.storage.samples import NOW, turn
-from warren.audit import Action, AuditEntry
+from warren.reports.audit import Action, AuditEntry
 from warren.storage import Commit
 
 

@@ -2,7 +2,7 @@
 
 from contextlib import AbstractAsyncContextManager
 
-from warren.config import PostgresConfig, StoreConfig
+from warren.settings.config import PostgresConfig, StoreConfig
 from warren.storage.copying import Copied, Source, Target, copy
 from warren.storage.postgres import copying as database_copying
 from warren.storage.sqlite import copying as file_copying

@@ -4,10 +4,10 @@ import hashlib
 
 import attrs
 
-from warren import codec
-from warren.attachments import Attachment, Blob
-from warren.messages import UserMessage
-from warren.records import MessageRow
+from warren.conversation import codec
+from warren.conversation.attachments import Attachment, Blob
+from warren.conversation.messages import UserMessage
+from warren.conversation.records import MessageRow
 from warren.storage import Commit
 
 BYTES = bytes(range(256)) * 3

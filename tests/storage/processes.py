@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from warren.config import StoreConfig
+from warren.settings.config import StoreConfig
 from warren.storage import Claim, Claimed, Operation, inline_runner
 from warren.storage.queries import SessionStart
 from warren.storage.sqlite import Holder, SqliteStore

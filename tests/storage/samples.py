@@ -9,16 +9,16 @@ from typing import Any, Final
 
 import attrs
 
-from warren import codec
-from warren.config import StoreConfig
-from warren.creation import Creation
-from warren.errors import WarrenError
-from warren.ledger import Charge
-from warren.messages import AssistantMessage, TextBlock, UserMessage
-from warren.records import CompactionEntry, EventRow, MessageRow, SessionRecord
+from warren.base.errors import WarrenError
+from warren.calls.creation import Creation
+from warren.conversation import codec
+from warren.conversation.messages import AssistantMessage, TextBlock, UserMessage
+from warren.conversation.records import CompactionEntry, EventRow, MessageRow, SessionRecord
+from warren.conversation.usage import Usage
+from warren.reports.ledger import Charge
+from warren.settings.config import StoreConfig
 from warren.storage import Commit, Operation, Runner, inline_runner
 from warren.storage.sqlite import Holder, SqliteStore
-from warren.usage import Usage
 
 NOW: Final = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 EVENTS: Final = 3

@@ -3,8 +3,8 @@
 import attrs
 
 from tests.storage.samples import turn, updated
-from warren.creation import Creation
-from warren.peers import Peer
+from warren.calls.creation import Creation
+from warren.conversation.peers import Peer
 from warren.storage import Commit, Store
 from warren.storage.queries import HasSession, LostEvents, SessionHolder, SessionRow, StoredHistory, WaitingInputs
 

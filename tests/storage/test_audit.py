@@ -17,9 +17,10 @@ from tests.storage.audited import created, said
 from tests.storage.conformance.homes import done
 from tests.storage.samples import NOW, opened, used, written
 from tests.support.postgres import database
-from warren.audit import AuditRequest
-from warren.config import PostgresConfig, StoreConfig
-from warren.retention import Retention
+from warren.base.retention import Retention
+from warren.base.tenant_limits import TokenLimits
+from warren.reports.audit import AuditRequest
+from warren.settings.config import PostgresConfig, StoreConfig
 from warren.storage import Archive, Audit, Lease, Release, Store
 from warren.storage.maintenance import retention
 from warren.storage.maintenance.postgres import retention as of_database
@@ -27,9 +28,8 @@ from warren.storage.postgres import PostgresStore
 from warren.storage.queries import ANY_TENANT, AuditEntries, LedgerSums
 from warren.storage.sqlite import SqliteStore
 from warren.storage.sqlite.file import FILE_NAME
-from warren.tenant_limits import TokenLimits
-from warren.transport.http.token_list import Token, hash_of
-from warren.transport.http.token_table import open_table, row_of
+from warren.transport.access.token_list import Token, hash_of
+from warren.transport.access.token_table import open_table, row_of
 
 CHANGES = (
     "UPDATE {0} SET who = 'nobody'",
@@ -40,7 +40,7 @@ VICTIM = """
 import sys
 from pathlib import Path
 import trio
-from warren.config import Config, PostgresConfig, StoreConfig
+from warren.settings.config import Config, PostgresConfig, StoreConfig
 from warren.transport.embed import open_supervisor
 
 async def main():

@@ -21,10 +21,10 @@ import trio
 from tests.storage.processes import Process
 from tests.storage.samples import NOW, opened, turn, updated, written
 from tests.support.memories import memory_in, remembered
-from warren.config import StoreConfig
-from warren.errors import SessionNotFoundError, StoreError
-from warren.ids import new_session_id
-from warren.memory import Chosen, MemoryEntry
+from warren.base.errors import SessionNotFoundError, StoreError
+from warren.base.ids import new_session_id
+from warren.conversation.memory import Chosen, MemoryEntry
+from warren.settings.config import StoreConfig
 from warren.storage import Claimed, Delete, Lease, Release, inline_runner, thread_runner
 from warren.storage.maintenance.backup import Copied, back_up, memory_beside, restore
 from warren.storage.maintenance.doctor import examine
@@ -269,7 +269,7 @@ async def test_the_log_of_an_older_backup_goes(tmp_path: Path, former: str) -> N
 STOPPED: Final = """
 import sys, time
 from pathlib import Path
-from warren.config import StoreConfig
+from warren.settings.config import StoreConfig
 from warren.storage.maintenance.backup import back_up
 
 def stop(done, total):
@@ -585,7 +585,7 @@ KILLED: Final = """
 import os, sys
 from itertools import count
 from pathlib import Path
-from warren.config import StoreConfig
+from warren.settings.config import StoreConfig
 from warren.storage.maintenance.backup import restore
 
 folder, step = Path(sys.argv[1]), int(sys.argv[2])

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.storage.samples import NOW, causes, entry, moved, opened, turn, written
 from warren.compaction import CompactionConfig
-from warren.options import SessionOptions
-from warren.records import SessionRecord
+from warren.conversation.options import SessionOptions
+from warren.conversation.records import SessionRecord
 from warren.storage import Delete
 from warren.storage.queries import ANY_TENANT, ModelContext, SessionRow, StoredHistory, StoredMessages
 from warren.storage.rows import record_to_row, row_to_record

@@ -18,13 +18,13 @@ from tests.storage.copies import Place, copied, source, target
 from tests.storage.files import blob
 from tests.storage.samples import NOW, TEXTS, entry, moved, of_text, turn, updated
 from tests.support.postgres import database, name_in, server
-from warren.audit import AuditEntry, AuditPage, AuditRequest
-from warren.config import PostgresConfig, StoreConfig
-from warren.creation import FIRST_PROMPT, Creation
-from warren.errors import StoreError
-from warren.ledger import GROUPS
-from warren.peers import Peer
-from warren.requests import ForkRequest
+from warren.base.errors import StoreError
+from warren.calls.creation import FIRST_PROMPT, Creation
+from warren.calls.requests import ForkRequest
+from warren.conversation.peers import Peer
+from warren.reports.audit import AuditEntry, AuditPage, AuditRequest
+from warren.reports.ledger import GROUPS
+from warren.settings.config import PostgresConfig, StoreConfig
 from warren.storage import (
     Archive,
     Attach,
@@ -69,8 +69,8 @@ from warren.storage.queries import (
 from warren.storage.sqlite import SqliteStore
 from warren.storage.sqlite import copying as file_copying
 from warren.storage.sqlite.file import FILE_NAME
-from warren.transport.http.token_list import Token, hash_of
-from warren.transport.http.token_table import open_table, row_of
+from warren.transport.access.token_list import Token, hash_of
+from warren.transport.access.token_table import open_table, row_of
 
 Kind = Literal["sqlite", "postgres"]
 PAIRS = [(one, other) for one in ("sqlite", "postgres") for other in ("sqlite", "postgres")]

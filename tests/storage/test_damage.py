@@ -14,12 +14,12 @@ from tests.storage.damaging import KINDS, STORAGE, columns, put, quick_folder
 from tests.storage.files import blob, with_file
 from tests.storage.samples import NOW, entry, moved, opened, turn, updated, written
 from tests.support.runtime import open_runtime, replay
-from warren.audit import AuditEntry
-from warren.config import StoreConfig
-from warren.errors import StoreError, WarrenError
-from warren.events import StreamTruncated
-from warren.inputs import Input
-from warren.peers import Peer
+from warren.base.errors import StoreError, WarrenError
+from warren.conversation.events import StreamTruncated
+from warren.conversation.inputs import Input
+from warren.conversation.peers import Peer
+from warren.reports.audit import AuditEntry
+from warren.settings.config import StoreConfig
 from warren.storage import Attach, Delete, Enqueue, Lease, Release, RequestHandover
 from warren.storage.maintenance.backup import back_up, restore
 from warren.storage.maintenance.damage import FILE

@@ -14,10 +14,10 @@ from tests.storage.memory.samples import opened as opened_memory
 from tests.storage.processes import Process
 from tests.storage.samples import NOW, entry, moved, opened, turn, updated, written
 from tests.support.memories import memory_in
-from warren.config import StoreConfig
-from warren.errors import StoreError
-from warren.memory import MemoryEntry
-from warren.reports import FileFacts, Finding, Report
+from warren.base.errors import StoreError
+from warren.conversation.memory import MemoryEntry
+from warren.reports.reports import FileFacts, Finding, Report
+from warren.settings.config import StoreConfig
 from warren.storage import Archive, Attach, Claimed, Delete, Release
 from warren.storage.maintenance.doctor import examine, fix
 from warren.storage.maintenance.memory import examine_memory

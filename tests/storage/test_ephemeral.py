@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from tests.storage.samples import turn
-from warren import codec
-from warren.events import Envelope, TextComplete
+from warren.conversation import codec
+from warren.conversation.events import Envelope, TextComplete
 from warren.storage.ephemeral.sessions import EphemeralSession
 
 NOW: Final = datetime(2024, 5, 17, tzinfo=UTC)

@@ -10,8 +10,8 @@ import pytest
 
 from tests.faults import Disk, faulty_disk
 from tests.storage.samples import causes, opened, turn, written
-from warren.config import StoreConfig
-from warren.errors import SessionNotFoundError, StoreError
+from warren.base.errors import SessionNotFoundError, StoreError
+from warren.settings.config import StoreConfig
 from warren.storage import Runner, inline_runner, thread_runner
 from warren.storage.maintenance.doctor import examine
 from warren.storage.queries import ANY_TENANT, SessionList, SessionRow, StoredMessages

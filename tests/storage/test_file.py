@@ -18,9 +18,9 @@ import pytest
 import trio
 
 from tests.storage.samples import opened, turn, written
-from warren.config import StoreConfig
-from warren.errors import StoreError
-from warren.memory import MemoryConfig
+from warren.base.errors import StoreError
+from warren.conversation.memory import MemoryConfig
+from warren.settings.config import StoreConfig
 from warren.storage import Delete, inline_runner, thread_runner
 from warren.storage.maintenance.backup import MEMORY_FILE, back_up
 from warren.storage.maintenance.doctor import examine
@@ -288,8 +288,8 @@ EXAMINED_IN_NO_ROOM = """
 import resource, signal, sys, trio
 from pathlib import Path
 from tests.storage.samples import opened, turn, written
-from warren.config import StoreConfig
-from warren.errors import StoreError
+from warren.settings.config import StoreConfig
+from warren.base.errors import StoreError
 from warren.storage.maintenance.doctor import examine
 
 async def main():
@@ -324,8 +324,8 @@ UNWRITABLE = """
 import sys, trio
 from pathlib import Path
 from tests.storage.samples import opened, turn, written
-from warren.config import StoreConfig
-from warren.errors import StoreError
+from warren.settings.config import StoreConfig
+from warren.base.errors import StoreError
 from warren.storage.maintenance.doctor import examine
 from warren.storage.sqlite import SqliteStore
 
@@ -358,9 +358,9 @@ LIMITED_FROM_THE_START = """
 import resource, shutil, signal, sys, trio
 from pathlib import Path
 from tests.storage.samples import NOW
-from warren.config import StoreConfig
-from warren.errors import StoreError
-from warren.memory import MemoryConfig, MemoryEntry
+from warren.settings.config import StoreConfig
+from warren.base.errors import StoreError
+from warren.conversation.memory import MemoryConfig, MemoryEntry
 from warren.storage.memory import FileMemory
 from warren.storage.sqlite import SqliteStore
 
@@ -420,11 +420,11 @@ READ_ONLY = """
 import subprocess, sys, trio
 from pathlib import Path
 from tests.storage.samples import NOW, opened, turn, written
-from warren.memory import MemoryConfig, MemoryEntry
+from warren.conversation.memory import MemoryConfig, MemoryEntry
 from warren.storage.maintenance.memory import examine_memory
 from warren.storage.memory import FileMemory
-from warren.config import StoreConfig
-from warren.errors import StoreError
+from warren.settings.config import StoreConfig
+from warren.base.errors import StoreError
 from warren.storage import Lease, Release
 from warren.storage.sqlite import SqliteStore
 from warren.storage.maintenance.backup import back_up

@@ -12,15 +12,23 @@ import trio
 from tests.storage.processes import Process
 from tests.storage.samples import NOW, causes, entry, moved, opened, turn, updated, written
 from tests.support.faulty_store import HalfDone
-from warren import codec
-from warren.budget import Budget, Spent
+from warren.base.errors import InvalidParamsError, LeasedError, SessionNotFoundError
+from warren.calls.requests import ForkRequest
 from warren.compaction import CompactionConfig
-from warren.config import StoreConfig
-from warren.errors import InvalidParamsError, LeasedError, SessionNotFoundError
-from warren.messages import AssistantMessage, Message, TextBlock, ToolResult, ToolResultsMessage, ToolUseBlock
-from warren.peers import Peer
-from warren.records import MessageRow, Parent, SessionRecord
-from warren.requests import ForkRequest
+from warren.conversation import codec
+from warren.conversation.budget import Budget, Spent
+from warren.conversation.messages import (
+    AssistantMessage,
+    Message,
+    TextBlock,
+    ToolResult,
+    ToolResultsMessage,
+    ToolUseBlock,
+)
+from warren.conversation.peers import Peer
+from warren.conversation.records import MessageRow, Parent, SessionRecord
+from warren.conversation.usage import Usage
+from warren.settings.config import StoreConfig
 from warren.storage import Archive, Claim, Claimed, Delete, Fork, Label, Release, thread_runner
 from warren.storage.maintenance.doctor import examine
 from warren.storage.maintenance.retention import Drop
@@ -35,7 +43,6 @@ from warren.storage.queries import (
     StoredMessages,
 )
 from warren.storage.sqlite import SqliteStore
-from warren.usage import Usage
 
 LATER = NOW.replace(year=2027)
 

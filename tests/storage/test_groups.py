@@ -10,8 +10,8 @@ import trio
 
 from tests.faults import faulty_disk
 from tests.storage.samples import causes, opened, turn, updated, written
-from warren.errors import SessionNotFoundError, StoreError
-from warren.records import EventRow
+from warren.base.errors import SessionNotFoundError, StoreError
+from warren.conversation.records import EventRow
 from warren.storage import Archive, Commit, Delete, Runner, inline_runner, thread_runner
 from warren.storage.queries import ANY_TENANT, SessionList, SessionRow, SessionStart, StoredEvents, StoredMessages
 from warren.storage.sqlite import Holder, SqliteStore

@@ -7,12 +7,12 @@ import pytest
 
 from tests.storage.processes import Process
 from tests.storage.samples import NOW, causes, opened, turn, updated, written
-from warren import codec
-from warren.config import StoreConfig
-from warren.creation import FIRST_PROMPT
-from warren.errors import InvalidParamsError, SessionNotFoundError
-from warren.inputs import Input
-from warren.peers import Peer
+from warren.base.errors import InvalidParamsError, SessionNotFoundError
+from warren.calls.creation import FIRST_PROMPT
+from warren.conversation import codec
+from warren.conversation.inputs import Input
+from warren.conversation.peers import Peer
+from warren.settings.config import StoreConfig
 from warren.storage import Archive, Claim, Claimed, Commit, Delete, EndInputs, Enqueue, Enqueued, InputOutcome
 from warren.storage.maintenance.doctor import examine, fix
 from warren.storage.operations import MAX_OUTCOMES

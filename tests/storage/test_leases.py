@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from tests.storage.processes import Process
 from tests.storage.samples import NOW, causes, opened, turn, updated, written
-from warren.errors import LeasedError, StoreError
-from warren.records import SessionRecord
+from warren.base.errors import LeasedError, StoreError
+from warren.conversation.records import SessionRecord
 from warren.storage import Archive, Claim, Claimed, Commit, Delete, Lease, LeaseHeld, Operation, Release
 from warren.storage.queries import (
     ANY_TENANT,

@@ -7,10 +7,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.storage.samples import NOW, causes, opened, turn, updated, written
-from warren.budget import Budget, Spent
-from warren.errors import SessionNotFoundError
-from warren.options import SessionOptions
-from warren.records import SessionRecord
+from warren.base.errors import SessionNotFoundError
+from warren.conversation.budget import Budget, Spent
+from warren.conversation.options import SessionOptions
+from warren.conversation.records import SessionRecord
+from warren.conversation.usage import Usage
 from warren.storage import Archive, Commit, Delete, Label
 from warren.storage.queries import (
     ANY_TENANT,
@@ -22,7 +23,6 @@ from warren.storage.queries import (
     StoredMessages,
 )
 from warren.storage.rows import record_to_row, row_to_record
-from warren.usage import Usage
 
 SID = "0190-a"
 

@@ -10,11 +10,11 @@ import pytest
 import trio
 
 from tests.storage.samples import NOW, opened, turn, updated, written
-from warren import codec
-from warren.errors import StoreError
-from warren.events import TextDelta
-from warren.journal import envelopes
-from warren.records import EventRow, SessionRecord
+from warren.base.errors import StoreError
+from warren.conversation import codec
+from warren.conversation.events import TextDelta
+from warren.conversation.journal import envelopes
+from warren.conversation.records import EventRow, SessionRecord
 from warren.storage import Archive, Commit, thread_runner
 from warren.storage.queries import (
     ANY_TENANT,

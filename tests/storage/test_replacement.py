@@ -14,8 +14,8 @@ import trio.testing
 
 from tests.faults import faulty_disk
 from tests.storage.samples import causes, opened, turn, written
-from warren.config import StoreConfig
-from warren.errors import StoreError
+from warren.base.errors import StoreError
+from warren.settings.config import StoreConfig
 from warren.storage.maintenance.backup import back_up
 from warren.storage.queries import KnownTenants, SessionList
 from warren.storage.sqlite.file import FILE_NAME

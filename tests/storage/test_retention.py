@@ -15,12 +15,12 @@ from tests.storage.filled import filled
 from tests.storage.samples import NOW, entry, moved, opened, turn, updated, written
 from tests.support.compacting import Model, compacting, talk
 from tests.support.runtime import new_session, replay
-from warren.config import StoreConfig
-from warren.errors import StoreError
-from warren.events import StreamTruncated
-from warren.fields import FieldValueError
-from warren.model import ModelRequest
-from warren.retention import Retention
+from warren.base.errors import StoreError
+from warren.base.fields import FieldValueError
+from warren.base.retention import Retention
+from warren.conversation.events import StreamTruncated
+from warren.models.model import ModelRequest
+from warren.settings.config import StoreConfig
 from warren.storage import Archive, Claim, Delete, Release
 from warren.storage.maintenance.doctor import examine
 from warren.storage.maintenance.plans import BatchSize, Plan, Pruned

@@ -13,14 +13,14 @@ import trio
 
 from tests.storage.memory.samples import entries
 from tests.support.runtime import new_session, open_runtime, replay, transcript
-from warren.actors.service import Service
-from warren.attachments import Attachment
-from warren.config import StoreConfig
-from warren.errors import InvalidParamsError, SessionNotFoundError, StoreError
-from warren.memory import MemoryConfig
-from warren.messages import AssistantMessage, ContextMessage, SystemMessage, UserMessage
-from warren.peers import Peer, PeerInfo
-from warren.principals import Principal
+from warren.actors.calls.service import Service
+from warren.base.errors import InvalidParamsError, SessionNotFoundError, StoreError
+from warren.base.principals import Principal
+from warren.conversation.attachments import Attachment
+from warren.conversation.memory import MemoryConfig
+from warren.conversation.messages import AssistantMessage, ContextMessage, SystemMessage, UserMessage
+from warren.conversation.peers import Peer, PeerInfo
+from warren.settings.config import StoreConfig
 from warren.storage import inline_runner
 from warren.storage.memory import FileMemory
 from warren.storage.memory.file import FILE_NAME as MEMORY_FILE

@@ -7,7 +7,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import attrs
 import trio
 
-from warren.errors import WarrenError
+from warren.base.errors import WarrenError
 
 P = ParamSpec("P")
 R = TypeVar("R")

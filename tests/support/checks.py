@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from warren import codec
-from warren.events import TERMINAL, Envelope, Event, RunStarted, StreamTruncated
-from warren.messages import (
+from warren.conversation import codec
+from warren.conversation.events import TERMINAL, Envelope, Event, RunStarted, StreamTruncated
+from warren.conversation.messages import (
     AssistantMessage,
     Message,
     SystemMessage,

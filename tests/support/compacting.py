@@ -14,13 +14,12 @@ from tests.support.checks import assert_valid_stream, assert_valid_transcript
 from tests.support.faulty_store import Faults, HalfDone
 from tests.support.models import Answer, Emit, reply
 from tests.support.runtime import open_runtime, replay, supervisor_of
+from warren.actors.calls.service import Service
 from warren.actors.memory import MemoryActor
-from warren.actors.service import Service
 from warren.actors.supervisor.supervisor import Supervisor
+from warren.base.errors import WarrenError
 from warren.compaction import PROMPT, SUMMARY_PREFIX, CompactionConfig, estimate, size_of
-from warren.config import Config, RetryPolicy
-from warren.errors import WarrenError
-from warren.events import (
+from warren.conversation.events import (
     TERMINAL,
     CompactionCompleted,
     CompactionFailed,
@@ -30,13 +29,14 @@ from warren.events import (
     Retrying,
     RunStarted,
 )
-from warren.messages import Message, UserMessage
-from warren.model import ModelReply, ModelRequest, Provider, TextPiece
-from warren.records import CompactionEntry
+from warren.conversation.messages import Message, UserMessage
+from warren.conversation.records import CompactionEntry
+from warren.conversation.usage import Usage
+from warren.conversation.views import HistoryEntry
+from warren.models.model import ModelReply, ModelRequest, Provider, TextPiece
+from warren.models.tools import Tool
+from warren.settings.config import Config, RetryPolicy
 from warren.storage import Commit, Operation
-from warren.tools import Tool
-from warren.usage import Usage
-from warren.views import HistoryEntry
 
 ANSWER: Final = Usage(20, 10)
 SUMMARY: Final = Usage(200, 30)

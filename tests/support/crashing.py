@@ -3,8 +3,8 @@
 from typing import ClassVar
 
 from tests.support.runtime import supervisor_of
+from warren.actors.calls.service import Service
 from warren.actors.protocol import Decide
-from warren.actors.service import Service
 from warren.actors.session.actor import SessionActor
 
 

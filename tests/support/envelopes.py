@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
 
-from warren.events import Envelope, Event, TextDelta
+from warren.conversation.events import Envelope, Event, TextDelta
 
 NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

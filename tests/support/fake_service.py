@@ -13,14 +13,11 @@ import outcome
 import trio
 
 from tests.support.envelopes import NOW, envelope
+from warren.actors.calls.listening import Telling
 from warren.actors.eventlog import EventLog, LogPage
-from warren.actors.listening import Telling
 from warren.actors.watching import Watch, Watchers
-from warren.attachments import Attachment, AttachmentContent
-from warren.audit import AuditEntry, AuditPage, AuditRequest
-from warren.categories import Answer
-from warren.end_budget import EndBudget
-from warren.errors import (
+from warren.base.end_budget import EndBudget
+from warren.base.errors import (
     AgentError,
     InvalidParamsError,
     MemoryDisabledError,
@@ -28,23 +25,21 @@ from warren.errors import (
     SessionNotFoundError,
     SessionNotRunningError,
 )
-from warren.events import Envelope, Event, FailureCause, RunCompleted, RunFailed, RunStarted, TextDelta
-from warren.inputs import Input
-from warren.keywords import made
-from warren.ledger import UsageReport, report_of
-from warren.memory import MemoryHit, ScoreParts
-from warren.metrics import History, Metric, Metrics, Series
-from warren.nodes import Node, NodeLoad
-from warren.peers import PeerInfo
-from warren.principals import LOCAL, Principal
-from warren.records import CompactionEntry, Lifecycle, SessionRecord
-from warren.reports import StoreReport
-from warren.requests import DrainRequest, WatchRequest
-from warren.service import Capabilities, EventReader, Health, OnBegin, OnEvent, RuntimeService
-from warren.statistics import RuntimeStatistics
-from warren.tenants import TenantsPage
-from warren.usage import Usage
-from warren.views import (
+from warren.base.nodes import Node, NodeLoad
+from warren.base.principals import LOCAL, Principal
+from warren.calls.keywords import made
+from warren.calls.requests import DrainRequest, WatchRequest
+from warren.calls.service import Capabilities, EventReader, Health, OnBegin, OnEvent, RuntimeService
+from warren.calls.tenants import TenantsPage
+from warren.conversation.attachments import Attachment, AttachmentContent
+from warren.conversation.categories import Answer
+from warren.conversation.events import Envelope, Event, FailureCause, RunCompleted, RunFailed, RunStarted, TextDelta
+from warren.conversation.inputs import Input
+from warren.conversation.memory import MemoryHit, ScoreParts
+from warren.conversation.peers import PeerInfo
+from warren.conversation.records import CompactionEntry, Lifecycle, SessionRecord
+from warren.conversation.usage import Usage
+from warren.conversation.views import (
     Billing,
     ContextView,
     HistoryPage,
@@ -55,6 +50,11 @@ from warren.views import (
     TurnResult,
     summary_of,
 )
+from warren.reports.audit import AuditEntry, AuditPage, AuditRequest
+from warren.reports.ledger import UsageReport, report_of
+from warren.reports.metrics import History, Metric, Metrics, Series
+from warren.reports.reports import StoreReport
+from warren.reports.statistics import RuntimeStatistics
 
 ENTRY: Final = CompactionEntry(4, NOW, 6, 8, 3, "they talked", 2)
 

@@ -7,9 +7,9 @@ import apsw
 import attrs
 import trio
 
-from warren.config import PostgresConfig, StoreConfig
-from warren.errors import StoreError, WarrenError
-from warren.nodes import Announcement
+from warren.base.errors import StoreError, WarrenError
+from warren.base.nodes import Announcement
+from warren.settings.config import PostgresConfig, StoreConfig
 from warren.storage import Commit, Operation, Reserve, Runner, Store
 from warren.storage.postgres import Holder as PostgresHolder
 from warren.storage.postgres import PostgresStore

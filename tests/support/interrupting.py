@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import trio
 
-from warren.errors import WarrenError
+from warren.base.errors import WarrenError
 
 
 @attrs.define

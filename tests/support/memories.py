@@ -13,17 +13,24 @@ import trio
 from tests.support.compacting import Model, chatty
 from tests.support.faulty_store import CrashError
 from tests.support.models import Emit, reply
-from warren import codec
+from warren.actors.calls.service import Service
 from warren.actors.memory import SEARCH, OpenMemory
-from warren.actors.service import Service
-from warren.errors import WarrenError
-from warren.memory import MemoryConfig, MemoryEntry, Progress, Tail
-from warren.messages import AssistantMessage, Message, ToolResult, ToolResultsMessage, ToolUseBlock, UserMessage
-from warren.model import ModelReply, ModelRequest
+from warren.base.errors import WarrenError
+from warren.base.values import frozen
+from warren.conversation import codec
+from warren.conversation.memory import MemoryConfig, MemoryEntry, Progress, Tail
+from warren.conversation.messages import (
+    AssistantMessage,
+    Message,
+    ToolResult,
+    ToolResultsMessage,
+    ToolUseBlock,
+    UserMessage,
+)
+from warren.models.model import ModelReply, ModelRequest
 from warren.storage import Runner, inline_runner
 from warren.storage.memory import FileMemory
 from warren.storage.rows import moment
-from warren.values import frozen
 
 RECALL: Final = "recall "
 

@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable, Iterable
 import attrs
 import trio
 
-from warren.errors import ProviderError
-from warren.messages import AssistantMessage, Block, TextBlock, ToolUseBlock
-from warren.model import Emitted, ModelChoice, ModelReply, ModelRequest, TextPiece
-from warren.usage import Usage
+from warren.base.errors import ProviderError
+from warren.conversation.messages import AssistantMessage, Block, TextBlock, ToolUseBlock
+from warren.conversation.usage import Usage
+from warren.models.model import Emitted, ModelChoice, ModelReply, ModelRequest, TextPiece
 
 Emit = Callable[[Emitted], None]
 Answer = Callable[[ModelRequest, Emit], Awaitable[ModelReply]]

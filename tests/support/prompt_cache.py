@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import attrs
 
-from warren import codec
+from warren.conversation import codec
 
 MOST_MARKS: Final = 4
 LOOKBACK: Final = 20

@@ -12,19 +12,19 @@ import trio
 import warren.structured.check  # noqa: F401 - its first import is done in a thread, which a virtual clock passes by
 from tests.support.faulty_store import Faults, FaultyStore
 from warren.actors import runtime
+from warren.actors.calls.service import Service
 from warren.actors.memory import MemoryActor, OpenMemory
-from warren.actors.service import Service
 from warren.actors.storage import StorageActor
 from warren.actors.supervisor.supervisor import Supervisor
-from warren.config import Config, PostgresConfig, StoreConfig
-from warren.events import Envelope, Event
-from warren.messages import Message
-from warren.model import Provider
-from warren.service import SessionService
+from warren.calls.service import SessionService
+from warren.conversation.events import Envelope, Event
+from warren.conversation.messages import Message
+from warren.models.model import Provider
+from warren.models.tools import Tool
+from warren.settings.config import Config, PostgresConfig, StoreConfig
 from warren.storage import Runner, inline_runner
 from warren.storage.postgres import Holder as PostgresHolder
 from warren.storage.sqlite import Holder
-from warren.tools import Tool
 from warren.transport.providers import open_providers
 
 E = TypeVar("E", bound=Event)

@@ -6,8 +6,8 @@ from typing import Final
 
 import trio
 
-from warren.actors.service import Service
-from warren.service import SessionService
+from warren.actors.calls.service import Service
+from warren.calls.service import SessionService
 
 AT_ONCE: Final = 20.0
 """Seconds that an effect may take on a busy machine that has none to wait for. The product's own limits are longer."""

@@ -14,10 +14,10 @@ from tests.transport.clients import HOST, connect, gateway, knock
 from tests.transport.gateway.serving import runtime
 from tests.transport.http.tokens import SCOPES, listed
 from tests.transport.rest.clients import client
+from warren.base.errors import AgentError, SessionNotFoundError
 from warren.client import connect as connect_client
-from warren.errors import AgentError, SessionNotFoundError
-from warren.transport.http import watched
-from warren.transport.http.token_list import hash_of, without_tokens
+from warren.transport.access import watched
+from warren.transport.access.token_list import hash_of, without_tokens
 
 TENANT = "Warren-Tenant"
 

@@ -13,13 +13,13 @@ from tests.support.runtime import new_session, open_runtime, replay, transcript
 from tests.transport.mcp.clients import connected
 from tests.transport.rest.clients import problem, rest
 from tests.transport.stdio.client import near
-from warren.categories import Switches
-from warren.errors import InvalidParamsError
-from warren.events import RunStarted
-from warren.messages import ToolResultsMessage, ToolUseBlock
-from warren.model import ModelReply, ModelRequest
-from warren.peers import Peer
-from warren.service import SessionService
+from warren.base.errors import InvalidParamsError
+from warren.calls.service import SessionService
+from warren.conversation.categories import Switches
+from warren.conversation.events import RunStarted
+from warren.conversation.messages import ToolResultsMessage, ToolUseBlock
+from warren.conversation.peers import Peer
+from warren.models.model import ModelReply, ModelRequest
 from warren.transport.rpc.contracts import dialect_of
 
 SHELL = Switches(shell="enable")

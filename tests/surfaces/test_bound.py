@@ -15,10 +15,10 @@ from tests.transport.http.tokens import config, listed
 from tests.transport.mcp.clients import connected
 from tests.transport.rest.clients import client
 from tests.transport.stdio.client import near
-from warren.errors import InvalidParamsError
-from warren.principals import LOCAL, Principal
+from warren.base.errors import InvalidParamsError
+from warren.base.principals import LOCAL, Principal
+from warren.transport.access.config import GatewayConfig
 from warren.transport.gateway.server import serve_gateway
-from warren.transport.http.config import GatewayConfig
 
 READER: Final = Principal("acme", "ann", frozenset({"session:read"}))
 TENANT: Final = {"Warren-Tenant": "default"}

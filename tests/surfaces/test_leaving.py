@@ -6,7 +6,7 @@ import trio
 
 from tests.support.fake_service import FakeService
 from tests.transport.clients import HOST, connect, gateway
-from warren.reports import StoreReport
+from warren.reports.reports import StoreReport
 
 POST = "POST /store/check HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
 

@@ -15,11 +15,11 @@ from tests.support.models import FunctionModel, stuck
 from tests.transport.clients import Client, connect, gateway, knock
 from tests.transport.http.tokens import listed
 from tests.transport.rest.clients import client, create
-from warren.config import Config, StoreConfig
-from warren.errors import InvalidParamsError
-from warren.tenant_limits import TenantLimits, TokenLimits
+from warren.base.errors import InvalidParamsError
+from warren.base.tenant_limits import TenantLimits, TokenLimits
+from warren.settings.config import Config, StoreConfig
+from warren.transport.access.token_list import read_tokens
 from warren.transport.embed import open_supervisor
-from warren.transport.http.token_list import read_tokens
 
 NONE: Final = TokenLimits()
 HI: Final = {"prompt": "hi"}

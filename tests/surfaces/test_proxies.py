@@ -20,10 +20,10 @@ from tests.transport.cli.process import Cli
 from tests.transport.clients import HOST, connect, gateway
 from tests.transport.gateway.serving import runtime
 from tests.transport.rest.clients import TLS, Events, client, create
+from warren.base.errors import AgentError
+from warren.calls.service import RuntimeService
 from warren.client import connect as connect_client
-from warren.errors import AgentError
-from warren.events import RunCompleted
-from warren.service import RuntimeService
+from warren.conversation.events import RunCompleted
 
 EACH = pytest.mark.parametrize("program", PROGRAMS)
 SETTINGS: Final = {"public_url": "https://example.org" + PREFIX, "trusted_proxies": (HOST,)}

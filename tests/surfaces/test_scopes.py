@@ -12,7 +12,7 @@ from tests.transport.clients import HOST, gateway
 from tests.transport.gateway.serving import runtime
 from tests.transport.http.tokens import config, signed
 from tests.transport.rest.clients import client
-from warren.principals import OWN_SCOPES
+from warren.base.principals import OWN_SCOPES
 from warren.transport.mcp.http import OF_RESOURCES
 from warren.transport.mcp.tools import TOOLS
 

@@ -15,7 +15,7 @@ from tests.transport.clients import Client, connect, gateway
 from tests.transport.http.tokens import listed
 from tests.transport.mcp.clients import ACCEPT, HELLO
 from tests.transport.rest.clients import client, create
-from warren.config import Config, Limits
+from warren.settings.config import Config, Limits
 
 LIMITS: Final = Limits(subscriptions=5, watches=5, mcp_sessions=50, tenant_share=0.8, principal_share=0.4)
 """Two of the five are a principal's share."""

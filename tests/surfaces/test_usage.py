@@ -11,7 +11,7 @@ from tests.transport.gateway.serving import runtime
 from tests.transport.http.tokens import SCOPES, listed
 from tests.transport.rest.clients import client
 from warren.client import connect
-from warren.usage import Usage
+from warren.conversation.usage import Usage
 
 CALLS = [Usage(10, 5, cost=Decimal("0.25")), Usage(4, 2), Usage(1, 1, cost=Decimal("0.1"))]
 """The calls of a model that tells its costs, but for one."""

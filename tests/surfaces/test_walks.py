@@ -17,19 +17,19 @@ from tests.transport.clients import gateway
 from tests.transport.gateway.serving import runtime
 from tests.transport.http.tokens import listed
 from tests.transport.rest.clients import client
-from warren.fields import FieldValueError
-from warren.principals import Principal
-from warren.requests import SessionRef
-from warren.service import RuntimeService
+from warren.base.fields import FieldValueError
+from warren.base.principals import Principal
+from warren.calls.requests import SessionRef
+from warren.calls.service import RuntimeService
+from warren.conversation.views import SessionPage, SessionView
+from warren.transport.access.addresses import WEBSOCKET_PATH
+from warren.transport.access.config import GatewayConfig
 from warren.transport.gateway.server import MCP_PATH
-from warren.transport.http.addresses import WEBSOCKET_PATH
-from warren.transport.http.config import GatewayConfig
 from warren.transport.mcp.tools import TOOLS, McpTool
 from warren.transport.rest.routes import ROUTES, RestRoute
 from warren.transport.rest.site import Site
 from warren.transport.rpc.methods import METHODS, Caller, Host, Method
 from warren.transport.rpc.params import NoParams
-from warren.views import SessionPage, SessionView
 
 UNKNOWN: Final = "00000000-0000-7000-8000-000000000000"
 SECRETS: Final = ("Ottilie", "harbour", "Rostock", "zebra", "Wilhelmine")

@@ -13,9 +13,9 @@ import wsproto
 from trio_websocket import ConnectionClosed, WebSocketConnection, wrap_client_stream
 from wsproto.events import AcceptConnection, CloseConnection, Event, RejectConnection, Request, TextMessage
 
-from warren.service import RuntimeService
+from warren.calls.service import RuntimeService
+from warren.transport.access.config import GatewayConfig
 from warren.transport.gateway.server import serve_gateway
-from warren.transport.http.config import GatewayConfig
 
 HOST = "127.0.0.1"
 HEALTH = '{"jsonrpc": "2.0", "id": 1, "method": "health"}'

@@ -20,10 +20,10 @@ from tests.transport.clients import HOST
 from tests.transport.cluster.nodes import free_port
 from tests.transport.rest.clients import client, problem, rest
 from tests.transport.rest.serving import served
-from warren.actors.counters import OUTCOMES
-from warren.config import Config, StoreConfig
-from warren.memory import MemoryConfig
-from warren.metrics import Metric, Metrics, Series
+from warren.actors.observe.counters import OUTCOMES
+from warren.conversation.memory import MemoryConfig
+from warren.reports.metrics import Metric, Metrics, Series
+from warren.settings.config import Config, StoreConfig
 from warren.transport.embed import open_supervisor
 from warren.transport.prometheus import RuntimeCollector, exposed
 

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
-from warren.catalog import NO_MODELS, Models, window_of
-from warren.compaction.config import DEFAULT_THRESHOLD, CompactionConfig
-from warren.errors import InvalidParamsError, SessionBusyError, WarrenError
-from warren.events import Event
-from warren.memory import MAX_HITS
-from warren.service import SessionService
-from warren.tool_config import McpServer
+from warren.base.errors import InvalidParamsError, SessionBusyError, WarrenError
+from warren.base.values import define, frozen
+from warren.base.version import VERSION
+from warren.calls.service import SessionService
+from warren.conversation.events import Event
+from warren.conversation.memory import MAX_HITS
+from warren.conversation.options import DEFAULT_THRESHOLD, CompactionConfig
+from warren.conversation.views import SessionSummary
+from warren.models.catalog import NO_MODELS, Models, window_of
+from warren.settings.tool_config import McpServer
 from warren.transport.acp import commands, modes, params
 from warren.transport.acp.content import AcpPrompt, prompt_of
 from warren.transport.acp.files import blocks_of
@@ -33,9 +36,6 @@ from warren.transport.acp.updates import (
     usage_of,
     with_data,
 )
-from warren.values import define, frozen
-from warren.version import VERSION
-from warren.views import SessionSummary
 
 if TYPE_CHECKING:
     from warren.actors.tools.session_tools import SessionTools

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, cast
 
-from warren.memory import MemoryHit
-from warren.records import CompactionEntry
-from warren.service import Capabilities
-from warren.values import frozen
+from warren.base.values import frozen
+from warren.calls.service import Capabilities
+from warren.conversation.memory import MemoryHit
+from warren.conversation.records import CompactionEntry
 
 Name = Literal["compact", "memory", "help"]
 SHOWN: Final = 300

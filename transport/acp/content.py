@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from xml.sax.saxutils import quoteattr
 
-from warren.attachments import File, name_in
-from warren.errors import InvalidParamsError
-from warren.fields import FieldValueError
+from warren.base.errors import InvalidParamsError
+from warren.base.fields import FieldValueError
+from warren.base.values import frozen
+from warren.conversation.attachments import File, name_in
 from warren.transport.acp.params import read
-from warren.values import frozen
 
 KINDS: Final = "text, resource_link, resource, image, audio"
 _ATTACHMENT: Final = re.compile(r"\$\.attachments(?:\[(\d+)\](?:\.(\w+))?)?")

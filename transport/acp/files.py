@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import quote
 
-from warren.attachments import Attachment
-from warren.errors import InvalidParamsError, WarrenError
-from warren.service import SessionService
+from warren.base.errors import InvalidParamsError, WarrenError
+from warren.calls.service import SessionService
+from warren.conversation.attachments import Attachment
 from warren.transport.acp.updates import Block
 
 LARGEST: Final = 15 * 1024 * 1024

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Final
 
-from warren.service import SessionService
-from warren.values import frozen
-from warren.views import SessionSummary
+from warren.base.values import frozen
+from warren.calls.service import SessionService
+from warren.conversation.views import SessionSummary
 
 PAGE: Final = 50
 LOOKED_AT: Final = 200

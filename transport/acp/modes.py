@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from warren.categories import Gates
+from warren.conversation.categories import Gates
 
 DEFAULT: Final = "default"
 MODES: Final[Mapping[str, tuple[str, str, Gates | None]]] = {

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 import attrs
 
-from warren import codec
-from warren.fields import FieldValueError, not_negative
-from warren.values import frozen
+from warren.base.fields import FieldValueError, not_negative
+from warren.base.values import frozen
+from warren.conversation import codec
 
 T = TypeVar("T")
 

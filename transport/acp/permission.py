@@ -7,13 +7,13 @@ from typing import Any, Final
 import attrs
 import trio
 
-from warren.categories import Decision
-from warren.errors import WarrenError
-from warren.events import ToolApprovalRequested
-from warren.service import SessionService
+from warren.base.errors import WarrenError
+from warren.base.values import define
+from warren.calls.service import SessionService
+from warren.conversation.categories import Decision
+from warren.conversation.events import ToolApprovalRequested
 from warren.transport.acp.updates import tool_call
 from warren.transport.rpc.jsonrpc import Response
-from warren.values import define
 
 Ask = Callable[[str, Mapping[str, Any], Callable[[], None]], Awaitable[Response]]
 """Sends a request to the client, calls the function once the request is queued, and waits for the answer.

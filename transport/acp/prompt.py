@@ -8,9 +8,11 @@ from typing import Final, Protocol, TypeVar
 import attrs
 import trio
 
-from warren.categories import Gates
-from warren.errors import AgentError, SessionNotRunningError, WarrenError
-from warren.events import (
+from warren.base.errors import AgentError, SessionNotRunningError, WarrenError
+from warren.base.values import define
+from warren.calls.service import EventReader, SessionService
+from warren.conversation.categories import Gates
+from warren.conversation.events import (
     TERMINAL,
     Envelope,
     Event,
@@ -18,11 +20,9 @@ from warren.events import (
     ToolApprovalRequested,
     ToolApprovalResolved,
 )
-from warren.records import CompactionEntry
-from warren.service import EventReader, SessionService
+from warren.conversation.records import CompactionEntry
+from warren.conversation.views import TurnResult
 from warren.transport.acp.content import AcpPrompt
-from warren.values import define
-from warren.views import TurnResult
 
 T = TypeVar("T")
 Tell = Callable[[Event], Awaitable[None]]

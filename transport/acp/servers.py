@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from warren.errors import InvalidParamsError, WarrenError
-from warren.fields import FieldValueError
-from warren.tool_config import McpServer
+from warren.base.errors import InvalidParamsError, WarrenError
+from warren.base.fields import FieldValueError
+from warren.base.values import define, frozen
+from warren.settings.tool_config import McpServer
 from warren.transport.acp.params import read
-from warren.values import define, frozen
 
 if TYPE_CHECKING:
     from warren.actors.tools.session_tools import SessionTools

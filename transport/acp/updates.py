@@ -7,9 +7,10 @@ from typing import Any, Final
 
 import attrs
 
-from warren.attachments import Attachment
-from warren.errors import AgentError, BudgetExhaustedError, WarrenError
-from warren.events import (
+from warren.base.errors import AgentError, BudgetExhaustedError, WarrenError
+from warren.base.values import define, frozen
+from warren.conversation.attachments import Attachment
+from warren.conversation.events import (
     Event,
     FilesComplete,
     InputTaken,
@@ -24,7 +25,7 @@ from warren.events import (
     TurnCompleted,
     TurnStarted,
 )
-from warren.messages import (
+from warren.conversation.messages import (
     AssistantMessage,
     ContextMessage,
     FileBlock,
@@ -36,9 +37,8 @@ from warren.messages import (
     ToolUseBlock,
     UserMessage,
 )
+from warren.conversation.usage import Usage
 from warren.transport.event_text import text_of_event
-from warren.usage import Usage
-from warren.values import define, frozen
 
 Update = Mapping[str, Any]
 Block = Mapping[str, Any]

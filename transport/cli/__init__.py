@@ -6,7 +6,7 @@ May import every package. `app` has the table of the commands, each of which is 
 import os
 import sys
 
-from warren.extras import missing
+from warren.base.extras import missing
 from warren.transport.cli.process.exits import INTERRUPTED
 from warren.transport.cli.process.init import run_in_child
 from warren.transport.cli.process.tuning import end, start
@@ -16,7 +16,7 @@ from warren.transport.cli.terminal.json_lines import begin
 def main() -> int:
     """Run the command line of this process and return its exit code.
 
-    Exit codes are those of `warren.errors.NUMBERS`; bad usage is 2, and 130 is Ctrl-C outside a turn. Without the
+    Exit codes are those of `warren.base.errors.NUMBERS`; bad usage is 2, and 130 is Ctrl-C outside a turn. Without the
     extra `cli` it says how to install it and returns 1.
     """
     run_in_child()

@@ -5,7 +5,7 @@ from typing import Final
 
 import click
 
-from warren.tracing import HEADER, context_of, here
+from warren.reports.tracing import HEADER, context_of, here
 from warren.transport.cli.failures import report
 from warren.transport.cli.groups import CommandGroup
 from warren.transport.cli.help import examples

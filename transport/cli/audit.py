@@ -8,9 +8,9 @@ from typing import Any, Final
 import click
 import trio
 
-from warren import codec
-from warren.audit import MAX_ENTRIES, AuditEntry, AuditPage, AuditRequest
-from warren.keywords import made, of_value
+from warren.calls.keywords import made, of_value
+from warren.conversation import codec
+from warren.reports.audit import MAX_ENTRIES, AuditEntry, AuditPage, AuditRequest
 from warren.storage.queries import ANY_TENANT, AuditEntries
 from warren.transport.cli.help import examples
 from warren.transport.cli.runtime import execute, open_service

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import click
 
-from warren.errors import (
+from warren.base.errors import (
     AgentError,
     CompactionDisabledError,
     ErrorCode,
@@ -127,7 +127,7 @@ def _show_other(error: WarrenError, failure: BaseException, mode: Mode, streams:
 
 def _write_body(body: dict[str, Any], streams: Streams) -> None:
     # Imported late: usage errors need no other module.
-    from warren import codec  # noqa: PLC0415
+    from warren.conversation import codec  # noqa: PLC0415
 
     streams.note(codec.encode(_writable(body)).decode())
 

@@ -10,14 +10,14 @@ from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_ope
 
 import click
 
-from warren.errors import InvalidParamsError
+from warren.base.errors import InvalidParamsError
+from warren.transport.access.addresses import WEBSOCKET_PATH, path_in
+from warren.transport.access.config import GatewayConfig
 from warren.transport.cli.help import examples
 from warren.transport.cli.settings.option import of_field
 from warren.transport.cli.settings.options import config_option, output_options
 from warren.transport.cli.settings.values import duration_of, text_of
 from warren.transport.cli.terminal.streams import Streams
-from warren.transport.http.addresses import WEBSOCKET_PATH, path_in
-from warren.transport.http.config import GatewayConfig
 from warren.transport.http.probes import LIVE, READY
 
 SCHEMES: Final = {"http": "http", "https": "https", "ws": "http", "wss": "https"}

@@ -4,8 +4,8 @@ import re
 from collections.abc import AsyncIterator
 from typing import Final
 
-from warren.errors import InvalidParamsError, SessionNotFoundError
-from warren.service import SessionService
+from warren.base.errors import InvalidParamsError, SessionNotFoundError
+from warren.calls.service import SessionService
 
 LAST: Final = "last"
 PAGE: Final = 200

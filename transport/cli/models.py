@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from warren import codec
-from warren.catalog import ModelEntry, entry_of, known
-from warren.options import TurnOptions
+from warren.conversation import codec
+from warren.conversation.options import TurnOptions
+from warren.models.catalog import ModelEntry, entry_of, known
 from warren.transport.cli.help import examples
 from warren.transport.cli.runtime import execute
 from warren.transport.cli.settings.option import of_field

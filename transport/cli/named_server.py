@@ -9,11 +9,11 @@ from typing import Final
 import attrs
 import click
 
-from warren.errors import InvalidParamsError
-from warren.extras import missing
-from warren.service import SessionService
-from warren.transport.http.token_list import is_token, read_token
-from warren.values import frozen
+from warren.base.errors import InvalidParamsError
+from warren.base.extras import missing
+from warren.base.values import frozen
+from warren.calls.service import SessionService
+from warren.transport.access.token_list import is_token, read_token
 
 TOKEN: Final = "WARREN_TOKEN"  # noqa: S105 - a name
 
@@ -49,7 +49,7 @@ def open_server(server: Server, tenant: str | None = None) -> AbstractAsyncConte
     """
     if problem := missing("client", "--server needs"):
         raise click.ClickException(problem)
-    from warren.client import connect  # noqa: PLC0415 - it has an extra of its own
+    from warren.transport.client import connect  # noqa: PLC0415 - it has an extra of its own
     from warren.transport.client.service import address_of  # noqa: PLC0415 - the same
 
     try:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from warren import codec
-from warren.audit import AuditEntry
-from warren.nodes import Node, not_drained
+from warren.base.nodes import Node, not_drained
+from warren.conversation import codec
+from warren.reports.audit import AuditEntry
 from warren.storage import Audit
 from warren.storage.queries import LivingNodes
 from warren.transport.cli.groups import CommandGroup

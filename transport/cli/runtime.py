@@ -10,9 +10,9 @@ from typing import Final, TypeVar
 import attrs
 import trio
 
-from warren.config import Config, PostgresConfig, StoreConfig
-from warren.principals import Principal
-from warren.service import RuntimeService, SessionService
+from warren.base.principals import Principal
+from warren.calls.service import RuntimeService, SessionService
+from warren.settings.config import Config, PostgresConfig, StoreConfig
 from warren.transport.cli.settings.options import Mode, Options
 from warren.transport.cli.store.chosen import existing_store_of, memory_of, store_of
 from warren.transport.cli.terminal.json_lines import json_of

@@ -13,22 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 import attrs
 import click
 
-from warren import codec
-from warren.config import PostgresConfig
-from warren.errors import InvalidParamsError
-from warren.fields import FieldValueError
-from warren.principals import DEFAULT_TENANT, METRICS, OWN_SCOPES, Scope
-from warren.tenant_limits import TokenLimits
-from warren.transport.cli.groups import CommandGroup
-from warren.transport.cli.help import examples
-from warren.transport.cli.runtime import execute
-from warren.transport.cli.settings.option import F, group
-from warren.transport.cli.settings.options import Options, gather, stored_options, token_file_option, token_table_option
-from warren.transport.cli.settings.values import LIMITS, duration_of, limit_of, text_of
-from warren.transport.cli.store.chosen import existing_store_of
-from warren.transport.cli.terminal.streams import Streams
-from warren.transport.cli.terminal.tables import moment, show_table
-from warren.transport.http.token_list import (
+from warren.base.errors import InvalidParamsError
+from warren.base.fields import FieldValueError
+from warren.base.principals import DEFAULT_TENANT, METRICS, OWN_SCOPES, Scope
+from warren.base.tenant_limits import TokenLimits
+from warren.base.values import frozen
+from warren.conversation import codec
+from warren.settings.config import PostgresConfig
+from warren.transport.access.token_list import (
     ALGORITHM,
     GRANTED,
     ROOT,
@@ -39,8 +31,16 @@ from warren.transport.http.token_list import (
     with_token,
     without_tokens,
 )
-from warren.transport.http.token_table import FIELD, IN_FILES, open_table, row_of, token_of
-from warren.values import frozen
+from warren.transport.access.token_table import FIELD, IN_FILES, open_table, row_of, token_of
+from warren.transport.cli.groups import CommandGroup
+from warren.transport.cli.help import examples
+from warren.transport.cli.runtime import execute
+from warren.transport.cli.settings.option import F, group
+from warren.transport.cli.settings.options import Options, gather, stored_options, token_file_option, token_table_option
+from warren.transport.cli.settings.values import LIMITS, duration_of, limit_of, text_of
+from warren.transport.cli.store.chosen import existing_store_of
+from warren.transport.cli.terminal.streams import Streams
+from warren.transport.cli.terminal.tables import moment, show_table
 
 if TYPE_CHECKING:
     from warren.storage.postgres.tokens import TokenTable

@@ -5,9 +5,9 @@ from typing import Any
 
 import click
 
-from warren.keywords import made
-from warren.ledger import UsageReport, UsageSums, report_of
-from warren.requests import UsageRequest
+from warren.calls.keywords import made
+from warren.calls.requests import UsageRequest
+from warren.reports.ledger import UsageReport, UsageSums, report_of
 from warren.storage.queries import ANY_TENANT, LedgerSums
 from warren.transport.cli.help import examples
 from warren.transport.cli.runtime import execute, open_service

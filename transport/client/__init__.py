@@ -3,7 +3,7 @@
 Begin with `connect`. May import `warren.transport.rpc`, and the domain. Needs the extra `client`.
 """
 
-from warren.extras import lacking, missing
+from warren.base.extras import lacking, missing
 
 if lacking("client") is not None:
     raise ModuleNotFoundError(missing("client", "warren.client needs"), name=lacking("client"))

@@ -16,12 +16,14 @@ from anyio.abc import TaskGroup, TaskStatus
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from wsproto.events import CloseConnection, Event, Ping, TextMessage
 
-from warren import codec
-from warren.attachments import File
-from warren.errors import InvalidParamsError, WarrenError, of_body
-from warren.events import Envelope
+from warren.base.errors import InvalidParamsError, WarrenError, of_body
+from warren.base.values import define, frozen
+from warren.conversation import codec
+from warren.conversation.attachments import File
+from warren.conversation.events import Envelope
+from warren.conversation.views import SessionChanges
+from warren.transport.access.addresses import UNIX
 from warren.transport.client.socket import FAILURES, ClosedError, Socket, UpgradeRefusedError, open_socket
-from warren.transport.http.addresses import UNIX
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.behalf import MEMBER
 from warren.transport.rpc.client_tools import EXECUTE
@@ -29,8 +31,6 @@ from warren.transport.rpc.dialect import CHANGED, EVENT, UNSUBSCRIBED
 from warren.transport.rpc.params import PutFile
 from warren.transport.rpc.results import FileReceived, Greeting
 from warren.transport.rpc.traces import with_meta
-from warren.values import define, frozen
-from warren.views import SessionChanges
 
 CONNECT_TIMEOUT: Final = 10.0
 """Seconds until a connection that does not open, or a server that does not answer its request, has failed."""

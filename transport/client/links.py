@@ -9,9 +9,9 @@ import attrs
 from anyio.abc import TaskGroup
 
 from warren.base.backoff import Backoff
-from warren.errors import AgentError
+from warren.base.errors import AgentError
+from warren.base.values import define
 from warren.transport.client.connection import Connection, Dial, Feed, LostError, OnChanges, RefusedError, RunTool
-from warren.values import define
 
 MAX_REQUESTS: Final = 200
 """Requests in flight on one connection; a gateway refuses more than 256 unless told otherwise."""

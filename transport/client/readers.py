@@ -6,12 +6,12 @@ from typing import Final
 
 import anyio
 
-from warren import codec
-from warren.errors import AgentError, WarrenError
-from warren.events import Envelope, Event
-from warren.principals import LOCAL, Principal
-from warren.requests import SubscribeRequest
-from warren.service import Notify
+from warren.base.errors import AgentError, WarrenError
+from warren.base.principals import LOCAL, Principal
+from warren.calls.requests import SubscribeRequest
+from warren.calls.service import Notify
+from warren.conversation import codec
+from warren.conversation.events import Envelope, Event
 from warren.transport.client.connection import LostError
 from warren.transport.client.links import ATTEMPTS, Claim, Links
 from warren.transport.rpc.behalf import carrying
@@ -106,7 +106,7 @@ class _Place:
 
 
 class RemoteReader(AsyncIterator[Envelope]):
-    """A place in a session's log on a server: the `EventReader` of `warren.service`.
+    """A place in a session's log on a server: the `EventReader` of `warren.calls.service`.
 
     Events are read ahead up to a bound; beyond it, and after a lost connection, the reader subscribes again behind the
     last event that it has, so that none is missed and none comes twice.

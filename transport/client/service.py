@@ -12,24 +12,13 @@ import anyio
 import attrs
 import httpx
 
-from warren import codec
-from warren.attachments import AttachmentContent
-from warren.audit import AuditPage, AuditRequest
-from warren.errors import AgentError, InvalidParamsError, WarrenError
-from warren.events import Envelope
-from warren.fields import FieldValueError
-from warren.inputs import Input
-from warren.keywords import keywords_of, made
-from warren.ledger import UsageReport
-from warren.memory import MemoryHit
-from warren.metrics import History, Metrics
-from warren.nodes import Node
-from warren.options import SessionRequest, TurnRequest, given
-from warren.peers import PeerInfo, PeerMessage
-from warren.principals import LOCAL, Principal
-from warren.records import CompactionEntry
-from warren.reports import StoreReport
-from warren.requests import (
+from warren.base.errors import AgentError, InvalidParamsError, WarrenError
+from warren.base.fields import FieldValueError
+from warren.base.nodes import Node
+from warren.base.principals import LOCAL, Principal
+from warren.base.values import define, frozen
+from warren.calls.keywords import keywords_of, made
+from warren.calls.requests import (
     ApproveRequest,
     AttachmentRequest,
     CompactRequest,
@@ -47,15 +36,28 @@ from warren.requests import (
     WatchRequest,
     WithdrawRequest,
 )
-from warren.service import Capabilities, Health, OnBegin, OnEvent, SessionCall, SessionService, TurnCall
-from warren.tenants import TenantsPage, TenantsRequest
-from warren.tools import Tool
+from warren.calls.service import Capabilities, Health, OnBegin, OnEvent, SessionCall, SessionService, TurnCall
+from warren.calls.tenants import TenantsPage, TenantsRequest
+from warren.conversation import codec
+from warren.conversation.attachments import AttachmentContent
+from warren.conversation.events import Envelope
+from warren.conversation.inputs import Input
+from warren.conversation.memory import MemoryHit
+from warren.conversation.options import SessionRequest, TurnRequest, given
+from warren.conversation.peers import PeerInfo, PeerMessage
+from warren.conversation.records import CompactionEntry
+from warren.conversation.views import ContextView, HistoryPage, SessionPage, SessionView, TurnResult
+from warren.models.tools import Tool
+from warren.reports.audit import AuditPage, AuditRequest
+from warren.reports.ledger import UsageReport
+from warren.reports.metrics import History, Metrics
+from warren.reports.reports import StoreReport
+from warren.transport.access.addresses import LONGEST, OVER_UNIX, WEBSOCKET_PATH, is_path, path_in
 from warren.transport.client.connection import CONNECT_TIMEOUT, NO_ANSWER, Dial
 from warren.transport.client.links import Links
 from warren.transport.client.readers import RemoteReader
 from warren.transport.client.tools import runner_of
 from warren.transport.client.watching import RemoteWatch
-from warren.transport.http.addresses import LONGEST, OVER_UNIX, WEBSOCKET_PATH, is_path, path_in
 from warren.transport.rpc.behalf import TENANT_HEADER, carrying
 from warren.transport.rpc.params import RegisterTools
 from warren.transport.rpc.results import (
@@ -68,8 +70,6 @@ from warren.transport.rpc.results import (
     PeerMessageSent,
     Peers,
 )
-from warren.values import define, frozen
-from warren.views import ContextView, HistoryPage, SessionPage, SessionView, TurnResult
 
 T = TypeVar("T")
 logger: Final = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from wsproto.connection import ConnectionState, ConnectionType
 from wsproto.events import CloseConnection, Event, Ping, TextMessage
 from wsproto.utilities import ProtocolError, generate_accept_token, generate_nonce
 
-from warren.values import define
+from warren.base.values import define
 
 CHUNK: Final = 256 * 1024
 """Bytes that are read at once."""

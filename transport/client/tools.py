@@ -7,8 +7,8 @@ from typing import Any, Final, cast
 
 import anyio.to_thread
 
-from warren import codec
-from warren.tools import Tool, failure_text
+from warren.conversation import codec
+from warren.models.tools import Tool, failure_text
 from warren.transport.client.connection import RunTool
 from warren.transport.rpc.client_tools import ExecuteTool
 

@@ -6,12 +6,12 @@ from typing import Final
 
 import anyio
 
-from warren.principals import Principal
-from warren.requests import WatchRequest
+from warren.base.principals import Principal
+from warren.base.values import define
+from warren.calls.requests import WatchRequest
+from warren.conversation.views import SessionChanges, SessionSummary
 from warren.transport.client.links import Links
 from warren.transport.rpc.behalf import carrying
-from warren.values import define
-from warren.views import SessionChanges, SessionSummary
 
 MOST: Final = 10_000
 """Changed sessions that wait for a reader; beyond it the reader is told to list them."""

@@ -3,8 +3,8 @@
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from warren.metrics import History, Metrics
-from warren.service import Health, RuntimeService
+from warren.calls.service import Health, RuntimeService
+from warren.reports.metrics import History, Metrics
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send

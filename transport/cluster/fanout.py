@@ -9,12 +9,12 @@ import attrs
 import trio
 
 from warren.actors.eventlog import EventLog, LastStored, LogReader, ReadLog
-from warren.errors import AgentError, WarrenError, of_body
-from warren.events import Envelope, SessionMoved, StreamTruncated
+from warren.base.errors import AgentError, WarrenError, of_body
+from warren.base.values import define
+from warren.conversation.events import Envelope, SessionMoved, StreamTruncated
 from warren.storage.queries import Holders
 from warren.transport.client.readers import RemoteReader
 from warren.transport.client.service import RemoteService
-from warren.values import define
 
 if TYPE_CHECKING:
     from warren.storage import Store

@@ -5,9 +5,9 @@ from typing import TypeVar
 
 import attrs
 
-from warren.health import LoopHealth, MemoryHealth, ProjectorHealth, StoreHealth, worst
-from warren.metrics import Metric, Metrics
-from warren.service import Health
+from warren.calls.service import Health
+from warren.reports.health import LoopHealth, MemoryHealth, ProjectorHealth, StoreHealth, worst
+from warren.reports.metrics import Metric, Metrics
 
 P = TypeVar("P", StoreHealth, MemoryHealth, ProjectorHealth, LoopHealth)
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 import httpx
 import trio
 
-from warren.errors import AgentError, WarrenError
+from warren.base.errors import AgentError, WarrenError
+from warren.base.values import define
+from warren.transport.access.logins import PRINCIPAL
 from warren.transport.http.leaving import until_gone
-from warren.transport.http.logins import PRINCIPAL
 from warren.transport.rpc.behalf import BEHALF_HEADER, carrying
-from warren.values import define
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send

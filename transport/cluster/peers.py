@@ -11,17 +11,17 @@ import httpx
 import trio
 from anyio.abc import TaskGroup
 
-from warren.nodes import Node
-from warren.service import Capabilities
+from warren.base.nodes import Node
+from warren.base.values import define, frozen
+from warren.calls.service import Capabilities
+from warren.transport.access.addresses import OVER_UNIX, path_in
+from warren.transport.access.auth import NODE_CHALLENGE, NODE_PROOF
 from warren.transport.client.connection import PING_INTERVAL, Dial, RefusedError
 from warren.transport.client.links import Links
 from warren.transport.client.service import RemoteService, address_of
 from warren.transport.client.socket import UPGRADED
 from warren.transport.cluster.passing import Passing
 from warren.transport.cluster.token import NodeTokens
-from warren.transport.http.addresses import OVER_UNIX, path_in
-from warren.transport.http.auth import NODE_CHALLENGE, NODE_PROOF
-from warren.values import define, frozen
 
 ANSWER_TIMEOUT: Final = 2.0
 """Seconds within which a node has to open a connection. One that hangs has a few more until its leases run out."""

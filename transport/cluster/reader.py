@@ -9,11 +9,11 @@ from typing import Final
 import trio
 
 from warren.actors.eventlog import utc_now
-from warren.errors import AgentError, InvalidParamsError, SessionNotFoundError, StoreError, WarrenError
-from warren.events import Envelope, Event, SessionMoved
-from warren.service import EventReader, Notify
+from warren.base.errors import AgentError, InvalidParamsError, SessionNotFoundError, StoreError, WarrenError
+from warren.base.values import frozen
+from warren.calls.service import EventReader, Notify
+from warren.conversation.events import Envelope, Event, SessionMoved
 from warren.transport.client.readers import MAX_HELD, PAGE
-from warren.values import frozen
 
 FIRST_PAUSE: Final = 0.05
 """Seconds between two attempts to follow a session; they double as long as no event comes, with jitter."""

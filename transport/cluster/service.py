@@ -14,30 +14,20 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 import attrs
 import trio
 
-from warren.actors.access import check_scope, scoped
+from warren.actors.calls.access import check_scope, scoped
+from warren.actors.calls.history import added
+from warren.actors.calls.service import Service
 from warren.actors.eventlog import LogReader
-from warren.actors.history import added
 from warren.actors.runtime import Runtime
-from warren.actors.service import Service
 from warren.actors.supervision import supervised_nursery
 from warren.actors.watching import Watch
-from warren.attachments import AttachmentContent
-from warren.audit import AuditEntry, AuditPage, AuditRequest
 from warren.base.backoff import Backoff
-from warren.end_budget import EndBudget
-from warren.errors import AgentError, LeasedError, StoreError, WarrenError
-from warren.events import Envelope, SessionMoved
-from warren.inputs import Input
-from warren.keywords import keywords_of, made, of_value
-from warren.ledger import UsageReport
-from warren.memory import MemoryHit
-from warren.metrics import History, Metrics
-from warren.nodes import Node
-from warren.peers import PeerInfo, PeerMessage
-from warren.principals import Principal
-from warren.records import CompactionEntry
-from warren.reports import StoreReport
-from warren.requests import (
+from warren.base.end_budget import EndBudget
+from warren.base.errors import AgentError, LeasedError, StoreError, WarrenError
+from warren.base.nodes import Node
+from warren.base.principals import Principal
+from warren.calls.keywords import keywords_of, made, of_value
+from warren.calls.requests import (
     ApproveRequest,
     AttachmentRequest,
     CompactRequest,
@@ -54,8 +44,21 @@ from warren.requests import (
     UsageRequest,
     WithdrawRequest,
 )
-from warren.service import Capabilities, EventReader, Health, OnBegin, RuntimeService, SessionCall, TurnCall
-from warren.statistics import RuntimeStatistics
+from warren.calls.service import Capabilities, EventReader, Health, OnBegin, RuntimeService, SessionCall, TurnCall
+from warren.calls.tenants import TenantsPage, TenantsRequest
+from warren.conversation.attachments import AttachmentContent
+from warren.conversation.events import Envelope, SessionMoved
+from warren.conversation.inputs import Input
+from warren.conversation.memory import MemoryHit
+from warren.conversation.peers import PeerInfo, PeerMessage
+from warren.conversation.records import CompactionEntry
+from warren.conversation.views import ContextView, HistoryPage, SessionPage, SessionSummary, SessionView, TurnResult
+from warren.models.tools import Tool
+from warren.reports.audit import AuditEntry, AuditPage, AuditRequest
+from warren.reports.ledger import UsageReport
+from warren.reports.metrics import History, Metrics
+from warren.reports.reports import StoreReport
+from warren.reports.statistics import RuntimeStatistics
 from warren.storage import leased
 from warren.storage.queries import (
     ANY_TENANT,
@@ -66,8 +69,6 @@ from warren.storage.queries import (
     SessionRow,
     WaitingInputs,
 )
-from warren.tenants import TenantsPage, TenantsRequest
-from warren.tools import Tool
 from warren.transport.client.connection import OTHER_VERSION
 from warren.transport.client.readers import RemoteReader
 from warren.transport.client.service import RemoteService
@@ -78,7 +79,6 @@ from warren.transport.cluster.peers import Peers
 from warren.transport.cluster.reader import Continuation, MovingReader, TurnFeed
 from warren.transport.cluster.token import NodeTokens
 from warren.transport.rpc.feed import session_over
-from warren.views import ContextView, HistoryPage, SessionPage, SessionSummary, SessionView, TurnResult
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send

@@ -17,9 +17,9 @@ from typing import Final
 
 import attrs
 
-from warren.transport.http.auth import NODE_CHALLENGE, NODE_PREFIX
-from warren.transport.http.refusals import RefusedError
-from warren.values import define
+from warren.base.values import define
+from warren.transport.access.auth import NODE_CHALLENGE, NODE_PREFIX
+from warren.transport.access.refusals import RefusedError
 
 OLDEST, NEWEST = 3, 3
 """The versions of the links that this release speaks: two nodes speak the newest that both know.

@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from warren.transport.http.refusals import RefusedError
-from warren.values import frozen
+from warren.base.values import frozen
+from warren.transport.access.refusals import RefusedError
 
 PATH: Final = "/console/"
 INDEX: Final = "index.html"

@@ -9,11 +9,11 @@ import trio
 import trio_websocket
 
 from warren.actors.streams import GONE
+from warren.transport.access.config import GatewayConfig
+from warren.transport.access.pace import wait_for_all
 from warren.transport.gateway.handshake import Opening
 from warren.transport.gateway.heartbeat import Heartbeat
 from warren.transport.gateway.stream import PART, PASSED_OVER, FrameStream
-from warren.transport.http.config import GatewayConfig
-from warren.transport.http.pace import wait_for_all
 from warren.transport.http.wire import Wire
 from warren.transport.rpc.dialect import Native
 from warren.transport.rpc.endpoint import Endpoint, EndpointBounds, Unreadable

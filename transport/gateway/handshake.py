@@ -3,10 +3,10 @@
 import base64
 from typing import Final
 
-from warren.transport.http.auth import AccessPolicy, subprotocol_of
-from warren.transport.http.head import Head
-from warren.transport.http.refusals import RefusedError
-from warren.values import frozen
+from warren.base.values import frozen
+from warren.transport.access.auth import AccessPolicy, subprotocol_of
+from warren.transport.access.head import Head
+from warren.transport.access.refusals import RefusedError
 
 KEY_BYTES: Final = 16
 

@@ -7,8 +7,8 @@ from typing import Final
 import attrs
 import trio
 
+from warren.base.values import define
 from warren.transport.gateway.stream import FrameStream
-from warren.values import define
 
 LOOKS: Final = 8
 """Looks at each connection within the time of a heartbeat."""

@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 import attrs
 import trio
 
-from warren.config import NodeConfig, StoreConfig
-from warren.errors import InvalidParamsError
-from warren.transport.http.addresses import LOOPBACK, UNIX, is_path, path_in
-from warren.transport.http.config import GatewayConfig
+from warren.base.errors import InvalidParamsError
+from warren.base.values import frozen
+from warren.settings.config import NodeConfig, StoreConfig
+from warren.transport.access.addresses import LOOPBACK, UNIX, is_path, path_in
+from warren.transport.access.config import GatewayConfig
 from warren.transport.http.sockets import BACKLOG, listen_at, remove_dead
-from warren.values import frozen
 
 FOLDER: Final = "nodes"
 WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104 - they are compared with

@@ -10,14 +10,22 @@ import attrs
 import trio
 from starlette.types import ASGIApp
 
-from warren.actors.access import check_scope
-from warren.audit import AuditEntry, calling_from
-from warren.config import Limits
-from warren.extras import installed
-from warren.health import worst
-from warren.metrics import Metric, Metrics, Series
-from warren.principals import Principal
-from warren.service import Health, RuntimeService
+from warren.actors.calls.access import check_scope
+from warren.base.extras import installed
+from warren.base.principals import Principal
+from warren.base.values import frozen
+from warren.calls.service import Health, RuntimeService
+from warren.reports.audit import AuditEntry, calling_from
+from warren.reports.health import worst
+from warren.reports.metrics import Metric, Metrics, Series
+from warren.settings.config import Limits
+from warren.transport.access.access import Access, check_access, open_access
+from warren.transport.access.addresses import LOOPBACK, path_in
+from warren.transport.access.auth import NODE_PROOF
+from warren.transport.access.config import GatewayConfig
+from warren.transport.access.head import Head
+from warren.transport.access.logins import Login
+from warren.transport.access.refusals import RefusedError
 from warren.transport.cluster.door import NodeService
 from warren.transport.console.pages import console_pages
 from warren.transport.gateway.bounds import ESCAPED
@@ -25,15 +33,8 @@ from warren.transport.gateway.connection import UNAUTHORIZED, WebSocketConnectio
 from warren.transport.gateway.handshake import check
 from warren.transport.gateway.heartbeat import Heartbeat
 from warren.transport.http.accepting import OpenFiles, serve_all
-from warren.transport.http.access import Access, check_access, open_access
-from warren.transport.http.addresses import LOOPBACK, path_in
-from warren.transport.http.auth import NODE_PROOF
-from warren.transport.http.config import GatewayConfig
 from warren.transport.http.connection import HttpConnection
-from warren.transport.http.head import Head
-from warren.transport.http.logins import Login
 from warren.transport.http.probes import probes
-from warren.transport.http.refusals import RefusedError
 from warren.transport.http.server import HttpServer
 from warren.transport.http.shutdown import Shutdown
 from warren.transport.http.sockets import listen_at, port_of, removing
@@ -43,7 +44,6 @@ from warren.transport.rpc.behalf import TENANT_HEADER
 from warren.transport.rpc.methods import Host
 from warren.transport.rpc.opened import Opened
 from warren.transport.rpc.unread import UnreadReplies
-from warren.values import frozen
 
 __all__ = ["GatewayConfig", "listen", "serve_gateway"]
 

@@ -9,8 +9,8 @@ from typing import Final
 import attrs
 import trio
 
-from warren.health import FilesHealth
-from warren.values import define
+from warren.base.values import define
+from warren.reports.health import FilesHealth
 
 OVERLOAD: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 """The errors of `accept` that pass."""

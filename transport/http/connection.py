@@ -16,15 +16,15 @@ import trio
 from starlette.types import ASGIApp, Message, Scope
 
 from warren.actors.streams import GONE
-from warren.audit import calling_from
-from warren.transport.http.config import GatewayConfig
-from warren.transport.http.front import TrustedProxies
-from warren.transport.http.head import MAX_HEAD, Head, head_of
-from warren.transport.http.places import PLACE, Place
-from warren.transport.http.refusals import RETRY, RefusedError
+from warren.base.values import define
+from warren.reports.audit import calling_from
+from warren.transport.access.config import GatewayConfig
+from warren.transport.access.front import TrustedProxies
+from warren.transport.access.head import MAX_HEAD, Head, head_of
+from warren.transport.access.places import PLACE, Place
+from warren.transport.access.refusals import RETRY, RefusedError
 from warren.transport.http.shutdown import Shutdown
 from warren.transport.http.wire import Wire
-from warren.values import define
 
 _Event = h11.Event | type[h11.NEED_DATA | h11.PAUSED]
 Address = tuple[str, int] | None

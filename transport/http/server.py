@@ -11,14 +11,14 @@ import trio
 from starlette.types import ASGIApp
 
 from warren.actors.streams import GONE
-from warren.audit import calling_from
-from warren.transport.http.addresses import WEBSOCKET_PATH
-from warren.transport.http.config import GatewayConfig
+from warren.reports.audit import calling_from
+from warren.transport.access.addresses import WEBSOCKET_PATH
+from warren.transport.access.config import GatewayConfig
+from warren.transport.access.front import UNIX_PEER, TrustedProxies
+from warren.transport.access.head import Head
+from warren.transport.access.refusals import RETRY, RefusedError
 from warren.transport.http.connection import Address, Bodies, HttpConnection, oldest_of_crowd
-from warren.transport.http.front import UNIX_PEER, TrustedProxies
-from warren.transport.http.head import Head
 from warren.transport.http.probes import PATHS
-from warren.transport.http.refusals import RETRY, RefusedError
 from warren.transport.http.shutdown import Shutdown
 from warren.transport.http.wire import Wire
 

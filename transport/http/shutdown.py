@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import attrs
 import trio
 
-from warren.values import define
+from warren.base.values import define
 
 
 @define(eq=False)

@@ -12,9 +12,9 @@ import trio
 
 from warren.actors.streams import GONE
 from warren.actors.supervision import supervised_nursery
+from warren.base.values import define
 from warren.transport.http.accepting import OpenFiles, accept
 from warren.transport.http.probes import LIVE, READY
-from warren.values import define
 
 PROBE: Final = re.compile(rb"(?:GET|HEAD) (" + f"{LIVE}|{READY}".encode() + rb")(?:\?\S*)? HTTP/1\.[01]\r?\n")
 LOOK: Final = 4096

@@ -14,7 +14,7 @@ from typing import Final
 import trio
 
 from warren.actors.streams import GONE
-from warren.transport.http.pace import NO_PACE, REQUEST_BYTES, Paced, wait_for_all
+from warren.transport.access.pace import NO_PACE, REQUEST_BYTES, Paced, wait_for_all
 
 CHUNK: Final = 64 * 1024
 SEND_BUFFER: Final = 256 * 1024

@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 import attrs
 import trio
 
-from warren.errors import InvalidParamsError
+from warren.base.errors import InvalidParamsError
+from warren.base.values import frozen
+from warren.transport.access.addresses import path_in
 from warren.transport.client.service import address_of as websocket_of
-from warren.transport.http.addresses import path_in
-from warren.values import frozen
 
 PORTS: Final = {"ws": 80, "wss": 443}
 

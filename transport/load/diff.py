@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
+from warren.base.values import frozen
 from warren.transport.load.result import MILLISECONDS, Result
-from warren.values import frozen
 
 SLOWER_IS_WORSE: Final = tuple(name for name in MILLISECONDS if name != "tester's lag ")
 MORE_IS_BETTER: Final = frozenset({"turns/s", "events/s"})

@@ -5,9 +5,9 @@ import math
 import attrs
 import trio
 
+from warren.base.values import define
 from warren.transport.load.stream import StreamCheck
 from warren.transport.load.target import LOST, Seen
-from warren.values import define
 
 
 @define

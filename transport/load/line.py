@@ -7,12 +7,12 @@ from typing import Final, TypeVar
 import attrs
 import trio
 
-from warren import codec, events
-from warren.errors import WarrenError
-from warren.events import Envelope
-from warren.service import EventReader, SessionService
+from warren.base.errors import WarrenError
+from warren.base.values import define
+from warren.calls.service import EventReader, SessionService
+from warren.conversation import codec, events
+from warren.conversation.events import Envelope
 from warren.transport.load.target import FIELDS, LOST, OnSeen, Said, Seen, TargetError, said_of
-from warren.values import define
 
 T = TypeVar("T")
 PAGE: Final = 1_000

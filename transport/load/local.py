@@ -8,15 +8,15 @@ from typing import Final
 
 import trio
 
-from warren.compaction.config import CompactionConfig
-from warren.config import Config, Limits, StoreConfig
-from warren.service import SessionService
+from warren.base.values import frozen
+from warren.calls.service import SessionService
+from warren.conversation.options import CompactionConfig
+from warren.settings.config import Config, Limits, StoreConfig
 from warren.transport.embed import open_supervisor
 from warren.transport.load.line import Line
 from warren.transport.load.model import LOOKUP, MODEL, LoadModel
 from warren.transport.load.plan import BadClients, LoadPlan
 from warren.transport.load.target import OnSeen, RowCounts, Target, TargetConnection
-from warren.values import frozen
 
 KEPT_EVENTS: Final = 1_000_000
 

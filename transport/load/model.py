@@ -5,12 +5,12 @@ from typing import Final
 
 import trio
 
-from warren.messages import AssistantMessage, Message, TextBlock, ToolUseBlock, UserMessage
-from warren.model import ModelReply, ModelRequest, Piece, TextPiece
-from warren.tools import Tool, tool
+from warren.base.values import frozen
+from warren.conversation.messages import AssistantMessage, Message, TextBlock, ToolUseBlock, UserMessage
+from warren.conversation.usage import Usage
+from warren.models.model import ModelReply, ModelRequest, Piece, TextPiece
+from warren.models.tools import Tool, tool
 from warren.transport.load.plan import TOOL_WORD, Profile
-from warren.usage import Usage
-from warren.values import frozen
 
 FILLING: Final = "and so the evening went on in the warren, "
 MODEL: Final = "load"

@@ -6,8 +6,8 @@ from typing import Protocol
 
 import trio
 
+from warren.base.values import define
 from warren.transport.load.plan import LoadPlan
-from warren.values import define
 
 
 class TurnPace(Protocol):

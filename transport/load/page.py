@@ -7,8 +7,8 @@ from html import escape
 from importlib.resources import files
 from typing import Any, Final
 
+from warren.base.values import frozen
 from warren.transport.load.result import Result, unit_of
-from warren.values import frozen
 
 MARKS: Final = ((0.0, "0 %"), (1.0, "90 %"), (2.0, "99 %"), (3.0, "99.9 %"), (4.0, "99.99 %"))
 """Positions on the axis of percentiles: each step leaves a tenth of the turns before it."""

@@ -6,8 +6,8 @@ from typing import Any, Final, Literal, get_args
 
 import attrs
 
-from warren.fields import FieldValueError, not_negative, positive
-from warren.values import frozen
+from warren.base.fields import FieldValueError, not_negative, positive
+from warren.base.values import frozen
 
 Arrival = Literal["closed", "open", "ramp", "soak"]
 ARRIVALS: Final = get_args(Arrival)

@@ -8,7 +8,7 @@ import attrs
 import trio
 from hdrh.histogram import HdrHistogram  # type: ignore[import-untyped]
 
-from warren.values import define, frozen
+from warren.base.values import define, frozen
 
 LARGEST: Final = 3_600_000_000
 DIGITS: Final = 3

@@ -10,7 +10,8 @@ from typing import Any, Final
 import httpx
 import trio
 
-from warren.errors import WarrenError
+from warren.base.errors import WarrenError
+from warren.base.values import define, frozen
 from warren.transport.client.connection import Dial
 from warren.transport.client.links import Links
 from warren.transport.client.service import RemoteService, open_http, open_links
@@ -19,7 +20,6 @@ from warren.transport.load.bad_clients import bad_clients as run_bad_clients
 from warren.transport.load.line import Line, done, error_of
 from warren.transport.load.plan import BadClients, LoadPlan
 from warren.transport.load.target import OnSeen, RowCounts, Seen, Target, TargetConnection
-from warren.values import define, frozen
 
 PATIENCE: Final = 0.0
 """Seconds for which a call waits for a gateway that cannot be reached: its absence is one of the findings."""

@@ -11,12 +11,12 @@ from typing import Any, Final
 import attrs
 import msgspec
 
-from warren.errors import InvalidParamsError
+from warren.base.errors import InvalidParamsError
+from warren.base.values import frozen
+from warren.base.version import VERSION
 from warren.transport.load.plan import LoadPlan
 from warren.transport.load.recorder import PERCENTILES, Histogram, Recorder, Second
 from warren.transport.load.stream import Violation
-from warren.values import frozen
-from warren.version import VERSION
 
 FORMAT: Final = 1
 SHOWN: Final = 1_000

@@ -7,6 +7,7 @@ from typing import Final
 
 import trio
 
+from warren.base.values import define
 from warren.transport.http.shutdown import Shutdown
 from warren.transport.load.follower import FollowerCheck
 from warren.transport.load.pace import paces
@@ -17,7 +18,6 @@ from warren.transport.load.stream import StreamCheck, Violation
 from warren.transport.load.target import LOST, RowCounts, Target, TargetError, tried_again
 from warren.transport.load.user import User
 from warren.transport.load.verify import Kept, Ledger, verify
-from warren.values import define
 
 ARRIVING_AT_ONCE: Final = 50
 CHECKED_AT_ONCE: Final = 20

@@ -5,8 +5,8 @@ from typing import Final
 
 import attrs
 
+from warren.base.values import define, frozen
 from warren.transport.load.target import Seen
-from warren.values import define, frozen
 
 COMPACTION: Final = frozenset({"compaction_started", "compaction_completed", "compaction_failed"})
 ENDS: Final = frozenset({"run_completed", "run_failed"})

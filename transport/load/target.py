@@ -8,9 +8,9 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import trio
 
 from warren.base.backoff import Backoff
-from warren.errors import ErrorCode
+from warren.base.errors import ErrorCode
+from warren.base.values import frozen
 from warren.transport.load.plan import BadClients
-from warren.values import frozen
 
 T = TypeVar("T")
 LOST: Final = "CONNECTION_LOST"

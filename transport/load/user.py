@@ -5,7 +5,8 @@ from contextlib import AsyncExitStack
 import attrs
 import trio
 
-from warren.errors import ErrorCode
+from warren.base.errors import ErrorCode
+from warren.base.values import define
 from warren.transport.http.shutdown import Shutdown
 from warren.transport.load.follower import FollowerCheck
 from warren.transport.load.pace import TurnPace
@@ -14,7 +15,6 @@ from warren.transport.load.recorder import Recorder
 from warren.transport.load.stream import ENDS, StreamCheck
 from warren.transport.load.target import LOST, Seen, Target, TargetConnection, TargetError, tried_again
 from warren.transport.load.verify import Ledger, SentTurn
-from warren.values import define
 
 
 @define(eq=False)

@@ -5,10 +5,10 @@ from typing import Final, Literal
 
 import attrs
 
-from warren.errors import ErrorCode
+from warren.base.errors import ErrorCode
+from warren.base.values import define, frozen
 from warren.transport.load.stream import StreamCheck, TurnSeen, Violation
 from warren.transport.load.target import LOST, RowCounts, Said, TargetError
-from warren.values import define, frozen
 
 Outcome = Literal["unknown", "answered", "failed", "refused"]
 NOT_BEGUN: Final = frozenset({ErrorCode.SESSION_BUSY, ErrorCode.CAPACITY_EXCEEDED, ErrorCode.INVALID_PARAMS})

@@ -6,17 +6,17 @@ from typing import Final
 import attrs
 import trio
 
-from warren.actors.listening import Telling
-from warren.errors import AgentError, InvalidParamsError, WarrenError
-from warren.events import TERMINAL, Envelope, RunStarted
-from warren.ids import new_session_id
-from warren.options import TurnRequest
-from warren.service import EventReader, OnBegin, SessionService
+from warren.actors.calls.listening import Telling
+from warren.base.errors import AgentError, InvalidParamsError, WarrenError
+from warren.base.ids import new_session_id
+from warren.base.values import define
+from warren.calls.service import EventReader, OnBegin, SessionService
+from warren.conversation.events import TERMINAL, Envelope, RunStarted
+from warren.conversation.options import TurnRequest
+from warren.conversation.views import TurnResult
 from warren.transport.mcp.progress import Progress, Send
 from warren.transport.rpc.jsonrpc import abandoned
 from warren.transport.rpc.methods import Caller, RunTurn
-from warren.values import define
-from warren.views import TurnResult
 
 CANCEL_TIMEOUT: Final = 10.0
 """Seconds that a cancelled call waits for its turn to begin and to end; after that the turn goes on alone."""

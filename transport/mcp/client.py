@@ -7,9 +7,9 @@ from typing import Final
 import attrs
 import mcp_types as types
 
+from warren.base.values import define
 from warren.transport.mcp import logs
 from warren.transport.mcp.resources import Watched
-from warren.values import define
 
 CLIENT: Final = "warren.mcp.client"
 """The key in the scope of a request (ASGI) whose value is its client."""

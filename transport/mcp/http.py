@@ -17,13 +17,14 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as AsgiScope
 
-from warren.actors.access import lacks
-from warren.errors import AgentError, CapacityExceededError, InvalidParamsError, WarrenError
-from warren.principals import SCOPE_OF, Scope
-from warren.service import RuntimeService
-from warren.transport.http import auth
-from warren.transport.http.logins import PASSED_ON, PRINCIPAL, SIGN_IN, SignIn
-from warren.transport.http.refusals import JSON, RETRY
+from warren.actors.calls.access import lacks
+from warren.base.errors import AgentError, CapacityExceededError, InvalidParamsError, WarrenError
+from warren.base.principals import SCOPE_OF, Scope
+from warren.base.values import define, frozen
+from warren.calls.service import RuntimeService
+from warren.transport.access import auth
+from warren.transport.access.logins import PASSED_ON, PRINCIPAL, SIGN_IN, SignIn
+from warren.transport.access.refusals import JSON, RETRY
 from warren.transport.http.shutdown import Shutdown
 from warren.transport.mcp.client import CLIENT, McpClient
 from warren.transport.mcp.refusal import bad_id
@@ -35,7 +36,6 @@ from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.endpoint import GRACE
 from warren.transport.rpc.opened import Opened
 from warren.transport.rpc.shares import Owner, owner_of
-from warren.values import define, frozen
 
 THIS_MACHINE: Final = TransportSecuritySettings(
     allowed_hosts=["127.0.0.1:*", "localhost:*", "[::1]:*"],

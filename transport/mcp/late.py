@@ -8,9 +8,9 @@ import trio
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from warren.service import RuntimeService
+from warren.base.values import define
+from warren.calls.service import RuntimeService
 from warren.transport.http.shutdown import Shutdown
-from warren.values import define
 
 logger: Final = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from typing import Final, get_args
 
 import mcp_types as types
 
-from warren.events import (
+from warren.conversation.events import (
     BudgetWarning,
     CompactionFailed,
     Envelope,

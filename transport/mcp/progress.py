@@ -6,9 +6,9 @@ from typing import Final
 
 import trio
 
-from warren import codec
-from warren.events import TERMINAL, Envelope, Event, ReasoningDelta, StreamTruncated, TextDelta
-from warren.service import EventReader
+from warren.calls.service import EventReader
+from warren.conversation import codec
+from warren.conversation.events import TERMINAL, Envelope, Event, ReasoningDelta, StreamTruncated, TextDelta
 from warren.transport.event_text import text_of_event
 
 Send = Callable[[Envelope], Awaitable[None]]

@@ -2,7 +2,7 @@
 
 from mcp.shared.exceptions import MCPError
 
-from warren.errors import InvalidParamsError
+from warren.base.errors import InvalidParamsError
 from warren.transport.rpc import jsonrpc
 
 

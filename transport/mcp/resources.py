@@ -10,16 +10,16 @@ import mcp_types as types
 import trio
 from mcp.shared.exceptions import MCPError
 
-from warren import codec
-from warren.errors import AgentError, CapacityExceededError, SessionNotFoundError, WarrenError
-from warren.events import TERMINAL, StreamTruncated
-from warren.principals import Principal
-from warren.service import RuntimeService
+from warren.base.errors import AgentError, CapacityExceededError, SessionNotFoundError, WarrenError
+from warren.base.principals import Principal
+from warren.base.values import define, frozen
+from warren.calls.service import RuntimeService
+from warren.conversation import codec
+from warren.conversation.events import TERMINAL, StreamTruncated
+from warren.conversation.views import HistoryEntry, SessionSummary, SessionView
 from warren.transport.mcp.refusal import refusal
 from warren.transport.rpc.jsonrpc import shorten
 from warren.transport.rpc.shares import Shares, counted
-from warren.values import define, frozen
-from warren.views import HistoryEntry, SessionSummary, SessionView
 
 SCHEME: Final = "warren://sessions/"
 TEMPLATE: Final = f"{SCHEME}{{session_id}}"

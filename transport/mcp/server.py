@@ -15,13 +15,14 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 from starlette.requests import Request
 
-from warren import codec
-from warren.errors import AgentError, CapacityExceededError, WarrenError
-from warren.events import Envelope
-from warren.principals import Principal
-from warren.service import Capabilities, RuntimeService
-from warren.tracing import HEADER, context_of, here
-from warren.transport.http.logins import PRINCIPAL
+from warren.base.errors import AgentError, CapacityExceededError, WarrenError
+from warren.base.principals import Principal
+from warren.base.version import VERSION
+from warren.calls.service import Capabilities, RuntimeService
+from warren.conversation import codec
+from warren.conversation.events import Envelope
+from warren.reports.tracing import HEADER, context_of, here
+from warren.transport.access.logins import PRINCIPAL
 from warren.transport.mcp import logs
 from warren.transport.mcp.calls import ToolCall, key_of, keyed
 from warren.transport.mcp.client import CLIENT, McpClient
@@ -33,7 +34,6 @@ from warren.transport.mcp.tools import ALIASES, TOOLS, McpTool
 from warren.transport.rpc.endpoint import BULKY, check_room
 from warren.transport.rpc.jsonrpc import shorten
 from warren.transport.rpc.methods import Host
-from warren.version import VERSION
 
 MAX_CALLS: Final = 256
 """Calls of one connection that may be unanswered; beyond it only urgent ones, such as interrupts, are accepted."""

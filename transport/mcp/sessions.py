@@ -18,9 +18,9 @@ from mcp.server.runner import serve_loop
 from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.transport_security import TransportSecuritySettings
 
+from warren.base.values import define
 from warren.transport.mcp.client import McpClient
 from warren.transport.rpc.shares import Owner, Part, Shares
-from warren.values import define
 
 IDLE: Final = 30 * 60.0
 """Seconds without a request, an open stream or a call after which a session ends."""

@@ -17,8 +17,9 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.dispatcher import as_request_id, coerce_request_id
 from mcp.shared.message import SessionMessage
 
-from warren.errors import CapacityExceededError, InvalidParamsError
-from warren.service import RuntimeService
+from warren.base.errors import CapacityExceededError, InvalidParamsError
+from warren.base.values import define
+from warren.calls.service import RuntimeService
 from warren.transport.mcp.client import McpClient
 from warren.transport.mcp.refusal import bad_id
 from warren.transport.mcp.resources import Resources
@@ -26,7 +27,6 @@ from warren.transport.mcp.server import Tools, server_of
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.endpoint import GRACE, Dispatcher, Endpoint, EndpointBounds, Work
 from warren.transport.rpc.lines import LineChannel
-from warren.values import define
 
 MAX_LINE: Final = 16 * 1024 * 1024
 LINGER: Final = 1.5

@@ -6,10 +6,10 @@ The arguments of a tool are the parameters of its method, with their sentences.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from warren import aliases
-from warren.principals import SCOPE_OF, Scope
+from warren.base.principals import SCOPE_OF, Scope
+from warren.base.values import frozen
+from warren.conversation import aliases
 from warren.transport.rpc.methods import METHODS, Method
-from warren.values import frozen
 
 
 @frozen

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from warren.config import ModelServer
-from warren.model import Provider
+from warren.base.values import define
+from warren.models.model import Provider
+from warren.settings.config import ModelServer
 from warren.transport.providers.echo import EchoProvider
 from warren.transport.providers.registry import KnownModel, ModelRegistry, default_model, known_models
 from warren.transport.providers.settings import Bounds, endpoints
-from warren.values import define
 
 if TYPE_CHECKING:
     import httpx

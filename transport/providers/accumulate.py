@@ -7,10 +7,11 @@ from typing import Any, Final
 
 import attrs
 
-from warren import codec
-from warren.attachments import File
-from warren.errors import ProviderError
-from warren.messages import (
+from warren.base.errors import ProviderError
+from warren.base.values import define, frozen
+from warren.conversation import codec
+from warren.conversation.attachments import File
+from warren.conversation.messages import (
     MAX_NAME,
     AssistantMessage,
     Block,
@@ -20,10 +21,9 @@ from warren.messages import (
     ToolUseBlock,
     UnknownBlock,
 )
-from warren.model import ModelReply, joined
+from warren.conversation.usage import Usage
+from warren.models.model import ModelReply, joined
 from warren.transport.providers import wire
-from warren.usage import Usage
-from warren.values import define, frozen
 
 BYTES_PER_TOKEN: Final = 4
 MOST_PARSED: Final = 4 * 1024 * 1024

@@ -7,10 +7,10 @@ from typing import Any, ClassVar, Final
 import attrs
 import msgspec
 
-from warren import codec
-from warren.attachments import Attachment, File
-from warren.catalog import entry_of
-from warren.messages import (
+from warren.base.values import define, frozen
+from warren.conversation import codec
+from warren.conversation.attachments import Attachment, File
+from warren.conversation.messages import (
     AssistantMessage,
     Block,
     ContextMessage,
@@ -27,9 +27,10 @@ from warren.messages import (
     UnknownBlock,
     UserMessage,
 )
-from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, joined
-from warren.options import CacheTime, ModelOptions
-from warren.tools import ToolSpec
+from warren.conversation.options import CacheTime, ModelOptions
+from warren.models.catalog import entry_of
+from warren.models.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, joined
+from warren.models.tools import ToolSpec
 from warren.transport.providers import claude, failures, pictures, wire
 from warren.transport.providers.accumulate import Call, Counts, Ids, reply, stop_of
 from warren.transport.providers.dialect import DEFAULT_CACHE, OUTPUT, WEB_SEARCH, forced_schema, with_hosted
@@ -45,7 +46,6 @@ from warren.transport.providers.kept import CITATIONS, MODEL, PROVIDER, keep, ke
 from warren.transport.providers.settings import ModelEndpoint
 from warren.transport.providers.tool_rules import ANTHROPIC
 from warren.transport.providers.tool_schemas import FittedTool, UnfitToolError, fitted, restored
-from warren.values import define, frozen
 
 VERSION: Final = "2023-06-01"
 MAX_TOKENS: Final = 32_000

@@ -10,9 +10,9 @@ import attrs
 import httpx
 import trio
 
-from warren.errors import ProviderCause, ProviderError
+from warren.base.errors import ProviderCause, ProviderError
+from warren.base.values import define, frozen
 from warren.transport.providers.settings import ModelEndpoint
-from warren.values import define, frozen
 
 SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
 ENTRA_SCOPE: Final = "https://cognitiveservices.azure.com/.default"

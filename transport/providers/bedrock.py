@@ -6,13 +6,13 @@ from urllib.parse import quote
 
 import attrs
 
-from warren import codec
-from warren.options import ModelOptions
+from warren.base.values import define, frozen
+from warren.conversation import codec
+from warren.conversation.options import ModelOptions
 from warren.transport.providers import claude, wire
 from warren.transport.providers.anthropic import MessagesDialect
 from warren.transport.providers.dialect import no_hosted_tools
 from warren.transport.providers.settings import ModelEndpoint
-from warren.values import define, frozen
 
 VERSION: Final = "bedrock-2023-05-31"
 FRAMES: Final = "application/vnd.amazon.eventstream"

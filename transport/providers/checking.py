@@ -10,20 +10,20 @@ from urllib.parse import urlsplit, urlunsplit
 import attrs
 import trio
 
-from warren import codec
-from warren.attachments import Attachment
-from warren.config import ModelServer
-from warren.errors import InvalidParamsError, ProviderCause, ProviderError
-from warren.messages import UserMessage
-from warren.model import Files, ModelRequest
-from warren.options import ModelOptions
-from warren.tools import ToolSpec
+from warren.base.errors import InvalidParamsError, ProviderCause, ProviderError
+from warren.base.values import frozen
+from warren.conversation import codec
+from warren.conversation.attachments import Attachment
+from warren.conversation.messages import UserMessage
+from warren.conversation.options import ModelOptions
+from warren.models.model import Files, ModelRequest
+from warren.models.tools import ToolSpec
+from warren.settings.config import ModelServer
 from warren.transport.providers.http.client import new_client
 from warren.transport.providers.rate import RateLimit
 from warren.transport.providers.registry import is_configured
 from warren.transport.providers.remote import HttpProvider, provider
 from warren.transport.providers.settings import CLOUDS, Bounds, ModelEndpoint, endpoints
-from warren.values import frozen
 
 Problem = Literal["key", "address", "quota", "model", "certificate", "answer"]
 PROBLEMS: Final[tuple[Problem, ...]] = get_args(Problem)

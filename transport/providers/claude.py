@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from warren.fields import FieldValueError
-from warren.options import Effort, ModelOptions
+from warren.base.fields import FieldValueError
+from warren.conversation.options import Effort, ModelOptions
 
 LEAST_BUDGET: Final = 1024
 """The smallest budget that the protocol takes."""

@@ -3,10 +3,10 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
-from warren import codec
-from warren.fields import FieldValueError
-from warren.model import ModelReply, ModelRequest, Piece
-from warren.options import CacheTime, ModelOptions
+from warren.base.fields import FieldValueError
+from warren.conversation import codec
+from warren.conversation.options import CacheTime, ModelOptions
+from warren.models.model import ModelReply, ModelRequest, Piece
 from warren.transport.providers.settings import ModelEndpoint
 
 if TYPE_CHECKING:

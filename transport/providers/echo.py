@@ -7,8 +7,9 @@ from typing import Final
 
 import trio
 
-from warren.attachments import Attachment
-from warren.messages import (
+from warren.base.values import frozen
+from warren.conversation.attachments import Attachment
+from warren.conversation.messages import (
     AssistantMessage,
     ContextMessage,
     Message,
@@ -17,9 +18,8 @@ from warren.messages import (
     ToolResultsMessage,
     UserMessage,
 )
-from warren.model import ModelReply, ModelRequest, Piece, TextPiece
-from warren.usage import Usage
-from warren.values import frozen
+from warren.conversation.usage import Usage
+from warren.models.model import ModelReply, ModelRequest, Piece, TextPiece
 
 CHARACTERS_PER_TOKEN: Final = 4
 MOST_PIECES: Final = 1_000

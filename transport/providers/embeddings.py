@@ -15,13 +15,13 @@ import attrs
 import httpx
 import trio
 
-from warren import codec
-from warren.config import RetryPolicy
-from warren.errors import ProviderCause, ProviderError
+from warren.base.errors import ProviderCause, ProviderError
+from warren.base.values import define
+from warren.conversation import codec
+from warren.settings.config import RetryPolicy
 from warren.transport.providers import failures, remote, wire
 from warren.transport.providers.http.client import new_client
 from warren.transport.providers.settings import OPENAI, ModelEndpoint, endpoint
-from warren.values import define
 
 logger: Final = logging.getLogger("warren.memory")
 BATCH: Final = 64

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Final, Self, cast
 import attrs
 import msgspec
 
-from warren import codec
-from warren.attachments import Attachment, Kind
-from warren.config import MEMBERS
-from warren.messages import (
+from warren.base.values import define, frozen
+from warren.conversation import codec
+from warren.conversation.attachments import Attachment, Kind
+from warren.conversation.messages import (
     AssistantMessage,
     FileBlock,
     Message,
@@ -22,14 +22,14 @@ from warren.messages import (
     ToolUseBlock,
     UserMessage,
 )
-from warren.model import ModelReply, ModelRequest, Repaired
-from warren.tools import ToolSpec
+from warren.models.model import ModelReply, ModelRequest, Repaired
+from warren.models.tools import ToolSpec
+from warren.settings.config import MEMBERS
 from warren.transport.providers import wire
 from warren.transport.providers.kept import kept, kept_by
 from warren.transport.providers.omitted import WHOLE, Omitted
 from warren.transport.providers.tool_rules import ToolRules
 from warren.transport.providers.tool_schemas import FittedTool, UnfitToolError, fitted, restored
-from warren.values import define, frozen
 
 PIECE: Final = 256 * 1024
 """Bytes of a piece of a request: the newest one is copied for each request, and TLS encrypts it in one step."""

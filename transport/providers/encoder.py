@@ -6,15 +6,15 @@ from typing import Final
 
 import attrs
 
-from warren import codec
-from warren.attachments import Kind
-from warren.messages import Message
-from warren.transcript import Continued, Transcript
+from warren.base.values import frozen
+from warren.conversation import codec
+from warren.conversation.attachments import Kind
+from warren.conversation.messages import Message
+from warren.conversation.transcript import Continued, Transcript
 from warren.transport.providers.encoded import PIECE, Encoded
 from warren.transport.providers.omitted import WHOLE, Omitted
 from warren.transport.providers.pace import RequestPace
 from warren.transport.providers.repair import NONE, Refusals
-from warren.values import frozen
 
 FEW: Final = 16
 """Messages that are encoded without a checkpoint: a step adds two or three."""

@@ -8,11 +8,11 @@ from email.utils import parsedate_to_datetime
 from math import isfinite
 from typing import Any, Final
 
-from warren.errors import ProviderCause, ProviderError
-from warren.model import joined
+from warren.base.errors import ProviderCause, ProviderError
+from warren.base.values import frozen
+from warren.models.model import joined
 from warren.transport.providers import excess, wire
 from warren.transport.providers.settings import ModelEndpoint
-from warren.values import frozen
 
 LONGEST_QUOTE: Final = 300
 LONGEST_PAGE: Final = 100

@@ -8,11 +8,12 @@ from urllib.parse import quote
 import attrs
 import msgspec
 
-from warren import codec
-from warren.attachments import Attachment, File
-from warren.errors import ProviderError
-from warren.fields import FieldValueError
-from warren.messages import (
+from warren.base.errors import ProviderError
+from warren.base.fields import FieldValueError
+from warren.base.values import define, frozen
+from warren.conversation import codec
+from warren.conversation.attachments import Attachment, File
+from warren.conversation.messages import (
     AssistantMessage,
     Block,
     ContextMessage,
@@ -29,8 +30,8 @@ from warren.messages import (
     UnknownBlock,
     UserMessage,
 )
-from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, joined
-from warren.options import Effort, ModelOptions
+from warren.conversation.options import Effort, ModelOptions
+from warren.models.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, joined
 from warren.transport.providers import failures, pictures, wire
 from warren.transport.providers.accumulate import Counts, Ids, parse_arguments, reply, stop_of
 from warren.transport.providers.dialect import SURE_TOKENS, WEB_SEARCH, forced_schema, with_hosted
@@ -47,7 +48,6 @@ from warren.transport.providers.kept import keep, kept, with_maker
 from warren.transport.providers.settings import ModelEndpoint
 from warren.transport.providers.tool_rules import GEMINI
 from warren.transport.providers.tool_schemas import FittedTool
-from warren.values import define, frozen
 
 PROTOCOL: Final = "gemini"
 """The name under which blocks have the data that goes back verbatim."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import attrs
 
-from warren.messages import FileBlock, HostedToolBlock, ReasoningBlock, TextBlock, ToolUseBlock
+from warren.conversation.messages import FileBlock, HostedToolBlock, ReasoningBlock, TextBlock, ToolUseBlock
 from warren.transport.providers import wire
 
 Owned = TextBlock | ReasoningBlock | ToolUseBlock | HostedToolBlock | FileBlock

@@ -5,8 +5,8 @@ from typing import Final
 import attrs
 import trio
 
+from warren.base.values import define
 from warren.transport.providers.repair import Learned
-from warren.values import define
 
 LEARNED_SECONDS: Final = 3600.0
 """Seconds for which a server is taken at its word: a newer version may take what this one refuses."""

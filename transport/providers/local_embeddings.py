@@ -18,10 +18,10 @@ from typing import Any, Final
 import attrs
 import trio
 
-from warren.errors import InvalidParamsError, ProviderError
-from warren.extras import missing
+from warren.base.errors import InvalidParamsError, ProviderError
+from warren.base.extras import missing
+from warren.base.values import define
 from warren.transport.providers.local_model import LENGTH
-from warren.values import define
 
 MODEL: Final = "sentence-transformers/all-MiniLM-L6-v2"
 """With the words it finds more than static embeddings do. MRR@10 and hit@5 of the 996 human queries of

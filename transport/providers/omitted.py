@@ -5,8 +5,9 @@ from typing import Any, Final
 
 import attrs
 
-from warren.attachments import Attachment
-from warren.messages import (
+from warren.base.values import frozen
+from warren.conversation.attachments import Attachment
+from warren.conversation.messages import (
     AssistantMessage,
     FileBlock,
     Message,
@@ -15,8 +16,7 @@ from warren.messages import (
     ToolUseBlock,
     UserMessage,
 )
-from warren.records import OPAQUE
-from warren.values import frozen
+from warren.conversation.records import OPAQUE
 
 NO_FILES: Final[frozenset[Attachment]] = frozenset()
 

@@ -7,10 +7,11 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 import attrs
 import msgspec
 
-from warren import codec
-from warren.attachments import Attachment, File
-from warren.errors import ProviderError
-from warren.messages import (
+from warren.base.errors import ProviderError
+from warren.base.values import define, frozen
+from warren.conversation import codec
+from warren.conversation.attachments import Attachment, File
+from warren.conversation.messages import (
     AssistantMessage,
     Block,
     ContextMessage,
@@ -25,8 +26,8 @@ from warren.messages import (
     ToolUseBlock,
     UserMessage,
 )
-from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, joined
-from warren.options import ModelOptions
+from warren.conversation.options import ModelOptions
+from warren.models.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, joined
 from warren.transport.providers import failures, pictures, wire
 from warren.transport.providers.accumulate import NO_COUNTS, Counts, Ids, ToolCalls, reply, stop_of
 from warren.transport.providers.dialect import (
@@ -54,7 +55,6 @@ from warren.transport.providers.settings import ModelEndpoint
 from warren.transport.providers.tags import THINK, Head, parted
 from warren.transport.providers.tool_rules import MANY, OPENAI
 from warren.transport.providers.tool_schemas import FittedTool
-from warren.values import define, frozen
 
 PROTOCOL: Final = "chat"
 """The name under which blocks have the data that goes back verbatim."""

@@ -3,7 +3,7 @@
 import attrs
 import trio
 
-from warren.values import define
+from warren.base.values import define
 
 
 @define(eq=False)

@@ -7,7 +7,7 @@ from binascii import Error as NoBase64
 from io import BytesIO
 from typing import Final
 
-from warren.attachments import Attachment, File
+from warren.conversation.attachments import Attachment, File
 
 _DATA_URL: Final = re.compile(r"data:([^;,]*)[^,]*;base64,", re.IGNORECASE)
 _NAMES: Final = re.compile(rb'"(data|result|partial_image_b64)":\s*"\Z')

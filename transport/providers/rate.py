@@ -11,9 +11,9 @@ import attrs
 import trio
 
 from warren.base.backoff import Backoff
-from warren.errors import ProviderError
+from warren.base.errors import ProviderError
+from warren.base.values import define, frozen
 from warren.transport.providers.failures import number
-from warren.values import define, frozen
 
 BACKOFF: Final = Backoff(first=1.0, longest=60.0)
 """The waits after refusals that name no time."""

@@ -8,12 +8,12 @@ from typing import Any, Final
 import attrs
 import trio
 
-from warren import codec
-from warren.errors import InvalidParamsError, ProviderError
-from warren.messages import ReasoningBlock
-from warren.model import Emitted, ModelChoice, ModelReply, ModelRequest, Provider, Providers, TextPiece, Waits
+from warren.base.errors import InvalidParamsError, ProviderError
+from warren.base.values import define, frozen
+from warren.conversation import codec
+from warren.conversation.messages import ReasoningBlock
+from warren.models.model import Emitted, ModelChoice, ModelReply, ModelRequest, Provider, Providers, TextPiece, Waits
 from warren.transport.providers.scripted import ScriptedCall, ScriptedError, ScriptedRequest, ScriptedStep
-from warren.values import define, frozen
 
 NO_SESSION: Final = ""
 
@@ -160,7 +160,7 @@ class RecordedProvider:
     recorder: Recorder
 
     async def complete(self, request: ModelRequest, emit: Callable[[Emitted], None]) -> ModelReply:
-        """Call the model; see `warren.model.Provider`."""
+        """Call the model; see `warren.models.model.Provider`."""
         pieces: list[str] = []
 
         def heard(piece: Emitted) -> None:
@@ -185,10 +185,10 @@ class RecordedProviders:
     recorder: Recorder
 
     def resolve(self, model: str, provider: str | None) -> ModelChoice:
-        """Return the provider to call; see `warren.model.Providers`."""
+        """Return the provider to call; see `warren.models.model.Providers`."""
         choice = self.providers.resolve(model, provider)
         return attrs.evolve(choice, provider=RecordedProvider(choice.provider, self.recorder))
 
     def waiting(self) -> Mapping[str, Any]:
-        """Return the numbers of calls that wait; see `warren.model.Waits`."""
+        """Return the numbers of calls that wait; see `warren.models.model.Waits`."""
         return self.providers.waiting() if isinstance(self.providers, Waits) else {}

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from warren.attachments import ANY_KIND, Kind
-from warren.config import Config, ModelServer
-from warren.errors import InvalidParamsError
-from warren.fields import FieldValueError
-from warren.model import ModelChoice, Provider
-from warren.options import ModelOptions
+from warren.base.errors import InvalidParamsError
+from warren.base.fields import FieldValueError
+from warren.base.values import define, frozen
+from warren.conversation.attachments import ANY_KIND, Kind
+from warren.conversation.options import ModelOptions
+from warren.models.model import ModelChoice, Provider
+from warren.settings.config import Config, ModelServer
 from warren.transport.providers.dialect import no_hosted_tools
 from warren.transport.providers.echo import EchoProvider
 from warren.transport.providers.settings import ANTHROPIC, GEMINI, OPENAI, VENDORS, Bounds, ModelEndpoint, endpoints
-from warren.values import define, frozen
 
 if TYPE_CHECKING:
     import httpx

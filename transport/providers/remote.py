@@ -14,15 +14,16 @@ import attrs
 import httpx
 import trio
 
-from warren.attachments import Attachment, ReadFile
-from warren.config import Dialect
-from warren.errors import ProviderCause, ProviderError
-from warren.fields import FieldValueError
-from warren.messages import MAX_BLOCKS, Message
-from warren.model import NO_FILES, Emitted, ModelReply, ModelRequest, Piece, Repaired
-from warren.options import ModelOptions
-from warren.tracing import HEADER, here
-from warren.transcript import ATTACHED, Continued, Transcript
+from warren.base.errors import ProviderCause, ProviderError
+from warren.base.fields import FieldValueError
+from warren.base.values import define, frozen
+from warren.conversation.attachments import Attachment, ReadFile
+from warren.conversation.messages import MAX_BLOCKS, Message
+from warren.conversation.options import ModelOptions
+from warren.conversation.transcript import ATTACHED, Continued, Transcript
+from warren.models.model import NO_FILES, Emitted, ModelReply, ModelRequest, Piece, Repaired
+from warren.reports.tracing import HEADER, here
+from warren.settings.config import Dialect
 from warren.transport.providers import failures, wire
 from warren.transport.providers.accumulate import Counts
 from warren.transport.providers.anthropic import MessagesDialect
@@ -55,7 +56,6 @@ from warren.transport.providers.responses import CompatibleResponses, ResponsesD
 from warren.transport.providers.settings import Bounds, ModelEndpoint
 from warren.transport.providers.sse import Splitter
 from warren.transport.providers.vertex import VertexDialect
-from warren.values import define, frozen
 
 logger: Final = logging.getLogger("warren.model")
 T = TypeVar("T")
@@ -189,7 +189,7 @@ class HttpProvider:
         return {"timeout": patience}
 
     async def complete(self, request: ModelRequest, emit: Callable[[Emitted], None]) -> ModelReply:
-        """Call the model; see `warren.model.Provider`."""
+        """Call the model; see `warren.models.model.Provider`."""
         self.check_ready()
         entry = await self.limit.enter(self.endpoint.vendor.name)
         try:

@@ -7,25 +7,25 @@ from typing import Any, Final, NamedTuple
 
 import attrs
 
-from warren import codec
-from warren.attachments import Attachment
-from warren.config import MEMBERS
-from warren.events import RepairAction
-from warren.messages import (
+from warren.base.values import frozen
+from warren.conversation import codec
+from warren.conversation.attachments import Attachment
+from warren.conversation.events import RepairAction
+from warren.conversation.messages import (
     AssistantMessage,
     Message,
     files_of,
 )
-from warren.model import ModelRequest, Repaired
-from warren.records import OPAQUE, Span
-from warren.tools import ToolSpec
-from warren.transcript import Transcript
+from warren.conversation.records import OPAQUE, Span
+from warren.conversation.transcript import Transcript
+from warren.models.model import ModelRequest, Repaired
+from warren.models.tools import ToolSpec
+from warren.settings.config import MEMBERS
 from warren.transport.providers import wire
 from warren.transport.providers.encoded import INSTEAD, KINDS, WITHIN, Part
 from warren.transport.providers.failures import Said
 from warren.transport.providers.omitted import WHOLE, Omitted
 from warren.transport.providers.tool_rules import ANTHROPIC, GEMINI, OPENAI, RESPONSES
-from warren.values import frozen
 
 MOST_REPAIRS: Final = 16
 """Repairs of one call that are not about one tool or file: each costs a request."""
@@ -45,7 +45,7 @@ class Learned:
     """What a server has refused for a model, and does not get again for a while.
 
     Attributes:
-        without: the switches: members of the body, and the other names of `warren.config.SWITCHES`.
+        without: the switches: members of the body, and the other names of `warren.settings.config.SWITCHES`.
         tools: the definitions of tools that are left out, as JSON.
         most_tools: the most tools that it takes, its own ones among them; None if that is unknown.
         cap: the most tokens of an answer that it takes; None if that is unknown.

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from warren.pages import with_part
+from warren.base.pages import with_part
 from warren.transport.providers.repair import RULES
 
 BEGIN: Final = "<!-- made from the rules in transport/providers/repair.py by `make docs` -->\n"

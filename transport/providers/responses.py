@@ -7,9 +7,10 @@ from typing import Any, ClassVar, Final
 import attrs
 import msgspec
 
-from warren import codec
-from warren.attachments import Attachment, File
-from warren.messages import (
+from warren.base.values import define, frozen
+from warren.conversation import codec
+from warren.conversation.attachments import Attachment, File
+from warren.conversation.messages import (
     AssistantMessage,
     Block,
     ContextMessage,
@@ -25,8 +26,8 @@ from warren.messages import (
     ToolUseBlock,
     UserMessage,
 )
-from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, joined
-from warren.options import ModelOptions
+from warren.conversation.options import ModelOptions
+from warren.models.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, joined
 from warren.transport.providers import failures, pictures, unanswered, wire
 from warren.transport.providers.accumulate import Call, Counts, Ids, reply, stop_of
 from warren.transport.providers.dialect import (
@@ -51,7 +52,6 @@ from warren.transport.providers.kept import keep, kept, with_maker
 from warren.transport.providers.settings import ModelEndpoint
 from warren.transport.providers.tool_rules import MANY, RESPONSES
 from warren.transport.providers.tool_schemas import FittedTool
-from warren.values import define, frozen
 
 PROTOCOL: Final = "openai"
 """The name under which blocks have the data that goes back verbatim."""

@@ -9,11 +9,12 @@ from typing import Any, Final, cast
 import attrs
 import trio
 
-from warren import codec
-from warren.attachments import Attachment, File
-from warren.errors import InvalidParamsError, ProviderCause, ProviderError
-from warren.fields import FieldValueError, not_negative, positive
-from warren.messages import (
+from warren.base.errors import InvalidParamsError, ProviderCause, ProviderError
+from warren.base.fields import FieldValueError, not_negative, positive
+from warren.base.values import frozen
+from warren.conversation import codec
+from warren.conversation.attachments import Attachment, File
+from warren.conversation.messages import (
     REFUSED,
     AssistantMessage,
     Block,
@@ -25,11 +26,10 @@ from warren.messages import (
     TextBlock,
     ToolUseBlock,
 )
-from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece
+from warren.conversation.usage import Usage
+from warren.models.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece
 from warren.structured.output import asked_at
 from warren.transport.providers.echo import last_words, tokens, words
-from warren.usage import Usage
-from warren.values import frozen
 
 MAX_SCRIPT: Final = 16 * 1024 * 1024
 LONGEST_SHOWN: Final = 200

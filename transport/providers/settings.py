@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from warren import extras
-from warren.config import Dialect, ModelServer, content_of
-from warren.values import frozen
+from warren.base import extras
+from warren.base.values import frozen
+from warren.settings.config import Dialect, ModelServer, content_of
 
 Cloud = Literal["azure", "bedrock", "vertex"]
 """The clouds that sell the models of others, each with credentials of its own kind."""
@@ -156,7 +156,7 @@ class ModelEndpoint:
         key: the key; None if the environment has none.
         lacking: the variable without which a cloud has no address; None if it is set.
         region: the region of AWS.
-        without: what the server does not take of its protocol; see `warren.config.ModelServer`.
+        without: what the server does not take of its protocol; see `warren.settings.config.ModelServer`.
         think_tags: whether reasoning between tags is parted from the text of answers.
     """
 

@@ -4,8 +4,8 @@ from typing import Final, Literal
 
 import attrs
 
-from warren import codec
-from warren.values import define
+from warren.base.values import define
+from warren.conversation import codec
 
 BOM: Final = b"\xef\xbb\xbf"
 DATA: Final = b"data:"

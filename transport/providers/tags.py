@@ -2,7 +2,7 @@
 
 from typing import Final, Literal
 
-from warren.values import define
+from warren.base.values import define
 
 THINK: Final = "think"
 TAGS: Final = (THINK, "thinking", "thought")

@@ -11,8 +11,8 @@ from typing import Final
 
 import attrs
 
-from warren.tools import marked_name
-from warren.values import frozen
+from warren.base.values import frozen
+from warren.models.tools import marked_name
 
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9_-]")
 _BEGIN: Final = re.compile(r"[A-Za-z_]")

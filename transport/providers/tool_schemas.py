@@ -13,10 +13,10 @@ from urllib.parse import unquote
 
 import attrs
 
-from warren import codec
-from warren.tools import ToolSpec
+from warren.base.values import define, frozen
+from warren.conversation import codec
+from warren.models.tools import ToolSpec
 from warren.transport.providers.tool_rules import ToolRules
-from warren.values import define, frozen
 
 Schema = dict[str, Any]
 DEEPEST: Final = 64

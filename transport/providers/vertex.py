@@ -3,10 +3,10 @@
 from typing import Any, Final
 from urllib.parse import quote
 
+from warren.base.values import frozen
 from warren.transport.providers import claude
 from warren.transport.providers.anthropic import MessagesDialect
 from warren.transport.providers.settings import ModelEndpoint
-from warren.values import frozen
 
 VERSION: Final = "vertex-2023-10-16"
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from warren import codec
-from warren.errors import ProviderError
-from warren.messages import ToolResult
+from warren.base.errors import ProviderError
+from warren.conversation import codec
+from warren.conversation.messages import ToolResult
 
 CONTINUE: Final = "Continue."
 """A last message for contexts that end with an answer of the model: some models refuse to continue those."""
@@ -79,7 +79,7 @@ def is_whole(event: bytes) -> bool:
 def with_halves(raw: bytes, parsed: dict[str, Any]) -> dict[str, Any]:
     """Return the object that was parsed from `raw`, with its lone surrogates instead of U+FFFD.
 
-    A server may cut a character in two: the second half comes with the next chunk, see `warren.model.joined`.
+    A server may cut a character in two: the second half comes with the next chunk, see `warren.models.model.joined`.
     """
     if raw.find(b"\\") >= 0 and raw.find(b"\\u") >= 0:  # the first is quick in an event with a picture
         text = _as_str(raw)

@@ -6,7 +6,7 @@ from typing import Final
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
-from warren.transport.http import auth
+from warren.transport.access import auth
 from warren.transport.rpc.behalf import TENANT_HEADER
 
 METHODS: Final = ("GET", "HEAD", "POST", "PATCH", "DELETE")

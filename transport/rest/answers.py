@@ -7,10 +7,10 @@ from typing import Any, Final
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from warren import codec
-from warren.errors import BUSY, AgentError, CapacityExceededError, WarrenError
-from warren.transport.http.refusals import JSON, SOON, RefusedError
-from warren.values import define
+from warren.base.errors import BUSY, AgentError, CapacityExceededError, WarrenError
+from warren.base.values import define
+from warren.conversation import codec
+from warren.transport.access.refusals import JSON, SOON, RefusedError
 
 MAX_UNREAD: Final = 64 * 1024 * 1024
 """Bytes of large answers that may wait for clients to read them; while there are more, no more are made."""

@@ -13,28 +13,30 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from warren import codec
-from warren.actors.access import check_scope
-from warren.audit import calling_from
-from warren.errors import AgentError, InvalidParamsError, WarrenError
-from warren.extras import installed
-from warren.fields import CAN_CONFLICT, FieldValueError
-from warren.metrics import Metrics
-from warren.principals import Principal
-from warren.requests import WatchRequest
-from warren.service import Capabilities
-from warren.transport.http.access import Access
-from warren.transport.http.addresses import LOOPBACK
-from warren.transport.http.auth import NODE_PROOF, AccessPolicy
-from warren.transport.http.config import GatewayConfig
+from warren.actors.calls.access import check_scope
+from warren.base.errors import AgentError, InvalidParamsError, WarrenError
+from warren.base.extras import installed
+from warren.base.fields import CAN_CONFLICT, FieldValueError
+from warren.base.principals import Principal
+from warren.base.values import frozen
+from warren.calls.requests import WatchRequest
+from warren.calls.service import Capabilities
+from warren.conversation import codec
+from warren.conversation.views import TurnResult
+from warren.reports.audit import calling_from
+from warren.reports.metrics import Metrics
+from warren.transport.access.access import Access
+from warren.transport.access.addresses import LOOPBACK
+from warren.transport.access.auth import NODE_PROOF, AccessPolicy
+from warren.transport.access.config import GatewayConfig
+from warren.transport.access.logins import PASSED_ON, PRINCIPAL, SIGN_IN, Authenticator, Login, unauthorized
+from warren.transport.access.pace import paced, paced_body, wait_for_all
+from warren.transport.access.places import PLACE
+from warren.transport.access.refusals import JSON, RefusedError
+from warren.transport.access.watched import Stays
 from warren.transport.http.connection import ALLOW
 from warren.transport.http.leaving import until_gone
-from warren.transport.http.logins import PASSED_ON, PRINCIPAL, SIGN_IN, Authenticator, Login, unauthorized
-from warren.transport.http.pace import paced, paced_body, wait_for_all
-from warren.transport.http.places import PLACE
-from warren.transport.http.refusals import JSON, RefusedError
 from warren.transport.http.shutdown import Shutdown
-from warren.transport.http.watched import Stays
 from warren.transport.rest.answers import LargeAnswer, Unread, answer, failure, internal_error, refusal
 from warren.transport.rest.changes import ChangeStream
 from warren.transport.rest.events import EventStream, last_event_id
@@ -62,8 +64,6 @@ from warren.transport.rpc.methods import METHODS, Caller, Host, Method, RunTurn
 from warren.transport.rpc.outbox import is_large
 from warren.transport.rpc.params import NoParams
 from warren.transport.rpc.shares import owner_of
-from warren.values import frozen
-from warren.views import TurnResult
 
 MOST_FILES: Final = 4
 """The bytes of a request with files, as a multiple of those that a file may have."""

@@ -6,12 +6,12 @@ from typing import Final
 import trio
 from starlette.types import Receive, Scope, Send
 
-from warren import codec
-from warren.requests import WatchRequest
-from warren.service import ChangeReader, RuntimeService
+from warren.base.values import frozen
+from warren.calls.requests import WatchRequest
+from warren.calls.service import ChangeReader, RuntimeService
+from warren.conversation import codec
 from warren.transport.rest.streaming import HEARTBEAT, Streaming, Tell
 from warren.transport.rpc.shares import Shares, counted
-from warren.values import frozen
 
 KIND: Final = b"event: changes\ndata: "
 

@@ -8,17 +8,17 @@ from typing import Final
 import trio
 from starlette.types import Receive, Scope, Send
 
-from warren import codec
-from warren.errors import InvalidParamsError
-from warren.events import Envelope
-from warren.requests import SessionRef, SubscribeRequest
-from warren.service import EventReader, RuntimeService
+from warren.base.errors import InvalidParamsError
+from warren.base.values import frozen
+from warren.calls.requests import SessionRef, SubscribeRequest
+from warren.calls.service import EventReader, RuntimeService
+from warren.conversation import codec
+from warren.conversation.events import Envelope
 from warren.transport.rest.answers import failure
 from warren.transport.rest.streaming import HEARTBEAT, Streaming, Tell
 from warren.transport.rpc.dialect import missing
 from warren.transport.rpc.feed import session_over
 from warren.transport.rpc.shares import Shares, counted
-from warren.values import frozen
 
 LAST_ID: Final = "$.headers.last-event-id"
 AFTER: Final = "$.after_seq"

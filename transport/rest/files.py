@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from warren.attachments import AttachmentContent
-from warren.transport.http.refusals import RefusedError
+from warren.conversation.attachments import AttachmentContent
+from warren.transport.access.refusals import RefusedError
 from warren.transport.rest.answers import LargeAnswer, Unread
 
 SHOWN: Final = ("image", "audio")

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import attrs
 
-from warren import codec
-from warren.attachments import MAX_ATTACHMENTS, MAX_NAME, File
-from warren.errors import InvalidParamsError
-from warren.transport.http.refusals import RefusedError
-from warren.values import define
+from warren.base.errors import InvalidParamsError
+from warren.base.values import define
+from warren.conversation import codec
+from warren.conversation.attachments import MAX_ATTACHMENTS, MAX_NAME, File
+from warren.transport.access.refusals import RefusedError
 
 FORM: Final = "multipart/form-data"
 PARAMS: Final = "params"

@@ -8,12 +8,12 @@ from starlette.requests import Request
 from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 
-from warren.principals import SCOPES, Principal, Scope
-from warren.transport.http.addresses import path_in
-from warren.transport.http.config import GatewayConfig
-from warren.transport.http.refusals import RefusedError
+from warren.base.principals import SCOPES, Principal, Scope
+from warren.base.values import frozen
+from warren.transport.access.addresses import path_in
+from warren.transport.access.config import GatewayConfig
+from warren.transport.access.refusals import RefusedError
 from warren.transport.rest.answers import answer
-from warren.values import frozen
 
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 CHALLENGE: Final = "WWW-Authenticate"

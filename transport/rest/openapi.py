@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final, get_args
 
-from warren.events import Envelope
-from warren.requests import SubscribeRequest, WatchRequest
-from warren.service import Capabilities
-from warren.transport.http.refusals import JSON
+from warren.base.version import VERSION
+from warren.calls.requests import SubscribeRequest, WatchRequest
+from warren.calls.service import Capabilities
+from warren.conversation.events import Envelope
+from warren.conversation.views import SessionChanges
+from warren.transport.access.refusals import JSON
 from warren.transport.rest.forms import FILES, FORM, PARAMS
 from warren.transport.rest.parameters import KEY, KEY_HEADER, NESTED
 from warren.transport.rest.routes import ROUTES, WITH_BODY, RestRoute
@@ -16,8 +18,6 @@ from warren.transport.rest.streaming import MEDIA_TYPE
 from warren.transport.rpc.error_schema import error_schema
 from warren.transport.rpc.methods import Capability
 from warren.transport.rpc.schemas import Schemas
-from warren.version import VERSION
-from warren.views import SessionChanges
 
 OPENAPI: Final = "3.1.0"
 COMPONENTS: Final = "#/components/schemas/"

@@ -9,10 +9,10 @@ import attrs
 from starlette.datastructures import Headers, QueryParams
 from starlette.requests import ClientDisconnect, Request
 
-from warren import codec
-from warren.errors import InvalidParamsError
-from warren.requests import MAX_OFFSET
-from warren.transport.http.refusals import JSON, RefusedError
+from warren.base.errors import InvalidParamsError
+from warren.calls.requests import MAX_OFFSET
+from warren.conversation import codec
+from warren.transport.access.refusals import JSON, RefusedError
 from warren.transport.rest.forms import Form
 
 DIGITS: Final = 20

@@ -2,8 +2,8 @@
 
 from typing import Any, Final, Literal
 
+from warren.base.values import frozen
 from warren.transport.rpc.methods import METHODS, Method
-from warren.values import frozen
 
 Verb = Literal["GET", "POST", "PATCH", "DELETE"]
 WITH_BODY: Final = ("POST", "PATCH")

@@ -6,10 +6,10 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from warren.errors import WarrenError
-from warren.tracing import HEADER, context_of, here
-from warren.transport.http.auth import AccessPolicy
-from warren.transport.http.refusals import RefusedError
+from warren.base.errors import WarrenError
+from warren.reports.tracing import HEADER, context_of, here
+from warren.transport.access.auth import AccessPolicy
+from warren.transport.access.refusals import RefusedError
 from warren.transport.rest.access import Cors
 from warren.transport.rest.answers import failure, internal_error, refusal
 

@@ -7,9 +7,9 @@ from typing import Final
 import trio
 from starlette.types import Receive, Send
 
+from warren.base.values import frozen
 from warren.transport.http.leaving import until_gone
 from warren.transport.http.shutdown import Shutdown
-from warren.values import frozen
 
 MEDIA_TYPE: Final = "text/event-stream"
 HEARTBEAT: Final = b":\n\n"

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import attrs
 
-from warren import codec
-from warren.errors import InvalidParamsError
-from warren.fields import FieldValueError
-from warren.principals import LOCAL, Principal
-from warren.tenant_limits import NO_LIMITS, TokenLimits
+from warren.base.errors import InvalidParamsError
+from warren.base.fields import FieldValueError
+from warren.base.principals import LOCAL, Principal
+from warren.base.tenant_limits import NO_LIMITS, TokenLimits
+from warren.conversation import codec
 
 TENANT_HEADER: Final = "warren-tenant"
 """The header by which a client names a tenant to work in."""

@@ -6,13 +6,13 @@ from typing import Any, Final
 
 import attrs
 
-from warren import codec
-from warren.errors import CapacityExceededError, InvalidParamsError
-from warren.tools import Tool, ToolError, ToolSpec
+from warren.base.errors import CapacityExceededError, InvalidParamsError
+from warren.base.values import define, frozen
+from warren.conversation import codec
+from warren.models.tools import Tool, ToolError, ToolSpec
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.endpoint import GoneError
 from warren.transport.rpc.params import MAX_TOOLS
-from warren.values import define, frozen
 
 EXECUTE: Final = "tool/execute"
 

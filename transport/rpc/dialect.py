@@ -6,11 +6,11 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-from warren.events import Envelope, StreamTruncated
-from warren.requests import SessionRef
+from warren.base.values import frozen
+from warren.calls.requests import SessionRef
+from warren.conversation.events import Envelope, StreamTruncated
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.methods import METHODS, Method
-from warren.values import frozen
 
 EVENT: Final = "session/event"
 UNSUBSCRIBED: Final = "session/unsubscribed"

@@ -14,13 +14,13 @@ import attrs
 import trio
 
 from warren.actors.streams import GONE
-from warren.errors import CapacityExceededError, WarrenError
-from warren.tracing import here
+from warren.base.errors import CapacityExceededError, WarrenError
+from warren.base.values import define, frozen
+from warren.reports.tracing import here
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.outbox import MAX_BYTES, Outbox, frames_of, is_large
 from warren.transport.rpc.traces import place_in
 from warren.transport.rpc.unread import Share, UnreadReplies
-from warren.values import define, frozen
 
 COUNTED: Final = 64 * 1024
 """Bytes of replies on their way from which on they count as unread at once, and not when the next one comes."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from warren.errors import ErrorCode
+from warren.base.errors import ErrorCode
 
 
 def error_schema() -> dict[str, Any]:

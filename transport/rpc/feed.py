@@ -10,12 +10,12 @@ from typing import Final, Protocol
 import attrs
 import trio
 
-from warren.errors import SessionNotFoundError, WarrenError
-from warren.events import TERMINAL, Envelope, Event, StreamTruncated
-from warren.service import EventReader, RuntimeService, SessionService
+from warren.base.errors import SessionNotFoundError, WarrenError
+from warren.base.values import define
+from warren.calls.service import EventReader, RuntimeService, SessionService
+from warren.conversation.events import TERMINAL, Envelope, Event, StreamTruncated
 from warren.transport.rpc.dialect import Dialect
 from warren.transport.rpc.outbox import Outbox
-from warren.values import define
 
 logger: Final = logging.getLogger(__name__)
 

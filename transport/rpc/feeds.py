@@ -5,17 +5,17 @@ from typing import Any
 import attrs
 import trio
 
-from warren import codec
-from warren.errors import CapacityExceededError, WarrenError
-from warren.service import EventReader, RuntimeService
+from warren.base.errors import CapacityExceededError, WarrenError
+from warren.base.values import define
+from warren.calls.service import EventReader, RuntimeService
+from warren.conversation import codec
+from warren.conversation.views import TurnResult
 from warren.transport.rpc.dialect import Dialect
 from warren.transport.rpc.endpoint import wake
 from warren.transport.rpc.feed import SessionFeed
 from warren.transport.rpc.methods import RunTurn
 from warren.transport.rpc.outbox import Outbox
 from warren.transport.rpc.shares import Shares, counted
-from warren.values import define
-from warren.views import TurnResult
 
 
 @define(eq=False)

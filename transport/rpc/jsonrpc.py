@@ -5,17 +5,17 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final, cast
 
-from warren import codec
-from warren.errors import AgentError, InvalidParamsError, WarrenError
-from warren.events import Envelope
-from warren.values import frozen
+from warren.base.errors import AgentError, InvalidParamsError, WarrenError
+from warren.base.values import frozen
+from warren.conversation import codec
+from warren.conversation.events import Envelope
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601
 INTERNAL_ERROR: Final = -32603
 NAMES: Final = {PARSE_ERROR: "PARSE_ERROR", INVALID_REQUEST: "INVALID_REQUEST", METHOD_NOT_FOUND: "METHOD_NOT_FOUND"}
-"""The values of `data.code` for messages that reach no method. The codes of `warren.errors` are those of methods."""
+"""The values of `data.code` for messages that reach no method. Methods have the codes of `warren.errors`."""
 MEMBERS: Final = frozenset({"jsonrpc", "id", "method", "params"})
 IDS: Final = frozenset({str, int, float})
 """The types of ids that the parser makes. Booleans are no ids, although bool is a subclass of int in Python."""

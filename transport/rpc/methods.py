@@ -6,19 +6,11 @@ from typing import Any, Final, Generic, Literal, ParamSpec, Protocol, TypeVar
 
 import attrs
 
-from warren import codec
-from warren.attachments import AttachmentContent, File
-from warren.audit import AuditPage, AuditRequest
-from warren.config import Limits
-from warren.errors import InvalidParamsError
-from warren.ledger import UsageReport
-from warren.metrics import History, Metrics
-from warren.options import SessionRequest, TurnRequest, given
-from warren.peers import PeerMessage
-from warren.principals import Principal
-from warren.records import CompactionEntry
-from warren.reports import StoreReport
-from warren.requests import (
+from warren.base.errors import InvalidParamsError
+from warren.base.principals import Principal
+from warren.base.values import frozen
+from warren.base.version import VERSION
+from warren.calls.requests import (
     ApproveRequest,
     AttachmentRequest,
     CompactRequest,
@@ -36,9 +28,20 @@ from warren.requests import (
     WatchRequest,
     WithdrawRequest,
 )
-from warren.service import Capabilities, Health, OnBegin, RuntimeService, SessionService
-from warren.tenants import TenantsPage, TenantsRequest
-from warren.tools import Tool, ToolSpec
+from warren.calls.service import Capabilities, Health, OnBegin, RuntimeService, SessionService
+from warren.calls.tenants import TenantsPage, TenantsRequest
+from warren.conversation import codec
+from warren.conversation.attachments import AttachmentContent, File
+from warren.conversation.options import SessionRequest, TurnRequest, given
+from warren.conversation.peers import PeerMessage
+from warren.conversation.records import CompactionEntry
+from warren.conversation.views import ContextView, HistoryPage, SessionPage, SessionView, TurnResult
+from warren.models.tools import Tool, ToolSpec
+from warren.reports.audit import AuditPage, AuditRequest
+from warren.reports.ledger import UsageReport
+from warren.reports.metrics import History, Metrics
+from warren.reports.reports import StoreReport
+from warren.settings.config import Limits
 from warren.transport.rpc.opened import Opened
 from warren.transport.rpc.params import Initialize, NoParams, PutFile, RegisterTools
 from warren.transport.rpc.results import (
@@ -70,9 +73,6 @@ from warren.transport.rpc.settings import Settings
 from warren.transport.rpc.shares import owner_of
 from warren.transport.rpc.unread import UnreadReplies
 from warren.transport.rpc.uploads import Uploads
-from warren.values import frozen
-from warren.version import VERSION
-from warren.views import ContextView, HistoryPage, SessionPage, SessionView, TurnResult
 
 PROTOCOL: Final = "2.0"
 Capability = Literal["session-store", "session-compaction", "memory-store"]
@@ -230,7 +230,7 @@ async def _initialized(_host: Host, _caller: Caller, _params: NoParams) -> Nothi
 
 
 async def _put(host: Host, caller: Caller, params: PutFile) -> FileReceived:
-    from warren.actors.access import check_scope  # noqa: PLC0415 - the help of commands does without the runtime
+    from warren.actors.calls.access import check_scope  # noqa: PLC0415 - the help of commands does without the runtime
 
     check_scope(host.service.principal, "start_turn")
     if caller.uploads is None:

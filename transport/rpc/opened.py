@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import attrs
 
-from warren.config import Limits
+from warren.base.values import define
+from warren.settings.config import Limits
 from warren.transport.rpc.shares import Shares, several
 from warren.transport.rpc.uploads import Room
-from warren.values import define
 
 
 @define(eq=False)

@@ -6,8 +6,8 @@ from typing import Final, Protocol
 
 import attrs
 
-from warren import codec
-from warren.values import define
+from warren.base.values import define
+from warren.conversation import codec
 
 MAX_BYTES: Final = 16 * 1024 * 1024
 """The default bound of the notifications that wait, and of the replies."""

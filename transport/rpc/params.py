@@ -6,10 +6,20 @@ from typing import Any, Final
 
 import attrs
 
-from warren.attachments import MAX_NAME
-from warren.fields import AtMost, FieldValueError, fits, is_text, is_whole, not_blank, not_negative, optional, positive
-from warren.tools import ToolSpec
-from warren.values import frozen
+from warren.base.fields import (
+    AtMost,
+    FieldValueError,
+    fits,
+    is_text,
+    is_whole,
+    not_blank,
+    not_negative,
+    optional,
+    positive,
+)
+from warren.base.values import frozen
+from warren.conversation.attachments import MAX_NAME
+from warren.models.tools import ToolSpec
 
 MAX_TOOLS: Final = 128
 """Tools that one client may register: no provider takes more in one request."""

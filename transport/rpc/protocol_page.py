@@ -8,16 +8,16 @@ from typing import Any, Final
 
 import attrs
 
-from warren import aliases, codec
-from warren.errors import NUMBERS
-from warren.events import Envelope
-from warren.fields import LARGEST
-from warren.requests import SessionRef
+from warren.base.errors import NUMBERS
+from warren.base.fields import LARGEST
+from warren.calls.requests import SessionRef
+from warren.conversation import aliases, codec
+from warren.conversation.events import Envelope
+from warren.conversation.views import SessionChanges
 from warren.transport.rpc.client_tools import EXECUTE, ExecuteTool, ToolAnswer
 from warren.transport.rpc.dialect import CHANGED, EVENT, UNSUBSCRIBED
 from warren.transport.rpc.methods import METHODS, Method
 from warren.transport.rpc.schemas import Schema, Schemas
-from warren.views import SessionChanges
 
 INTRODUCTION: Final = """\
 # The protocol

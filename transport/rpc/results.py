@@ -1,12 +1,12 @@
 """Results of methods for which the domain has no class."""
 
-from warren.attachments import Attachment
-from warren.inputs import Input
-from warren.memory import MemoryHit
-from warren.nodes import Node
-from warren.peers import PeerInfo
-from warren.service import Capabilities
-from warren.values import frozen
+from warren.base.nodes import Node
+from warren.base.values import frozen
+from warren.calls.service import Capabilities
+from warren.conversation.attachments import Attachment
+from warren.conversation.inputs import Input
+from warren.conversation.memory import MemoryHit
+from warren.conversation.peers import PeerInfo
 
 
 @frozen

@@ -8,11 +8,8 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 
 import attrs
 
-from warren import codec, events, messages
-from warren.attachments import MAX_ATTACHMENTS, File, are_files
-from warren.audit import is_cursor
-from warren.described import attributes_of, summary_of
-from warren.fields import (
+from warren.base.described import attributes_of, summary_of
+from warren.base.fields import (
     LARGEST,
     MAX_LABELS,
     AtMost,
@@ -24,9 +21,12 @@ from warren.fields import (
     not_negative,
     positive,
 )
-from warren.options import HOSTED, SessionRequest, TurnRequest, hosted
-from warren.peers import MAX_TRUSTED, NAME, PeerMessage, peer_name, peer_names
-from warren.requests import SearchRequest
+from warren.calls.requests import SearchRequest
+from warren.conversation import codec, events, messages
+from warren.conversation.attachments import MAX_ATTACHMENTS, File, are_files
+from warren.conversation.options import HOSTED, SessionRequest, TurnRequest, hosted
+from warren.conversation.peers import MAX_TRUSTED, NAME, PeerMessage, peer_name, peer_names
+from warren.reports.audit import is_cursor
 
 Schema = dict[str, Any]
 
@@ -188,8 +188,9 @@ class Schemas:
 
     def _is_there(self, cls: type, field: "attrs.Attribute[Any]") -> bool:
         """Return whether a field is required in parameters, or always present in results."""
-        if not self._strict and cls in codec.WHOLE:
-            return field.name not in codec.WHOLE[cls]
+        optional = None if self._strict else codec.whole(cls)
+        if optional is not None:
+            return field.name not in optional
         return field.default is attrs.NOTHING
 
 

@@ -7,9 +7,11 @@ from typing import Any, cast
 import attrs
 import trio
 
-from warren.requests import WatchRequest
-from warren.service import RuntimeService
-from warren.tools import Tool, ToolSpec
+from warren.base.values import define
+from warren.calls.requests import WatchRequest
+from warren.calls.service import RuntimeService
+from warren.conversation.views import TurnResult
+from warren.models.tools import Tool, ToolSpec
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.behalf import carried
 from warren.transport.rpc.client_tools import ClientTools
@@ -20,8 +22,6 @@ from warren.transport.rpc.methods import Caller, Host, RunTurn
 from warren.transport.rpc.traces import without_meta
 from warren.transport.rpc.uploads import Uploads
 from warren.transport.rpc.watching import ClientWatch
-from warren.values import define
-from warren.views import TurnResult
 
 
 async def serve_client(endpoint: Endpoint, host: Host, dialect: Dialect, max_subscriptions: int) -> None:

@@ -5,9 +5,9 @@ from typing import Any
 
 import attrs
 
-from warren.config import Config
-from warren.options import ModelOptions, given
-from warren.values import frozen
+from warren.base.values import frozen
+from warren.conversation.options import ModelOptions, given
+from warren.settings.config import Config
 
 
 @frozen

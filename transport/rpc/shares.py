@@ -7,11 +7,11 @@ from typing import Final, Literal, TypeVar
 
 import attrs
 
-from warren.config import Limits
-from warren.errors import CapacityCause, CapacityExceededError
-from warren.principals import Principal
-from warren.service import RuntimeService
-from warren.values import define
+from warren.base.errors import CapacityCause, CapacityExceededError
+from warren.base.principals import Principal
+from warren.base.values import define
+from warren.calls.service import RuntimeService
+from warren.settings.config import Limits
 
 Owner = tuple[str, str]
 """The tenant and the name of a principal."""

@@ -5,8 +5,8 @@ MCP and ACP have `_meta` too, and the same member in it.
 
 from typing import Any, Final
 
-from warren import codec
-from warren.tracing import HEADER, TraceContext, caller, context_of
+from warren.conversation import codec
+from warren.reports.tracing import HEADER, TraceContext, caller, context_of
 
 META: Final = "_meta"
 

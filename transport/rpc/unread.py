@@ -6,7 +6,7 @@ from typing import Final
 
 import attrs
 
-from warren.values import define
+from warren.base.values import define
 
 logger: Final = logging.getLogger(__name__)
 

@@ -13,14 +13,14 @@ from typing import Any, Final
 
 import attrs
 
-from warren.attachments import Attachment, File, media_type_of
-from warren.config import Limits
-from warren.errors import CapacityExceededError
-from warren.fields import FieldValueError
+from warren.base.errors import CapacityExceededError
+from warren.base.fields import FieldValueError
+from warren.base.values import define
+from warren.conversation.attachments import Attachment, File, media_type_of
+from warren.settings.config import Limits
 from warren.transport.rpc.params import PutFile
 from warren.transport.rpc.results import FileReceived
 from warren.transport.rpc.shares import Owner, Shares
-from warren.values import define
 
 IDLE: Final = 60.0
 """Seconds after which a file that nothing is done with gives way to others."""

@@ -7,12 +7,12 @@ from typing import Final
 import attrs
 import trio
 
-from warren.requests import WatchRequest
-from warren.service import RuntimeService
+from warren.base.values import define
+from warren.calls.requests import WatchRequest
+from warren.calls.service import RuntimeService
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.dialect import CHANGED
 from warren.transport.rpc.shares import Shares, counted
-from warren.values import define
 
 logger: Final = logging.getLogger(__name__)
 

@@ -5,16 +5,16 @@ from collections.abc import Awaitable, Callable
 import attrs
 import trio
 
-from warren.config import Config, Limits
-from warren.fields import not_negative, positive
-from warren.service import RuntimeService
+from warren.base.fields import not_negative, positive
+from warren.base.values import frozen
+from warren.calls.service import RuntimeService
+from warren.settings.config import Config, Limits
 from warren.transport.rpc.dialect import Dialect, Native
 from warren.transport.rpc.endpoint import Endpoint, EndpointBounds
 from warren.transport.rpc.lines import LineChannel
 from warren.transport.rpc.methods import Host
 from warren.transport.rpc.server import serve_client
 from warren.transport.rpc.settings import Settings, public_settings
-from warren.values import frozen
 
 
 @frozen

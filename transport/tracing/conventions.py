@@ -6,7 +6,7 @@ The conventions are still in development, so their names change. They are all he
 from collections.abc import Mapping
 from typing import Final
 
-from warren.messages import StopReason
+from warren.conversation.messages import StopReason
 
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/gen-ai/1.42.0"
 

@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from warren.attachments import Attachment
-from warren.messages import (
+from warren.conversation.attachments import Attachment
+from warren.conversation.messages import (
     AssistantMessage,
     Block,
     ContextMessage,

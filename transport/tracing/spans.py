@@ -12,8 +12,9 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from warren import codec
-from warren.events import (
+from warren.base.values import define
+from warren.conversation import codec
+from warren.conversation.events import (
     DELTAS,
     TERMINAL,
     BudgetWarning,
@@ -40,12 +41,11 @@ from warren.events import (
     TurnCompleted,
     TurnStarted,
 )
-from warren.messages import Message, SystemMessage, UserMessage
-from warren.tracing import TracedTurn, new_span_id
+from warren.conversation.messages import Message, SystemMessage, UserMessage
+from warren.conversation.usage import Usage
+from warren.reports.tracing import TracedTurn, new_span_id
 from warren.transport.tracing import conventions as names
 from warren.transport.tracing import messages
-from warren.usage import Usage
-from warren.values import define
 
 FAILED_TOOL: Final = "tool_error"
 TIMED_OUT: Final = "timeout"

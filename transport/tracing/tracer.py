@@ -18,12 +18,12 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from warren.config import TraceConfig
-from warren.tracing import TraceContext, TracedTurn, Tracer, new_span_id
+from warren.base.values import define
+from warren.base.version import VERSION
+from warren.reports.tracing import TraceContext, TracedTurn, Tracer, new_span_id
+from warren.settings.config import TraceConfig
 from warren.transport.tracing.conventions import SCHEMA_URL
 from warren.transport.tracing.spans import SpanData, spans_of
-from warren.values import define
-from warren.version import VERSION
 
 WAITING: Final = 1_000
 """Turns that may wait for the thread; those beyond it are dropped."""

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from warren.fields import FieldValueError
-from warren.tools import ToolError
-from warren.values import frozen
+from warren.base.fields import FieldValueError
+from warren.base.values import frozen
+from warren.models.tools import ToolError
 
 LOCK_SECONDS: Final = 20.0
 MAX_DEPTH: Final = 64

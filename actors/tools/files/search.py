@@ -17,8 +17,8 @@ import re2  # type: ignore[import-untyped]
 
 from warren.actors.tools.files.root import MAX_DEPTH, Place, open_regular, opened, shown
 from warren.actors.tools.files.text import SAMPLE, encoding_of
-from warren.tools import ToolError
-from warren.values import define, frozen
+from warren.base.values import define, frozen
+from warren.models.tools import ToolError
 
 SEARCH_SECONDS: Final = 15.0
 MAX_ENTRIES: Final = 50_000

@@ -9,8 +9,8 @@ from typing import Final, TextIO
 import attrs
 
 from warren.actors.tools.files.root import Place, shown, told
-from warren.tools import ToolError
-from warren.values import define
+from warren.base.values import define
+from warren.models.tools import ToolError
 
 MAX_PAGE: Final = 64 * 1024
 """Characters that one reading returns."""

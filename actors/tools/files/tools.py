@@ -8,8 +8,8 @@ import msgspec
 from warren.actors.tools.files import search as files_search
 from warren.actors.tools.files import text as files_text
 from warren.actors.tools.files.root import Root, shown, told
-from warren.tools import Tool, tool
-from warren.values import frozen
+from warren.base.values import frozen
+from warren.models.tools import Tool, tool
 
 MAX_LINES: Final = 2000
 _Path = Annotated[str, "path from the root folder, as in src/main.py"]

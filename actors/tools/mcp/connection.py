@@ -22,11 +22,11 @@ from warren.actors.tools.mcp.results import LARGE, output_of, size_of
 from warren.actors.tools.mcp.server import McpServer, McpStatus, State
 from warren.actors.tools.mcp.web import open_web
 from warren.base.backoff import Backoff
-from warren.categories import Decision
-from warren.tools import Asking, ToolError, ToolOutput, ToolSpec, asking, bounded, calling
-from warren.tracing import HEADER, here
-from warren.values import define
-from warren.version import VERSION
+from warren.base.values import define
+from warren.base.version import VERSION
+from warren.conversation.categories import Decision
+from warren.models.tools import Asking, ToolError, ToolOutput, ToolSpec, asking, bounded, calling
+from warren.reports.tracing import HEADER, here
 
 MAX_TOOLS: Final = 1_000
 MAX_PAGES: Final = 100

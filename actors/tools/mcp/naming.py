@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from warren.tools import marked_name
+from warren.models.tools import marked_name
 
 LONGEST: Final = 64
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9_-]")

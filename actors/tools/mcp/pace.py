@@ -5,7 +5,7 @@ from typing import Final
 import attrs
 import trio
 
-from warren.values import define
+from warren.base.values import define
 
 SHARE: Final = 0.05
 """The share of a processor core that such messages may take."""

@@ -12,10 +12,10 @@ from warren.actors.supervision import supervised_nursery
 from warren.actors.tools.mcp.naming import names
 from warren.actors.tools.mcp.server import McpServer, McpStatus
 from warren.base.backoff import Backoff
-from warren.errors import InvalidParamsError
-from warren.extras import missing
-from warren.tools import Tool
-from warren.values import define
+from warren.base.errors import InvalidParamsError
+from warren.base.extras import missing
+from warren.base.values import define
+from warren.models.tools import Tool
 
 if TYPE_CHECKING:
     from warren.actors.tools.mcp.connection import McpConnection

@@ -24,7 +24,7 @@ from warren.actors.tools.mcp.offers import mended
 from warren.actors.tools.mcp.pace import Pace, ServerGoneError
 from warren.actors.tools.mcp.server import McpServer
 from warren.actors.tools.mcp.values import LARGE, has_too_many, refusal
-from warren.values import define
+from warren.base.values import define
 
 INHERITED: Final = frozenset(
     {"HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"}

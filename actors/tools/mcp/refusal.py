@@ -10,8 +10,8 @@ import mcp_types as types
 import msgspec
 from mcp.shared.exceptions import MCPError
 
-from warren import codec
-from warren.values import frozen
+from warren.base.values import frozen
+from warren.conversation import codec
 
 KEY: Final = "warren/refusal"
 """The member of an error's data that has a refusal on its way through the official client."""

@@ -6,8 +6,8 @@ from typing import Final
 
 import mcp_types as types
 
-from warren.attachments import MAX_ATTACHMENTS, MAX_NAME, File, media_type_of
-from warren.tools import ToolError, ToolOutput
+from warren.conversation.attachments import MAX_ATTACHMENTS, MAX_NAME, File, media_type_of
+from warren.models.tools import ToolError, ToolOutput
 
 LARGE: Final = 256 * 1024
 """Characters of files from which on a thread makes the output of a result."""

@@ -2,8 +2,8 @@
 
 from typing import Literal
 
-from warren.tool_config import NAME, McpServer
-from warren.values import frozen
+from warren.base.values import frozen
+from warren.settings.tool_config import NAME, McpServer
 
 __all__ = ["NAME", "McpServer", "McpStatus", "State"]
 State = Literal["connecting", "ready", "failed"]

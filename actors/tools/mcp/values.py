@@ -6,7 +6,7 @@ from typing import Any, Final
 import mcp_types as types
 import msgspec
 
-from warren import codec
+from warren.conversation import codec
 
 MAX_VALUES: Final = 50_000
 """Values of one message, counted by the commas and opening brackets outside of its texts."""

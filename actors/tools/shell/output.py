@@ -5,7 +5,7 @@ from typing import Final
 import attrs
 import trio
 
-from warren.values import define
+from warren.base.values import define
 
 CHUNK: Final = 64 * 1024
 CONTINUES: Final = range(0x80, 0xC0)

@@ -14,8 +14,8 @@ import trio
 
 from warren.actors.streams import LineReader
 from warren.actors.tools.shell.output import OutputTail
-from warren.tools import ToolError
-from warren.values import define, frozen
+from warren.base.values import define, frozen
+from warren.models.tools import ToolError
 
 GRACE: Final = 2.0
 """Seconds between SIGTERM and SIGKILL."""

@@ -14,9 +14,9 @@ from warren.actors.tools.shell.folder import open_folder
 from warren.actors.tools.shell.hiding import hide_environment
 from warren.actors.tools.shell.output import OutputTail
 from warren.actors.tools.shell.process import END_LIMIT, Command, Ended
-from warren.fields import positive
-from warren.tools import Tool, ToolError, tool
-from warren.values import frozen
+from warren.base.fields import positive
+from warren.base.values import frozen
+from warren.models.tools import Tool, ToolError, tool
 
 ALLOWED: Final = ("PATH", "HOME", "LANG", "LC_*", "TERM", "TZ", "TMPDIR", "USER")
 """Patterns of the environment variables that a command gets: none of them holds a key."""

@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator
 from contextlib import suppress
 
-from warren.values import frozen
+from warren.base.values import frozen
 
 
 @frozen

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from warren.compaction.config import CompactionConfig
+from warren.base.windows import Window
 from warren.compaction.layout import CompactionError, CompactionResult, Measured, summary_message, verify
 from warren.compaction.policy import CompactionContext, Compactor, NewCompactor, compactor_of
-from warren.messages import (
+from warren.conversation.messages import (
     AssistantMessage,
     Message,
     SystemMessage,
@@ -16,7 +16,7 @@ from warren.messages import (
     ToolUseBlock,
     UserMessage,
 )
-from warren.windows import Window
+from warren.conversation.options import CompactionConfig
 
 SUMMARY: Final = "We talked about burrows; what remains is to count the rabbits of the north one."
 WORDS: Final = "the key hangs by the blue door of the north burrow, and nobody has counted the rabbits there yet; "

@@ -8,8 +8,7 @@ from typing import Final, TypeVar
 
 import attrs
 
-from warren import codec
-from warren.attachments import Attachment
+from warren.base.values import frozen
 from warren.compaction.layout import (
     BYTES_PER_TOKEN,
     GAP,
@@ -21,7 +20,9 @@ from warren.compaction.layout import (
     summary_message,
     tails,
 )
-from warren.messages import (
+from warren.conversation import codec
+from warren.conversation.attachments import Attachment
+from warren.conversation.messages import (
     AssistantMessage,
     ContextMessage,
     Message,
@@ -33,7 +34,6 @@ from warren.messages import (
     begins_turn,
     files_of,
 )
-from warren.values import frozen
 
 M = TypeVar("M", bound=SystemMessage | UserMessage | ContextMessage)
 CAPS: Final = (4, 16, 64, 256)

@@ -4,10 +4,17 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Final, Literal, Self, overload
 
-from warren import codec
-from warren.messages import AssistantMessage, Message, SystemMessage, ToolResultsMessage, UserMessage, begins_turn
-from warren.transcript import Transcript, weight_of
-from warren.values import frozen
+from warren.base.values import frozen
+from warren.conversation import codec
+from warren.conversation.messages import (
+    AssistantMessage,
+    Message,
+    SystemMessage,
+    ToolResultsMessage,
+    UserMessage,
+    begins_turn,
+)
+from warren.conversation.transcript import Transcript, weight_of
 
 SUMMARY_PREFIX: Final = (
     "[Context compacted] A previous context produced the following summary of work so far."

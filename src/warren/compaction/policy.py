@@ -5,7 +5,8 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-from warren.compaction.config import DEFAULT_THRESHOLD, CompactionConfig
+from warren.base.values import frozen
+from warren.base.windows import Window
 from warren.compaction.fit import shorten
 from warren.compaction.layout import (
     BYTES_PER_TOKEN,
@@ -16,9 +17,8 @@ from warren.compaction.layout import (
     summary_message,
     with_request,
 )
-from warren.messages import Message
-from warren.values import frozen
-from warren.windows import Window
+from warren.conversation.messages import Message
+from warren.conversation.options import DEFAULT_THRESHOLD, CompactionConfig
 
 PROMPT: Final = """\
 You are performing a CONTEXT COMPACTION. Your job is to create a handoff summary so work can continue seamlessly.

@@ -17,8 +17,8 @@ from jsonschema import exceptions, validators  # type: ignore[import-untyped]
 from referencing import Registry, Specification
 from referencing.jsonschema import DRAFT202012, specification_with
 
-from warren.fields import FieldValueError
-from warren.values import define, frozen
+from warren.base.fields import FieldValueError
+from warren.base.values import define, frozen
 
 MAX_WORK: Final = 20_000_000
 """Steps of one check: about one for each item, field or choice that a keyword compares."""

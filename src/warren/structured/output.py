@@ -9,12 +9,12 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from warren import codec
-from warren.errors import InvalidParamsError
-from warren.fields import FieldValueError
-from warren.messages import AssistantMessage, Message, TextBlock, UserMessage
-from warren.options import TurnOptions
-from warren.values import frozen
+from warren.base.errors import InvalidParamsError
+from warren.base.fields import FieldValueError
+from warren.base.values import frozen
+from warren.conversation import codec
+from warren.conversation.messages import AssistantMessage, Message, TextBlock, UserMessage
+from warren.conversation.options import TurnOptions
 
 Options = TypeVar("Options", bound=TurnOptions)
 MAX_SCHEMA: Final = 32 * 1024

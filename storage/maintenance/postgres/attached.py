@@ -4,9 +4,9 @@
 from collections.abc import AsyncIterator
 from typing import Final
 
-from warren import codec
-from warren.messages import files_of
-from warren.reports import Finding
+from warren.conversation import codec
+from warren.conversation.messages import files_of
+from warren.reports.reports import Finding
 from warren.storage.maintenance.attached import DIFFERENT, REFERENCE, Lost, about, about_lost
 from warren.storage.postgres.driver import Connection, escaped, unescaped
 from warren.storage.rows import DELETED

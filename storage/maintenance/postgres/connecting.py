@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 from psycopg import errors
 
-from warren.config import PostgresConfig
-from warren.errors import StoreError
+from warren.base.errors import StoreError
+from warren.settings.config import PostgresConfig
 from warren.storage.postgres.driver import Connection, LostError
 from warren.storage.postgres.faults import translate
 from warren.storage.postgres.schema import State, check_server, usable_state

@@ -8,13 +8,14 @@ from typing import Any, Final
 
 import attrs
 
-from warren import codec
-from warren.config import PostgresConfig
-from warren.errors import WarrenError
-from warren.health import clock_fault
-from warren.ledger import COUNTS
-from warren.principals import TENANT
-from warren.reports import DatabaseFacts, Finding, HolderFacts, Report, about_dead
+from warren.base.errors import WarrenError
+from warren.base.principals import TENANT
+from warren.base.values import frozen
+from warren.conversation import codec
+from warren.reports.health import clock_fault
+from warren.reports.ledger import COUNTS
+from warren.reports.reports import DatabaseFacts, Finding, HolderFacts, Report, about_dead
+from warren.settings.config import PostgresConfig
 from warren.storage.ledger import HOUR
 from warren.storage.maintenance.plans import EARLIEST
 from warren.storage.maintenance.postgres.attached import examine_files, fix_files
@@ -30,7 +31,6 @@ from warren.storage.postgres.guard import absence
 from warren.storage.postgres.lease import ALIVE, ahead
 from warren.storage.postgres.schema import SCHEMA, State
 from warren.storage.rows import ARCHIVED, DELETED, OPEN, microseconds, time_in
-from warren.values import frozen
 
 TABLES: Final = ("messages", "events", "compactions", "inbox", "creations", "requests", "attachments")
 """Tables with rows that belong to sessions."""

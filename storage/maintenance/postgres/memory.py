@@ -4,7 +4,7 @@
 from collections.abc import AsyncIterator
 from typing import Final
 
-from warren.reports import Finding
+from warren.reports.reports import Finding
 from warren.storage.postgres.copying import COUNT_ANEW, POST
 from warren.storage.postgres.driver import Connection, array, unescaped
 from warren.storage.rows import DELETED

@@ -6,16 +6,16 @@ from typing import Final
 import trio
 from psycopg import errors
 
-from warren.config import PostgresConfig
-from warren.errors import StoreError, WarrenError
-from warren.memory import Progress
+from warren.base.errors import StoreError, WarrenError
+from warren.base.values import define
+from warren.conversation.memory import Progress
+from warren.settings.config import PostgresConfig
 from warren.storage.maintenance.postgres.connecting import be_patient, connected, missing
 from warren.storage.maintenance.versions import Program, StoreVersion
 from warren.storage.postgres.driver import Connection, LostError, unescaped
 from warren.storage.postgres.guard import guard_of
 from warren.storage.postgres.lease import LIVING, OLDER
 from warren.storage.postgres.schema import SCHEMA, Schema, contract, expand, state_of, usable_state
-from warren.values import define
 
 LOOK_EVERY: Final = 0.5
 """Seconds between two looks at an index that is built."""

@@ -8,10 +8,10 @@ from typing import Any, Final
 import attrs
 import trio
 
-from warren.config import PostgresConfig
-from warren.errors import LeasedError, WarrenError
-from warren.memory import Progress
-from warren.retention import Retention
+from warren.base.errors import LeasedError, WarrenError
+from warren.base.retention import Retention
+from warren.conversation.memory import Progress
+from warren.settings.config import PostgresConfig
 from warren.storage.maintenance.plans import (
     EARLIEST,
     BatchSize,

@@ -8,8 +8,9 @@ from typing import Any, Final
 import attrs
 import numpy as np
 
-from warren.memory import MemoryHit, Unsettled, text_id_of
-from warren.principals import DEFAULT_TENANT
+from warren.base.principals import DEFAULT_TENANT
+from warren.base.values import define, frozen
+from warren.conversation.memory import MemoryHit, Unsettled, text_id_of
 from warren.storage.memory.postgres.vectors import Table
 from warren.storage.memory.spaces import Space
 from warren.storage.memory.weighing import (
@@ -32,7 +33,6 @@ from warren.storage.postgres.guard import Guard, Guarded
 from warren.storage.postgres.reading import snapshot
 from warren.storage.rows import moment
 from warren.storage.runner import Runner
-from warren.values import define, frozen
 
 ROWS_FOR_WORDS: Final = 8_000
 """Postings that are ranked: with more of them no better answers were found."""

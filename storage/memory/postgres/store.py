@@ -8,9 +8,10 @@ from typing import Final, Self, TypeVar
 import trio
 from psycopg import errors
 
-from warren.config import PostgresConfig
-from warren.errors import InvalidParamsError, StoreError, WarrenError
-from warren.memory import (
+from warren.base.errors import InvalidParamsError, StoreError, WarrenError
+from warren.base.principals import DEFAULT_TENANT
+from warren.base.values import frozen
+from warren.conversation.memory import (
     MAX_HITS,
     Chosen,
     Embedder,
@@ -23,7 +24,7 @@ from warren.memory import (
     Unsettled,
     Weighs,
 )
-from warren.principals import DEFAULT_TENANT
+from warren.settings.config import PostgresConfig
 from warren.storage.memory.postgres import search, writer
 from warren.storage.memory.postgres.search import Query, Searcher
 from warren.storage.memory.postgres.vectors import Table, drop_others, literals, table_for
@@ -36,7 +37,6 @@ from warren.storage.postgres.guard import Guard, guard_of
 from warren.storage.postgres.pool import Readers
 from warren.storage.postgres.schema import prepare
 from warren.storage.runner import Runner, thread_runner
-from warren.values import frozen
 
 logger: Final = logging.getLogger("warren.memory")
 R = TypeVar("R")

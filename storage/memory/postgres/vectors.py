@@ -11,11 +11,11 @@ from typing import Final
 import numpy as np
 from psycopg import errors
 
+from warren.base.values import frozen
 from warren.storage.memory.spaces import Space
 from warren.storage.memory.weighing import BACKGROUND, BY_VECTORS
 from warren.storage.postgres.driver import Connection, array
 from warren.storage.postgres.schema import alone
-from warren.values import frozen
 
 MISSING: Final = """\
 the server has no pgvector with halfvec (0.7 or newer), so texts are found by their words alone: install it (Debian: \

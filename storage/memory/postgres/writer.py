@@ -10,14 +10,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from warren.errors import SessionNotFoundError
-from warren.memory import CONVERSATION_END, Chosen, MemoryEntry, Tail, Unsettled
-from warren.principals import DEFAULT_TENANT
+from warren.base.errors import SessionNotFoundError
+from warren.base.principals import DEFAULT_TENANT
+from warren.base.values import frozen
+from warren.conversation.memory import CONVERSATION_END, Chosen, MemoryEntry, Tail, Unsettled
 from warren.storage.memory.postgres.vectors import Table, literals
 from warren.storage.memory.words import Analyzer, release_gil
 from warren.storage.postgres.driver import Connection, Row, array, escaped
 from warren.storage.rows import microseconds
-from warren.values import frozen
 
 MOST: Final = 32_767
 """The largest number that a posting holds."""

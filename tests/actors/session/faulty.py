@@ -1,6 +1,6 @@
 """Settings of a runtime whose store fails."""
 
-from warren.config import Config, Limits
+from warren.settings.config import Config, Limits
 
 
 def config(**limits: float) -> Config:

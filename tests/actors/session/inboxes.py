@@ -7,10 +7,10 @@ import trio.testing
 from tests.support.checks import assert_valid_transcript
 from tests.support.models import Emit, reply
 from tests.support.runtime import transcript
-from warren.messages import ContextMessage, Message, ToolUseBlock, UserMessage
-from warren.model import ModelReply, ModelRequest, TextPiece
-from warren.service import SessionService
-from warren.tools import tool
+from warren.calls.service import SessionService
+from warren.conversation.messages import ContextMessage, Message, ToolUseBlock, UserMessage
+from warren.models.model import ModelReply, ModelRequest, TextPiece
+from warren.models.tools import tool
 
 CALL = ToolUseBlock("call-1", "rest", {})
 

@@ -13,8 +13,8 @@ from tests.support.models import GatedModel, says
 from tests.support.runtime import new_session, open_runtime, replay
 from warren.actors.protocol import Loaded, Retire
 from warren.actors.session.conversation import Committed, Conversation
-from warren.errors import AgentError, SessionBusyError, SessionNotFoundError, SessionNotRunningError
-from warren.events import RunCompleted
+from warren.base.errors import AgentError, SessionBusyError, SessionNotFoundError, SessionNotRunningError
+from warren.conversation.events import RunCompleted
 
 pytestmark = pytest.mark.virtual_time
 

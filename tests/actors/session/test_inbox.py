@@ -15,9 +15,7 @@ from tests.support.asking import ask
 from tests.support.models import reply, says
 from tests.support.runtime import Recorder, new_session, open_runtime, replay
 from warren.actors.protocol import Arrived
-from warren.budget import Budget
-from warren.config import Config, Limits
-from warren.errors import (
+from warren.base.errors import (
     AgentError,
     BudgetExhaustedError,
     CapacityExceededError,
@@ -25,12 +23,14 @@ from warren.errors import (
     ProviderError,
     SessionBusyError,
 )
-from warren.events import InputTaken, RunStarted
-from warren.inputs import Input
-from warren.messages import ContextMessage, UserMessage
-from warren.service import SessionService
+from warren.calls.service import SessionService
+from warren.conversation.budget import Budget
+from warren.conversation.events import InputTaken, RunStarted
+from warren.conversation.inputs import Input
+from warren.conversation.messages import ContextMessage, UserMessage
+from warren.conversation.views import TurnResult
+from warren.settings.config import Config, Limits
 from warren.storage import Enqueue
-from warren.views import TurnResult
 
 pytestmark = pytest.mark.virtual_time
 DATA = {"type": "string"}

@@ -15,14 +15,14 @@ from tests.support.crashing import actor_of
 from tests.support.faulty_store import Faults
 from tests.support.models import GatedModel
 from tests.support.runtime import Recorder, new_session, open_runtime, storage_of
+from warren.actors.calls.service import Service
 from warren.actors.protocol import Withdraw
-from warren.actors.service import Service
 from warren.actors.supervisor.scheduler import BACKOFF
-from warren.errors import AgentError, InvalidParamsError, LeasedError, StoreError
-from warren.events import Envelope, RunCompleted, RunStarted
+from warren.base.errors import AgentError, InvalidParamsError, LeasedError, StoreError
+from warren.conversation.events import Envelope, RunCompleted, RunStarted
+from warren.conversation.options import TurnMode
+from warren.conversation.peers import Peer
 from warren.mailbox import Reply
-from warren.options import TurnMode
-from warren.peers import Peer
 from warren.storage import Archive, Commit, EndInputs
 from warren.storage.sqlite import Holder
 from warren.storage.sqlite.file import FILE_NAME

@@ -16,16 +16,16 @@ from tests.support.checks import assert_valid_transcript, assert_whole_turns
 from tests.support.crashing import actor_of
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import new_session, open_runtime, replay, transcript
+from warren.actors.calls.service import Service
 from warren.actors.protocol import Decide, Interrupt
-from warren.actors.service import Service
-from warren.categories import Decision, Gates, Switches
-from warren.config import Config
-from warren.errors import SessionNotRunningError, WarrenError
-from warren.events import Envelope, ToolApprovalRequested
-from warren.messages import ContextMessage, ToolUseBlock, UserMessage
-from warren.model import ModelReply, ModelRequest
-from warren.peers import Peer
-from warren.tools import tool
+from warren.base.errors import SessionNotRunningError, WarrenError
+from warren.conversation.categories import Decision, Gates, Switches
+from warren.conversation.events import Envelope, ToolApprovalRequested
+from warren.conversation.messages import ContextMessage, ToolUseBlock, UserMessage
+from warren.conversation.peers import Peer
+from warren.models.model import ModelReply, ModelRequest
+from warren.models.tools import tool
+from warren.settings.config import Config
 
 pytestmark = pytest.mark.virtual_time
 CONFIG: Final = Config(gates=Gates(shell="ask"), switches=Switches(shell="enable"))

@@ -20,13 +20,13 @@ from tests.support.crashing import crash
 from tests.support.faulty_store import Faults, Trouble
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import new_session, open_runtime, replay, transcript
-from warren.actors.service import Service
-from warren.config import Config, Intensity, Limits
-from warren.errors import SessionNotFoundError, WarrenError
-from warren.inputs import Input
-from warren.messages import ContextMessage, ToolResultsMessage, ToolUseBlock, UserMessage
-from warren.model import ModelReply, ModelRequest
-from warren.tools import tool
+from warren.actors.calls.service import Service
+from warren.base.errors import SessionNotFoundError, WarrenError
+from warren.conversation.inputs import Input
+from warren.conversation.messages import ContextMessage, ToolResultsMessage, ToolUseBlock, UserMessage
+from warren.models.model import ModelReply, ModelRequest
+from warren.models.tools import tool
+from warren.settings.config import Config, Intensity, Limits
 
 pytestmark = [pytest.mark.virtual_time, pytest.mark.usefixtures("silent_log")]
 PATIENCE: Final = 200.0

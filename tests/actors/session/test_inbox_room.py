@@ -12,7 +12,7 @@ from tests.support.asking import ask
 from tests.support.crashing import crash
 from tests.support.faulty_store import Faults
 from tests.support.runtime import new_session, open_runtime
-from warren.errors import AgentError, StoreError
+from warren.base.errors import AgentError, StoreError
 
 pytestmark = pytest.mark.virtual_time
 

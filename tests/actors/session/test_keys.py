@@ -14,11 +14,11 @@ from tests.support.crashing import actor_of, crash
 from tests.support.faulty_store import Faults
 from tests.support.models import FunctionModel, says, stuck
 from tests.support.runtime import new_session, open_runtime, storage_of
-from warren.actors.service import Service
-from warren.config import Config, RetryPolicy
-from warren.errors import AgentError, ProviderError, StoreError, WarrenError
+from warren.actors.calls.service import Service
+from warren.base.errors import AgentError, ProviderError, StoreError, WarrenError
+from warren.conversation.views import TurnResult
+from warren.settings.config import Config, RetryPolicy
 from warren.storage import Commit
-from warren.views import TurnResult
 
 pytestmark = pytest.mark.virtual_time
 FULL = apsw.FullError("the disk is full")

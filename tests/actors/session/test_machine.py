@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from warren.actors.session.machine import ADMITTED, TABLE, Effect, Machine, Move, Signal, State, Verdict
-from warren.errors import SessionBusyError, SessionNotFoundError, SessionNotRunningError, WarrenError
+from warren.base.errors import SessionBusyError, SessionNotFoundError, SessionNotRunningError, WarrenError
 
 REFUSALS: Final[dict[Verdict, tuple[type[WarrenError], str | None]]] = {
     Verdict.BUSY: (SessionBusyError, None),

@@ -16,15 +16,15 @@ from tests.transport.rest.clients import rest
 from tests.transport.stdio.client import near
 from warren.actors.memory import SEARCH
 from warren.actors.session.comms import COMMS_TOOLS
-from warren.categories import Switches
-from warren.config import Config
-from warren.errors import InvalidParamsError
-from warren.model import ModelReply, ModelRequest
-from warren.peers import Peer
-from warren.principals import Principal
-from warren.service import SessionService
-from warren.tool_config import ToolsConfig
-from warren.tools import tool
+from warren.base.errors import InvalidParamsError
+from warren.base.principals import Principal
+from warren.calls.service import SessionService
+from warren.conversation.categories import Switches
+from warren.conversation.peers import Peer
+from warren.models.model import ModelReply, ModelRequest
+from warren.models.tools import tool
+from warren.settings.config import Config
+from warren.settings.tool_config import ToolsConfig
 from warren.transport.embed import open_host
 
 BOB = Peer("bob", ("ann",))

@@ -12,17 +12,17 @@ from tests.support.asking import ask
 from tests.support.models import Emit, reply
 from tests.support.runtime import new_session, open_runtime, replay, storage_of, supervisor_of, transcript
 from warren.actors.protocol import StartTurn
-from warren.budget import Budget
-from warren.categories import Switch, Switches
-from warren.config import Config, Limits
-from warren.errors import InvalidParamsError
-from warren.events import RunFailed, RunStarted
-from warren.messages import ContextMessage, ToolResultsMessage, ToolUseBlock, UserMessage
-from warren.model import ModelReply, ModelRequest
-from warren.peers import Peer, PeerInfo
-from warren.service import SessionService
+from warren.base.errors import InvalidParamsError
+from warren.calls.service import SessionService
+from warren.conversation.budget import Budget
+from warren.conversation.categories import Switch, Switches
+from warren.conversation.events import RunFailed, RunStarted
+from warren.conversation.messages import ContextMessage, ToolResultsMessage, ToolUseBlock, UserMessage
+from warren.conversation.peers import Peer, PeerInfo
+from warren.models.model import ModelReply, ModelRequest
+from warren.models.tools import ToolError
+from warren.settings.config import Config, Limits
 from warren.storage.queries import ANY_TENANT, WaitingInputs
-from warren.tools import ToolError
 
 pytestmark = pytest.mark.virtual_time
 HELLO = "hello"

@@ -13,10 +13,10 @@ from tests.faults import faulty_disk
 from tests.support.faulty_store import Faults
 from tests.support.models import FunctionModel, reply
 from tests.support.runtime import new_session, open_runtime, storage_of
-from warren.actors.service import Service
-from warren.errors import StoreError, WarrenError
-from warren.model import ModelReply, ModelRequest
-from warren.peers import Peer
+from warren.actors.calls.service import Service
+from warren.base.errors import StoreError, WarrenError
+from warren.conversation.peers import Peer
+from warren.models.model import ModelReply, ModelRequest
 from warren.storage import Commit
 
 pytestmark = pytest.mark.virtual_time

@@ -9,8 +9,7 @@ import trio.testing
 from tests.support.asking import ask
 from tests.support.models import GatedModel, says
 from tests.support.runtime import new_session, open_runtime, transcript
-from warren.config import Config, Limits
-from warren.errors import (
+from warren.base.errors import (
     AgentError,
     CapacityExceededError,
     InvalidParamsError,
@@ -18,6 +17,7 @@ from warren.errors import (
     SessionBusyError,
     SessionNotFoundError,
 )
+from warren.settings.config import Config, Limits
 
 pytestmark = pytest.mark.virtual_time
 UNKNOWN = "00000000-0000-7000-8000-000000000000"

@@ -13,12 +13,12 @@ from tests.support.crashing import crash
 from tests.support.faulty_store import Faults
 from tests.support.models import GatedModel, reply, says
 from tests.support.runtime import Recorder, new_session, open_runtime, replay, transcript
-from warren.errors import (
+from warren.base.errors import (
     AgentError,
 )
-from warren.events import Envelope, RunFailed
-from warren.messages import UserMessage
-from warren.usage import Usage
+from warren.conversation.events import Envelope, RunFailed
+from warren.conversation.messages import UserMessage
+from warren.conversation.usage import Usage
 
 pytestmark = pytest.mark.virtual_time
 

@@ -10,15 +10,15 @@ from tests.support.asking import ask
 from tests.support.faulty_store import Faults
 from tests.support.models import Emit, FunctionModel
 from tests.support.runtime import open_runtime, transcript
-from warren.actors.service import Service
-from warren.budget import Budget
-from warren.errors import InvalidParamsError, ProviderError, SessionNotFoundError, StoreError
-from warren.messages import UserMessage
-from warren.model import ModelReply, ModelRequest
-from warren.peers import Peer
+from warren.actors.calls.service import Service
+from warren.base.errors import InvalidParamsError, ProviderError, SessionNotFoundError, StoreError
+from warren.conversation.budget import Budget
+from warren.conversation.messages import UserMessage
+from warren.conversation.peers import Peer
+from warren.conversation.views import TurnResult
+from warren.models.model import ModelReply, ModelRequest
 from warren.storage import Commit
 from warren.storage.ephemeral.store import ENDED
-from warren.views import TurnResult
 
 virtual = pytest.mark.virtual_time
 

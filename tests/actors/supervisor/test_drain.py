@@ -9,9 +9,9 @@ import trio.testing
 from tests.support.asking import ask
 from tests.support.models import FunctionModel, GatedModel, stuck
 from tests.support.runtime import Recorder, new_session, open_runtime, transcript
-from warren.errors import AgentError, SessionBusyError
-from warren.events import Envelope, RunFailed
-from warren.service import SessionService
+from warren.base.errors import AgentError, SessionBusyError
+from warren.calls.service import SessionService
+from warren.conversation.events import Envelope, RunFailed
 
 pytestmark = pytest.mark.virtual_time
 

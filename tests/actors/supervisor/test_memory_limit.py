@@ -11,14 +11,14 @@ import trio
 from tests.support.models import Emit, FunctionModel, reply, says, stuck
 from tests.support.runtime import new_session, open_runtime, replay, transcript
 from warren import RuntimeService, open_supervisor
-from warren.actors.service import Service
+from warren.actors.calls.service import Service
 from warren.actors.supervisor import gauge
 from warren.actors.supervisor.gauge import MIB, resident
-from warren.config import Config, Limits
-from warren.errors import AgentError, CapacityExceededError
-from warren.events import RunCompleted
-from warren.health import Status
-from warren.model import ModelReply, ModelRequest
+from warren.base.errors import AgentError, CapacityExceededError
+from warren.conversation.events import RunCompleted
+from warren.models.model import ModelReply, ModelRequest
+from warren.reports.health import Status
+from warren.settings.config import Config, Limits
 
 LIMIT = 100
 

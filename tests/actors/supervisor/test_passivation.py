@@ -12,13 +12,13 @@ from tests.support.checks import numbers
 from tests.support.faulty_store import Faults
 from tests.support.models import Emit, FunctionModel, reply, says, stuck
 from tests.support.runtime import new_session, open_runtime, replay, transcript
-from warren.actors.service import Service
-from warren.config import Config, Limits
-from warren.errors import AgentError, CapacityExceededError, SessionBusyError, SessionNotRunningError, StoreError
-from warren.events import RunCompleted
-from warren.messages import ToolUseBlock
-from warren.model import ModelReply, ModelRequest
-from warren.tools import tool
+from warren.actors.calls.service import Service
+from warren.base.errors import AgentError, CapacityExceededError, SessionBusyError, SessionNotRunningError, StoreError
+from warren.conversation.events import RunCompleted
+from warren.conversation.messages import ToolUseBlock
+from warren.models.model import ModelReply, ModelRequest
+from warren.models.tools import tool
+from warren.settings.config import Config, Limits
 
 pytestmark = pytest.mark.virtual_time
 

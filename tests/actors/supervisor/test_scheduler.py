@@ -18,6 +18,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from warren.actors.limits.tenancy import Tenancy
 from warren.actors.supervisor.scheduler import (
     BACKOFF,
     RELIEF,
@@ -27,10 +28,9 @@ from warren.actors.supervisor.scheduler import (
     Recover,
     Scheduler,
 )
-from warren.actors.tenancy import Tenancy
-from warren.config import Limits
-from warren.errors import AgentError, CapacityExceededError
-from warren.tenant_limits import TenantLimits
+from warren.base.errors import AgentError, CapacityExceededError
+from warren.base.tenant_limits import TenantLimits
+from warren.settings.config import Limits
 
 IDS = [f"s{number}" for number in range(5)]
 TENANT_OF = {"s0": "a", "s1": "a", "s2": "a", "s3": "b", "s4": "c"}

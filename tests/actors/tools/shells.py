@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from warren.actors.tools.shell.tool import ALLOWED, shell_tool
-from warren.tools import Tool
+from warren.models.tools import Tool
 
 MARK = "WARREN_TEST_MARK"
 

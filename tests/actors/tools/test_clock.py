@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from warren.actors.tools.clock import MAX_WAIT, clock_tools, datetime_now, wait
-from warren.tools import ToolArgumentsError, ToolError
+from warren.models.tools import ToolArgumentsError, ToolError
 
 NOW, WAIT = clock_tools()
 

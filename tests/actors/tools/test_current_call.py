@@ -9,9 +9,9 @@ import pytest
 from tests.support.faulty_store import Faults
 from tests.support.models import reply, says
 from tests.support.runtime import new_session, open_runtime
-from warren.errors import StoreError
-from warren.messages import ToolUseBlock
-from warren.tools import ToolCall, current_call, tool
+from warren.base.errors import StoreError
+from warren.conversation.messages import ToolUseBlock
+from warren.models.tools import ToolCall, current_call, tool
 
 pytestmark = pytest.mark.virtual_time
 

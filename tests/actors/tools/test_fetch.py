@@ -11,8 +11,8 @@ import trio
 from tests.actors.tools.pages import Handler, Names, certificate, open_sockets, page
 from tests.transport.providers.server import Request, serve
 from warren.actors.tools.fetch import FetchLimits, fetch_tool, is_public
-from warren.fields import FieldValueError
-from warren.tools import ToolError
+from warren.base.fields import FieldValueError
+from warren.models.tools import ToolError
 
 LOCAL = ("127.0.0.0/8",)
 

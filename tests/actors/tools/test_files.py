@@ -17,8 +17,8 @@ import pytest
 
 from warren.actors.tools.files import text as files_text
 from warren.actors.tools.files.tools import file_tools
-from warren.fields import FieldValueError
-from warren.tools import Tool, ToolArgumentsError, ToolError
+from warren.base.fields import FieldValueError
+from warren.models.tools import Tool, ToolArgumentsError, ToolError
 
 Use = Callable[..., str]
 

@@ -16,18 +16,18 @@ from tests.actors.tools.pages import Names, certificate
 from tests.support.runtime import transcript
 from warren import Config, StoreConfig, open_supervisor
 from warren.actors.attaching import FETCH_SECONDS, fetched
-from warren.attachments import Attachment, Blob, File
-from warren.config import Limits
-from warren.errors import CapacityExceededError, SessionBusyError
-from warren.events import RunStarted
-from warren.messages import AssistantMessage, TextBlock, UserMessage
-from warren.model import ModelReply, ModelRequest
-from warren.principals import Principal
-from warren.service import RuntimeService
-from warren.tenant_limits import TenantLimits
-from warren.tool_config import ToolsConfig
-from warren.tools import ToolError
-from warren.usage import Usage
+from warren.base.errors import CapacityExceededError, SessionBusyError
+from warren.base.principals import Principal
+from warren.base.tenant_limits import TenantLimits
+from warren.calls.service import RuntimeService
+from warren.conversation.attachments import Attachment, Blob, File
+from warren.conversation.events import RunStarted
+from warren.conversation.messages import AssistantMessage, TextBlock, UserMessage
+from warren.conversation.usage import Usage
+from warren.models.model import ModelReply, ModelRequest
+from warren.models.tools import ToolError
+from warren.settings.config import Limits
+from warren.settings.tool_config import ToolsConfig
 
 HOST = "files.example"
 LOCAL = ToolsConfig(fetch_allow=("127.0.0.0/8",))

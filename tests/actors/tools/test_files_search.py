@@ -10,7 +10,7 @@ import pytest
 
 from warren.actors.tools.files import search as files_search
 from warren.actors.tools.files.tools import file_tools
-from warren.tools import ToolError
+from warren.models.tools import ToolError
 
 
 def use(root: Path, name: str, **args: Any) -> str:

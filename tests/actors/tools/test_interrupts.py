@@ -21,14 +21,14 @@ from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import transcript
 from tests.support.waiting import until
 from tests.transport.providers.server import serve
+from warren.actors.calls.service import Service
 from warren.actors.protocol import Interrupt
-from warren.actors.service import Service
-from warren.categories import Switches
-from warren.config import Config, StoreConfig
-from warren.errors import AgentError, SessionNotRunningError
-from warren.messages import ToolResultsMessage, ToolUseBlock, UserMessage
-from warren.model import ModelReply, ModelRequest
-from warren.tool_config import ToolsConfig
+from warren.base.errors import AgentError, SessionNotRunningError
+from warren.conversation.categories import Switches
+from warren.conversation.messages import ToolResultsMessage, ToolUseBlock, UserMessage
+from warren.models.model import ModelReply, ModelRequest
+from warren.settings.config import Config, StoreConfig
+from warren.settings.tool_config import ToolsConfig
 from warren.transport.embed import open_host
 
 ON: Final = Switches(builtins="enable", shell="enable")

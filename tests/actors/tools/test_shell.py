@@ -17,8 +17,8 @@ from tests.actors.tools.shells import MarkedShell
 from warren.actors.tools.shell.folder import open_folder
 from warren.actors.tools.shell.output import OutputTail
 from warren.actors.tools.shell.tool import LONGEST_COMMAND, shell_tool
-from warren.fields import FieldValueError
-from warren.tools import ToolError
+from warren.base.fields import FieldValueError
+from warren.models.tools import ToolError
 
 
 async def test_a_command(shell: MarkedShell) -> None:

@@ -11,9 +11,9 @@ from tests.support.asking import ask
 from tests.support.checks import assert_valid_transcript
 from tests.support.models import reply, says
 from tests.support.runtime import new_session, open_runtime, transcript
-from warren.errors import AgentError
-from warren.messages import ToolUseBlock
-from warren.tools import ToolError
+from warren.base.errors import AgentError
+from warren.conversation.messages import ToolUseBlock
+from warren.models.tools import ToolError
 
 AWAY = {
     "a background job": "sleep 1000 & echo $! > pid",

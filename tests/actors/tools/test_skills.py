@@ -18,10 +18,10 @@ from tests.support.runtime import new_session, open_runtime
 from warren.actors.memory import SEARCH
 from warren.actors.tools.skill_file import MAX_BYTES, MAX_DESCRIPTION, MAX_FRONT, SkillFileError, read_skill
 from warren.actors.tools.skills import LOAD, MAX_SKILLS, NOTE, SHIPPED, Skills, load_skills
-from warren.memory import MAX_HITS
-from warren.messages import ToolUseBlock
-from warren.model import ModelReply, ModelRequest
-from warren.tools import ToolError
+from warren.conversation.memory import MAX_HITS
+from warren.conversation.messages import ToolUseBlock
+from warren.models.model import ModelReply, ModelRequest
+from warren.models.tools import ToolError
 
 MEMORY: Final = "memory-retrieval"
 
@@ -235,7 +235,7 @@ WITHOUT: Final = """
 import sys
 from pathlib import Path
 sys.modules["yaml"] = None
-from warren.errors import InvalidParamsError
+from warren.base.errors import InvalidParamsError
 from warren.actors.tools.skills import load_skills
 print(load_skills(()).note() == "")
 try:

@@ -15,18 +15,18 @@ from tests.actors.tools.mcp.world import bare, exists, pids
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.waiting import until
 from warren.actors.tools.session_tools import SessionTools
-from warren.categories import Gates, Switches
-from warren.config import Config, Limits, StoreConfig
-from warren.errors import InvalidParamsError, SessionNotFoundError
-from warren.events import Envelope, ToolApprovalRequested
-from warren.fields import FieldValueError
-from warren.memory import MemoryConfig
-from warren.messages import Message, SystemMessage, ToolResultsMessage, ToolUseBlock, UserMessage
-from warren.model import ModelReply, ModelRequest
-from warren.principals import Principal
-from warren.service import RuntimeService
-from warren.tool_config import McpServer, ToolsConfig
-from warren.tools import Tool, tool
+from warren.base.errors import InvalidParamsError, SessionNotFoundError
+from warren.base.fields import FieldValueError
+from warren.base.principals import Principal
+from warren.calls.service import RuntimeService
+from warren.conversation.categories import Gates, Switches
+from warren.conversation.events import Envelope, ToolApprovalRequested
+from warren.conversation.memory import MemoryConfig
+from warren.conversation.messages import Message, SystemMessage, ToolResultsMessage, ToolUseBlock, UserMessage
+from warren.models.model import ModelReply, ModelRequest
+from warren.models.tools import Tool, tool
+from warren.settings.config import Config, Limits, StoreConfig
+from warren.settings.tool_config import McpServer, ToolsConfig
 from warren.transport.embed import Hosted, open_host
 
 FILES = {"read_file", "list_files", "search_files"}

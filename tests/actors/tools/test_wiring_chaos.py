@@ -13,11 +13,11 @@ import trio
 from tests.actors.tools.mcp.world import bare, descriptors, exists, kill, pids
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.waiting import until
-from warren.config import Config, StoreConfig
-from warren.messages import Message, ToolResultsMessage, ToolUseBlock, UserMessage
-from warren.model import ModelReply, ModelRequest
-from warren.service import RuntimeService
-from warren.tool_config import ToolsConfig
+from warren.calls.service import RuntimeService
+from warren.conversation.messages import Message, ToolResultsMessage, ToolUseBlock, UserMessage
+from warren.models.model import ModelReply, ModelRequest
+from warren.settings.config import Config, StoreConfig
+from warren.settings.tool_config import ToolsConfig
 from warren.transport.embed import open_host
 
 SERVERS = 10

@@ -10,22 +10,22 @@ import trio.testing
 from tests.support.checks import assert_valid_transcript, names
 from tests.support.models import Emit, FunctionModel, reply, says
 from tests.support.runtime import Recorder, new_session, open_runtime, transcript
-from warren.budget import Budget
-from warren.categories import Gates, Switches
-from warren.config import Config, Limits
-from warren.errors import (
+from warren.base.errors import (
     AgentError,
     BudgetExhaustedError,
     InvalidParamsError,
     SessionNotFoundError,
     SessionNotRunningError,
 )
-from warren.events import Envelope, ToolApprovalRequested, ToolApprovalResolved
-from warren.messages import ToolResultsMessage, ToolUseBlock
-from warren.model import ModelReply, ModelRequest
-from warren.service import SessionService
-from warren.tools import Tool, tool
-from warren.views import TurnResult
+from warren.calls.service import SessionService
+from warren.conversation.budget import Budget
+from warren.conversation.categories import Gates, Switches
+from warren.conversation.events import Envelope, ToolApprovalRequested, ToolApprovalResolved
+from warren.conversation.messages import ToolResultsMessage, ToolUseBlock
+from warren.conversation.views import TurnResult
+from warren.models.model import ModelReply, ModelRequest
+from warren.models.tools import Tool, tool
+from warren.settings.config import Config, Limits
 
 pytestmark = pytest.mark.virtual_time
 ASK = Config(gates=Gates(shell="ask"), switches=Switches(shell="enable"))

@@ -25,15 +25,15 @@ from tests.support.compacting import (
 )
 from tests.support.models import Emit, reply
 from tests.support.runtime import Recorder, new_session, replay, transcript
-from warren.budget import Budget
+from warren.base.errors import CompactionDisabledError, InvalidParamsError
 from warren.compaction import PROMPT, SUMMARY_PREFIX, CompactionConfig, DefaultCompactor, estimate, size_of
-from warren.config import Config, Limits
-from warren.errors import CompactionDisabledError, InvalidParamsError
-from warren.events import CompactionCompleted, CompactionFailed, CompactionStarted, Envelope, TurnStarted
-from warren.messages import SystemMessage, ToolResultsMessage, ToolUseBlock, UserMessage
-from warren.model import ModelReply, ModelRequest
-from warren.tools import tool
-from warren.usage import Usage
+from warren.conversation.budget import Budget
+from warren.conversation.events import CompactionCompleted, CompactionFailed, CompactionStarted, Envelope, TurnStarted
+from warren.conversation.messages import SystemMessage, ToolResultsMessage, ToolUseBlock, UserMessage
+from warren.conversation.usage import Usage
+from warren.models.model import ModelReply, ModelRequest
+from warren.models.tools import tool
+from warren.settings.config import Config, Limits
 
 pytestmark = pytest.mark.virtual_time
 

@@ -24,17 +24,24 @@ from tests.support.compacting import (
 from tests.support.faulty_store import Faults
 from tests.support.models import Answer, Emit, reply
 from tests.support.runtime import Recorder, new_session, replay, transcript
-from warren.actors.service import Service
-from warren.budget import Budget
+from warren.actors.calls.service import Service
+from warren.base.errors import BudgetExhaustedError, MemoryDisabledError, ProviderError, StoreError
+from warren.base.windows import Window
 from warren.compaction import CompactionConfig, CompactionContext, CompactionResult, DefaultCompactor
-from warren.config import Config, Limits, RetryPolicy
-from warren.errors import BudgetExhaustedError, MemoryDisabledError, ProviderError, StoreError
-from warren.events import BudgetWarning, CompactionFailed, CompactionStarted, Retrying, RunCompleted, RunFailed
-from warren.messages import Message, UserMessage
-from warren.model import ModelReply, ModelRequest
+from warren.conversation.budget import Budget
+from warren.conversation.events import (
+    BudgetWarning,
+    CompactionFailed,
+    CompactionStarted,
+    Retrying,
+    RunCompleted,
+    RunFailed,
+)
+from warren.conversation.messages import Message, UserMessage
+from warren.conversation.usage import Usage
+from warren.models.model import ModelReply, ModelRequest
+from warren.settings.config import Config, Limits, RetryPolicy
 from warren.storage import Commit
-from warren.usage import Usage
-from warren.windows import Window
 
 pytestmark = pytest.mark.virtual_time
 

@@ -27,16 +27,16 @@ from tests.support.crashing import actor_of, crash
 from tests.support.faulty_store import Faults
 from tests.support.models import Emit, reply
 from tests.support.runtime import Recorder, new_session, replay, transcript
-from warren.actors.service import Service
-from warren.budget import Budget
+from warren.actors.calls.service import Service
+from warren.base.errors import AgentError, BudgetExhaustedError, StoreError
 from warren.compaction import estimate, size_of
-from warren.config import Limits
-from warren.errors import AgentError, BudgetExhaustedError, StoreError
-from warren.events import Envelope, RunFailed
-from warren.messages import UserMessage
-from warren.model import ModelReply, ModelRequest
+from warren.conversation.budget import Budget
+from warren.conversation.events import Envelope, RunFailed
+from warren.conversation.messages import UserMessage
+from warren.conversation.usage import Usage
+from warren.models.model import ModelReply, ModelRequest
+from warren.settings.config import Limits
 from warren.storage import Commit
-from warren.usage import Usage
 
 pytestmark = pytest.mark.virtual_time
 STAGES = ["summary", "index", "commit", "confirmation"]

@@ -22,11 +22,8 @@ from tests.support.compacting import (
 from tests.support.faulty_store import Faults
 from tests.support.models import Emit, reply
 from tests.support.runtime import Recorder, new_session, replay, transcript
-from warren.actors.service import Service
-from warren.budget import Budget
-from warren.compaction import PROMPT
-from warren.config import Config, Limits
-from warren.errors import (
+from warren.actors.calls.service import Service
+from warren.base.errors import (
     AgentError,
     BudgetExhaustedError,
     CapacityExceededError,
@@ -37,10 +34,13 @@ from warren.errors import (
     StoreError,
     WarrenError,
 )
-from warren.events import CompactionCompleted, CompactionFailed, CompactionStarted, Envelope, Event
-from warren.messages import UserMessage
-from warren.model import ModelReply, ModelRequest
-from warren.views import SessionView
+from warren.compaction import PROMPT
+from warren.conversation.budget import Budget
+from warren.conversation.events import CompactionCompleted, CompactionFailed, CompactionStarted, Envelope, Event
+from warren.conversation.messages import UserMessage
+from warren.conversation.views import SessionView
+from warren.models.model import ModelReply, ModelRequest
+from warren.settings.config import Config, Limits
 
 pytestmark = pytest.mark.virtual_time
 BY_HAND = settings(100_000)

@@ -25,17 +25,17 @@ from tests.support.compacting import (
 )
 from tests.support.models import Answer, Emit, reply
 from tests.support.runtime import Recorder, new_session, transcript
-from warren import codec
+from warren.base.errors import MemoryDisabledError, ProviderError, StoreError
+from warren.base.windows import Window
 from warren.compaction import estimate, size_of
 from warren.compaction.layout import GAP
-from warren.config import Config
-from warren.errors import MemoryDisabledError, ProviderError, StoreError
-from warren.events import CompactionCompleted, CompactionFailed, TurnStarted
-from warren.messages import AssistantMessage, ToolUseBlock
-from warren.model import ModelReply, ModelRequest
-from warren.tools import MAX_RESULT, Tool, tool
-from warren.usage import Usage
-from warren.windows import Window
+from warren.conversation import codec
+from warren.conversation.events import CompactionCompleted, CompactionFailed, TurnStarted
+from warren.conversation.messages import AssistantMessage, ToolUseBlock
+from warren.conversation.usage import Usage
+from warren.models.model import ModelReply, ModelRequest
+from warren.models.tools import MAX_RESULT, Tool, tool
+from warren.settings.config import Config
 
 pytestmark = pytest.mark.virtual_time
 WINDOW = 2_000

@@ -5,10 +5,10 @@ import trio
 
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import new_session, open_runtime, replay
-from warren.actors.counters import LEFT_OUT_SECONDS, MOST_LEFT_OUT, LeftOut
-from warren.events import RequestRepaired
-from warren.health import ToolsHealth
-from warren.model import ModelReply, ModelRequest, Repaired
+from warren.actors.observe.counters import LEFT_OUT_SECONDS, MOST_LEFT_OUT, LeftOut
+from warren.conversation.events import RequestRepaired
+from warren.models.model import ModelReply, ModelRequest, Repaired
+from warren.reports.health import ToolsHealth
 
 pytestmark = pytest.mark.virtual_time
 

@@ -7,16 +7,16 @@ import pytest
 import trio
 
 from tests.support.models import Emit, FunctionModel, reply
-from warren.actors.counters import Counters
+from warren.actors.observe.counters import Counters
 from warren.actors.turn.model_call import ModelCall, ask_aside
 from warren.actors.turn.route import Candidate, Outages, Route
-from warren.catalog import UNKNOWN
+from warren.base.errors import ProviderError
 from warren.compaction.layout import estimate
-from warren.config import RetryPolicy
-from warren.errors import ProviderError
-from warren.events import Event, ReasoningDelta, RequestRepaired, Retrying, TextDelta
-from warren.messages import AssistantMessage, TextBlock, UserMessage
-from warren.model import (
+from warren.conversation.events import Event, ReasoningDelta, RequestRepaired, Retrying, TextDelta
+from warren.conversation.messages import AssistantMessage, TextBlock, UserMessage
+from warren.conversation.usage import Usage
+from warren.models.catalog import UNKNOWN
+from warren.models.model import (
     Emitted,
     ModelChoice,
     ModelReply,
@@ -26,7 +26,7 @@ from warren.model import (
     Repaired,
     TextPiece,
 )
-from warren.usage import Usage
+from warren.settings.config import RetryPolicy
 
 pytestmark = pytest.mark.virtual_time
 CALM = RetryPolicy(max_attempts=4, initial_delay=1.0, factor=3.0, jitter=0.0, max_delay=5.0, max_retry_after=10.0)

@@ -12,11 +12,18 @@ from hypothesis import strategies as st
 
 from tests.support.models import USAGE, Emit, reply
 from tests.support.runtime import new_session, open_runtime
-from warren.config import Config, RetryPolicy
-from warren.errors import ProviderError, WarrenError
-from warren.messages import AssistantMessage, Message, TextBlock, ToolResultsMessage, ToolUseBlock, UserMessage
-from warren.model import ModelReply, ModelRequest, TextPiece
-from warren.tools import ToolError, tool
+from warren.base.errors import ProviderError, WarrenError
+from warren.conversation.messages import (
+    AssistantMessage,
+    Message,
+    TextBlock,
+    ToolResultsMessage,
+    ToolUseBlock,
+    UserMessage,
+)
+from warren.models.model import ModelReply, ModelRequest, TextPiece
+from warren.models.tools import ToolError, tool
+from warren.settings.config import Config, RetryPolicy
 
 pytestmark = pytest.mark.virtual_time
 Mood = Literal[

@@ -8,13 +8,13 @@ import trio
 
 from tests.support.models import Emit, reply
 from tests.support.runtime import Recorder, new_session, open_runtime, transcript
-from warren.actors.service import Service
-from warren.config import Config, Limits
-from warren.errors import BudgetExhaustedError
-from warren.events import RunFailed
-from warren.messages import ToolResultsMessage, ToolUseBlock
-from warren.model import ModelReply, ModelRequest
-from warren.tools import tool
+from warren.actors.calls.service import Service
+from warren.base.errors import BudgetExhaustedError
+from warren.conversation.events import RunFailed
+from warren.conversation.messages import ToolResultsMessage, ToolUseBlock
+from warren.models.model import ModelReply, ModelRequest
+from warren.models.tools import tool
+from warren.settings.config import Config, Limits
 
 pytestmark = pytest.mark.virtual_time
 BOUNDS = Config(limits=Limits(repeated_calls_note=3, repeated_calls=6))

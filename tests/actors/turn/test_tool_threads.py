@@ -13,10 +13,10 @@ import trio.testing
 from warren.actors.fence import Fence, Guard
 from warren.actors.turn.approvals import Approvals, RunningTime
 from warren.actors.turn.toolbox import ToolRun
-from warren.categories import Gates
-from warren.events import Event
-from warren.messages import ToolResult, ToolUseBlock
-from warren.tools import Tool, tool
+from warren.conversation.categories import Gates
+from warren.conversation.events import Event
+from warren.conversation.messages import ToolResult, ToolUseBlock
+from warren.models.tools import Tool, tool
 
 WHO = contextvars.ContextVar("WHO", default="nobody")
 

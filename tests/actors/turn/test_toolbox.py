@@ -11,19 +11,19 @@ import pytest
 import trio
 
 from tests.support.checks import name
-from warren import codec
 from warren.actors.turn.approvals import Approvals, RunningTime
 from warren.actors.turn.toolbox import ToolRun
-from warren.categories import Gates
-from warren.events import (
+from warren.conversation import codec
+from warren.conversation.categories import Gates
+from warren.conversation.events import (
     Event,
     ToolExecutionCompleted,
     ToolExecutionStarted,
     ToolExecutionTimedOut,
     ToolResultReceived,
 )
-from warren.messages import ToolResult, ToolUseBlock
-from warren.tools import Tool, ToolError, failure_text, tool
+from warren.conversation.messages import ToolResult, ToolUseBlock
+from warren.models.tools import Tool, ToolError, failure_text, tool
 
 pytestmark = pytest.mark.virtual_time
 

@@ -10,10 +10,9 @@ from tests.support.asking import ask
 from tests.support.checks import assert_valid_transcript, names
 from tests.support.models import Emit, FunctionModel, reply, says, stuck
 from tests.support.runtime import Recorder, new_session, open_runtime, replay, transcript
-from warren import codec
-from warren.config import Config, RetryPolicy
-from warren.errors import AgentError, ProviderError
-from warren.events import (
+from warren.base.errors import AgentError, ProviderError
+from warren.conversation import codec
+from warren.conversation.events import (
     InputTaken,
     Retrying,
     RunCompleted,
@@ -24,7 +23,7 @@ from warren.events import (
     ToolExecutionStarted,
     TurnStarted,
 )
-from warren.messages import (
+from warren.conversation.messages import (
     AssistantMessage,
     ReasoningBlock,
     SystemMessage,
@@ -34,10 +33,11 @@ from warren.messages import (
     ToolUseBlock,
     UserMessage,
 )
-from warren.model import ModelReply, ModelRequest, Provider, ReasoningPiece, TextPiece
-from warren.tools import Tool, tool
-from warren.usage import Usage
-from warren.views import TurnResult
+from warren.conversation.usage import Usage
+from warren.conversation.views import TurnResult
+from warren.models.model import ModelReply, ModelRequest, Provider, ReasoningPiece, TextPiece
+from warren.models.tools import Tool, tool
+from warren.settings.config import Config, RetryPolicy
 
 pytestmark = pytest.mark.virtual_time
 QUICK = Config(retry=RetryPolicy(max_attempts=2, initial_delay=1, jitter=0))

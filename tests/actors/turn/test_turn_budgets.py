@@ -11,20 +11,20 @@ from tests.support.asking import ask
 from tests.support.checks import assert_valid_stream, names
 from tests.support.models import Emit, FunctionModel, GatedModel, reply, says, stuck
 from tests.support.runtime import Recorder, new_session, open_runtime, transcript
-from warren.budget import Budget
+from warren.base.errors import BudgetExhaustedError, ProviderError, WarrenError
 from warren.compaction import CompactionConfig
-from warren.config import Config, Limits
-from warren.errors import BudgetExhaustedError, ProviderError, WarrenError
-from warren.events import BudgetWarning, RunFailed, ToolExecutionStarted, TurnStarted
-from warren.messages import (
+from warren.conversation.budget import Budget
+from warren.conversation.events import BudgetWarning, RunFailed, ToolExecutionStarted, TurnStarted
+from warren.conversation.messages import (
     AssistantMessage,
     TextBlock,
     ToolResultsMessage,
     ToolUseBlock,
     UserMessage,
 )
-from warren.model import ModelReply, ModelRequest, TextPiece
-from warren.usage import Usage
+from warren.conversation.usage import Usage
+from warren.models.model import ModelReply, ModelRequest, TextPiece
+from warren.settings.config import Config, Limits
 
 pytestmark = pytest.mark.virtual_time
 

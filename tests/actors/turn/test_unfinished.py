@@ -8,10 +8,9 @@ import trio
 
 from tests.support.models import USAGE, Emit
 from tests.support.runtime import Recorder, new_session, open_runtime, transcript
-from warren.config import Config, RetryPolicy
-from warren.errors import ProviderError
-from warren.events import Retrying, RunFailed, TextComplete, TextDelta
-from warren.messages import (
+from warren.base.errors import ProviderError
+from warren.conversation.events import Retrying, RunFailed, TextComplete, TextDelta
+from warren.conversation.messages import (
     AssistantMessage,
     Block,
     ContextMessage,
@@ -23,9 +22,10 @@ from warren.messages import (
     ToolUseBlock,
     UserMessage,
 )
-from warren.model import ModelReply, ModelRequest, TextPiece
-from warren.tools import tool
-from warren.usage import Usage
+from warren.conversation.usage import Usage
+from warren.models.model import ModelReply, ModelRequest, TextPiece
+from warren.models.tools import tool
+from warren.settings.config import Config, RetryPolicy
 
 pytestmark = pytest.mark.virtual_time
 RAN = list[str]()

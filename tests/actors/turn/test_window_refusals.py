@@ -13,16 +13,16 @@ from tests.support.models import Emit, reply
 from tests.support.runtime import Recorder, new_session, supervisor_of
 from warren.actors.turn.model_call import sent_size
 from warren.actors.turn.room import REMEMBERED
-from warren.attachments import File
-from warren.compaction.config import CompactionConfig
-from warren.config import Config, RetryPolicy
-from warren.errors import CompactionDisabledError, ProviderCause, ProviderError
-from warren.events import CompactionCompleted, CompactionFailed, RequestRepaired, Retrying
-from warren.messages import AssistantMessage, ReasoningBlock, TextBlock, ToolUseBlock
-from warren.model import ModelReply, ModelRequest
-from warren.service import SessionService
-from warren.tools import tool
-from warren.usage import Usage
+from warren.base.errors import CompactionDisabledError, ProviderCause, ProviderError
+from warren.calls.service import SessionService
+from warren.conversation.attachments import File
+from warren.conversation.events import CompactionCompleted, CompactionFailed, RequestRepaired, Retrying
+from warren.conversation.messages import AssistantMessage, ReasoningBlock, TextBlock, ToolUseBlock
+from warren.conversation.options import CompactionConfig
+from warren.conversation.usage import Usage
+from warren.models.model import ModelReply, ModelRequest
+from warren.models.tools import tool
+from warren.settings.config import Config, RetryPolicy
 
 pytestmark = pytest.mark.virtual_time
 WINDOW = 3_000

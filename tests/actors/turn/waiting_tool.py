@@ -6,9 +6,9 @@ import trio
 
 from tests.support.checks import assert_valid_stream, assert_valid_transcript
 from tests.support.runtime import Recorder, transcript
-from warren.messages import ToolUseBlock
-from warren.service import SessionService
-from warren.tools import tool
+from warren.calls.service import SessionService
+from warren.conversation.messages import ToolUseBlock
+from warren.models.tools import tool
 
 CALL: Final = ToolUseBlock("call-1", "wait", {"seconds": 1})
 

@@ -6,11 +6,11 @@ from typing import Any
 import attrs
 import pytest
 
+from warren.base.fields import FieldValueError
 from warren.compaction import CompactionConfig, CompactionContext, CompactionError, CompactionResult, DefaultCompactor
 from warren.compaction.checks import check_compactor
-from warren.config import Config
-from warren.fields import FieldValueError
-from warren.messages import Message
+from warren.conversation.messages import Message
+from warren.settings.config import Config
 
 
 def test_the_default_passes() -> None:

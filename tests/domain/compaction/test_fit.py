@@ -22,8 +22,7 @@ from tests.domain.conversations import (
     system_of,
     texts,
 )
-from warren import codec
-from warren.attachments import Attachment
+from warren.base.windows import Window
 from warren.compaction import (
     PROMPT,
     CompactionError,
@@ -37,7 +36,9 @@ from warren.compaction import (
 )
 from warren.compaction.fit import shorten
 from warren.compaction.layout import GAP, with_request
-from warren.messages import (
+from warren.conversation import codec
+from warren.conversation.attachments import Attachment
+from warren.conversation.messages import (
     AssistantMessage,
     Message,
     ReasoningBlock,
@@ -48,7 +49,6 @@ from warren.messages import (
     ToolUseBlock,
     UserMessage,
 )
-from warren.windows import Window
 
 SMALL: Final = Window(6_000, 1_500)
 rooms: Final = st.integers(300, 20_000)

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.domain.conversations import contexts, size
-from warren import codec
+from warren.base.errors import InvalidParamsError
+from warren.base.windows import Window
 from warren.compaction import (
     PROMPT,
     SUMMARY_PREFIX,
@@ -20,10 +21,9 @@ from warren.compaction import (
     estimate,
     prompt_with,
 )
-from warren.errors import InvalidParamsError
-from warren.messages import Message
-from warren.transcript import Transcript
-from warren.windows import Window
+from warren.conversation import codec
+from warren.conversation.messages import Message
+from warren.conversation.transcript import Transcript
 
 
 def context(**changes: Any) -> CompactionContext:

@@ -21,7 +21,7 @@ from tests.domain.conversations import (
     summaries,
     system_of,
 )
-from warren import codec
+from warren.base.windows import Window
 from warren.compaction import (
     SUMMARY_PREFIX,
     CompactionConfig,
@@ -35,7 +35,8 @@ from warren.compaction import (
 )
 from warren.compaction.fit import summary_request
 from warren.compaction.layout import split_request, with_request
-from warren.messages import (
+from warren.conversation import codec
+from warren.conversation.messages import (
     AssistantMessage,
     ContextMessage,
     Message,
@@ -44,8 +45,7 @@ from warren.messages import (
     ToolResultsMessage,
     UserMessage,
 )
-from warren.transcript import Transcript
-from warren.windows import Window
+from warren.conversation.transcript import Transcript
 
 compactors: Final = st.builds(
     DefaultCompactor,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from warren.catalog import ModelEntry, known, window_of
-from warren.windows import Window
+from warren.base.windows import Window
+from warren.models.catalog import ModelEntry, known, window_of
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.domain.strategies import json_values
-from warren import codec
-from warren.errors import InvalidParamsError
-from warren.messages import AssistantMessage, Message, SystemMessage, TextBlock, UserMessage
-from warren.options import NO_OPTIONS, RETRIES, OutputWish, SessionOptions, TurnOptions
+from warren.base.errors import InvalidParamsError
+from warren.conversation import codec
+from warren.conversation.messages import AssistantMessage, Message, SystemMessage, TextBlock, UserMessage
+from warren.conversation.options import NO_OPTIONS, RETRIES, OutputWish, SessionOptions, TurnOptions
 from warren.structured.output import (
     MAX_ANSWER,
     MAX_PROBLEM,

@@ -10,10 +10,10 @@ from tests.parity.stage import Stage, scenario
 from tests.parity.surface import CREATE, SWITCHES, TURN
 from tests.parity.world import Setting, until_event
 from tests.support.asking import ask
-from warren.categories import Gates, Switches
-from warren.errors import ErrorCode
-from warren.events import ToolApprovalRequested
-from warren.messages import ToolResultsMessage
+from warren.base.errors import ErrorCode
+from warren.conversation.categories import Gates, Switches
+from warren.conversation.events import ToolApprovalRequested
+from warren.conversation.messages import ToolResultsMessage
 
 LAUNCH: Final = {"tool_calls": [{"id": "call-1", "name": "launch", "args": {"what": "it"}}]}
 STEPS: Final = (LAUNCH, {"text": "so be it"})

@@ -7,7 +7,7 @@ from tests.parity.scenarios.turns import PLAIN, REFUSED_TOOL
 from tests.parity.stage import Stage, scenario
 from tests.parity.surface import COMPACTION_OPTIONS, TURN
 from tests.parity.world import Setting
-from warren.errors import ErrorCode
+from warren.base.errors import ErrorCode
 
 WORDS: Final = "my boat is called Ottilie " * 60
 ANSWER: Final = "a fine name. " * 150

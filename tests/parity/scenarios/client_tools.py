@@ -10,8 +10,8 @@ from tests.parity.stage import Stage, scenario
 from tests.parity.surface import REGISTER, TURN
 from tests.parity.world import Setting
 from tests.support.asking import ask
-from warren.events import RunCompleted
-from warren.messages import ToolResultsMessage
+from warren.conversation.events import RunCompleted
+from warren.conversation.messages import ToolResultsMessage
 
 SCHEMA: Final = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
 LOOKUP: Final = {"name": "lookup", "description": "Look it up", "input_schema": SCHEMA}

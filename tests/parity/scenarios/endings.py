@@ -12,9 +12,9 @@ from tests.parity.surface import OPTIONS, TURN
 from tests.parity.world import Setting
 from tests.support.asking import ask
 from tests.support.crashing import crash
-from warren.budget import Budget
-from warren.errors import AgentError, ErrorCode
-from warren.events import TERMINAL, RunStarted
+from warren.base.errors import AgentError, ErrorCode
+from warren.conversation.budget import Budget
+from warren.conversation.events import TERMINAL, RunStarted
 from warren.storage import Commit
 
 SLOW: Final = {"chunks": ["half ", "an answer"], "chunk_delay": 20}

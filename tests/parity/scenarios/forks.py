@@ -5,8 +5,8 @@ from typing import Final
 from tests.parity.stage import Stage, scenario
 from tests.parity.surface import TURN
 from tests.parity.world import Setting
-from warren.errors import ErrorCode
-from warren.records import Parent
+from warren.base.errors import ErrorCode
+from warren.conversation.records import Parent
 
 UNKNOWN: Final = "0198a000-0000-7000-8000-00000000beef"
 TWO: Final = Setting(({"text": "one"}, {"text": "two"}))

@@ -11,9 +11,9 @@ from tests.parity.surface import CREATE, MODES, TURN
 from tests.parity.world import Setting, until_event
 from tests.support.asking import ask
 from tests.support.waiting import inbox_has
-from warren.errors import ErrorCode
-from warren.events import InputTaken, ToolExecutionStarted
-from warren.messages import ContextMessage, UserMessage
+from warren.base.errors import ErrorCode
+from warren.conversation.events import InputTaken, ToolExecutionStarted
+from warren.conversation.messages import ContextMessage, UserMessage
 
 HOLD: Final = {"tool_calls": [{"id": "call-1", "name": "hold", "args": {}}]}
 HELD: Final = Setting((HOLD, {"text": "done"}, {"text": "two"}))

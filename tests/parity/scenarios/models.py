@@ -4,8 +4,8 @@ from tests.parity.scenarios.turns import PLAIN
 from tests.parity.stage import Stage, scenario
 from tests.parity.surface import OPTIONS, SAMPLING, TURN
 from tests.parity.world import Setting
-from warren.errors import ErrorCode
-from warren.options import ModelOptions
+from warren.base.errors import ErrorCode
+from warren.conversation.options import ModelOptions
 
 STEPS = ({"text": "one"}, {"text": "two"}, {"text": "three"}, {"text": "four"})
 

@@ -3,9 +3,9 @@
 from tests.parity.stage import Stage, scenario
 from tests.parity.surface import CREATE, PEERS
 from tests.parity.world import Setting, until_event
-from warren.errors import ErrorCode
-from warren.events import RunCompleted, RunStarted
-from warren.peers import Peer, PeerInfo
+from warren.base.errors import ErrorCode
+from warren.conversation.events import RunCompleted, RunStarted
+from warren.conversation.peers import Peer, PeerInfo
 
 
 async def _named(stage: Stage, name: str, *trusts: str, keep_alive: bool = False) -> str:

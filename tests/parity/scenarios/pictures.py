@@ -8,8 +8,8 @@ from tests.parity.scenarios.turns import PLAIN
 from tests.parity.stage import Stage, scenario
 from tests.parity.surface import TURN
 from tests.parity.world import Setting
-from warren.attachments import Attachment
-from warren.messages import AssistantMessage, FileBlock
+from warren.conversation.attachments import Attachment
+from warren.conversation.messages import AssistantMessage, FileBlock
 
 PNG: Final = b"\x89PNG\r\n\x1a\n" + bytes(100_000)
 FILE: Final = Attachment("image/png", sha256(PNG).hexdigest(), len(PNG), "sea.png")

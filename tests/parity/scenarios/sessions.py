@@ -8,10 +8,10 @@ from tests.parity.outcome import Outcome, check_numbers
 from tests.parity.stage import Stage, scenario
 from tests.parity.surface import REPLAY, TURN
 from tests.parity.world import Setting
-from warren import codec
-from warren.errors import ErrorCode
-from warren.principals import Principal
-from warren.tenant_limits import TenantLimits
+from warren.base.errors import ErrorCode
+from warren.base.principals import Principal
+from warren.base.tenant_limits import TenantLimits
+from warren.conversation import codec
 
 UNKNOWN: Final = "0198a000-0000-7000-8000-00000000beef"
 ABOUT_ONE: Final = (

@@ -6,8 +6,8 @@ from tests.parity.scenarios.turns import PLAIN
 from tests.parity.stage import Stage, scenario
 from tests.parity.surface import OPTIONS, TURN
 from tests.parity.world import Setting
-from warren.errors import ErrorCode
-from warren.events import RunCompleted
+from warren.base.errors import ErrorCode
+from warren.conversation.events import RunCompleted
 
 SCHEMA: Final = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 FORMED: Final = (*PLAIN[:-1], "extraction_completed", "run_completed")

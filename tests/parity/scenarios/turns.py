@@ -9,7 +9,7 @@ from tests.parity.stage import Stage, scenario
 from tests.parity.surface import CREATE, OPTIONS, REPLAY, TURN
 from tests.parity.world import Setting
 from tests.support.asking import ask
-from warren.budget import Budget
+from warren.conversation.budget import Budget
 
 PLAIN: Final = ("run_started", "turn_started", "text_delta", "text_complete", "turn_completed", "run_completed")
 TOOL: Final = (

@@ -13,9 +13,9 @@ from tests.parity.surface import CREATE, TURN, Client, Surface, UnsayableError
 from tests.parity.surfaces.conversation import ENDED, FIELDS, SHOWN, data_of, events_of
 from tests.parity.surfaces.wire import Reply, Wire, over_lines
 from tests.parity.world import World
-from warren.errors import ErrorCode
+from warren.base.errors import ErrorCode
+from warren.conversation.views import Billing, SessionState
 from warren.transport.acp import AgentSettings, serve_acp
-from warren.views import Billing, SessionState
 
 FOLDER: Final = "/work"
 HELLO: Final = {"protocolVersion": 1, "clientCapabilities": {"_meta": {"warren": {"unstable": True}}}}

@@ -8,7 +8,7 @@ import attrs
 
 from tests.parity.surface import CREATE, TURN, UnsayableError
 from tests.parity.world import SCRIPT, World
-from warren import codec
+from warren.conversation import codec
 from warren.transport.cli.settings.options import COMPACTION_FLAGS
 
 COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {

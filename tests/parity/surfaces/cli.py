@@ -14,9 +14,9 @@ from tests.parity.surfaces.argv import COMMANDS, arguments, option_of
 from tests.parity.surfaces.shell import Command, Shell, shell
 from tests.parity.world import World
 from tests.transport.clients import HOST, gateway
-from warren import codec
-from warren.events import Envelope
-from warren.views import HistoryEntry
+from warren.conversation import codec
+from warren.conversation.events import Envelope
+from warren.conversation.views import HistoryEntry
 
 INTERRUPT: Final = "turn/interrupt"
 

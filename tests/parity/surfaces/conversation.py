@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from tests.parity.outcome import joined
 from tests.parity.surfaces.wire import Message
-from warren.events import Event, ReasoningDelta, TextDelta
+from warren.conversation.events import Event, ReasoningDelta, TextDelta
 
 SHOWN: Final = frozenset(
     {"text_delta", "reasoning_delta", "files_complete", "tool_call_requested", "tool_execution_started"}

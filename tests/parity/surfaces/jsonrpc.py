@@ -14,7 +14,7 @@ from tests.parity.surface import REPLAY, Client, Surface, up_to
 from tests.parity.surfaces.wire import Message, Reply, Wire, over_lines
 from tests.parity.world import World
 from tests.transport.clients import HOST, gateway
-from warren.events import Envelope
+from warren.conversation.events import Envelope
 from warren.transport.stdio.server import StdioConfig, serve_stdio
 
 OVER: Final = "session/unsubscribed"

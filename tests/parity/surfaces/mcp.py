@@ -23,8 +23,8 @@ from tests.parity.surface import (
 )
 from tests.parity.surfaces.wire import Message, Wire, over_lines
 from tests.parity.world import World
-from warren import codec
-from warren.events import Envelope
+from warren.conversation import codec
+from warren.conversation.events import Envelope
 from warren.transport.mcp.stdio import serve_mcp
 from warren.transport.mcp.tools import TOOLS
 

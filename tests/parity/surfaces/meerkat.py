@@ -13,11 +13,11 @@ from tests.parity.surfaces.jsonrpc import ClientWithTools
 from tests.parity.surfaces.wire import Message, over_lines
 from tests.parity.world import World
 from tests.support.envelopes import NOW
-from warren.errors import ErrorCode
-from warren.events import Event
+from warren.base.errors import ErrorCode
+from warren.conversation.events import Event
+from warren.conversation.views import Billing, SessionState
 from warren.transport.rpc.contracts import dialect_of
 from warren.transport.stdio.server import StdioConfig, serve_stdio
-from warren.views import Billing, SessionState
 
 SAME: Final = frozenset({CREATE, TURN, REGISTER, "session/archive"})
 """Methods that are answered in our shapes."""

@@ -15,7 +15,7 @@ from tests.parity.surfaces.wire import PAUSE, SLOWLY
 from tests.parity.world import World, last_seq
 from tests.transport.clients import gateway
 from tests.transport.rest.clients import Events, client, events, port_of
-from warren.events import Envelope
+from warren.conversation.events import Envelope
 from warren.transport.rest.openapi import FIELDS
 from warren.transport.rest.routes import ROUTES, WITH_BODY
 

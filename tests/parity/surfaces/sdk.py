@@ -25,13 +25,13 @@ from tests.parity.surface import (
 )
 from tests.parity.world import World
 from tests.support.runtime import Recorder
-from warren import codec
-from warren.budget import Budget
-from warren.categories import Gates, Switches
+from warren.base.errors import InvalidParamsError, WarrenError
+from warren.calls.service import SessionService
 from warren.compaction import CompactionConfig
-from warren.errors import InvalidParamsError, WarrenError
-from warren.peers import Peer
-from warren.service import SessionService
+from warren.conversation import codec
+from warren.conversation.budget import Budget
+from warren.conversation.categories import Gates, Switches
+from warren.conversation.peers import Peer
 from warren.transport.rpc.params import NoParams
 from warren.transport.rpc.results import (
     Archived,

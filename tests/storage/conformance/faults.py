@@ -19,8 +19,8 @@ from tests.storage.samples import opened, turn, written
 from tests.support.faulty_store import CrashError, Faults, FaultyStore
 from tests.support.postgres import database, name_in, server
 from tests.support.postgres_proxy import wire_to
-from warren.config import PostgresConfig, StoreConfig
-from warren.errors import StoreError
+from warren.base.errors import StoreError
+from warren.settings.config import PostgresConfig, StoreConfig
 from warren.storage import Operation, Store, inline_runner
 from warren.storage.postgres import Holder as PostgresHolder
 from warren.storage.postgres import PostgresStore

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from tests.storage.samples import NOW, opened
 from tests.support.postgres import available, database
-from warren.attachments import Attachment
-from warren.config import PostgresConfig
-from warren.errors import WarrenError
-from warren.inputs import Input
+from warren.base.errors import WarrenError
+from warren.conversation.attachments import Attachment
+from warren.conversation.inputs import Input
+from warren.settings.config import PostgresConfig
 from warren.storage import Enqueue, Operation, Store
 from warren.storage.ephemeral import EphemeralStore
 from warren.storage.postgres import PostgresStore

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.storage.conformance.homes import homes_here, put
 from tests.storage.samples import turn
-from warren.errors import WarrenError
+from warren.base.errors import WarrenError
 from warren.storage import Claim, Commit, Delete, EndInputs, InputOutcome, Label, Lease, Operation, Release, Store
 from warren.storage.queries import (
     ANY_TENANT,

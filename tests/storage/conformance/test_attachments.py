@@ -13,9 +13,9 @@ from tests.storage.conformance.homes import Home, done, put
 from tests.storage.files import BYTES, blob, with_file
 from tests.storage.samples import NOW, turn
 from tests.support.postgres import available
-from warren.attachments import Blob
-from warren.errors import CapacityExceededError, SessionNotFoundError, StoreError
-from warren.requests import ForkRequest
+from warren.base.errors import CapacityExceededError, SessionNotFoundError, StoreError
+from warren.calls.requests import ForkRequest
+from warren.conversation.attachments import Blob
 from warren.storage import Attach, Delete, Fork, Lease, Release, Store, Sweep
 from warren.storage.ephemeral import EphemeralStore
 from warren.storage.postgres import PostgresStore, attachments

@@ -10,9 +10,9 @@ import pytest
 from tests.storage.audited import created, said
 from tests.storage.conformance.homes import Home, done
 from tests.storage.samples import NOW, turn, updated
-from warren.audit import AuditRequest
-from warren.errors import SessionNotFoundError, StoreError
-from warren.requests import ForkRequest
+from warren.base.errors import SessionNotFoundError, StoreError
+from warren.calls.requests import ForkRequest
+from warren.reports.audit import AuditRequest
 from warren.storage import Archive, Audit, Delete, Fork, Store
 from warren.storage.queries import ANY_TENANT, AuditEntries, SessionStart
 

@@ -8,7 +8,7 @@ import pytest
 from tests.storage.conformance.faults import FAULTS, Crashing, Damaged, FaultsOf, Impossible, Row, Switched, Unknown
 from tests.storage.conformance.homes import HOMES, done
 from tests.storage.samples import causes, turn
-from warren.errors import StoreError
+from warren.base.errors import StoreError
 from warren.storage import Claim, Claimed, Reserve
 from warren.storage.queries import (
     ANY_TENANT,

@@ -8,13 +8,13 @@ import pytest
 
 from tests.storage.conformance.homes import Home, done
 from tests.storage.samples import NOW, entry, moved, turn, updated
-from warren import codec
-from warren.errors import InvalidParamsError, SessionNotFoundError
-from warren.records import Parent
-from warren.requests import ForkRequest
+from warren.base.errors import InvalidParamsError, SessionNotFoundError
+from warren.calls.requests import ForkRequest
+from warren.conversation import codec
+from warren.conversation.records import Parent
+from warren.conversation.transcript import with_data
 from warren.storage import Claim, Claimed, Commit, Fork
 from warren.storage.queries import ANY_TENANT, SessionRow, StoredEvents, StoredHistory, StoredMessages
-from warren.transcript import with_data
 
 LATER = NOW.replace(year=2027)
 

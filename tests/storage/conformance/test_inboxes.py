@@ -7,8 +7,8 @@ import pytest
 
 from tests.storage.conformance.homes import DONE, Home, done, put
 from tests.storage.samples import turn
-from warren.creation import FIRST_PROMPT, Creation
-from warren.errors import CapacityExceededError, SessionNotFoundError
+from warren.base.errors import CapacityExceededError, SessionNotFoundError
+from warren.calls.creation import FIRST_PROMPT, Creation
 from warren.storage import Archive, Claim, Commit, EndInputs, Enqueue, Enqueued, InputOutcome, Store
 from warren.storage.operations import MAX_OUTCOMES, UNKNOWN
 from warren.storage.queries import ANY_TENANT, CreatedUnder, WaitingInputs, WaitingSessions, WasTold

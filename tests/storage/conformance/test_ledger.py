@@ -9,13 +9,13 @@ import pytest
 
 from tests.storage.conformance.homes import Home, done
 from tests.storage.samples import NOW, TEXTS, of_text, turn, updated, used
-from warren.errors import StoreError
-from warren.ledger import Charge, Figures
-from warren.requests import ForkRequest
+from warren.base.errors import StoreError
+from warren.calls.requests import ForkRequest
+from warren.conversation.usage import Usage
+from warren.reports.ledger import Charge, Figures
 from warren.storage import Commit, Delete, Fork, Lease
 from warren.storage.queries import ANY_TENANT, KnownTenants, LedgerSums, TokensSince
 from warren.storage.store import Store
-from warren.usage import Usage
 
 ONE = Figures(1, 10, 5, 3, 2, priced=Decimal("0.0001"))
 UNPRICED = Figures(1, 10, 5, 3, 2, 15)

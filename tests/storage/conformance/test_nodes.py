@@ -13,14 +13,14 @@ import pytest
 from tests.storage.conformance.homes import Home, done, ephemeral
 from tests.storage.samples import opened, turn
 from tests.support.postgres import database
-from warren.config import PostgresConfig, StoreConfig
-from warren.nodes import Announcement, NodeLoad
+from warren.base.nodes import Announcement, NodeLoad
+from warren.base.version import VERSION
+from warren.settings.config import PostgresConfig, StoreConfig
 from warren.storage import Archive, Claim, Claimed, Delete, Lease, LeaseHeld, Release, Store
 from warren.storage.maintenance.backup import back_up, restore
 from warren.storage.postgres import PostgresStore
 from warren.storage.queries import ANY_TENANT, Holders, LivingNodes, SessionHolder, SessionRow
 from warren.storage.sqlite.file import FILE_NAME
-from warren.version import VERSION
 
 BUSY: Final = Announcement("north", "ws://10.0.0.1:4600", draining=False, load=NodeLoad(7, 2, 3))
 

@@ -6,8 +6,8 @@ from typing import Any, assert_type
 
 from tests.storage.conformance.homes import Home, done
 from tests.storage.samples import turn
-from warren.nodes import Node
-from warren.records import SessionRecord
+from warren.base.nodes import Node
+from warren.conversation.records import SessionRecord
 from warren.storage.ephemeral.queries import QUERIES as EPHEMERAL
 from warren.storage.postgres.queries import QUERIES as POSTGRES
 from warren.storage.queries import ANY_TENANT, LivingNodes, OfSession, Query, SessionList, SessionRow

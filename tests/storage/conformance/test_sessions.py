@@ -7,9 +7,9 @@ import pytest
 
 from tests.storage.conformance.homes import Home, done
 from tests.storage.samples import causes, entry, moved, turn, updated
-from warren.creation import Creation
-from warren.errors import InvalidParamsError, SessionNotFoundError, StoreError, WarrenError
-from warren.peers import Peer
+from warren.base.errors import InvalidParamsError, SessionNotFoundError, StoreError, WarrenError
+from warren.calls.creation import Creation
+from warren.conversation.peers import Peer
 from warren.storage import (
     Archive,
     Claim,

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from warren.memory import MemoryEntry
+from warren.conversation.memory import MemoryEntry
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 

@@ -8,8 +8,8 @@ from typing import Final
 
 import attrs
 
-from warren.errors import ProviderError
-from warren.memory import Embedder, MemoryConfig, MemoryEntry, MemoryHit
+from warren.base.errors import ProviderError
+from warren.conversation.memory import Embedder, MemoryConfig, MemoryEntry, MemoryHit
 from warren.storage import Runner, inline_runner
 from warren.storage.memory import FileMemory
 from warren.storage.memory.postgres import PostgresMemory

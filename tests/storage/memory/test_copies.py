@@ -5,8 +5,8 @@ from pathlib import Path
 from tests.storage.copies import source, target
 from tests.storage.memory.samples import NOW, SubjectEmbedder, entries, opened
 from tests.support.postgres import database_with_vectors
-from warren.config import PostgresConfig, StoreConfig
-from warren.memory import Chosen, MemoryEntry, Tail
+from warren.conversation.memory import Chosen, MemoryEntry, Tail
+from warren.settings.config import PostgresConfig, StoreConfig
 from warren.storage.copying import MEMORY, TABLES, Copied, Remembering, copy
 from warren.storage.memory.copying import memory_in
 from warren.storage.memory_store import MemoryStore

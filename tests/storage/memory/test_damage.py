@@ -9,8 +9,8 @@ import trio
 
 from tests.storage.damaging import KINDS, STORAGE, columns, put, quick_folder
 from tests.storage.memory.samples import entries, entry, opened
-from warren.errors import WarrenError
-from warren.memory import Chosen, Tail
+from warren.base.errors import WarrenError
+from warren.conversation.memory import Chosen, Tail
 from warren.storage.maintenance.memory import examine_memory, fix_memory
 from warren.storage.memory.file import FILE_NAME
 

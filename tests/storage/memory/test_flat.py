@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.storage.memory.samples import NOW, SubjectEmbedder, opened
-from warren.memory import MemoryEntry
+from warren.conversation.memory import MemoryEntry
 from warren.storage.memory.graph import Flat
 from warren.storage.memory.spaces import Vectors
 

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.storage.memory.samples import Place, SubjectEmbedder, contents, entry, opened
-from warren.errors import SessionNotFoundError
-from warren.memory import CONVERSATION_END, Chosen, ScoreParts, Tail
-from warren.principals import DEFAULT_TENANT
+from warren.base.errors import SessionNotFoundError
+from warren.base.principals import DEFAULT_TENANT
+from warren.conversation.memory import CONVERSATION_END, Chosen, ScoreParts, Tail
 
 TALK = [
     entry("my code is oats", position=0, turn=1),

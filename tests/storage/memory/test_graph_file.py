@@ -9,8 +9,8 @@ import pytest
 import trio
 
 from tests.storage.memory.samples import SubjectEmbedder, contents, entry, numbered, opened, text, word
-from warren.errors import StoreError
-from warren.memory import Embedder
+from warren.base.errors import StoreError
+from warren.conversation.memory import Embedder
 from warren.storage import thread_runner
 from warren.storage.memory import builder
 from warren.storage.memory import file as database

@@ -11,7 +11,7 @@ MEMORY: Final = """
 import sys, trio
 from datetime import UTC, datetime
 from pathlib import Path
-from warren.memory import MemoryConfig, MemoryEntry
+from warren.conversation.memory import MemoryConfig, MemoryEntry
 from warren.storage.memory import FileMemory
 
 async def main():

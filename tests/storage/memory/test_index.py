@@ -14,9 +14,9 @@ import trio
 
 from tests.storage.memory.samples import NOW, Place, SubjectEmbedder, contents, entries, entry, numbered, opened
 from tests.support.memories import remembered
-from warren.errors import InvalidParamsError, ProviderError, SessionNotFoundError, StoreError
-from warren.fields import FieldValueError
-from warren.memory import CONVERSATION_END, Embedder, MemoryConfig, MemoryEntry, Tail
+from warren.base.errors import InvalidParamsError, ProviderError, SessionNotFoundError, StoreError
+from warren.base.fields import FieldValueError
+from warren.conversation.memory import CONVERSATION_END, Embedder, MemoryConfig, MemoryEntry, Tail
 from warren.storage import inline_runner
 from warren.storage.memory import FileMemory, builder
 from warren.storage.memory.file import FILE_NAME

@@ -11,9 +11,9 @@ import trio
 
 from tests.storage.memory.samples import SubjectEmbedder, contents, entries, entry, numbered, opened, text, word
 from tests.support.postgres import database, database_with_vectors
-from warren.errors import InvalidParamsError, SessionNotFoundError
-from warren.fields import FieldValueError
-from warren.memory import CONVERSATION_END, MemoryConfig, MemoryEntry, Tail
+from warren.base.errors import InvalidParamsError, SessionNotFoundError
+from warren.base.fields import FieldValueError
+from warren.conversation.memory import CONVERSATION_END, MemoryConfig, MemoryEntry, Tail
 from warren.storage.memory.postgres import PostgresMemory
 
 TABLES = ("memory_entries", "memory_postings", "memory_vectors")

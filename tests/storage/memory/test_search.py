@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.storage.memory.samples import Place, contents, entries, entry, numbered, opened, word
-from warren.errors import InvalidParamsError
-from warren.memory import MAX_HITS, Tail
+from warren.base.errors import InvalidParamsError
+from warren.conversation.memory import MAX_HITS, Tail
 from warren.storage.memory.weighing import SMALL_SESSION
 from warren.storage.memory_store import MemoryStore
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.storage.memory.entries import entry
-from warren.errors import InvalidParamsError, SessionNotFoundError, StoreError
-from warren.memory import MemoryConfig
+from warren.base.errors import InvalidParamsError, SessionNotFoundError, StoreError
+from warren.conversation.memory import MemoryConfig
 from warren.storage import inline_runner
 from warren.storage.memory import FileMemory
 
@@ -165,7 +165,7 @@ VICTIM = """
 import sys, trio
 from pathlib import Path
 from tests.storage.memory.entries import entry
-from warren.memory import MemoryConfig
+from warren.conversation.memory import MemoryConfig
 from warren.storage.memory import FileMemory
 
 async def main():

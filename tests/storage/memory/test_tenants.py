@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.storage.memory.samples import Place, SubjectEmbedder, contents, entries, entry, opened
-from warren.memory import MemoryHit, Tail
+from warren.conversation.memory import MemoryHit, Tail
 from warren.storage.memory_store import MemoryStore
 
 MINE = ["the blue door is locked", "a key hangs by the door", "bread needs flour", "the oven is hot"]

@@ -9,8 +9,8 @@ import trio
 import trio.testing
 
 from tests.storage.memory.samples import SubjectEmbedder, contents, entry, numbered, opened, text, word
-from warren.errors import SessionNotFoundError, StoreError
-from warren.memory import MemoryConfig
+from warren.base.errors import SessionNotFoundError, StoreError
+from warren.conversation.memory import MemoryConfig
 from warren.storage import thread_runner
 from warren.storage.memory import FileMemory, builder
 from warren.storage.projection.lock import Lock
@@ -20,7 +20,7 @@ KILLED = """
 import os, signal, sys, trio
 from pathlib import Path
 from tests.storage.memory.samples import numbered
-from warren.memory import MemoryConfig
+from warren.conversation.memory import MemoryConfig
 from warren.storage.memory import FileMemory
 
 async def main():

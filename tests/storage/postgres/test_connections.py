@@ -13,7 +13,7 @@ from tests.storage.conformance.faults import every, postgres_opened
 from tests.storage.samples import causes, turn
 from tests.support.postgres import database, name_in, server
 from tests.support.waiting import until
-from warren.config import PostgresConfig
+from warren.settings.config import PostgresConfig
 from warren.storage.postgres.driver import Connection
 from warren.storage.queries import ANY_TENANT, SessionRow, StoredMessages
 

@@ -11,11 +11,11 @@ from tests.storage.files import blob, with_file
 from tests.storage.samples import NOW, entry, moved, turn, updated
 from tests.support.postgres import Server, database, fill, name_in, needs_postgres, server
 from tests.support.waiting import until
-from warren.config import PostgresConfig
-from warren.errors import StoreError
-from warren.memory import MemoryConfig, MemoryEntry
-from warren.peers import Peer
-from warren.reports import Finding
+from warren.base.errors import StoreError
+from warren.conversation.memory import MemoryConfig, MemoryEntry
+from warren.conversation.peers import Peer
+from warren.reports.reports import Finding
+from warren.settings.config import PostgresConfig
 from warren.storage import Archive, Attach, Delete, Erased, Lease, Release
 from warren.storage.maintenance.postgres.connecting import connected
 from warren.storage.maintenance.postgres.doctor import MANY_DEAD, examine, fix

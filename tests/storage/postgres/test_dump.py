@@ -14,8 +14,8 @@ from tests.storage.conformance.faults import postgres_opened
 from tests.storage.samples import NOW, turn
 from tests.support.postgres import Server, fill, needs_postgres
 from tests.transport.cli.process import Cli
-from warren.config import PostgresConfig
-from warren.inputs import Input
+from warren.conversation.inputs import Input
+from warren.settings.config import PostgresConfig
 from warren.storage.maintenance.postgres.doctor import examine
 from warren.storage.operations import Claim, Claimed, Enqueue, Enqueued
 from warren.storage.queries import StoredMessages

@@ -12,9 +12,9 @@ from tests.storage.conformance.homes import done, put
 from tests.storage.samples import NOW, causes, turn
 from tests.support.postgres import database, name_in, server
 from tests.support.waiting import until
-from warren.errors import StoreError
-from warren.nodes import Announcement
-from warren.records import SessionRecord
+from warren.base.errors import StoreError
+from warren.base.nodes import Announcement
+from warren.conversation.records import SessionRecord
 from warren.storage import Claim, Claimed, Commit, Enqueued, Lease, Release
 from warren.storage.postgres import PostgresStore
 from warren.storage.queries import ANY_TENANT, LivingNodes, SessionRow

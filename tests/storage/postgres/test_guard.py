@@ -17,9 +17,9 @@ from tests.storage.postgres.plans import BIG, MANY, Recorder
 from tests.storage.samples import NOW, turn
 from tests.storage.tenants import of_tenant, seen
 from tests.support.postgres import database, name_in, server
-from warren.audit import AuditEntry
-from warren.config import PostgresConfig
-from warren.memory import MemoryConfig
+from warren.conversation.memory import MemoryConfig
+from warren.reports.audit import AuditEntry
+from warren.settings.config import PostgresConfig
 from warren.storage import Attach, Audit
 from warren.storage.maintenance.postgres.doctor import examine
 from warren.storage.memory.postgres import PostgresMemory

@@ -13,9 +13,9 @@ from tests.storage.samples import NOW, causes, turn
 from tests.support.postgres import Server, database, fill, name_in, needs_postgres, server
 from tests.support.postgres_proxy import wire_to
 from tests.support.waiting import until
-from warren.config import PostgresConfig
-from warren.errors import StoreError, WarrenError
-from warren.requests import ForkRequest
+from warren.base.errors import StoreError, WarrenError
+from warren.calls.requests import ForkRequest
+from warren.settings.config import PostgresConfig
 from warren.storage import Claim, Claimed, Delete, Enqueued, Fork, Label, Labelled, Operation, Store
 from warren.storage.postgres import PostgresStore
 from warren.storage.queries import ANY_TENANT, SessionRow, StoredEvents, StoredMessages, WaitingInputs

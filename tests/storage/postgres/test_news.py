@@ -7,7 +7,7 @@ from tests.storage.conformance.faults import every, postgres_opened
 from tests.storage.conformance.homes import done, put
 from tests.storage.samples import turn
 from tests.support.postgres import database
-from warren import codec
+from warren.conversation import codec
 from warren.storage import Claim, Claimed, Enqueue, Enqueued
 from warren.storage.queries import StoreNews
 

@@ -18,7 +18,7 @@ from tests.storage.samples import turn
 from tests.support.postgres import Server, fill, needs_postgres, own
 from tests.support.waiting import wait_until
 from tests.transport.cli.process import Cli
-from warren.config import PostgresConfig
+from warren.settings.config import PostgresConfig
 from warren.storage import Delete
 from warren.storage.maintenance.postgres.doctor import examine
 from warren.storage.operations import Claim, Claimed

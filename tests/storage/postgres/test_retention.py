@@ -11,8 +11,8 @@ import trio
 from tests.storage.conformance.faults import every, postgres_opened
 from tests.storage.samples import NOW, entry, moved, opened, turn, written
 from tests.support.postgres import database, name_in, server
-from warren.config import PostgresConfig, StoreConfig
-from warren.retention import Retention
+from warren.base.retention import Retention
+from warren.settings.config import PostgresConfig, StoreConfig
 from warren.storage import Archive, Lease, Operation, Release, Store
 from warren.storage.maintenance import retention as of_files
 from warren.storage.maintenance.plans import Plan, Pruned

@@ -24,8 +24,8 @@ from tests.support.postgres import (
     server,
     server_with_vectors,
 )
-from warren.config import PostgresConfig
-from warren.errors import StoreError
+from warren.base.errors import StoreError
+from warren.settings.config import PostgresConfig
 from warren.storage.maintenance.postgres.migration import look, migrate, part_of
 from warren.storage.postgres import PostgresStore
 from warren.storage.postgres.driver import Connection

@@ -18,9 +18,9 @@ from tests.support.fake_postgres import STAGES, Stage, fake_server
 from tests.support.postgres import Server, database, fill, name_in, needs_postgres, server
 from tests.support.postgres_proxy import wire_to
 from tests.support.waiting import until
-from warren.config import PostgresConfig
-from warren.errors import StoreError
-from warren.memory import MemoryConfig
+from warren.base.errors import StoreError
+from warren.conversation.memory import MemoryConfig
+from warren.settings.config import PostgresConfig
 from warren.storage import Store
 from warren.storage.maintenance.postgres.doctor import examine
 from warren.storage.maintenance.postgres.migration import look

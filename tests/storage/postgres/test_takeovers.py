@@ -11,7 +11,7 @@ from tests.storage.conformance.homes import done, put
 from tests.storage.samples import turn
 from tests.support.postgres import database, name_in, server
 from tests.support.waiting import until
-from warren.errors import LeasedError
+from warren.base.errors import LeasedError
 from warren.storage import Claim, Claimed, Enqueued, LeaseHeld, Operation
 from warren.storage.queries import ANY_TENANT, SessionHolder
 

@@ -9,9 +9,9 @@ import apsw
 import attrs
 
 from tests.storage.samples import EVENTS, NOW, turn
-from warren.config import StoreConfig
-from warren.errors import WarrenError
-from warren.records import CompactionEntry, SessionRecord
+from warren.base.errors import WarrenError
+from warren.conversation.records import CompactionEntry, SessionRecord
+from warren.settings.config import StoreConfig
 from warren.storage import Archive, Claim, Claimed, Commit, Delete, Operation
 from warren.storage.projection import Follower
 from warren.storage.projection.disk import Disk

@@ -19,9 +19,9 @@ from tests.storage.files import blob
 from tests.storage.projection.histories import IDS, World
 from tests.storage.samples import TEXTS, turn
 from tests.support.postgres import database, name_in, server
-from warren.config import PostgresConfig, StoreConfig
-from warren.errors import StoreError
-from warren.ids import new_session_id
+from warren.base.errors import StoreError
+from warren.base.ids import new_session_id
+from warren.settings.config import PostgresConfig, StoreConfig
 from warren.storage import Archive, Attach, Claim, Delete, Label, Release
 from warren.storage.operations import Lease
 from warren.storage.postgres import PostgresStore

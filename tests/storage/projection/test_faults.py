@@ -8,7 +8,7 @@ import pytest
 
 from tests.storage.projection.faulty_disk import FaultyDisk, Trouble
 from tests.storage.projection.histories import IDS, World
-from warren.errors import StoreError
+from warren.base.errors import StoreError
 from warren.storage.projection import Follower
 
 

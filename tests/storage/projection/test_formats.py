@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from tests.domain import strategies
 from tests.storage.files import BYTES, blob
 from tests.storage.projection.histories import IDS, World
-from warren import codec
-from warren.attachments import Attachment, Blob
-from warren.events import Envelope, Event
-from warren.ids import new_session_id
-from warren.journal import envelopes, row_of
-from warren.records import SessionRecord
+from warren.base.ids import new_session_id
+from warren.conversation import codec
+from warren.conversation.attachments import Attachment, Blob
+from warren.conversation.events import Envelope, Event
+from warren.conversation.journal import envelopes, row_of
+from warren.conversation.records import SessionRecord
+from warren.conversation.views import view_of
 from warren.storage import Attach, Commit
 from warren.storage.projection.formats import checkpoint_of, is_session_id, mark_of
-from warren.views import view_of
 
 START = datetime(1970, 1, 1, tzinfo=UTC)
 moments = st.datetimes(START.replace(tzinfo=None), timezones=st.just(UTC))

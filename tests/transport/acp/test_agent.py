@@ -14,10 +14,7 @@ from tests.support.fake_service import FakeService, failing
 from tests.support.models import FunctionModel, GatedModel, reply, says, stuck
 from tests.support.runtime import new_session, open_runtime, transcript
 from tests.transport.acp.client import FOLDER, Client, connect, said
-from warren.budget import Budget
-from warren.compaction.config import CompactionConfig
-from warren.config import Config, Limits
-from warren.errors import (
+from warren.base.errors import (
     NUMBERS,
     AgentError,
     CapacityExceededError,
@@ -31,13 +28,16 @@ from warren.errors import (
     StoreError,
     WarrenError,
 )
-from warren.messages import AssistantMessage, ReasoningBlock, TextBlock, ToolUseBlock, UserMessage
-from warren.model import ModelReply, ModelRequest, ReasoningPiece, TextPiece
+from warren.conversation.budget import Budget
+from warren.conversation.messages import AssistantMessage, ReasoningBlock, TextBlock, ToolUseBlock, UserMessage
+from warren.conversation.options import CompactionConfig
+from warren.conversation.usage import Usage
+from warren.models.model import ModelReply, ModelRequest, ReasoningPiece, TextPiece
+from warren.models.tools import tool
+from warren.settings.config import Config, Limits
 from warren.storage.sqlite.file import FILE_NAME
-from warren.tools import tool
 from warren.transport.acp.listing import LOOKED_AT, PAGE
 from warren.transport.providers.scripted import Script, ScriptedProvider, ScriptedStep
-from warren.usage import Usage
 
 CALL = ToolUseBlock("c1", "look", {"at": "door"})
 

@@ -14,10 +14,10 @@ from tests.support.fake_service import FakeService, until_interrupted
 from tests.support.models import FunctionModel, GatedModel, reply, stuck
 from tests.support.runtime import open_runtime, transcript
 from tests.transport.acp.client import cancel, connect, said
-from warren.memory import MemoryHit
-from warren.messages import AssistantMessage, ToolUseBlock
-from warren.model import ModelReply, ModelRequest, TextPiece
-from warren.tools import tool
+from warren.conversation.memory import MemoryHit
+from warren.conversation.messages import AssistantMessage, ToolUseBlock
+from warren.models.model import ModelReply, ModelRequest, TextPiece
+from warren.models.tools import tool
 
 
 async def test_a_cancel_that_comes_with_the_prompt_is_not_lost() -> None:

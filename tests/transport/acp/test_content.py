@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from tests.support.fake_service import hit
-from warren.attachments import File
-from warren.errors import InvalidParamsError
-from warren.service import Capabilities
-from warren.tool_config import McpServer
+from warren.base.errors import InvalidParamsError
+from warren.calls.service import Capabilities
+from warren.conversation.attachments import File
+from warren.settings.tool_config import McpServer
 from warren.transport.acp import commands
 from warren.transport.acp.content import prompt_of
 from warren.transport.acp.servers import read_servers

@@ -11,7 +11,7 @@ from typing import get_args
 from acp import schema
 
 from tests.transport.cli.process import LIMIT, clean_environ
-from warren.errors import NUMBERS
+from warren.base.errors import NUMBERS
 from warren.transport.acp import agent, files, listing, server
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -11,14 +11,14 @@ import trio
 from tests.support.models import FunctionModel, reply
 from tests.support.runtime import open_runtime
 from tests.transport.acp.client import Client, connect, said
-from warren.attachments import Attachment, File
-from warren.catalog import ModelEntry
-from warren.config import Config
-from warren.events import InputTaken
-from warren.messages import ToolUseBlock, UserMessage
-from warren.model import ModelReply, ModelRequest
+from warren.conversation.attachments import Attachment, File
+from warren.conversation.events import InputTaken
+from warren.conversation.messages import ToolUseBlock, UserMessage
+from warren.models.catalog import ModelEntry
+from warren.models.model import ModelReply, ModelRequest
+from warren.models.tools import ToolOutput, tool
+from warren.settings.config import Config
 from warren.storage.sqlite.file import FILE_NAME
-from warren.tools import ToolOutput, tool
 from warren.transport.acp import files
 from warren.transport.acp.updates import Narrator, UpdateWithFiles
 

@@ -11,12 +11,12 @@ from tests.support.checks import assert_valid_transcript
 from tests.support.models import FunctionModel, reply, says
 from tests.support.runtime import open_runtime, transcript
 from tests.transport.acp.client import Client, chosen, connect, said
-from warren.categories import Gates
-from warren.config import Config, Limits
-from warren.messages import ToolResultsMessage, ToolUseBlock
-from warren.model import ModelReply, ModelRequest
-from warren.service import SessionService
-from warren.tools import asking, tool
+from warren.calls.service import SessionService
+from warren.conversation.categories import Gates
+from warren.conversation.messages import ToolResultsMessage, ToolUseBlock
+from warren.models.model import ModelReply, ModelRequest
+from warren.models.tools import asking, tool
+from warren.settings.config import Config, Limits
 
 pytestmark = pytest.mark.virtual_time
 ASK = Config(gates=Gates(mcp="ask"))

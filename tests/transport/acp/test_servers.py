@@ -9,8 +9,8 @@ import trio
 
 from tests.support.runtime import open_runtime
 from tests.transport.acp.client import connect
-from warren.errors import InvalidParamsError
-from warren.tool_config import McpServer
+from warren.base.errors import InvalidParamsError
+from warren.settings.tool_config import McpServer
 
 FILES = {"name": "my files", "command": "/bin/files", "args": [], "env": []}
 WEB = {"type": "http", "name": "web", "url": "https://mcp.example/", "headers": []}

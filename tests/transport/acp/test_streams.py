@@ -18,17 +18,17 @@ from tests.support.fake_service import FakeService
 from tests.support.models import FunctionModel, GatedModel, reply, stuck
 from tests.support.runtime import new_session, open_runtime, transcript
 from tests.transport.acp.client import FOLDER, Client, cancel, connect, said
-from warren.config import Config, Limits, StoreConfig
-from warren.events import Event, RunCompleted, RunStarted, TextDelta, ToolApprovalRequested
-from warren.messages import AssistantMessage, ToolUseBlock, UserMessage
-from warren.model import ModelReply, ModelRequest, TextPiece
-from warren.retention import Retention
+from warren.base.retention import Retention
+from warren.conversation.events import Event, RunCompleted, RunStarted, TextDelta, ToolApprovalRequested
+from warren.conversation.messages import AssistantMessage, ToolUseBlock, UserMessage
+from warren.conversation.views import HistoryEntry, HistoryPage, TurnResult
+from warren.models.model import ModelReply, ModelRequest, TextPiece
+from warren.models.tools import tool
+from warren.settings.config import Config, Limits, StoreConfig
 from warren.storage.maintenance.retention import plan, prune
-from warren.tools import tool
 from warren.transport.acp import AgentSettings, serve_acp, server
 from warren.transport.acp.content import AcpPrompt
 from warren.transport.acp.prompt import PendingPrompt
-from warren.views import HistoryEntry, HistoryPage, TurnResult
 
 PIECES = 3000
 LOGGED = 6

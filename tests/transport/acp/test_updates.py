@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from warren.errors import AgentError, BudgetExhaustedError, ErrorCode, StoreError, WarrenError
-from warren.events import (
+from warren.base.errors import AgentError, BudgetExhaustedError, ErrorCode, StoreError, WarrenError
+from warren.conversation.events import (
     BudgetWarning,
     CompactionCompleted,
     CompactionFailed,
@@ -29,7 +29,7 @@ from warren.events import (
     TurnStarted,
     UnknownEvent,
 )
-from warren.messages import (
+from warren.conversation.messages import (
     AssistantMessage,
     ContextMessage,
     Message,
@@ -43,6 +43,7 @@ from warren.messages import (
     UnknownBlock,
     UserMessage,
 )
+from warren.conversation.usage import Usage
 from warren.transport.acp.updates import (
     Narrator,
     replayed,
@@ -50,7 +51,6 @@ from warren.transport.acp.updates import (
     stop_reason,
     stop_reason_of,
 )
-from warren.usage import Usage
 
 
 def told(*events: Event, window: int | None = 1000) -> list[Any]:

@@ -5,7 +5,7 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
-from warren.events import Envelope, Event
+from warren.conversation.events import Envelope, Event
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 ID = "0198a000-0000-7000-8000-00000000beef"

@@ -7,7 +7,7 @@ import pytest
 
 from tests.transport.cli.parsing import parse
 from tests.transport.cli.process import Cli
-from warren.categories import Switches
+from warren.conversation.categories import Switches
 
 
 @pytest.mark.usefixtures("folder")

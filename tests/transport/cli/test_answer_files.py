@@ -7,7 +7,7 @@ from typing import Final
 from tests.support.waiting import wait_until
 from tests.transport.cli.blobs import stored
 from tests.transport.cli.process import SLOW, Cli
-from warren.config import StoreConfig
+from warren.settings.config import StoreConfig
 from warren.storage.maintenance.doctor import examine
 
 PNG: Final = b"\x89PNG\r\n\x1a\n" + bytes(range(256))

@@ -14,8 +14,8 @@ from tests.support.fake_service import FakeService, sessions_of
 from tests.transport.cli.fakes import ID, FakeTerminal, envelope
 from tests.transport.cli.process import Cli
 from tests.transport.cli.terminals import CTRL_C, CTRL_D, Terminal
-from warren.categories import Decision
-from warren.events import ToolApprovalRequested, ToolApprovalResolved
+from warren.conversation.categories import Decision
+from warren.conversation.events import ToolApprovalRequested, ToolApprovalResolved
 from warren.transport.cli.terminal.streams import Streams
 from warren.transport.cli.turns.asking import NOBODY, QUESTION, ApprovalQueue, Asker
 from warren.transport.cli.turns.taking import FIRST_WORDS

@@ -14,10 +14,10 @@ from tests.transport.cli.filling import HERE, turns
 from tests.transport.cli.process import Cli, one_line
 from tests.transport.cli.serving import connected, serve
 from tests.transport.cli.terminals import Terminal
-from warren import codec
-from warren.config import StoreConfig
-from warren.memory import MemoryEntry
-from warren.messages import UserMessage
+from warren.conversation import codec
+from warren.conversation.memory import MemoryEntry
+from warren.conversation.messages import UserMessage
+from warren.settings.config import StoreConfig
 from warren.storage import Lease, Release
 from warren.storage.maintenance.backup import restore
 from warren.storage.maintenance.doctor import examine

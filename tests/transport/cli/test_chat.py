@@ -10,7 +10,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from tests.support.fake_service import FakeService, failing, publishing, until_interrupted
-from warren.errors import AgentError, BudgetExhaustedError, ProviderError
+from warren.base.errors import AgentError, BudgetExhaustedError, ProviderError
 from warren.transport.cli.settings.options import Options
 from warren.transport.cli.terminal.lines import PipedLines
 from warren.transport.cli.terminal.streams import Streams

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.transport.cli.process import FOOTER, SLOW, WITHOUT, Cli, one_line, without_extra
-from warren.config import Config, StoreConfig
+from warren.settings.config import Config, StoreConfig
 from warren.transport.embed import open_supervisor
 
 DISABLED = "Session persistence is disabled (build without 'session-store').\n"

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from tests.transport.cli.parsing import commands
 from tests.transport.cli.process import SETTINGS, Cli, one_line
-from warren.config import Limits
-from warren.errors import InvalidParamsError
+from warren.base.errors import InvalidParamsError
+from warren.settings.config import Limits
 from warren.transport.cli.app import cli as root
 from warren.transport.cli.settings.file import read_config
 from warren.transport.cli.settings.options import Mode

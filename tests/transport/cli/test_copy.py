@@ -16,9 +16,9 @@ from tests.support.postgres import database, name_in, server
 from tests.transport.cli.process import Cli, one_line
 from tests.transport.cli.serving import connected, serve
 from tests.transport.cli.terminals import Terminal
-from warren.errors import SessionNotFoundError
-from warren.memory import MemoryEntry
-from warren.records import EventRow
+from warren.base.errors import SessionNotFoundError
+from warren.conversation.memory import MemoryEntry
+from warren.conversation.records import EventRow
 from warren.storage.sqlite.file import FILE_NAME
 
 

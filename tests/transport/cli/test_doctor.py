@@ -19,9 +19,9 @@ from tests.transport.cli.filling import HERE, turns
 from tests.transport.cli.process import LIMIT, Cli, one_line
 from tests.transport.cli.serving import connected, serve
 from tests.transport.cli.terminals import Terminal
-from warren.config import StoreConfig
-from warren.errors import InvalidParamsError
-from warren.memory import MemoryEntry
+from warren.base.errors import InvalidParamsError
+from warren.conversation.memory import MemoryEntry
+from warren.settings.config import StoreConfig
 from warren.storage import Archive, Lease, Release
 from warren.storage.maintenance.doctor import examine
 from warren.storage.queries import StoredHistory

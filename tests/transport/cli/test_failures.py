@@ -8,8 +8,7 @@ import click
 import pytest
 
 from tests.transport.cli.fakes import ID
-from warren import codec
-from warren.errors import (
+from warren.base.errors import (
     NUMBERS,
     AgentError,
     CompactionDisabledError,
@@ -20,7 +19,8 @@ from warren.errors import (
     SessionNotFoundError,
     WarrenError,
 )
-from warren.extras import cure, lack
+from warren.base.extras import cure, lack
+from warren.conversation import codec
 from warren.transport.cli.failures import error_of, innermost, report
 from warren.transport.cli.settings.options import Mode
 from warren.transport.cli.terminal.streams import Streams

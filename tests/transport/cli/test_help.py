@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.transport.cli.process import clean_environ
-from warren.audit import ACTIONS
+from warren.reports.audit import ACTIONS
 from warren.transport.cli import models, nodes
 from warren.transport.cli import tokens as token
 from warren.transport.cli.app import cli as root

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.fake_service import FakeService, FakeSession, sessions_of
-from warren.errors import InvalidParamsError, SessionNotFoundError
+from warren.base.errors import InvalidParamsError, SessionNotFoundError
 from warren.transport.cli.ids import PAGE, resolve
 
 ONE = "0198a000-0000-7000-8000-0000000001ab"

@@ -7,7 +7,7 @@ import pytest
 from tests.transport.cli.parsing import parse
 from tests.transport.cli.process import Cli
 from tests.transport.cli.settings import by_default
-from warren.categories import Gates, Switches
+from warren.conversation.categories import Gates, Switches
 from warren.transport.cli.runtime import config_of
 
 pytestmark = pytest.mark.usefixtures("folder")

@@ -16,8 +16,8 @@ from tests.support.local_model import cache_in, needs_weights, weights_in
 from tests.transport.cli.process import Cli, one_line
 from tests.transport.cli.remembering import lines
 from tests.transport.cli.serving import connected, serve
-from warren.errors import InvalidParamsError, ProviderError
-from warren.memory import MemoryConfig
+from warren.base.errors import InvalidParamsError, ProviderError
+from warren.conversation.memory import MemoryConfig
 from warren.transport.embedders import open_embedder
 
 MODEL: Final = "sentence-transformers/all-MiniLM-L6-v2"

@@ -12,7 +12,7 @@ import pytest
 
 from tests.transport.cli.parsing import commands
 from tests.transport.cli.process import Cli
-from warren.log_context import LogContext, working_for
+from warren.base.log_context import LogContext, working_for
 from warren.transport.cli.app import cli as cli_of_all
 from warren.transport.cli.terminal import logs
 from warren.transport.cli.terminal.json_lines import VARIABLE, JsonStderr, are_asked_for

@@ -19,7 +19,7 @@ from tests.transport.cli.serving import connected, serve
 from tests.transport.cli.terminals import Terminal
 from tests.transport.providers.embedding_server import Server
 from tests.transport.providers.server import serve as serve_http
-from warren.errors import InvalidParamsError
+from warren.base.errors import InvalidParamsError
 from warren.transport.cli.memory.lines import AddedText, Wanted, read_lines
 from warren.transport.embedders import KNOWN
 

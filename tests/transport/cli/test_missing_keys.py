@@ -3,8 +3,8 @@
 import pytest
 
 from tests.transport.cli.process import Cli
-from warren.config import Config, StoreConfig
-from warren.errors import ProviderError
+from warren.base.errors import ProviderError
+from warren.settings.config import Config, StoreConfig
 from warren.transport.embed import open_supervisor
 
 MISSING = (

@@ -8,8 +8,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from warren.budget import Budget
-from warren.fields import Between, is_whole, not_negative, optional, positive
+from warren.base.fields import Between, is_whole, not_negative, optional, positive
+from warren.conversation.budget import Budget
 from warren.transport.cli.settings.option import is_flat, of_field
 
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.transport.cli.parsing import commands, parse
-from warren.budget import Budget
-from warren.compaction.config import CompactionConfig
-from warren.config import Config, StoreConfig
-from warren.database_url import DatabaseUrl
+from warren.base.database_url import DatabaseUrl
+from warren.conversation.budget import Budget
+from warren.conversation.options import CompactionConfig
+from warren.settings.config import Config, StoreConfig
 from warren.transport.cli.app import cli
 from warren.transport.cli.settings.options import Mode, Options
 from warren.transport.cli.settings.values import (

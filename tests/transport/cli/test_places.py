@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.transport.cli.process import Cli
-from warren.errors import InvalidParamsError
+from warren.base.errors import InvalidParamsError
 from warren.transport.cli.settings.file import read_config
 
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.transport.cli.fakes import ID, FakeTerminal, envelope, screen_of
-from warren import codec
-from warren.errors import AgentError, BudgetExhaustedError, StoreError
-from warren.events import (
+from warren.base.errors import AgentError, BudgetExhaustedError, StoreError
+from warren.conversation import codec
+from warren.conversation.events import (
     BudgetWarning,
     CompactionCompleted,
     CompactionFailed,
@@ -26,12 +26,12 @@ from warren.events import (
     ToolExecutionCompleted,
     TurnStarted,
 )
+from warren.conversation.usage import Usage
+from warren.conversation.views import TurnResult
 from warren.transport.cli.settings.options import Mode, Options
 from warren.transport.cli.terminal.streams import Streams
 from warren.transport.cli.turns.screen import AnswerText, Screen, footer, trace
 from warren.transport.event_text import text_of_event
-from warren.usage import Usage
-from warren.views import TurnResult
 
 
 @pytest.fixture(autouse=True)

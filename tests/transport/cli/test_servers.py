@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from tests.transport.cli.parsing import parse
 from tests.transport.providers.calls import request
-from warren.config import ModelServer
-from warren.errors import InvalidParamsError
+from warren.base.errors import InvalidParamsError
+from warren.settings.config import ModelServer
 from warren.transport.cli.app import cli
 from warren.transport.cli.settings.file import read_config
 from warren.transport.providers import default_model, known_models, open_providers

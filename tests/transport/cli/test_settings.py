@@ -11,11 +11,11 @@ import pytest
 from tests.transport.cli.parsing import parse
 from tests.transport.cli.process import Cli
 from tests.transport.cli.settings import by_default
-from warren.budget import Budget
-from warren.compaction.config import CompactionConfig
-from warren.config import Intensity, Limits, RetryPolicy, StoreConfig
-from warren.errors import CompactionDisabledError, InvalidParamsError
-from warren.tenant_limits import TenantLimits
+from warren.base.errors import CompactionDisabledError, InvalidParamsError
+from warren.base.tenant_limits import TenantLimits
+from warren.conversation.budget import Budget
+from warren.conversation.options import CompactionConfig
+from warren.settings.config import Intensity, Limits, RetryPolicy, StoreConfig
 from warren.transport.cli.runtime import config_of
 from warren.transport.cli.settings.file import read_config
 from warren.transport.cli.settings.names import BUDGET

@@ -10,7 +10,7 @@ import pytest
 from rich.text import Text
 
 from tests.transport.cli.fakes import FakeTerminal
-from warren.errors import InvalidParamsError
+from warren.base.errors import InvalidParamsError
 from warren.transport.cli.terminal.streams import Streams, decode_prompt, visible
 
 

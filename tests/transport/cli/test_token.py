@@ -15,9 +15,9 @@ from tests.transport.cli.process import Cli
 from tests.transport.cli.serving import serve
 from tests.transport.clients import knock
 from tests.transport.http.tokens import config, signed
-from warren.tenant_limits import TokenLimits
+from warren.base.tenant_limits import TokenLimits
+from warren.transport.access.token_list import Token, hash_of, read_logins, read_tokens, with_token
 from warren.transport.cli.tokens import change
-from warren.transport.http.token_list import Token, hash_of, read_logins, read_tokens, with_token
 
 LIST = "tokens.toml"
 

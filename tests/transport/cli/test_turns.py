@@ -11,18 +11,18 @@ from trio.testing import wait_all_tasks_blocked
 
 from tests.support.fake_service import FakeService, FakeTurn, failing, publishing, until_interrupted
 from tests.transport.cli.fakes import FakeTerminal
-from warren.attachments import File
-from warren.budget import Budget
-from warren.categories import Gates, Switches
-from warren.config import Config
-from warren.errors import AgentError, ProviderError, SessionNotRunningError
-from warren.events import TextDelta
-from warren.options import TurnOptions
+from warren.base.errors import AgentError, ProviderError, SessionNotRunningError
+from warren.conversation.attachments import File
+from warren.conversation.budget import Budget
+from warren.conversation.categories import Gates, Switches
+from warren.conversation.events import TextDelta
+from warren.conversation.options import TurnOptions
+from warren.conversation.views import TurnResult
+from warren.settings.config import Config
 from warren.transport.cli.settings.options import Options
 from warren.transport.cli.terminal.streams import Streams
 from warren.transport.cli.turns.screen import Screen
 from warren.transport.cli.turns.taking import FIRST_WORDS, TOO_LATE, Begin, first_turn, next_turn, take_turn
-from warren.views import TurnResult
 
 
 def a_screen(out: io.StringIO | None = None) -> tuple[Screen, io.StringIO, io.StringIO]:

@@ -23,7 +23,7 @@ from tests.transport.cluster.nodes import free_port
 from tests.transport.mcp.clients import ACCEPT, HELLO, PING
 from tests.transport.rest.clients import client as rest_client
 from warren.actors.supervision import Restarts
-from warren.config import Intensity
+from warren.settings.config import Intensity
 from warren.transport.cli.serve.workers import Workers
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the workers are found in /proc")

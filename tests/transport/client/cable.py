@@ -9,8 +9,8 @@ import attrs
 import trio
 
 from tests.transport.clients import HOST, gateway
+from warren.calls.service import RuntimeService
 from warren.client import RemoteService, connect
-from warren.service import RuntimeService
 
 
 @attrs.define(eq=False)

@@ -23,13 +23,13 @@ from tests.support.waiting import inbox_has, until
 from tests.transport.client.cable import Cable, linked
 from tests.transport.clients import HOST, gateway
 from tests.transport.gateway.serving import runtime
+from warren.base.errors import AgentError, InvalidParamsError, SessionBusyError
+from warren.calls.service import RuntimeService
 from warren.client import RemoteService, connect
-from warren.errors import AgentError, InvalidParamsError, SessionBusyError
-from warren.events import Envelope, RunCompleted, TextDelta
-from warren.messages import ToolResultsMessage, ToolUseBlock
-from warren.model import ModelReply, ModelRequest, TextPiece
-from warren.service import RuntimeService
-from warren.tools import ToolError, tool
+from warren.conversation.events import Envelope, RunCompleted, TextDelta
+from warren.conversation.messages import ToolResultsMessage, ToolUseBlock
+from warren.models.model import ModelReply, ModelRequest, TextPiece
+from warren.models.tools import ToolError, tool
 from warren.transport.client.connection import Connection, Dial, RefusedError
 from warren.transport.client.links import ATTEMPTS, MAX_REQUESTS, Links
 from warren.transport.client.readers import MAX_HELD

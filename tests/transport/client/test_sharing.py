@@ -15,9 +15,9 @@ from tests.support.waiting import until
 from tests.transport.client.cable import Cable, cable
 from tests.transport.clients import gateway
 from warren.client import RemoteService, connect
-from warren.events import Envelope
+from warren.conversation.events import Envelope
+from warren.conversation.views import TurnResult
 from warren.transport.client.readers import RemoteReader
-from warren.views import TurnResult
 
 
 @attrs.define(eq=False)

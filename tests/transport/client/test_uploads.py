@@ -16,11 +16,11 @@ from tests.transport.client.cable import linked
 from tests.transport.clients import gateway
 from tests.transport.cluster.nodes import cluster
 from tests.transport.gateway.serving import runtime
-from warren.attachments import File
+from warren.base.errors import InvalidParamsError, SessionBusyError
 from warren.client import connect
-from warren.config import StoreConfig
-from warren.errors import InvalidParamsError, SessionBusyError
-from warren.messages import UserMessage
+from warren.conversation.attachments import File
+from warren.conversation.messages import UserMessage
+from warren.settings.config import StoreConfig
 from warren.storage.sqlite.file import FILE_NAME
 
 MIB = 1024 * 1024

@@ -10,9 +10,9 @@ from tests.transport.clients import HOST, gateway
 from tests.transport.clients import connect as raw
 from tests.transport.gateway.serving import runtime
 from tests.transport.rest.clients import Events, client
-from warren.service import ChangeReader
+from warren.calls.service import ChangeReader
+from warren.conversation.views import SessionSummary
 from warren.transport.client import watching
-from warren.views import SessionSummary
 
 
 async def row(reader: ChangeReader, session_id: str, messages: int) -> SessionSummary:

@@ -11,13 +11,13 @@ import trio
 
 from tests.support.postgres import database
 from tests.transport.clients import HOST
-from warren.config import Config, Limits, NodeConfig, PostgresConfig, StoreConfig
-from warren.service import EventReader, SessionService
+from warren.calls.service import EventReader, SessionService
+from warren.settings.config import Config, Limits, NodeConfig, PostgresConfig, StoreConfig
 from warren.storage.queries import ANY_TENANT, SessionHolder
+from warren.transport.access.config import GatewayConfig
 from warren.transport.cluster.service import ClusterService
 from warren.transport.embed import open_supervisor
 from warren.transport.gateway.server import serve_gateway
-from warren.transport.http.config import GatewayConfig
 
 Home = Literal["files", "database"]
 NAMES = ("anna", "berta", "clara")

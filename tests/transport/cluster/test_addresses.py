@@ -9,12 +9,12 @@ import trustme
 
 from tests.transport.client.cable import cable
 from tests.transport.cluster.nodes import node
-from warren.config import Config, NodeConfig, StoreConfig
-from warren.errors import LeasedError
+from warren.base.errors import LeasedError
+from warren.settings.config import Config, NodeConfig, StoreConfig
+from warren.transport.access.config import GatewayConfig
 from warren.transport.embed import open_supervisor
 from warren.transport.gateway.link import open_link
 from warren.transport.gateway.server import serve_gateway
-from warren.transport.http.config import GatewayConfig
 
 
 @pytest.mark.parametrize("name", ["localhost", "other.example"])

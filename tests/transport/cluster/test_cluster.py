@@ -16,10 +16,7 @@ from tests.support.models import Emit, FunctionModel, reply
 from tests.support.waiting import until
 from tests.transport.cluster.nodes import Home, Node, cluster, events_of, node, read_to, shared_store
 from warren.actors.supervisor import store_watcher
-from warren.categories import Gates
-from warren.client import connect
-from warren.config import Limits, PostgresConfig, StoreConfig
-from warren.errors import (
+from warren.base.errors import (
     AgentError,
     CompactionDisabledError,
     InvalidParamsError,
@@ -29,14 +26,17 @@ from warren.errors import (
     SessionNotRunningError,
     WarrenError,
 )
-from warren.events import Envelope, RunCompleted, RunStarted, TextDelta, ToolApprovalRequested
-from warren.messages import ToolResultsMessage, ToolUseBlock, UserMessage
-from warren.model import ModelReply, ModelRequest, TextPiece
-from warren.nodes import NodeLoad
-from warren.peers import Peer
-from warren.service import EventReader
+from warren.base.nodes import NodeLoad
+from warren.calls.service import EventReader
+from warren.client import connect
+from warren.conversation.categories import Gates
+from warren.conversation.events import Envelope, RunCompleted, RunStarted, TextDelta, ToolApprovalRequested
+from warren.conversation.messages import ToolResultsMessage, ToolUseBlock, UserMessage
+from warren.conversation.peers import Peer
+from warren.models.model import ModelReply, ModelRequest, TextPiece
+from warren.models.tools import tool
+from warren.settings.config import Limits, PostgresConfig, StoreConfig
 from warren.storage.queries import LivingNodes
-from warren.tools import tool
 from warren.transport.cluster.reader import MovingReader
 
 pytestmark = pytest.mark.time_limit(60)

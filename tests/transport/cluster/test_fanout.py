@@ -18,11 +18,11 @@ from tests.transport.client.cable import Cable, cable
 from tests.transport.clients import gateway
 from tests.transport.cluster.nodes import Node, node, read_to, shared_store
 from warren.actors.eventlog import EventLog, LogPage, LogReader
+from warren.base.errors import AgentError, InvalidParamsError
+from warren.calls.service import EventReader
 from warren.client import connect
-from warren.errors import AgentError, InvalidParamsError
-from warren.events import Envelope, RunStarted, StreamTruncated, TextComplete, TextDelta
-from warren.model import ModelReply, ModelRequest, ReasoningPiece, TextPiece
-from warren.service import EventReader
+from warren.conversation.events import Envelope, RunStarted, StreamTruncated, TextComplete, TextDelta
+from warren.models.model import ModelReply, ModelRequest, ReasoningPiece, TextPiece
 from warren.storage.results import Held
 from warren.transport.cluster.fanout import Fanout
 from warren.transport.cluster.reader import Continuation, MovingReader

@@ -2,9 +2,9 @@
 
 import attrs
 
-from warren.health import LoopHealth, ProjectorHealth, StoreHealth
-from warren.metrics import Metric, Metrics, Series
-from warren.service import Health
+from warren.calls.service import Health
+from warren.reports.health import LoopHealth, ProjectorHealth, StoreHealth
+from warren.reports.metrics import Metric, Metrics, Series
 from warren.transport.cluster.health import by_worker, together
 
 OWN = Health("ok", 3, 1, 10, StoreHealth("ok"), ProjectorHealth("ok", projecting=False, behind=None))

@@ -19,7 +19,7 @@ from tests.transport.cluster.nodes import Home, Node, cluster, node, shared_stor
 from tests.transport.http.tokens import listed
 from tests.transport.mcp.clients import ACCEPT, HELLO, PING, at_rest
 from tests.transport.mcp.turning import under_way
-from warren.config import Limits, PostgresConfig, StoreConfig
+from warren.settings.config import Limits, PostgresConfig, StoreConfig
 from warren.transport.rpc.behalf import BEHALF_HEADER
 
 pytestmark = [

@@ -10,9 +10,9 @@ from tests.support.models import Puppet
 from tests.support.runtime import open_runtime
 from tests.transport.cluster.nodes import Home, node, shared_store
 from tests.transport.http.tokens import SCOPES, listed
+from warren.base.errors import InvalidParamsError, PermissionDeniedError
+from warren.base.principals import LOCAL
 from warren.client import connect
-from warren.errors import InvalidParamsError, PermissionDeniedError
-from warren.principals import LOCAL
 
 pytestmark = pytest.mark.time_limit(60)
 

@@ -10,15 +10,15 @@ import trio.testing
 import wsproto
 
 from tests.transport.clients import HOST, gateway
-from warren.errors import AgentError
-from warren.nodes import Node
-from warren.service import Capabilities
+from warren.base.errors import AgentError
+from warren.base.nodes import Node
+from warren.calls.service import Capabilities
+from warren.transport.access.auth import NODE_PROOF
+from warren.transport.access.refusals import RefusedError
 from warren.transport.client.links import ATTEMPTS
 from warren.transport.cluster.peers import Peers
 from warren.transport.cluster.token import NodeTokens
 from warren.transport.embed import open_supervisor
-from warren.transport.http.auth import NODE_PROOF
-from warren.transport.http.refusals import RefusedError
 
 CAPABILITIES = Capabilities(session_store=True, session_compaction=False, memory_store=False)
 LEASE: Final = 12.0

@@ -12,11 +12,11 @@ import trio
 from tests.support.postgres import database
 from tests.transport.cli.process import MODULE, Cli, Running
 from tests.transport.cluster.nodes import Home, events_of
+from warren.base.errors import AgentError
 from warren.client import RemoteService, connect
-from warren.errors import AgentError
-from warren.events import Envelope, RunCompleted, SessionMoved, TextDelta
-from warren.messages import UserMessage
-from warren.views import TurnResult
+from warren.conversation.events import Envelope, RunCompleted, SessionMoved, TextDelta
+from warren.conversation.messages import UserMessage
+from warren.conversation.views import TurnResult
 
 CHUNKS: Final = [f"{number} " for number in range(20)]
 SLOW: Final = {"chunks": CHUNKS, "chunk_delay": 0.2}

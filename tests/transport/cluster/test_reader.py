@@ -4,8 +4,8 @@ import pytest
 import trio
 
 from warren.actors.eventlog import EventLog, LogPage
-from warren.errors import StoreCause, StoreError
-from warren.events import TextComplete
+from warren.base.errors import StoreCause, StoreError
+from warren.conversation.events import TextComplete
 from warren.transport.cluster.reader import Continuation, MovingReader, TurnFeed
 
 

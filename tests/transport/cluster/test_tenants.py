@@ -10,11 +10,11 @@ import trio
 from tests.service.principals import ACME, OF_SESSIONS, called, fields
 from tests.support.models import Emit, reply
 from tests.transport.cluster.nodes import cluster, events_of, shared_store
-from warren.config import Limits, PostgresConfig, StoreConfig
-from warren.errors import InvalidParamsError, PermissionDeniedError, SessionNotFoundError
-from warren.ids import new_session_id
-from warren.model import ModelReply, ModelRequest
-from warren.principals import Principal
+from warren.base.errors import InvalidParamsError, PermissionDeniedError, SessionNotFoundError
+from warren.base.ids import new_session_id
+from warren.base.principals import Principal
+from warren.models.model import ModelReply, ModelRequest
+from warren.settings.config import Limits, PostgresConfig, StoreConfig
 from warren.storage.queries import LivingNodes
 from warren.transport.client import connect
 

@@ -10,12 +10,12 @@ import pytest
 
 from tests.transport.clients import gateway, knock
 from tests.transport.cluster.nodes import node, shared_store
-from warren.config import Config, NodeConfig, StoreConfig
-from warren.errors import AgentError
+from warren.base.errors import AgentError
+from warren.settings.config import Config, NodeConfig, StoreConfig
+from warren.transport.access.auth import NODE_CHALLENGE
+from warren.transport.access.refusals import RefusedError
 from warren.transport.cluster.token import LIFETIME, NodeTokens
 from warren.transport.embed import open_supervisor
-from warren.transport.http.auth import NODE_CHALLENGE
-from warren.transport.http.refusals import RefusedError
 
 SECRET = b"s" * 32
 RIGHT = "right-token"

@@ -14,14 +14,14 @@ from tests.transport.cli.process import Cli
 from tests.transport.clients import connect, knock
 from tests.transport.cluster.nodes import cluster
 from tests.transport.rest.clients import client
-from warren.config import Config, PostgresConfig, StoreConfig
-from warren.errors import InvalidParamsError
+from warren.base.errors import InvalidParamsError
+from warren.base.tenant_limits import TokenLimits
+from warren.settings.config import Config, PostgresConfig, StoreConfig
 from warren.storage.postgres.tokens import TokenRow, TokenTable
-from warren.tenant_limits import TokenLimits
-from warren.transport.http import token_table, watched
-from warren.transport.http.access import check_access
-from warren.transport.http.config import GatewayConfig
-from warren.transport.http.token_list import hash_of, new_token
+from warren.transport.access import token_table, watched
+from warren.transport.access.access import check_access
+from warren.transport.access.config import GatewayConfig
+from warren.transport.access.token_list import hash_of, new_token
 
 SCOPES = ("session:read", "session:write", "metrics:read")
 

@@ -14,15 +14,15 @@ from wsproto.events import AcceptConnection, Event, Request, TextMessage
 
 from tests.transport.clients import HOST
 from tests.transport.cluster.nodes import node, shared_store
-from warren.errors import InvalidParamsError
-from warren.events import Envelope, RunStarted, TextDelta, UnknownEvent
-from warren.nodes import Node
-from warren.service import Capabilities
+from warren.base.errors import InvalidParamsError
+from warren.base.nodes import Node
+from warren.calls.service import Capabilities
+from warren.conversation.events import Envelope, RunStarted, TextDelta, UnknownEvent
 from warren.storage.queries import LivingNodes
+from warren.transport.access.auth import NODE_PROOF
 from warren.transport.client.service import RemoteService
 from warren.transport.cluster.peers import Peers
 from warren.transport.cluster.token import NodeTokens
-from warren.transport.http.auth import NODE_PROOF
 from warren.transport.rpc import jsonrpc
 
 SESSION: Final = "01a20959-0000-7000-8000-000000000000"

@@ -7,9 +7,9 @@ import trio
 
 from tests.support.models import Puppet
 from tests.transport.cluster.nodes import cluster
-from warren.config import StoreConfig
-from warren.service import ChangeReader
-from warren.views import SessionChanges
+from warren.calls.service import ChangeReader
+from warren.conversation.views import SessionChanges
+from warren.settings.config import StoreConfig
 
 
 async def reached(reader: ChangeReader, session_id: str, messages: int, *, active: bool) -> SessionChanges:

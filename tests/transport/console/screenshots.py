@@ -12,8 +12,8 @@ from playwright.sync_api import Page, expect
 
 from tests.transport.console.content import ASKING, GUIDE, SLOW
 from tests.transport.console.stage import Gateway, browser, gateway
-from warren.categories import Gates
-from warren.compaction.config import CompactionConfig
+from warren.conversation.categories import Gates
+from warren.conversation.options import CompactionConfig
 
 OUT: Final = Path("build/screenshots")
 PICTURE: Final = Path("docs/console.png")

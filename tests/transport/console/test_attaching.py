@@ -10,7 +10,7 @@ from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-unt
 from playwright.sync_api import Locator, Page, expect
 
 from tests.transport.console.stage import STANDARD, Gateway, Watched, act, show
-from warren.attachments import File
+from warren.conversation.attachments import File
 
 GIVE = """(target, [kind, name, type, text]) => {
     const data = new DataTransfer();

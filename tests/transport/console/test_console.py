@@ -18,8 +18,8 @@ from playwright.sync_api import Page, Request, WebSocketRoute, expect
 from tests.transport.console.content import ASKING, BUSY, GUIDE, NASTY, NASTY_TEXT, SLOW
 from tests.transport.console.stage import ROWS, STANDARD, THEMES, Gateway, Watched, act, gateway, say, show, turns
 from tests.transport.http.tokens import listed
-from warren.categories import Gates
-from warren.metrics import LoadSample
+from warren.conversation.categories import Gates
+from warren.reports.metrics import LoadSample
 
 FIRST: Final = 2_000
 """Events that the page asks for before it draws a session."""

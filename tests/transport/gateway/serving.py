@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.transport.clients import gateway
-from warren.config import Config, StoreConfig
-from warren.service import RuntimeService
+from warren.calls.service import RuntimeService
+from warren.settings.config import Config, StoreConfig
 from warren.transport.embed import open_supervisor
 
 

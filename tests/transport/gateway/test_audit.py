@@ -18,17 +18,17 @@ from tests.transport.clients import gateway, knock
 from tests.transport.http.tokens import SCOPES, listed
 from tests.transport.rest.clients import client, create
 from warren.actors.audit import MOST_OF_SOURCE
+from warren.base.errors import PermissionDeniedError
+from warren.base.principals import SCOPES as ALL
+from warren.base.principals import Principal
+from warren.base.tenant_limits import TokenLimits
+from warren.calls.service import RuntimeService
 from warren.client import connect
-from warren.config import Config, StoreConfig
-from warren.errors import PermissionDeniedError
-from warren.principals import SCOPES as ALL
-from warren.principals import Principal
-from warren.service import RuntimeService
+from warren.models.tools import tool
+from warren.settings.config import Config, StoreConfig
 from warren.storage.sqlite.file import FILE_NAME
-from warren.tenant_limits import TokenLimits
-from warren.tools import tool
+from warren.transport.access.token_list import read_tokens, without_tokens
 from warren.transport.embed import open_supervisor
-from warren.transport.http.token_list import read_tokens, without_tokens
 
 CALL: Final = {"tool_calls": [{"id": "call-1", "name": "launch", "args": {"what": "it"}}]}
 SAID: Final = [CALL, {"text": "done"}]

@@ -10,8 +10,8 @@ import trio
 
 from tests.support.models import Puppet
 from tests.transport.clients import Client, connect, gateway
-from warren.compaction.config import CompactionConfig
-from warren.config import Config, StoreConfig
+from warren.conversation.options import CompactionConfig
+from warren.settings.config import Config, StoreConfig
 from warren.transport.embed import open_supervisor
 
 KEEP_ONE: Final = CompactionConfig(recent_turn_budget=1)

@@ -10,8 +10,8 @@ from tests.transport.mcp.clients import connected as mcp
 from tests.transport.providers.calls import environ
 from tests.transport.providers.dialects import DONE
 from tests.transport.providers.server import END, HEAD, Request, chunk, event, serve
-from warren.config import Config
-from warren.messages import AssistantMessage
+from warren.conversation.messages import AssistantMessage
+from warren.settings.config import Config
 from warren.transport.embed import open_supervisor
 
 WHOLE = "a😀b\ufffdc"

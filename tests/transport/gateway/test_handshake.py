@@ -12,11 +12,11 @@ from wsproto.events import AcceptConnection, Request, TextMessage
 from tests.support.fake_service import FakeService
 from tests.support.waiting import AT_ONCE
 from tests.transport.clients import HEALTH, HOST, Frames, gateway
+from warren.transport.access.auth import AccessPolicy
+from warren.transport.access.head import Head, head_of
+from warren.transport.access.logins import Authenticator, single
+from warren.transport.access.refusals import RefusedError
 from warren.transport.gateway.handshake import check
-from warren.transport.http.auth import AccessPolicy
-from warren.transport.http.head import Head, head_of
-from warren.transport.http.logins import Authenticator, single
-from warren.transport.http.refusals import RefusedError
 
 UPGRADE = {
     "Host": "localhost",

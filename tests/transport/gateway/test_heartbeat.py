@@ -13,8 +13,8 @@ from wsproto.events import AcceptConnection, CloseConnection, Ping, Pong, TextMe
 
 from tests.support.fake_service import FakeService
 from tests.transport.clients import HEALTH, HOST, Frames, frames, gateway, let_in
-from warren.config import Config
-from warren.tenant_limits import TenantLimits
+from warren.base.tenant_limits import TenantLimits
+from warren.settings.config import Config
 from warren.transport.gateway.heartbeat import Heartbeat
 from warren.transport.gateway.stream import FrameStream
 

@@ -15,7 +15,7 @@ from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, Request, T
 from tests.support.fake_service import FakeService, FakeTurn
 from tests.support.waiting import AT_ONCE
 from tests.transport.clients import HEALTH, HOST, Frames, connect, frames, gateway, healthy, knock, let_in, seqs, text
-from warren.events import ToolCallRequested, ToolExecutionStarted, TurnStarted
+from warren.conversation.events import ToolCallRequested, ToolExecutionStarted, TurnStarted
 
 
 async def forever(turn: FakeTurn) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import trio
 
-from warren.config import NodeConfig, StoreConfig
-from warren.errors import InvalidParamsError
+from warren.base.errors import InvalidParamsError
+from warren.settings.config import NodeConfig, StoreConfig
+from warren.transport.access.config import GatewayConfig
 from warren.transport.gateway.link import FOLDER, address_of, check_address, open_link
 from warren.transport.http import sockets
-from warren.transport.http.config import GatewayConfig
 
 NODE = NodeConfig()
 

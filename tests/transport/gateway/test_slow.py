@@ -11,7 +11,7 @@ from wsproto.events import TextMessage
 from tests.support.models import FunctionModel, reply, says
 from tests.support.runtime import new_session, open_runtime
 from tests.transport.clients import HOST, Frames, connect, gateway, seqs
-from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece
+from warren.models.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece
 
 PIECES = 750
 """Twice as many events of a turn: text and reasoning take turns, so that no two of them can be merged."""

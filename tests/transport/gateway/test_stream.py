@@ -18,16 +18,16 @@ from tests.support.waiting import AT_ONCE
 from tests.transport.clients import HEALTH, HOST, Frames, connect, frames, healthy
 from tests.transport.http.serving import pair
 from warren.actors.streams import GONE
+from warren.transport.access.auth import AccessPolicy
+from warren.transport.access.config import GatewayConfig
+from warren.transport.access.head import Head
+from warren.transport.access.logins import Authenticator
+from warren.transport.access.pace import Pace
 from warren.transport.gateway.connection import Messages, WebSocketConnection
 from warren.transport.gateway.handshake import Opening, check
 from warren.transport.gateway.heartbeat import Heartbeat
 from warren.transport.gateway.stream import PART
-from warren.transport.http.auth import AccessPolicy
-from warren.transport.http.config import GatewayConfig
 from warren.transport.http.connection import HttpConnection
-from warren.transport.http.head import Head
-from warren.transport.http.logins import Authenticator
-from warren.transport.http.pace import Pace
 from warren.transport.http.probes import probes
 from warren.transport.http.server import HttpServer
 from warren.transport.http.shutdown import Shutdown

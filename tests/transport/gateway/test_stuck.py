@@ -16,10 +16,10 @@ from tests.support.envelopes import NOW
 from tests.support.fake_service import FakeService, FakeTurn
 from tests.support.models import Flood
 from tests.transport.clients import HOST, Client, Frames, connect, frames, gateway, healthy, let_in, text
-from warren.config import Config, Limits, StoreConfig
-from warren.messages import UserMessage
+from warren.conversation.messages import UserMessage
+from warren.conversation.views import HistoryEntry, HistoryPage
+from warren.settings.config import Config, Limits, StoreConfig
 from warren.transport.embed import open_supervisor
-from warren.views import HistoryEntry, HistoryPage
 
 
 async def test_a_client_that_asks_without_reading_is_not_read_either() -> None:

@@ -9,11 +9,11 @@ import trio
 from starlette.types import ASGIApp
 
 from tests.transport.clients import HOST
-from warren.transport.http.config import GatewayConfig
+from warren.transport.access.config import GatewayConfig
+from warren.transport.access.head import Head
+from warren.transport.access.refusals import RefusedError
 from warren.transport.http.connection import HttpConnection
-from warren.transport.http.head import Head
 from warren.transport.http.probes import probes
-from warren.transport.http.refusals import RefusedError
 from warren.transport.http.server import HttpServer
 from warren.transport.http.shutdown import Shutdown
 from warren.transport.http.wire import Wire

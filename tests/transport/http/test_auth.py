@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from warren.errors import InvalidParamsError
-from warren.fields import FieldValueError
-from warren.principals import Principal
-from warren.transport.http.auth import OWN_ORIGINS, AccessPolicy, is_loopback, origin_allowed
-from warren.transport.http.config import GatewayConfig
-from warren.transport.http.logins import Authenticator, single
-from warren.transport.http.refusals import RefusedError
-from warren.transport.http.token_list import read_token
+from warren.base.errors import InvalidParamsError
+from warren.base.fields import FieldValueError
+from warren.base.principals import Principal
+from warren.transport.access.auth import OWN_ORIGINS, AccessPolicy, is_loopback, origin_allowed
+from warren.transport.access.config import GatewayConfig
+from warren.transport.access.logins import Authenticator, single
+from warren.transport.access.refusals import RefusedError
+from warren.transport.access.token_list import read_token
 
 
 @pytest.mark.parametrize("written", ["abc-123", "abc-123\n", "  abc-123 \r\n"])

@@ -20,10 +20,10 @@ from starlette.types import Receive, Scope, Send
 from tests.support.waiting import AT_ONCE
 from tests.transport.clients import HOST
 from tests.transport.http.serving import pair, served, served_app
-from warren.transport.http.config import GatewayConfig
+from warren.transport.access.config import GatewayConfig
+from warren.transport.access.head import MAX_HEAD, Head
+from warren.transport.access.refusals import RefusedError
 from warren.transport.http.connection import HttpConnection
-from warren.transport.http.head import MAX_HEAD, Head
-from warren.transport.http.refusals import RefusedError
 from warren.transport.http.shutdown import Shutdown
 
 TAIL = b"\x81\x04tail"

@@ -2,10 +2,10 @@
 
 import pytest
 
-from warren.fields import FieldValueError
-from warren.transport.http.config import GatewayConfig
-from warren.transport.http.front import UNIX_PEER, Caller, TrustedProxies
-from warren.transport.http.head import Head
+from warren.base.fields import FieldValueError
+from warren.transport.access.config import GatewayConfig
+from warren.transport.access.front import UNIX_PEER, Caller, TrustedProxies
+from warren.transport.access.head import Head
 
 PROXY = "10.0.0.1"
 PROXIES = TrustedProxies.of([PROXY, "172.16.0.0/12", "fd00::/8", UNIX_PEER])

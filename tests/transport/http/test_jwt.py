@@ -24,13 +24,13 @@ from tests.transport.http.tokens import (
     rsa_key,
     signed,
 )
-from warren.errors import InvalidParamsError
-from warren.fields import FieldValueError
-from warren.principals import Principal
-from warren.transport.http.jwt_config import JwtConfig
-from warren.transport.http.jwt_verifier import RARELY, USUALLY, JwtVerifier, RemoteKeys, read_keys
-from warren.transport.http.logins import Authenticator, Login, key_of
-from warren.transport.http.refusals import RefusedError
+from warren.base.errors import InvalidParamsError
+from warren.base.fields import FieldValueError
+from warren.base.principals import Principal
+from warren.transport.access.jwt_config import JwtConfig
+from warren.transport.access.jwt_verifier import RARELY, USUALLY, JwtVerifier, RemoteKeys, read_keys
+from warren.transport.access.logins import Authenticator, Login, key_of
+from warren.transport.access.refusals import RefusedError
 
 URL = "https://issuer.example/keys"
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tests.transport.http.tokens import listed
-from warren.errors import InvalidParamsError
-from warren.principals import LOCAL, OWN_SCOPES, Principal
-from warren.transport.http.logins import Authenticator, Login, key_of, single
-from warren.transport.http.refusals import RefusedError
-from warren.transport.http.token_list import (
+from warren.base.errors import InvalidParamsError
+from warren.base.principals import LOCAL, OWN_SCOPES, Principal
+from warren.transport.access.logins import Authenticator, Login, key_of, single
+from warren.transport.access.refusals import RefusedError
+from warren.transport.access.token_list import (
     Token,
     hash_of,
     new_token,

@@ -16,14 +16,14 @@ from wsproto.events import Request, TextMessage
 
 from tests.support.fake_service import FakeService
 from tests.transport.clients import HOST
-from warren.principals import SCOPES, Principal
-from warren.tenant_limits import TenantLimits, TokenLimits
+from warren.base.principals import SCOPES, Principal
+from warren.base.tenant_limits import TenantLimits, TokenLimits
+from warren.transport.access.config import GatewayConfig
+from warren.transport.access.logins import Login
+from warren.transport.access.pace import MOST_KEPT, REQUEST_BYTES, Paced, Paces, wait_for_all
 from warren.transport.gateway.connection import WebSocketConnection
 from warren.transport.gateway.handshake import Opening
 from warren.transport.gateway.heartbeat import Heartbeat
-from warren.transport.http.config import GatewayConfig
-from warren.transport.http.logins import Login
-from warren.transport.http.pace import MOST_KEPT, REQUEST_BYTES, Paced, Paces, wait_for_all
 from warren.transport.http.wire import Wire
 from warren.transport.rpc.methods import Host
 

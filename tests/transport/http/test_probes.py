@@ -10,10 +10,10 @@ import trio.testing
 
 from tests.support.fake_service import FakeService
 from tests.transport.clients import HOST, connect, gateway, http
-from warren.actors.metrics import PATIENCE, Writes
-from warren.errors import StoreError
+from warren.actors.observe.metrics import PATIENCE, Writes
+from warren.base.errors import StoreError
+from warren.transport.access.config import GatewayConfig
 from warren.transport.gateway.server import serve_gateway
-from warren.transport.http.config import GatewayConfig
 
 REQUEST = "{} {} HTTP/1.1\nHost: {}\nConnection: close\n\n"
 

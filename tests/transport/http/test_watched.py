@@ -7,10 +7,10 @@ import pytest
 import trio
 
 from tests.support.waiting import until
-from warren.errors import InvalidParamsError
-from warren.principals import Principal
-from warren.transport.http.logins import Authenticator, Login, key_of
-from warren.transport.http.watched import LOOK, Stays, WatchedFile
+from warren.base.errors import InvalidParamsError
+from warren.base.principals import Principal
+from warren.transport.access.logins import Authenticator, Login, key_of
+from warren.transport.access.watched import LOOK, Stays, WatchedFile
 
 
 def words(data: bytes) -> bytes:

@@ -11,9 +11,9 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from warren.principals import OWN_SCOPES
-from warren.transport.http.jwt_config import JwtConfig
-from warren.transport.http.token_list import Token, hash_of, new_token, with_token
+from warren.base.principals import OWN_SCOPES
+from warren.transport.access.jwt_config import JwtConfig
+from warren.transport.access.token_list import Token, hash_of, new_token, with_token
 
 ISSUER = "https://issuer.example"
 AUDIENCE = "https://warren.example"

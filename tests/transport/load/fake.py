@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import attrs
 import trio
 
-from warren.errors import ErrorCode
+from warren.base.errors import ErrorCode
 from warren.transport.load.plan import BadClients
 from warren.transport.load.target import LOST, OnSeen, RowCounts, Said, Seen, TargetConnection, TargetError
 

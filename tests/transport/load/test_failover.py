@@ -5,7 +5,7 @@ from typing import Any
 import attrs
 import pytest
 
-from warren.fields import FieldValueError
+from warren.base.fields import FieldValueError
 from warren.transport.load.failover.ledger import Acknowledged, SessionLedger, Stored, judge
 from warren.transport.load.failover.plan import FAULTS, FailoverPlan
 

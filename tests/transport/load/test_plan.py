@@ -7,7 +7,7 @@ import attrs
 import pytest
 import trio
 
-from warren.fields import FieldValueError
+from warren.base.fields import FieldValueError
 from warren.transport.load.pace import ClosedPace, OpenPace, paces
 from warren.transport.load.plan import LoadPlan, Mix, Profile, plan_of
 from warren.transport.load.scenarios import SCENARIOS

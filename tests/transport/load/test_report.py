@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from tests.transport.console.stage import browser
 from tests.transport.load.results import BROKEN, made
-from warren.errors import InvalidParamsError
+from warren.base.errors import InvalidParamsError
 from warren.transport.load.diff import compare, regressions, unlike
 from warren.transport.load.page import charts, render
 from warren.transport.load.result import read_result, to_json

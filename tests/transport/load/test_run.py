@@ -16,8 +16,8 @@ import trio
 
 from tests.transport.client.cable import Cable
 from tests.transport.clients import gateway
-from warren.config import Config
-from warren.errors import InvalidParamsError
+from warren.base.errors import InvalidParamsError
+from warren.settings.config import Config
 from warren.transport.embed import open_supervisor
 from warren.transport.load.address import address_of
 from warren.transport.load.local import local_target

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.transport.cli.process import clean_environ
-from warren.errors import ErrorCode
+from warren.base.errors import ErrorCode
 from warren.transport.cli.app import cli
 from warren.transport.cli.groups import commands_of
 from warren.transport.mcp.schemas import input_schema

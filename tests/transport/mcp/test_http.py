@@ -17,8 +17,8 @@ from tests.transport.clients import HOST, gateway
 from tests.transport.http import serving
 from tests.transport.mcp.clients import ERAS, at_rest, using
 from tests.transport.mcp.turning import PLAIN, under_way
-from warren.messages import AssistantMessage, TextBlock, UserMessage
-from warren.service import RuntimeService
+from warren.calls.service import RuntimeService
+from warren.conversation.messages import AssistantMessage, TextBlock, UserMessage
 from warren.transport.mcp.http import open_mcp
 
 # The client's own HTTP library leaves generators behind.

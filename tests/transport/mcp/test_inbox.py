@@ -11,9 +11,9 @@ from tests.support.models import Puppet
 from tests.support.runtime import new_session, open_runtime, transcript
 from tests.support.waiting import inbox_has
 from tests.transport.mcp.clients import at_rest, connected
-from warren.actors.service import Service
-from warren.messages import ContextMessage, UserMessage
-from warren.service import SessionService
+from warren.actors.calls.service import Service
+from warren.calls.service import SessionService
+from warren.conversation.messages import ContextMessage, UserMessage
 
 
 async def said(service: SessionService, session_id: str) -> list[str]:

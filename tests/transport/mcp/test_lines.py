@@ -20,13 +20,13 @@ from tests.support.runtime import new_session, open_runtime
 from tests.transport.mcp.clients import at_rest
 from tests.transport.stdio.client import line
 from warren.actors.streams import LineReader
-from warren.messages import UserMessage
-from warren.service import RuntimeService
+from warren.calls.service import RuntimeService
+from warren.conversation.messages import UserMessage
+from warren.conversation.views import HistoryEntry, HistoryPage
 from warren.transport.mcp import stdio
 from warren.transport.mcp.server import MAX_CALLS
 from warren.transport.mcp.stdio import LINGER, MAX_IN_FLIGHT, serve_mcp
 from warren.transport.rpc import jsonrpc
-from warren.views import HistoryEntry, HistoryPage
 
 HELLO: Final = {
     "protocolVersion": "2025-06-18",

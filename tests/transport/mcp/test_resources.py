@@ -16,8 +16,8 @@ from trio.testing import wait_all_tasks_blocked
 from tests.support.models import Puppet, says
 from tests.support.runtime import new_session, open_runtime
 from tests.transport.mcp.clients import ERAS, connected
-from warren.config import Config
-from warren.errors import ProviderError
+from warren.base.errors import ProviderError
+from warren.settings.config import Config
 from warren.transport.mcp.resources import MAX_WATCHED, PAGE, TEMPLATE
 
 NOBODY = "01890a5d-ac96-774b-bcce-b302099a8057"

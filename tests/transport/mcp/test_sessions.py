@@ -15,9 +15,9 @@ from tests.support.runtime import new_session, open_runtime
 from tests.transport.clients import HOST, gateway
 from tests.transport.http.tokens import listed
 from tests.transport.mcp.clients import ACCEPT, HELLO, PING, at_rest
-from warren.config import Config, Limits
-from warren.principals import Principal
-from warren.service import RuntimeService
+from warren.base.principals import Principal
+from warren.calls.service import RuntimeService
+from warren.settings.config import Config, Limits
 from warren.transport.mcp.http import open_mcp
 from warren.transport.mcp.sessions import IDLE
 

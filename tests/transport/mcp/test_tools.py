@@ -13,18 +13,18 @@ from tests.support.fake_service import FakeService, hit
 from tests.support.models import FunctionModel, Puppet, reply, says
 from tests.support.runtime import new_session, open_runtime
 from tests.transport.mcp.clients import ERAS, connected
-from warren import codec
-from warren.budget import Budget
+from warren.base.errors import ProviderError
+from warren.calls.service import Capabilities, RuntimeService
 from warren.compaction import CompactionConfig
-from warren.config import Config, Limits
-from warren.errors import ProviderError
-from warren.messages import AssistantMessage, ReasoningBlock, TextBlock, ToolUseBlock
-from warren.model import ModelReply
-from warren.service import Capabilities, RuntimeService
-from warren.tools import tool
+from warren.conversation import codec
+from warren.conversation.budget import Budget
+from warren.conversation.messages import AssistantMessage, ReasoningBlock, TextBlock, ToolUseBlock
+from warren.conversation.usage import Usage
+from warren.models.model import ModelReply
+from warren.models.tools import tool
+from warren.settings.config import Config, Limits
 from warren.transport.mcp.schemas import input_schema, result_schema
 from warren.transport.mcp.tools import TOOLS
-from warren.usage import Usage
 
 NOBODY = "01890a5d-ac96-774b-bcce-b302099a8057"
 

@@ -16,14 +16,14 @@ from tests.support.models import Flood, Puppet
 from tests.support.runtime import new_session, open_runtime, transcript
 from tests.transport.mcp.clients import ERAS, at_rest, connected
 from tests.transport.mcp.turning import PLAIN, under_way
-from warren.errors import SessionBusyError
-from warren.events import Envelope, RunCompleted, StreamTruncated, TextDelta, TurnStarted
-from warren.messages import AssistantMessage, TextBlock, UserMessage
-from warren.service import OnBegin, SessionService
+from warren.base.errors import SessionBusyError
+from warren.calls.service import OnBegin, SessionService
+from warren.conversation.events import Envelope, RunCompleted, StreamTruncated, TextDelta, TurnStarted
+from warren.conversation.messages import AssistantMessage, TextBlock, UserMessage
+from warren.conversation.views import TurnResult
 from warren.transport.mcp.calls import ToolCall
 from warren.transport.mcp.client import McpClient
 from warren.transport.mcp.server import Tools
-from warren.views import TurnResult
 
 LONG: Final = 768
 """Pieces of a long answer."""

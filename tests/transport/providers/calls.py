@@ -7,11 +7,11 @@ import httpx
 import trio
 
 from tests.transport.providers.server import Handler, event, serve
-from warren.config import ModelServer
-from warren.messages import Message, UserMessage
-from warren.model import Emitted, ModelReply, ModelRequest, Provider, TextPiece, WholePieces
-from warren.options import ModelOptions
-from warren.tools import ToolSpec
+from warren.conversation.messages import Message, UserMessage
+from warren.conversation.options import ModelOptions
+from warren.models.model import Emitted, ModelReply, ModelRequest, Provider, TextPiece, WholePieces
+from warren.models.tools import ToolSpec
+from warren.settings.config import ModelServer
 from warren.transport.providers import open_providers
 
 KEY = "sk-not-a-real-key"

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from warren import codec
-from warren.messages import Message
+from warren.conversation import codec
+from warren.conversation.messages import Message
 from warren.transport.providers.encoded import Encoded, Part
 
 DONE = "[DONE]"

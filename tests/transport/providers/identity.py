@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import attrs
 
-from warren import codec
+from warren.conversation import codec
 
 SECRET: Final = "identity-not-a-secret"  # noqa: S105 - of this server alone
 

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import trio
 
-from warren import codec
+from warren.conversation import codec
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 END = b"0\r\n\r\n"

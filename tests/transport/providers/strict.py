@@ -7,7 +7,7 @@ import trio
 from tests.transport.providers.calls import KEY
 from tests.transport.providers.dialects import DONE, STOP, call, delta, more, opened, start, stopped, used
 from tests.transport.providers.server import END, HEAD, Request, chunk, event, status
-from warren import codec
+from warren.conversation import codec
 from warren.transport.providers.echo import words
 
 ARGUMENTS = '{"city":"Rome"}'

@@ -6,7 +6,7 @@ from typing import Final
 import httpx
 
 from tests.transport.providers.calls import CLAUDE, GEMINI, GPT, RESPONSES, environ, provider_of, servers
-from warren.attachments import Attachment
+from warren.conversation.attachments import Attachment
 from warren.transport.providers.encoder import Encoder
 from warren.transport.providers.pace import RequestPace
 from warren.transport.providers.remote import DIALECTS, HttpProvider

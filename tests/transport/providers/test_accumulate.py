@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren import codec
-from warren.messages import Block, ReasoningBlock, TextBlock, ToolUseBlock, UnknownBlock
+from warren.conversation import codec
+from warren.conversation.messages import Block, ReasoningBlock, TextBlock, ToolUseBlock, UnknownBlock
+from warren.conversation.usage import Usage
 from warren.transport.providers.accumulate import Counts, Ids, ToolCalls, parse_arguments
-from warren.usage import Usage
 
 Fragment = tuple[object, str, str, str]
 AB = '{"a": 1}', '{"b": 2}'

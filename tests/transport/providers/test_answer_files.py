@@ -27,11 +27,10 @@ from tests.transport.providers.calls import (
 from tests.transport.providers.dialects import DONE, STOP, delta, opened, start, stopped, told
 from tests.transport.providers.server import END, HEAD, Handler, Request, chunk, event, serve
 from tests.transport.providers.targets import provider
-from warren import codec
-from warren.attachments import Attachment
-from warren.config import Config
-from warren.errors import ProviderError
-from warren.messages import (
+from warren.base.errors import ProviderError
+from warren.conversation import codec
+from warren.conversation.attachments import Attachment
+from warren.conversation.messages import (
     AssistantMessage,
     FileBlock,
     Message,
@@ -40,6 +39,7 @@ from warren.messages import (
     ToolResultsMessage,
     UserMessage,
 )
+from warren.settings.config import Config
 from warren.transport.providers import Bounds, open_providers
 
 PNG: Final = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 12_000

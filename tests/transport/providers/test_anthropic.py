@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.transport.providers.calls import CLAUDE, KEY, WEATHER, answered, in_parts, over, request, streamed
 from tests.transport.providers.dialects import PING, STOP, more, opened, start, stopped, told
 from tests.transport.providers.server import events
-from warren import codec
-from warren.errors import ProviderError
-from warren.messages import (
+from warren.base.errors import ProviderError
+from warren.conversation import codec
+from warren.conversation.messages import (
     AssistantMessage,
     Message,
     ReasoningBlock,
@@ -25,10 +25,10 @@ from warren.messages import (
     UnknownBlock,
     UserMessage,
 )
-from warren.model import ReasoningPiece, TextPiece
+from warren.conversation.usage import Usage
+from warren.models.model import ReasoningPiece, TextPiece
 from warren.transport.providers import wire
 from warren.transport.providers.anthropic import MessagesContext
-from warren.usage import Usage
 
 EMPTY = {"content": [], "stop_reason": "end_turn"}
 

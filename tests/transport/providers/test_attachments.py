@@ -11,12 +11,12 @@ from tests.transport.providers.calls import CLAUDE, GEMINI, GPT, RESPONSES, on_s
 from tests.transport.providers.dialects import told, whole
 from tests.transport.providers.server import Request, status
 from tests.transport.providers.targets import BUDGETED, MODELS, PAPER, PHOTO, encoder, provider
-from warren import codec
-from warren.attachments import ANY_KIND, Attachment
-from warren.errors import ProviderError
-from warren.messages import AssistantMessage, ContextMessage, Message, TextBlock, UserMessage
-from warren.model import Files
-from warren.transcript import Transcript
+from warren.base.errors import ProviderError
+from warren.conversation import codec
+from warren.conversation.attachments import ANY_KIND, Attachment
+from warren.conversation.messages import AssistantMessage, ContextMessage, Message, TextBlock, UserMessage
+from warren.conversation.transcript import Transcript
+from warren.models.model import Files
 from warren.transport.providers.encoded import PIECE
 from warren.transport.providers.pace import RequestPace
 from warren.transport.providers.remote import Pieces

@@ -10,11 +10,11 @@ from tests.transport.providers.calls import CLAUDE, GEMINI, GPT, KEY, environ, r
 from tests.transport.providers.dialects import DONE, delta, more, opened, start
 from tests.transport.providers.dialects import call as call_of
 from tests.transport.providers.server import END, HEAD, Handler, Request, chunk, event, serve, status
-from warren import codec
-from warren.config import Config, Limits, RetryPolicy
-from warren.errors import ProviderError
-from warren.messages import MAX_BLOCKS
-from warren.model import Emitted, ModelReply
+from warren.base.errors import ProviderError
+from warren.conversation import codec
+from warren.conversation.messages import MAX_BLOCKS
+from warren.models.model import Emitted, ModelReply
+from warren.settings.config import Config, Limits, RetryPolicy
 from warren.transport.embed import open_supervisor
 from warren.transport.providers import Bounds, open_providers
 

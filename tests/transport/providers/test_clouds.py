@@ -21,9 +21,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from tests.transport.providers.calls import request
 from tests.transport.providers.identity import serving_identity
-from warren import codec, extras
-from warren.errors import ProviderError
-from warren.model import ModelReply
+from warren.base import extras
+from warren.base.errors import ProviderError
+from warren.conversation import codec
+from warren.models.model import ModelReply
 from warren.transport.providers import open_providers
 from warren.transport.providers.checking import check_live, list_live
 from warren.transport.providers.registry import default_model, known_models

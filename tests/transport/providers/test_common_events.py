@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.support.steps import Calls
 from tests.transport.providers.calls import CLAUDE, GPT, request
 from tests.transport.providers.dialects import opened, start
-from warren import codec
-from warren.errors import ProviderError
+from warren.base.errors import ProviderError
+from warren.conversation import codec
 from warren.transport.providers.anthropic import MessagesDialect
 from warren.transport.providers.dialect import Answer
 from warren.transport.providers.openai import ChatDialect

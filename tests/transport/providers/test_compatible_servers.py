@@ -9,10 +9,9 @@ import trio
 from tests.transport.providers.calls import CLAUDE, GPT, WEATHER, environ, request, servers
 from tests.transport.providers.dialects import DONE, STOP, delta, more, opened, start, stopped, told, used
 from tests.transport.providers.server import END, HEAD, Request, chunk, event, events, serve, status
-from warren import codec
-from warren.config import ModelServer
-from warren.errors import ProviderError
-from warren.messages import (
+from warren.base.errors import ProviderError
+from warren.conversation import codec
+from warren.conversation.messages import (
     AssistantMessage,
     Message,
     ReasoningBlock,
@@ -22,7 +21,8 @@ from warren.messages import (
     ToolUseBlock,
     UserMessage,
 )
-from warren.model import Emitted, ModelReply, Provider, ReasoningPiece, TextPiece
+from warren.models.model import Emitted, ModelReply, Provider, ReasoningPiece, TextPiece
+from warren.settings.config import ModelServer
 from warren.transport.providers import open_providers
 from warren.transport.providers.openai import EXTRA, ChatDialect
 from warren.transport.providers.settings import OPENAI, ModelEndpoint

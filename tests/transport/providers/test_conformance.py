@@ -20,7 +20,7 @@ from trio.testing import assert_checkpoints
 from tests.transport.providers import strict
 from tests.transport.providers.calls import CLAUDE, GPT, WEATHER, Outcome, environ, heard, request
 from tests.transport.providers.server import serve
-from warren.messages import (
+from warren.conversation.messages import (
     AssistantMessage,
     Message,
     ReasoningBlock,
@@ -32,7 +32,7 @@ from warren.messages import (
     UnknownBlock,
     UserMessage,
 )
-from warren.model import Emitted, ModelChoice
+from warren.models.model import Emitted, ModelChoice
 from warren.transport.providers import Script, ScriptedCall, ScriptedProvider, ScriptedStep, open_providers
 
 KATAN_STARTS_WITHIN = 30.0

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import assert_checkpoints
 
-from warren.messages import (
+from warren.conversation.messages import (
     AssistantMessage,
     Message,
     SystemMessage,
@@ -18,11 +18,11 @@ from warren.messages import (
     ToolResultsMessage,
     UserMessage,
 )
-from warren.model import ModelReply, ModelRequest, Piece
-from warren.options import ModelOptions
+from warren.conversation.options import ModelOptions
+from warren.conversation.usage import Usage
+from warren.models.model import ModelReply, ModelRequest, Piece
 from warren.transport.providers import EchoProvider
 from warren.transport.providers.echo import words
-from warren.usage import Usage
 
 RESULTS = ToolResultsMessage((ToolResult("a", "sun"), ToolResult("b", "rain")))
 

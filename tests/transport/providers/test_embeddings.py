@@ -8,8 +8,8 @@ import trio
 
 from tests.transport.providers.embedding_server import Server, vector
 from tests.transport.providers.server import HEAD, Handler, Request, chunk, serve, status
-from warren.config import RetryPolicy
-from warren.errors import InvalidParamsError, ProviderError
+from warren.base.errors import InvalidParamsError, ProviderError
+from warren.settings.config import RetryPolicy
 from warren.transport.embedders import BUILT_IN, open_embedder
 from warren.transport.providers.embeddings import BATCH, LONGEST, RemoteEmbedder, open_remote
 

@@ -19,13 +19,14 @@ from tests.transport.providers.calls import CLAUDE, GPT, SSE, environ, provider_
 from tests.transport.providers.dialects import DONE, STOP, call, delta, more, opened, start, stopped, whole
 from tests.transport.providers.http.servers import serving
 from tests.transport.providers.server import events
-from warren import codec
-from warren.budget import Budget
-from warren.messages import AssistantMessage, Message, TextBlock, UserMessage
-from warren.model import ModelReply, ModelRequest, Provider
-from warren.records import Span
-from warren.tools import tool
-from warren.transcript import Continued, Transcript
+from warren.conversation import codec
+from warren.conversation.budget import Budget
+from warren.conversation.messages import AssistantMessage, Message, TextBlock, UserMessage
+from warren.conversation.records import Span
+from warren.conversation.transcript import Continued, Transcript
+from warren.conversation.usage import Usage
+from warren.models.model import ModelReply, ModelRequest, Provider
+from warren.models.tools import tool
 from warren.transport.providers import open_providers
 from warren.transport.providers.anthropic import MessagesContext
 from warren.transport.providers.encoded import PIECE, Encoded
@@ -34,7 +35,6 @@ from warren.transport.providers.http.client import new_client
 from warren.transport.providers.openai import ChatContext
 from warren.transport.providers.pace import RequestPace
 from warren.transport.providers.remote import Pieces
-from warren.usage import Usage
 
 contexts = pytest.mark.parametrize("new", [ChatContext, MessagesContext])
 models = pytest.mark.parametrize("model", [GPT, CLAUDE])

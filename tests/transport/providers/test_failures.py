@@ -7,8 +7,8 @@ import pytest
 
 from tests.transport.providers.calls import CLAUDE, GPT, KEY, answered, over, request, streamed
 from tests.transport.providers.dialects import delta, opened, start
-from warren.errors import ProviderError
-from warren.model import Emitted
+from warren.base.errors import ProviderError
+from warren.models.model import Emitted
 from warren.transport.providers.failures import retry_after
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -7,9 +7,9 @@ import pytest
 
 from tests.transport.providers.calls import GEMINI, KEY, WEATHER, answered, over, request, streamed
 from tests.transport.providers.dialects import body, told
-from warren import codec
-from warren.errors import InvalidParamsError, ProviderError
-from warren.messages import (
+from warren.base.errors import InvalidParamsError, ProviderError
+from warren.conversation import codec
+from warren.conversation.messages import (
     AssistantMessage,
     Message,
     ReasoningBlock,
@@ -21,12 +21,12 @@ from warren.messages import (
     UnknownBlock,
     UserMessage,
 )
-from warren.model import ReasoningPiece, TextPiece
-from warren.options import ModelOptions
+from warren.conversation.options import ModelOptions
+from warren.conversation.usage import Usage
+from warren.models.model import ReasoningPiece, TextPiece
 from warren.transport.providers import open_providers
 from warren.transport.providers.gemini import GeminiContext
 from warren.transport.providers.kept import keep
-from warren.usage import Usage
 
 OLD, PRO = "gemini-2.5-flash", "gemini-2.5-pro"
 USAGE = {

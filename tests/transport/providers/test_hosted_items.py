@@ -10,9 +10,16 @@ import pytest
 from tests.transport.providers.calls import CLAUDE, GEMINI, RESPONSES, WEATHER, answered, request, streamed
 from tests.transport.providers.dialects import STOP, body, more, opened, start, stopped
 from tests.transport.providers.targets import provider
-from warren import codec
-from warren.config import ModelServer
-from warren.messages import AssistantMessage, HostedToolBlock, Message, TextBlock, ToolUseBlock, UserMessage
+from warren.conversation import codec
+from warren.conversation.messages import (
+    AssistantMessage,
+    HostedToolBlock,
+    Message,
+    TextBlock,
+    ToolUseBlock,
+    UserMessage,
+)
+from warren.settings.config import ModelServer
 from warren.transport.providers import open_providers
 
 ITEMS: Final[Mapping[str, tuple[str, str]]] = {

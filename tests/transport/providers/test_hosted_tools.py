@@ -24,14 +24,21 @@ from tests.transport.providers.calls import (
 from tests.transport.providers.dialects import STOP, body, more, opened, start, stopped
 from tests.transport.providers.server import events
 from tests.transport.providers.targets import provider
-from warren import codec
-from warren.actors.service import Service
-from warren.budget import Budget
-from warren.config import Config, ModelServer
-from warren.errors import BudgetExhaustedError, InvalidParamsError
-from warren.events import TurnCompleted
-from warren.messages import AssistantMessage, HostedToolBlock, Message, ReasoningBlock, TextBlock, UserMessage
-from warren.options import ModelOptions
+from warren.actors.calls.service import Service
+from warren.base.errors import BudgetExhaustedError, InvalidParamsError
+from warren.conversation import codec
+from warren.conversation.budget import Budget
+from warren.conversation.events import TurnCompleted
+from warren.conversation.messages import (
+    AssistantMessage,
+    HostedToolBlock,
+    Message,
+    ReasoningBlock,
+    TextBlock,
+    UserMessage,
+)
+from warren.conversation.options import ModelOptions
+from warren.settings.config import Config, ModelServer
 from warren.transport.providers import open_providers
 
 SEARCH: Final = {"web_search": {"max_uses": 2}}

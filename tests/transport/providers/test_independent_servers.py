@@ -15,10 +15,10 @@ import pytest
 
 from tests.support.runtime import new_session
 from tests.support.waiting import wait_until
-from warren.attachments import File
-from warren.config import Config, Dialect, ModelServer, RetryPolicy
-from warren.errors import AgentError, ProviderError
-from warren.tools import tool
+from warren.base.errors import AgentError, ProviderError
+from warren.conversation.attachments import File
+from warren.models.tools import tool
+from warren.settings.config import Config, Dialect, ModelServer, RetryPolicy
 from warren.transport.embed import open_supervisor
 
 AIMOCK: Final = "@copilotkit/aimock@1.43.0"

@@ -23,9 +23,9 @@ from tests.transport.providers.calls import (
 )
 from tests.transport.providers.dialects import DONE, call, delta, told, used
 from tests.transport.providers.server import events
-from warren import codec
-from warren.errors import ProviderError
-from warren.messages import (
+from warren.base.errors import ProviderError
+from warren.conversation import codec
+from warren.conversation.messages import (
     AssistantMessage,
     Message,
     ReasoningBlock,
@@ -37,11 +37,11 @@ from warren.messages import (
     UnknownBlock,
     UserMessage,
 )
-from warren.model import Emitted, ReasoningPiece, TextPiece
+from warren.conversation.usage import Usage
+from warren.models.model import Emitted, ReasoningPiece, TextPiece
 from warren.transport.providers import open_providers, wire
 from warren.transport.providers.kept import keep
 from warren.transport.providers.openai import ChatContext
-from warren.usage import Usage
 
 
 async def sent(model: str = GPT, *messages: Message | str, base_url: str = "", **options: object) -> dict[str, Any]:

@@ -11,12 +11,19 @@ from tests.support.runtime import Recorder, open_runtime
 from tests.transport.providers.calls import CLAUDE, environ
 from tests.transport.providers.dialects import told
 from tests.transport.providers.targets import provider
-from warren import codec
-from warren.attachments import ANY_KIND, Attachment, File
-from warren.config import Config
-from warren.events import RequestRepaired
-from warren.messages import AssistantMessage, ContextMessage, Message, ToolResult, ToolResultsMessage, UserMessage
-from warren.tools import ToolOutput, tool
+from warren.conversation import codec
+from warren.conversation.attachments import ANY_KIND, Attachment, File
+from warren.conversation.events import RequestRepaired
+from warren.conversation.messages import (
+    AssistantMessage,
+    ContextMessage,
+    Message,
+    ToolResult,
+    ToolResultsMessage,
+    UserMessage,
+)
+from warren.models.tools import ToolOutput, tool
+from warren.settings.config import Config
 from warren.transport.providers import open_providers
 
 CODE: Final[dict[str, Any]] = {"code_execution_20260120": {}}

@@ -18,10 +18,9 @@ from tests.support.runtime import new_session, open_runtime
 from tests.transport.providers.calls import CLAUDE, GPT, SSE, WEATHER, environ, over, provider_of, request, servers
 from tests.transport.providers.dialects import DONE, STOP, call, delta, more, opened, start, stopped, used
 from tests.transport.providers.server import events
-from warren import codec
 from warren.compaction import PROMPT, CompactionConfig
-from warren.config import Config
-from warren.messages import (
+from warren.conversation import codec
+from warren.conversation.messages import (
     AssistantMessage,
     Message,
     ReasoningBlock,
@@ -32,11 +31,12 @@ from warren.messages import (
     ToolUseBlock,
     UserMessage,
 )
-from warren.model import ModelRequest, Provider
-from warren.tools import tool
-from warren.transcript import Transcript
+from warren.conversation.transcript import Transcript
+from warren.conversation.usage import Usage
+from warren.models.model import ModelRequest, Provider
+from warren.models.tools import tool
+from warren.settings.config import Config
 from warren.transport.providers import open_providers
-from warren.usage import Usage
 
 MARK: Final = re.compile(rb',"cache_control":\{[^}]*\}')
 TURNS: Final = 200

@@ -17,9 +17,9 @@ from tests.support.waiting import until
 from tests.transport.providers.calls import KEY, SSE, environ, request
 from tests.transport.providers.dialects import DONE, delta
 from tests.transport.providers.server import END, HEAD, Request, chunk, event, events, serve, status
-from warren.config import Config, Limits, ModelServer, RetryPolicy
-from warren.errors import AgentError, ProviderError
-from warren.events import ModelSwitched
+from warren.base.errors import AgentError, ProviderError
+from warren.conversation.events import ModelSwitched
+from warren.settings.config import Config, Limits, ModelServer, RetryPolicy
 from warren.transport.embed import open_supervisor
 from warren.transport.providers import Bounds, open_providers
 from warren.transport.providers.rate import RateLimit, Told, reset_after, told

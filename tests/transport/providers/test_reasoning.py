@@ -9,12 +9,12 @@ import pytest
 from tests.support.runtime import Recorder
 from tests.transport.providers.calls import GPT, environ, over, request
 from tests.transport.providers.dialects import whole
-from warren import codec
-from warren.config import Config
-from warren.errors import InvalidParamsError
-from warren.messages import AssistantMessage, Message, ReasoningBlock, TextBlock, UserMessage
-from warren.options import EFFORTS, ModelOptions
-from warren.transcript import Transcript
+from warren.base.errors import InvalidParamsError
+from warren.conversation import codec
+from warren.conversation.messages import AssistantMessage, Message, ReasoningBlock, TextBlock, UserMessage
+from warren.conversation.options import EFFORTS, ModelOptions
+from warren.conversation.transcript import Transcript
+from warren.settings.config import Config
 from warren.transport.embed import open_supervisor
 from warren.transport.providers import open_providers
 from warren.transport.providers.anthropic import MessagesContext

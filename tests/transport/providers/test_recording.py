@@ -10,16 +10,16 @@ import trio
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import Recorder as Events
 from tests.support.runtime import new_session
-from warren.config import Config, RetryPolicy
-from warren.errors import InvalidParamsError, ProviderError
-from warren.events import TextDelta, ToolCallRequested
-from warren.messages import ToolUseBlock, UserMessage
-from warren.model import ModelReply, ModelRequest, ReasoningPiece, TextPiece
-from warren.tools import tool
+from warren.base.errors import InvalidParamsError, ProviderError
+from warren.conversation.events import TextDelta, ToolCallRequested
+from warren.conversation.messages import ToolUseBlock, UserMessage
+from warren.conversation.usage import Usage
+from warren.models.model import ModelReply, ModelRequest, ReasoningPiece, TextPiece
+from warren.models.tools import tool
+from warren.settings.config import Config, RetryPolicy
 from warren.transport.embed import open_supervisor
 from warren.transport.providers import load_script
 from warren.transport.providers.recording import Recorder
-from warren.usage import Usage
 
 SECRET = "sk-a-secret-of-the-provider"  # noqa: S105 - of nobody
 

@@ -8,10 +8,10 @@ import httpx
 import pytest
 
 from tests.transport.providers.calls import KEY, environ, request
-from warren.catalog import ModelEntry
-from warren.config import Config
-from warren.errors import InvalidParamsError
-from warren.model import ModelRequest
+from warren.base.errors import InvalidParamsError
+from warren.models.catalog import ModelEntry
+from warren.models.model import ModelRequest
+from warren.settings.config import Config
 from warren.transport.providers import EchoProvider, default_model, known_models, open_providers
 from warren.transport.providers.registry import ModelRegistry, scripts_of
 from warren.transport.providers.remote import HttpProvider
@@ -164,8 +164,8 @@ async def test_given_client_is_left_open() -> None:
 
 OFFLINE = """
 import sys, trio
-from warren.messages import UserMessage
-from warren.model import ModelRequest
+from warren.conversation.messages import UserMessage
+from warren.models.model import ModelRequest
 from warren.transport.providers import default_model, known_models, open_providers
 
 async def main():

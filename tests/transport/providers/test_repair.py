@@ -25,9 +25,9 @@ from tests.transport.providers.calls import (
     servers,
 )
 from tests.transport.providers.server import events
-from warren.attachments import ANY_KIND, Attachment
-from warren.errors import ProviderError
-from warren.messages import (
+from warren.base.errors import ProviderError
+from warren.conversation.attachments import ANY_KIND, Attachment
+from warren.conversation.messages import (
     AssistantMessage,
     FileBlock,
     Message,
@@ -39,13 +39,13 @@ from warren.messages import (
     ToolUseBlock,
     UserMessage,
 )
-from warren.model import Emitted, Files, ModelRequest, Repaired
-from warren.tools import ToolSpec
-from warren.transcript import Continued, Transcript
+from warren.conversation.transcript import Continued, Transcript
+from warren.conversation.usage import Usage
+from warren.models.model import Emitted, Files, ModelRequest, Repaired
+from warren.models.tools import ToolSpec
 from warren.transport.providers import open_providers
 from warren.transport.providers.learned import LEARNED_SECONDS
 from warren.transport.providers.repair import MOST_REPAIRS, RULES
-from warren.usage import Usage
 
 GEMINI: Final = "gemini-3.8-flash"
 MODELS: Final = {"chat": GPT, "anthropic": CLAUDE, "responses": RESPONSES, "gemini": GEMINI}

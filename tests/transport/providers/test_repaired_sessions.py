@@ -19,14 +19,14 @@ from tests.support.faulty_store import Faults, FaultyStore
 from tests.support.runtime import Recorder
 from tests.transport.providers.calls import environ, servers
 from warren.actors import runtime
-from warren.attachments import File
-from warren.config import Config, RetryPolicy, StoreConfig
-from warren.errors import ProviderError
-from warren.events import RequestRepaired
-from warren.service import SessionService
+from warren.base.errors import ProviderError
+from warren.calls.service import SessionService
+from warren.conversation.attachments import File
+from warren.conversation.events import RequestRepaired
+from warren.models.tools import tool
+from warren.settings.config import Config, RetryPolicy, StoreConfig
 from warren.storage import inline_runner
 from warren.storage.sqlite import Holder
-from warren.tools import tool
 from warren.transport.providers import open_providers
 
 MODELS: Final = {

@@ -9,9 +9,9 @@ import pytest
 from tests.transport.providers.calls import KEY, RESPONSES, WEATHER, answered, in_parts, over, request, streamed
 from tests.transport.providers.dialects import told
 from tests.transport.providers.server import events
-from warren import codec
-from warren.errors import ProviderError
-from warren.messages import (
+from warren.base.errors import ProviderError
+from warren.conversation import codec
+from warren.conversation.messages import (
     AssistantMessage,
     HostedToolBlock,
     Message,
@@ -24,11 +24,11 @@ from warren.messages import (
     UnknownBlock,
     UserMessage,
 )
-from warren.model import ReasoningPiece, TextPiece
+from warren.conversation.usage import Usage
+from warren.models.model import ReasoningPiece, TextPiece
 from warren.transport.providers import open_providers
 from warren.transport.providers.kept import keep
 from warren.transport.providers.responses import ResponsesContext
-from warren.usage import Usage
 
 USAGE = {
     "input_tokens": 9,

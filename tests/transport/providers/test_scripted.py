@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import trio
 
-from warren import codec
-from warren.errors import InvalidParamsError, ProviderError
-from warren.messages import AssistantMessage, Message, ReasoningBlock, TextBlock, ToolUseBlock, UserMessage
-from warren.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece
+from warren.base.errors import InvalidParamsError, ProviderError
+from warren.conversation import codec
+from warren.conversation.messages import AssistantMessage, Message, ReasoningBlock, TextBlock, ToolUseBlock, UserMessage
+from warren.conversation.usage import Usage
+from warren.models.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece
 from warren.transport.providers import Script, ScriptedProvider, load_script, open_providers
 from warren.transport.providers.scripted import MAX_SCRIPT
-from warren.usage import Usage
 
 
 def player(*steps: dict[str, Any], **options: object) -> ScriptedProvider:

@@ -11,8 +11,8 @@ from tests.support.waiting import AT_ONCE
 from tests.transport.providers.calls import CLAUDE, GPT, Outcome, environ, on_socket, over, request
 from tests.transport.providers.dialects import DONE, STOP, delta, more, opened, start, stopped
 from tests.transport.providers.server import END, HEAD, Request, chunk, event, reset, serve
-from warren.errors import ProviderError
-from warren.model import Emitted, TextPiece
+from warren.base.errors import ProviderError
+from warren.models.model import Emitted, TextPiece
 from warren.transport.providers import open_providers
 
 FIRST = {GPT: [delta("Hel")], CLAUDE: [start(input_tokens=3), opened(0, "text"), more(0, text="Hel")]}

@@ -10,15 +10,22 @@ from tests.support.runtime import Recorder, open_runtime
 from tests.transport.providers.calls import CLAUDE, GPT, WEATHER, answered, environ, on_socket, over, request, streamed
 from tests.transport.providers.dialects import DONE, STOP, delta, more, opened, start, stopped, used
 from tests.transport.providers.server import END, HEAD, Request, chunk, event, serve, status
-from warren import codec
-from warren.events import ExtractionCompleted, TextDelta
-from warren.messages import AssistantMessage, Message, TextBlock, ToolResult, ToolResultsMessage, ToolUseBlock
-from warren.messages import UserMessage as User
-from warren.model import Emitted, ModelRequest
+from warren.conversation import codec
+from warren.conversation.events import ExtractionCompleted, TextDelta
+from warren.conversation.messages import (
+    AssistantMessage,
+    Message,
+    TextBlock,
+    ToolResult,
+    ToolResultsMessage,
+    ToolUseBlock,
+)
+from warren.conversation.messages import UserMessage as User
+from warren.conversation.usage import Usage
+from warren.models.model import Emitted, ModelRequest
 from warren.structured.output import correction
 from warren.structured.output import request as question
 from warren.transport.providers import Script, ScriptedProvider, ScriptedStep, open_providers
-from warren.usage import Usage
 
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 LIST = {"type": "array"}

@@ -22,9 +22,9 @@ from tests.transport.providers.calls import (
 from tests.transport.providers.dialects import STOP, call, delta, more, opened, start, stopped, whole
 from tests.transport.providers.server import event
 from tests.transport.providers.targets import BUDGETED, CHART, NOTE, PAPER, PHOTO, encoder, provider
-from warren import codec
-from warren.attachments import ANY_KIND
-from warren.messages import (
+from warren.conversation import codec
+from warren.conversation.attachments import ANY_KIND
+from warren.conversation.messages import (
     AssistantMessage,
     ContextMessage,
     Message,
@@ -36,9 +36,9 @@ from warren.messages import (
     ToolUseBlock,
     UserMessage,
 )
-from warren.model import ModelReply
-from warren.options import Effort
-from warren.transcript import Transcript
+from warren.conversation.options import Effort
+from warren.conversation.transcript import Transcript
+from warren.models.model import ModelReply
 
 ANSWER_OF_CLAUDE: Final = [
     start(input_tokens=9),

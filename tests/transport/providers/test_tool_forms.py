@@ -14,9 +14,9 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from tests.transport.providers.calls import CLAUDE, GEMINI, GPT, RESPONSES, over, request
 from tests.transport.providers.strict_tools import CHECKS
 from tests.transport.providers.targets import provider
-from warren.messages import AssistantMessage, ToolResult, ToolResultsMessage, ToolUseBlock, UserMessage
-from warren.model import ModelRequest, Repaired
-from warren.tools import ToolSpec, tool
+from warren.conversation.messages import AssistantMessage, ToolResult, ToolResultsMessage, ToolUseBlock, UserMessage
+from warren.models.model import ModelRequest, Repaired
+from warren.models.tools import ToolSpec, tool
 from warren.transport.providers.remote import DIALECTS
 from warren.transport.providers.tool_rules import ANTHROPIC, BY_PROTOCOL, OPENAI
 from warren.transport.providers.tool_rules import GEMINI as OF_GEMINI

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.errors import ProviderError
+from warren.base.errors import ProviderError
 from warren.transport.providers import wire
 
 HIGH, LOW = r"\ud83d", r"\ude00"

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 
 from tests.transport.rest.clients import rest
-from warren.config import Config, StoreConfig
-from warren.service import RuntimeService
+from warren.calls.service import RuntimeService
+from warren.settings.config import Config, StoreConfig
 from warren.transport.embed import open_supervisor
 
 

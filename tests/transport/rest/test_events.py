@@ -27,8 +27,8 @@ from tests.transport.rest.clients import (
     when_free,
 )
 from tests.transport.rest.serving import served
-from warren.config import Config, Limits, StoreConfig
-from warren.events import ToolExecutionStarted, TurnStarted
+from warren.conversation.events import ToolExecutionStarted, TurnStarted
+from warren.settings.config import Config, Limits, StoreConfig
 
 ASK = {"prompt": "go"}
 

@@ -10,8 +10,8 @@ import trio
 
 from tests.transport.rest.clients import create, port_of, problem, rest
 from tests.transport.rest.serving import served
-from warren.catalog import ModelEntry
-from warren.config import Config, Limits, StoreConfig
+from warren.models.catalog import ModelEntry
+from warren.settings.config import Config, Limits, StoreConfig
 from warren.transport.embed import open_supervisor
 from warren.transport.rest.forms import FORM
 

@@ -19,10 +19,10 @@ import trio
 from tests.support.fake_service import FakeService
 from tests.transport.clients import HOST, gateway
 from tests.transport.http.tokens import listed
-from warren.catalog import ModelEntry
-from warren.config import Config, StoreConfig
-from warren.options import SessionRequest, TurnRequest
-from warren.service import Capabilities
+from warren.calls.service import Capabilities
+from warren.conversation.options import SessionRequest, TurnRequest
+from warren.models.catalog import ModelEntry
+from warren.settings.config import Config, StoreConfig
 from warren.transport.embed import open_supervisor
 from warren.transport.rest.openapi import document
 

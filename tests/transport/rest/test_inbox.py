@@ -14,8 +14,8 @@ from tests.support.waiting import inbox_has
 from tests.transport.clients import HOST
 from tests.transport.rest.clients import port_of, problem
 from tests.transport.rest.serving import served
-from warren.messages import UserMessage
-from warren.service import SessionService
+from warren.calls.service import SessionService
+from warren.conversation.messages import UserMessage
 
 
 async def prompts(service: SessionService, session_id: str) -> list[str]:

@@ -15,11 +15,11 @@ import trio
 from tests.support.fake_service import FakeService
 from tests.transport.clients import HOST, gateway
 from tests.transport.rest.clients import rest
-from warren.catalog import ModelEntry
-from warren.compaction.config import CompactionConfig
-from warren.config import Config, StoreConfig
-from warren.errors import NUMBERS, AgentError
-from warren.service import Capabilities
+from warren.base.errors import NUMBERS, AgentError
+from warren.calls.service import Capabilities
+from warren.conversation.options import CompactionConfig
+from warren.models.catalog import ModelEntry
+from warren.settings.config import Config, StoreConfig
 from warren.transport.embed import open_supervisor
 from warren.transport.rest.routes import ROUTES
 from warren.transport.rpc.methods import METHODS

@@ -13,12 +13,12 @@ from tests.support.fake_service import FakeService, hit
 from tests.support.models import Puppet
 from tests.transport.rest.clients import create, problem, rest
 from tests.transport.rest.serving import served
-from warren.compaction.config import CompactionConfig
-from warren.config import Config, Limits
-from warren.errors import ProviderError
-from warren.health import Status
-from warren.model import ModelReply, ModelRequest, Piece
-from warren.service import Health
+from warren.base.errors import ProviderError
+from warren.calls.service import Health
+from warren.conversation.options import CompactionConfig
+from warren.models.model import ModelReply, ModelRequest, Piece
+from warren.reports.health import Status
+from warren.settings.config import Config, Limits
 from warren.transport.rest.routes import ROUTES
 
 

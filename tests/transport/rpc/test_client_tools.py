@@ -15,15 +15,15 @@ from tests.support.runtime import open_runtime
 from tests.transport.clients import Client, connect, gateway
 from tests.transport.rpc.endpoints import Line, opened
 from tests.transport.stdio.client import Near, near
-from warren.config import Config, Limits
-from warren.errors import CapacityExceededError
-from warren.messages import AssistantMessage, ToolResultsMessage, ToolUseBlock
-from warren.model import ModelReply, ModelRequest
-from warren.service import RuntimeService
-from warren.tools import ToolError, ToolSpec, tool
+from warren.base.errors import CapacityExceededError
+from warren.calls.service import RuntimeService
+from warren.conversation.messages import AssistantMessage, ToolResultsMessage, ToolUseBlock
+from warren.conversation.usage import Usage
+from warren.models.model import ModelReply, ModelRequest
+from warren.models.tools import ToolError, ToolSpec, tool
+from warren.settings.config import Config, Limits
 from warren.transport.rpc.client_tools import ClientTools
 from warren.transport.rpc.endpoint import Dispatcher
-from warren.usage import Usage
 
 SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}}
 LOOKUP = {"name": "lookup", "description": "Look something up.", "input_schema": SCHEMA}

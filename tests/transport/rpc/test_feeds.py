@@ -15,15 +15,15 @@ from trio.testing import wait_all_tasks_blocked
 
 from tests.support.checks import numbers
 from tests.support.fake_service import FakeService, FakeTurn, sessions_of
-from warren import codec
-from warren.errors import AgentError, CapacityExceededError, SessionBusyError
-from warren.events import Envelope, RunStarted, StreamTruncated, TextDelta
-from warren.service import EventReader
+from warren.base.errors import AgentError, CapacityExceededError, SessionBusyError
+from warren.calls.service import EventReader
+from warren.conversation import codec
+from warren.conversation.events import Envelope, RunStarted, StreamTruncated, TextDelta
+from warren.conversation.views import TurnResult
 from warren.transport.cluster.reader import MovingReader, TurnFeed
 from warren.transport.rpc.feeds import Feeds
 from warren.transport.rpc.methods import Method
 from warren.transport.rpc.outbox import Outbox, frames_of
-from warren.views import TurnResult
 
 pytestmark = pytest.mark.virtual_time
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.envelopes import delta
-from warren.errors import AgentError, SessionBusyError
+from warren.base.errors import AgentError, SessionBusyError
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.jsonrpc import Malformed, Notification, Request, Response
 

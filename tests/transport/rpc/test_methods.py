@@ -12,18 +12,18 @@ from trio.testing import wait_all_tasks_blocked
 
 from tests.support.asking import ask
 from tests.support.fake_service import ENTRY, FakeService, hit, until_interrupted
-from warren import codec
-from warren.budget import Budget
-from warren.compaction.config import CompactionConfig
-from warren.config import Config, StoreConfig
-from warren.errors import AgentError, InvalidParamsError, MemoryDisabledError
-from warren.requests import WatchRequest
-from warren.tools import Tool, tool
-from warren.transport.http.config import GatewayConfig
+from warren.base.errors import AgentError, InvalidParamsError, MemoryDisabledError
+from warren.calls.requests import WatchRequest
+from warren.conversation import codec
+from warren.conversation.budget import Budget
+from warren.conversation.options import CompactionConfig
+from warren.conversation.views import TurnResult
+from warren.models.tools import Tool, tool
+from warren.settings.config import Config, StoreConfig
+from warren.transport.access.config import GatewayConfig
 from warren.transport.rpc.methods import METHODS, Caller, Host, RunTurn
 from warren.transport.rpc.settings import Settings
 from warren.transport.rpc.uploads import Room, Uploads
-from warren.views import TurnResult
 
 SECRET = "t0ken"  # noqa: S105 - not one of ours
 

@@ -12,7 +12,7 @@ import trio
 from tests.support.models import Emit, FunctionModel, reply
 from tests.transport.gateway.serving import runtime
 from tests.transport.rpc.endpoints import Line
-from warren.model import ModelReply, ModelRequest, TextPiece
+from warren.models.model import ModelReply, ModelRequest, TextPiece
 from warren.transport.rpc.dialect import Native
 from warren.transport.rpc.endpoint import Endpoint, EndpointBounds
 from warren.transport.rpc.methods import Host

@@ -8,10 +8,11 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 
 from tests.support.fake_service import ENTRY
-from warren import codec, events
-from warren.errors import InvalidParamsError
-from warren.events import Envelope, RunFailed, TextDelta, TurnCompleted, UnknownEvent
-from warren.messages import (
+from warren.base.errors import InvalidParamsError
+from warren.calls.requests import ListRequest, SearchRequest
+from warren.conversation import codec, events
+from warren.conversation.events import Envelope, RunFailed, TextDelta, TurnCompleted, UnknownEvent
+from warren.conversation.messages import (
     AssistantMessage,
     Message,
     ReasoningBlock,
@@ -23,12 +24,11 @@ from warren.messages import (
     UnknownBlock,
     UserMessage,
 )
-from warren.options import SessionRequest, TurnRequest
-from warren.requests import ListRequest, SearchRequest
+from warren.conversation.options import SessionRequest, TurnRequest
+from warren.conversation.usage import Usage
+from warren.conversation.views import HistoryEntry, HistoryPage, TurnResult
 from warren.transport.rpc.methods import METHODS, Method
 from warren.transport.rpc.schemas import Schemas
-from warren.usage import Usage
-from warren.views import HistoryEntry, HistoryPage, TurnResult
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 

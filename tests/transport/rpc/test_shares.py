@@ -2,8 +2,8 @@
 
 import pytest
 
-from warren.config import Limits
-from warren.errors import CapacityExceededError
+from warren.base.errors import CapacityExceededError
+from warren.settings.config import Limits
 from warren.transport.rpc.shares import Shares
 
 ANN, AMY, BOB = ("acme", "ann"), ("acme", "amy"), ("other", "bob")

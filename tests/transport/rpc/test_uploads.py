@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from warren.attachments import File
-from warren.config import Limits
-from warren.errors import CapacityExceededError, InvalidParamsError
+from warren.base.errors import CapacityExceededError, InvalidParamsError
+from warren.conversation.attachments import File
+from warren.settings.config import Limits
 from warren.transport.rpc.params import PutFile
 from warren.transport.rpc.shares import Shares
 from warren.transport.rpc.uploads import IDLE, MAX_FILES, Room, Uploads

@@ -9,7 +9,7 @@ import pytest
 
 from tests.transport.cli.process import SLOW, Cli
 from tests.transport.stdio.client import Far, far, line
-from warren.errors import InvalidParamsError
+from warren.base.errors import InvalidParamsError
 from warren.transport.cli.pipe import refusal
 from warren.transport.stdio.server import StdioConfig
 

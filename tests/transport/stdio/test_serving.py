@@ -12,8 +12,8 @@ from tests.support.models import FunctionModel, reply
 from tests.support.runtime import open_runtime
 from tests.transport.clients import seqs, text
 from tests.transport.stdio.client import events, line, near
-from warren.events import TurnStarted
-from warren.model import ModelReply, ModelRequest, TextPiece
+from warren.conversation.events import TurnStarted
+from warren.models.model import ModelReply, ModelRequest, TextPiece
 
 PIECES = 3000
 

@@ -20,14 +20,14 @@ from tests.transport.providers.server import END, HEAD, Request, chunk, events
 from tests.transport.providers.server import serve as serve_model
 from tests.transport.rest.clients import port_of, rest
 from tests.transport.tracing.receiver import Receiver, Span, receiving
-from warren.config import Config, ModelServer, RetryPolicy, StoreConfig, TraceConfig
-from warren.errors import ProviderError, WarrenError
-from warren.events import RunStarted, TurnStarted
-from warren.messages import ToolUseBlock
-from warren.model import Provider
-from warren.service import RuntimeService
-from warren.tools import tool
-from warren.tracing import TraceContext, TracedTurn, Tracer, context_of, here
+from warren.base.errors import ProviderError, WarrenError
+from warren.calls.service import RuntimeService
+from warren.conversation.events import RunStarted, TurnStarted
+from warren.conversation.messages import ToolUseBlock
+from warren.models.model import Provider
+from warren.models.tools import tool
+from warren.reports.tracing import TraceContext, TracedTurn, Tracer, context_of, here
+from warren.settings.config import Config, ModelServer, RetryPolicy, StoreConfig, TraceConfig
 from warren.transport.embed import open_supervisor
 from warren.transport.tracing import conventions
 from warren.transport.tracing.spans import spans_of

@@ -8,11 +8,11 @@ import attrs
 import click
 import trio
 
-from warren import codec
 from warren.actors.supervision import first_error
-from warren.errors import InvalidParamsError
-from warren.extras import missing
-from warren.fields import FieldValueError
+from warren.base.errors import InvalidParamsError
+from warren.base.extras import missing
+from warren.base.fields import FieldValueError
+from warren.conversation import codec
 from warren.transport.cli.load.running import STOPPED
 from warren.transport.cli.process.ending import graceful_signals
 from warren.transport.cli.process.tuning import allow_files

@@ -12,14 +12,14 @@ import msgspec
 import trio
 
 from warren.actors.supervision import first_error
-from warren.errors import InvalidParamsError
-from warren.extras import missing
-from warren.fields import FieldValueError
+from warren.base.errors import InvalidParamsError
+from warren.base.extras import missing
+from warren.base.fields import FieldValueError
+from warren.transport.access.token_list import read_token
 from warren.transport.cli.process.ending import graceful_signals
 from warren.transport.cli.process.tuning import allow_files, tune
 from warren.transport.cli.terminal.streams import Streams
 from warren.transport.http.shutdown import Shutdown
-from warren.transport.http.token_list import read_token
 from warren.transport.load.plan import BadClients, LoadPlan, Mix, Profile
 from warren.transport.load.scenarios import SCENARIOS
 from warren.transport.load.target import Target, TargetError

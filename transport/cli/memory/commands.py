@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import click
 
-from warren import codec
-from warren.errors import InvalidParamsError, MemoryDisabledError, SessionNotFoundError, WarrenError
-from warren.keywords import made
-from warren.memory import MemoryConfig, MemoryHit, MemoryStats
-from warren.requests import ForgetRequest, Scope, SearchRequest
-from warren.service import SessionService
+from warren.base.errors import InvalidParamsError, MemoryDisabledError, SessionNotFoundError, WarrenError
+from warren.base.values import define
+from warren.calls.keywords import made
+from warren.calls.requests import ForgetRequest, Scope, SearchRequest
+from warren.calls.service import SessionService
+from warren.conversation import codec
+from warren.conversation.memory import MemoryConfig, MemoryHit, MemoryStats
 from warren.transport.cli.groups import CommandGroup
 from warren.transport.cli.help import ID_HELP, examples
 from warren.transport.cli.ids import LAST, resolve
@@ -30,7 +31,6 @@ from warren.transport.cli.terminal.progress import bar
 from warren.transport.cli.terminal.questions import confirm
 from warren.transport.cli.terminal.streams import Streams
 from warren.transport.cli.terminal.tables import show_table
-from warren.values import define
 
 if TYPE_CHECKING:
     from warren.storage.memory_store import MemoryStore

@@ -8,12 +8,12 @@ from typing import Any, Final, Generic, Literal, TypeVar
 
 import attrs
 
-from warren import codec
-from warren.errors import InvalidParamsError
-from warren.fields import Between, fits, is_text, not_blank, not_negative
-from warren.memory import CONVERSATION_END, MAX_HITS, MemoryEntry
+from warren.base.errors import InvalidParamsError
+from warren.base.fields import Between, fits, is_text, not_blank, not_negative
+from warren.base.values import frozen
+from warren.conversation import codec
+from warren.conversation.memory import CONVERSATION_END, MAX_HITS, MemoryEntry
 from warren.transport.cli.terminal.lines import LineSource
-from warren.values import frozen
 
 T = TypeVar("T")
 ADDED: Final = "added"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from warren.memory import MemoryConfig
+from warren.conversation.memory import MemoryConfig
 from warren.transport.cli.settings.options import Options
 from warren.transport.cli.store.chosen import memory_of, remembers, store_of
 from warren.transport.embedders import open_embedder

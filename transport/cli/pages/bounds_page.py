@@ -9,18 +9,19 @@ from pathlib import Path
 from typing import Final
 
 from warren.actors.session.inbox import REMEMBERED
-from warren.attachments import MAX_ATTACHMENTS
-from warren.config import Limits
-from warren.fields import MAX_LABEL_BYTES, MAX_LABELS
-from warren.options import MAX_FALLBACK, MAX_HOSTED, MAX_KEY
-from warren.options import MAX_TOOLS as MAX_NAMES
-from warren.pages import with_part
+from warren.base.fields import MAX_LABEL_BYTES, MAX_LABELS
+from warren.base.pages import with_part
+from warren.base.values import frozen
+from warren.conversation.attachments import MAX_ATTACHMENTS
+from warren.conversation.options import MAX_FALLBACK, MAX_HOSTED, MAX_KEY
+from warren.conversation.options import MAX_TOOLS as MAX_NAMES
+from warren.settings.config import Limits
+from warren.transport.access.auth import MAX_OFFERED
+from warren.transport.access.config import GatewayConfig
+from warren.transport.access.head import MAX_HEAD
+from warren.transport.access.places import Places
 from warren.transport.cli.settings.table import default_of
 from warren.transport.gateway.bounds import parts_of
-from warren.transport.http.auth import MAX_OFFERED
-from warren.transport.http.config import GatewayConfig
-from warren.transport.http.head import MAX_HEAD
-from warren.transport.http.places import Places
 from warren.transport.mcp.resources import MAX_WATCHED
 from warren.transport.rest.answers import MAX_UNREAD
 from warren.transport.rpc.opened import Opened
@@ -28,7 +29,6 @@ from warren.transport.rpc.outbox import MAX_BYTES
 from warren.transport.rpc.params import MAX_TOOLS
 from warren.transport.rpc.shares import Shares, several
 from warren.transport.rpc.uploads import MAX_FILES
-from warren.values import frozen
 
 BEGIN: Final = "<!-- made from the bounds in transport/cli/pages/bounds_page.py by `make docs` -->\n"
 END: Final = "<!-- the end of what is made from the bounds -->\n"

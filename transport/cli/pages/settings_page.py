@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import click
 
+from warren.base.values import frozen
 from warren.transport.cli.settings.names import variable_of
 from warren.transport.cli.settings.show import FILE_ORDER, config_show, default_values, words
 from warren.transport.cli.settings.table import FILE_NAMES, SETTINGS, default_of
-from warren.values import frozen
 
 INTRODUCTION: Final = """\
 # Settings

@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 import click
 
-from warren.tool_config import ToolsConfig
+from warren.settings.tool_config import ToolsConfig
 from warren.transport.acp import AgentSettings, serve_acp
 from warren.transport.cli.help import examples
 from warren.transport.cli.pipe.serving import PipeClient, serve_pipe

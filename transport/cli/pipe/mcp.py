@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from warren.extras import missing
+from warren.base.extras import missing
 from warren.transport.cli.help import examples
 from warren.transport.cli.pipe.serving import PipeClient, serve_pipe
 from warren.transport.cli.settings.options import gather, serving_options

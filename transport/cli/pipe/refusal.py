@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from warren.errors import WarrenError
+from warren.base.errors import WarrenError
 from warren.transport.cli.failures import error_of
 from warren.transport.rpc import jsonrpc
 

@@ -10,8 +10,9 @@ from uuid import uuid4
 import attrs
 import click
 
-from warren.database_url import DatabaseUrl
-from warren.errors import InvalidParamsError
+from warren.base.database_url import DatabaseUrl
+from warren.base.errors import InvalidParamsError
+from warren.base.values import frozen
 from warren.transport.cli.help import examples
 from warren.transport.cli.pipe.refusal import AnsweringCommand
 from warren.transport.cli.pipe.serving import PipeClient, serve_pipe
@@ -20,7 +21,6 @@ from warren.transport.cli.settings.values import folder_of, realm_of
 from warren.transport.rpc.contracts import dialect_of
 from warren.transport.rpc.dialect import Dialect
 from warren.transport.stdio.server import StdioConfig, serve_stdio
-from warren.values import frozen
 
 F = TypeVar("F", bound=Callable[..., Any])
 REALMS: Final = "realms"

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from warren.config import Config
-from warren.service import RuntimeService
+from warren.base.values import frozen
+from warren.calls.service import RuntimeService
+from warren.settings.config import Config
 from warren.transport.cli.process.ending import until_signalled
 from warren.transport.cli.process.tuning import tune
 from warren.transport.cli.runtime import execute, open_hosted, served_config_of
 from warren.transport.cli.settings.options import Options
 from warren.transport.stdio.streams import open_stdio
-from warren.values import frozen
 
 if TYPE_CHECKING:
     from warren.actors.tools.session_tools import SessionTools

@@ -10,11 +10,11 @@ from typing import Final
 import attrs
 import trio
 
-from warren.end_budget import EndBudget
-from warren.service import RuntimeService
+from warren.base.end_budget import EndBudget
+from warren.base.values import define
+from warren.calls.service import RuntimeService
 from warren.transport.cli.process.watchdog import Watchdog, kill_descendants
 from warren.transport.cli.terminal.stderr import settle
-from warren.values import define
 
 LEAST: Final = 1.0
 """Seconds that an end has at least: what was interrupted has to be stored."""

@@ -1,4 +1,4 @@
-"""Exit codes of commands besides those in `warren.errors.NUMBERS`; imported without the extra `cli`."""
+"""Exit codes of commands besides those in `warren.base.errors.NUMBERS`; imported without the extra `cli`."""
 
 from typing import Final
 

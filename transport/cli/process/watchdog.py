@@ -11,9 +11,9 @@ from typing import Final
 
 import attrs
 
-from warren.end_budget import EndBudget
+from warren.base.end_budget import EndBudget
+from warren.base.values import define
 from warren.transport.cli.terminal.stderr import settle
-from warren.values import define
 
 FAILED: Final = 1
 EARLY: Final = 0.6

@@ -14,10 +14,14 @@ import click
 import trio
 
 from warren.actors.supervision import Restarts
-from warren.config import Config, NodeConfig, PostgresConfig, StoreConfig
-from warren.errors import InvalidParamsError
-from warren.extras import missing
-from warren.fields import FieldValueError
+from warren.base.errors import InvalidParamsError
+from warren.base.extras import missing
+from warren.base.fields import FieldValueError
+from warren.base.values import frozen
+from warren.settings.config import Config, NodeConfig, PostgresConfig, StoreConfig
+from warren.transport.access.addresses import UNIX, path_in
+from warren.transport.access.config import GatewayConfig
+from warren.transport.access.jwt_config import JwtConfig
 from warren.transport.cli.help import examples
 from warren.transport.cli.process.ending import Stop, until_signalled
 from warren.transport.cli.process.tuning import allow_files, clients_within, files_for, tune
@@ -31,13 +35,9 @@ from warren.transport.cli.turns.taking import NO_MODEL
 from warren.transport.cluster.door import NodeService
 from warren.transport.gateway.link import address_of, check_address, open_link
 from warren.transport.http.accepting import OpenFiles
-from warren.transport.http.addresses import UNIX, path_in
-from warren.transport.http.config import GatewayConfig
-from warren.transport.http.jwt_config import JwtConfig
 from warren.transport.http.sockets import port_of, removing
 from warren.transport.http.starting import starting
 from warren.transport.providers.registry import ECHO
-from warren.values import frozen
 
 logger: Final = logging.getLogger(__name__)
 ANSWERS: Final = "answers sessions that name no model; --model names another one"
@@ -133,7 +133,7 @@ def _node(config: Config, name: str | None, address: str | None, *, workers: boo
 
 
 def _gateway_config(settings: Mapping[str, Any], token_file: Path | None, runtime: Config) -> GatewayConfig:
-    from warren.transport.http.access import check_access  # noqa: PLC0415 - it has an extra of its own
+    from warren.transport.access.access import check_access  # noqa: PLC0415 - it has an extra of its own
 
     root = "$.jwt"
     try:

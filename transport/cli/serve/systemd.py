@@ -11,8 +11,8 @@ from typing import Final, Self
 
 import trio
 
-from warren.errors import InvalidParamsError
-from warren.values import frozen
+from warren.base.errors import InvalidParamsError
+from warren.base.values import frozen
 
 FIRST: Final = 3
 """The file descriptor of the first inherited socket."""

@@ -21,10 +21,10 @@ import click
 import trio
 
 from warren.actors.supervision import Restarts, supervised_nursery
+from warren.base.values import define, frozen
 from warren.transport.cli.process.ending import LEAST, die_of, ends
 from warren.transport.cli.process.watchdog import Watchdog
 from warren.transport.cli.settings.names import WORKER
-from warren.values import define, frozen
 
 LAST_WORDS: Final = 10.0
 """Seconds that workers have to end if the command fails; then they are killed."""

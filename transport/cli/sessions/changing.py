@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
-from warren.errors import MemoryDisabledError
-from warren.requests import ContextRequest, ForkRequest
-from warren.service import SessionService
+from warren.base.errors import MemoryDisabledError
+from warren.calls.requests import ContextRequest, ForkRequest
+from warren.calls.service import SessionService
+from warren.conversation.views import SessionView
 from warren.transport.cli.help import ID_HELP, examples
 from warren.transport.cli.ids import resolve
 from warren.transport.cli.memory.remembered import forget
@@ -22,7 +23,6 @@ from warren.transport.cli.store.chosen import check_place
 from warren.transport.cli.terminal import tables
 from warren.transport.cli.terminal.questions import confirm
 from warren.transport.cli.terminal.streams import Streams, read_prompt
-from warren.views import SessionView
 
 
 @click.command(

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from warren import codec
-from warren.config import StoreConfig
-from warren.keywords import made
-from warren.requests import ListRequest
+from warren.calls.keywords import made
+from warren.calls.requests import ListRequest
+from warren.conversation import codec
+from warren.conversation.views import SessionPage, summary_of
+from warren.settings.config import StoreConfig
 from warren.transport.cli.help import examples
 from warren.transport.cli.settings.option import of_field
 from warren.transport.cli.settings.options import Options, gather, label_option, reached_options
 from warren.transport.cli.store.chosen import is_there, store_of
 from warren.transport.cli.terminal import tables
 from warren.transport.cli.terminal.streams import Streams
-from warren.views import SessionPage, summary_of
 
 if TYPE_CHECKING:
     import apsw

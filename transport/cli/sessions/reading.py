@@ -6,13 +6,14 @@ from typing import Any
 
 import click
 
-from warren import codec
-from warren.attachments import AttachmentContent
-from warren.errors import InvalidParamsError
-from warren.inputs import Input
-from warren.records import CompactionEntry
-from warren.requests import MAX_PAGE
-from warren.service import SessionService
+from warren.base.errors import InvalidParamsError
+from warren.calls.requests import MAX_PAGE
+from warren.calls.service import SessionService
+from warren.conversation import codec
+from warren.conversation.attachments import AttachmentContent
+from warren.conversation.inputs import Input
+from warren.conversation.records import CompactionEntry
+from warren.conversation.views import ContextView, HistoryPage, SessionView
 from warren.transport.cli.help import ID_HELP, examples
 from warren.transport.cli.ids import resolve
 from warren.transport.cli.runtime import execute, open_service
@@ -21,7 +22,6 @@ from warren.transport.cli.settings.options import gather, reached_options
 from warren.transport.cli.settings.values import text_of
 from warren.transport.cli.terminal import tables
 from warren.transport.cli.terminal.streams import Streams
-from warren.views import ContextView, HistoryPage, SessionView
 
 
 @click.command(

@@ -6,8 +6,8 @@ from typing import Any, Final, get_args
 
 import click
 
-from warren.aliases import KINDS
-from warren.categories import Switch
+from warren.conversation.aliases import KINDS
+from warren.conversation.categories import Switch
 from warren.transport.cli.settings.kinds import SWITCHES
 from warren.transport.cli.settings.option import group
 

@@ -5,9 +5,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from warren.compaction.config import CompactionConfig
+from warren.base.errors import InvalidParamsError
 from warren.compaction.policy import Compactor, NewCompactor, compactor_of
-from warren.errors import InvalidParamsError
+from warren.conversation.options import CompactionConfig
 
 PATH = "$.compactor"
 

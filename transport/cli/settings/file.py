@@ -7,23 +7,23 @@ from typing import Any, Final, get_args
 
 import attrs
 
-from warren import codec
-from warren.catalog import ModelEntry, Models
-from warren.config import Config, Dialect, ModelServer
-from warren.errors import InvalidParamsError
-from warren.fields import FieldValueError
-from warren.options import MODEL_OPTIONS, ModelOptions, check_sizes
-from warren.tenant_limits import TenantLimits
+from warren.base.errors import InvalidParamsError
+from warren.base.fields import FieldValueError
+from warren.base.tenant_limits import TenantLimits
+from warren.base.values import frozen
+from warren.conversation import codec
+from warren.conversation.options import MODEL_OPTIONS, ModelOptions, check_sizes
+from warren.models.catalog import ModelEntry, Models
+from warren.settings.config import Config, Dialect, ModelServer
 from warren.transport.cli.settings.names import variable_of, variables_in
 from warren.transport.cli.settings.places import UNKNOWN, placed, suggestion
 from warren.transport.cli.settings.table import SETTINGS, TABLES
 from warren.transport.cli.settings.tools import ServerTable
-from warren.values import frozen
 
 
 @frozen(kw_only=True)
 class ProviderTable:
-    """The table `[providers.NAME]`, a server of models: as `warren.config.ModelServer`."""
+    """The table `[providers.NAME]`, a server of models: as `warren.settings.config.ModelServer`."""
 
     base_url: str
     key_env: str | None = None

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import click
 
-from warren.categories import CATEGORIES, INHERIT, Gates, Switches
+from warren.conversation.categories import CATEGORIES, INHERIT, Gates, Switches
 from warren.transport.cli.settings.option import group, option
 
 SWITCHES: Final = ("enable", "disable")

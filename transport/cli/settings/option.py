@@ -7,8 +7,8 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 import attrs
 import click
 
-from warren.described import attributes_of
-from warren.fields import LARGEST, Between, FieldValueError, checks_of
+from warren.base.described import attributes_of
+from warren.base.fields import LARGEST, Between, FieldValueError, checks_of
 from warren.transport.cli.settings.service_links import is_service_link
 from warren.transport.cli.settings.values import delay_of, duration_of, schema_of, text_of
 

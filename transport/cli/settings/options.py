@@ -10,17 +10,26 @@ import attrs
 import click
 from click.core import ParameterSource
 
-from warren.attachments import File
-from warren.budget import Budget
-from warren.compaction.config import CompactionConfig
-from warren.config import Config, Intensity, Limits, ModelServer, PostgresConfig, RetryPolicy, StoreConfig, TraceConfig
-from warren.database_url import DatabaseUrl
-from warren.described import attributes_of
-from warren.errors import CompactionDisabledError, InvalidParamsError
-from warren.fields import FieldValueError
-from warren.memory import MemoryConfig
-from warren.options import MODEL_OPTIONS, NO_OPTIONS, SessionRequest, TurnOptions
-from warren.principals import LOCAL, Principal
+from warren.base.database_url import DatabaseUrl
+from warren.base.described import attributes_of
+from warren.base.errors import CompactionDisabledError, InvalidParamsError
+from warren.base.fields import FieldValueError
+from warren.base.principals import LOCAL, Principal
+from warren.base.values import define, frozen
+from warren.conversation.attachments import File
+from warren.conversation.budget import Budget
+from warren.conversation.memory import MemoryConfig
+from warren.conversation.options import MODEL_OPTIONS, NO_OPTIONS, CompactionConfig, SessionRequest, TurnOptions
+from warren.settings.config import (
+    Config,
+    Intensity,
+    Limits,
+    ModelServer,
+    PostgresConfig,
+    RetryPolicy,
+    StoreConfig,
+    TraceConfig,
+)
 from warren.transport.cli.settings.aliases import ALIASES, alias_options, resolved
 from warren.transport.cli.settings.kinds import KINDS, approve_option, kind_options, kinds_given
 from warren.transport.cli.settings.names import BUDGET, variables_in
@@ -36,7 +45,6 @@ from warren.transport.cli.settings.values import (
 )
 from warren.transport.cli.terminal import json_lines
 from warren.transport.embedders import BM25, KNOWN
-from warren.values import define, frozen
 
 if TYPE_CHECKING:
     from warren.compaction.policy import Compactor, NewCompactor

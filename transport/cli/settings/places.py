@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
-from warren.errors import InvalidParamsError
+from warren.base.errors import InvalidParamsError
 
 ROOT: Final = "$.config."
 UNKNOWN: Final = "is not a known field"

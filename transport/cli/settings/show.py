@@ -10,9 +10,11 @@ import attrs
 import click
 from click.core import ParameterSource
 
-from warren import codec
-from warren.compaction.config import DEFAULT_THRESHOLD, CompactionConfig
-from warren.database_url import DatabaseUrl
+from warren.base.database_url import DatabaseUrl
+from warren.base.values import frozen
+from warren.conversation import codec
+from warren.conversation.options import DEFAULT_THRESHOLD, CompactionConfig
+from warren.transport.access.config import GatewayConfig
 from warren.transport.cli.groups import CommandGroup
 from warren.transport.cli.help import examples
 from warren.transport.cli.settings.file import ConfigFile
@@ -22,10 +24,8 @@ from warren.transport.cli.settings.single import every_setting
 from warren.transport.cli.settings.table import FILE_NAMES, NUMBERS, SETTINGS, default_of
 from warren.transport.cli.terminal.streams import Streams
 from warren.transport.cli.terminal.tables import show_table
-from warren.transport.http.config import GatewayConfig
 from warren.transport.providers import default_model
 from warren.transport.providers.settings import VENDORS, Vendor, endpoint
-from warren.values import frozen
 
 Source = Literal["flag", "environment", "file", "default"]
 SOURCES: Final[Mapping[ParameterSource | None, Source]] = {

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Final
 
-from warren.config import Limits, NodeConfig
+from warren.settings.config import Limits, NodeConfig
+from warren.transport.access.config import GatewayConfig
 from warren.transport.cli.settings.option import F, group, of_field, option
 from warren.transport.cli.settings.options import settings_of_all, token_file_option, token_table_option
 from warren.transport.cli.settings.values import duration_of
-from warren.transport.http.config import GatewayConfig
 
 
 def _age(name: str, about: str) -> Callable[[F], F]:

@@ -9,24 +9,23 @@ from typing import Any, Final, get_args, get_origin
 
 import attrs
 
-from warren import codec
-from warren.budget import Budget
-from warren.categories import Category
-from warren.compaction.config import CompactionConfig
-from warren.config import Intensity, Limits, NodeConfig, PostgresConfig, RetryPolicy, StoreConfig, TraceConfig
-from warren.database_url import is_place
-from warren.errors import InvalidParamsError
-from warren.fields import FieldValueError, fits
-from warren.memory import MemoryConfig
-from warren.options import MODEL_OPTIONS, ModelOptions, SessionRequest, TurnOptions
-from warren.retention import Retention
-from warren.tool_config import ToolsConfig
+from warren.base.database_url import is_place
+from warren.base.errors import InvalidParamsError
+from warren.base.fields import FieldValueError, fits
+from warren.base.retention import Retention
+from warren.base.values import frozen
+from warren.conversation import codec
+from warren.conversation.budget import Budget
+from warren.conversation.categories import Category
+from warren.conversation.memory import MemoryConfig
+from warren.conversation.options import MODEL_OPTIONS, CompactionConfig, ModelOptions, SessionRequest, TurnOptions
+from warren.settings.config import Intensity, Limits, NodeConfig, PostgresConfig, RetryPolicy, StoreConfig, TraceConfig
+from warren.settings.tool_config import ToolsConfig
+from warren.transport.access.config import GatewayConfig
+from warren.transport.access.jwt_config import JwtConfig
 from warren.transport.cli.settings.names import BUDGET, OPTIONS, variable_of
 from warren.transport.cli.settings.option import kinds_of, may_be_zero, sentence
 from warren.transport.cli.settings.values import seconds_of
-from warren.transport.http.config import GatewayConfig
-from warren.transport.http.jwt_config import JwtConfig
-from warren.values import frozen
 
 NUMBERS: Final = frozenset(
     {"factor", "jitter", "max_cost", "principal_share", "sample", "temperature", "tenant_share", "top_p"}

@@ -7,14 +7,14 @@ from typing import Any, Final, Protocol, TypeVar
 
 import attrs
 
-from warren import codec
-from warren.categories import Switch, Switches
-from warren.errors import InvalidParamsError
-from warren.fields import FieldValueError
-from warren.tool_config import McpServer, ToolsConfig
+from warren.base.errors import InvalidParamsError
+from warren.base.fields import FieldValueError
+from warren.base.values import frozen
+from warren.conversation import codec
+from warren.conversation.categories import Switch, Switches
+from warren.settings.tool_config import McpServer, ToolsConfig
 from warren.transport.cli.settings.table import duration
 from warren.transport.cli.settings.values import seconds_of
-from warren.values import frozen
 
 T = TypeVar("T")
 FOREIGN: Final = frozenset({"alwaysAllow", "autoApprove", "description", "timeout", "trust"})
@@ -25,7 +25,7 @@ _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 @frozen(kw_only=True)
 class ServerTable:
-    """The table `[mcp_servers.NAME]`, a program or a web service: as `warren.tool_config.McpServer`."""
+    """The table `[mcp_servers.NAME]`, a program or a web service: as `warren.settings.tool_config.McpServer`."""
 
     command: str | None = None
     args: tuple[str, ...] = ()

@@ -8,11 +8,11 @@ from typing import Any, Final
 import attrs
 import click
 
-from warren.attachments import File
-from warren.database_url import DatabaseUrl, is_url_of_database
-from warren.fields import FieldValueError, url_problem
-from warren.principals import Principal
-from warren.tenant_limits import TokenLimits
+from warren.base.database_url import DatabaseUrl, is_url_of_database
+from warren.base.fields import FieldValueError, url_problem
+from warren.base.principals import Principal
+from warren.base.tenant_limits import TokenLimits
+from warren.conversation.attachments import File
 from warren.transport.embedders import KNOWN, is_known
 
 UNITS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -127,7 +127,7 @@ def schema_of(value: str | dict[str, Any]) -> dict[str, Any]:
 
     An object is from the configuration file, which has read it.
     """
-    from warren import codec  # noqa: PLC0415 - few turns have a schema
+    from warren.conversation import codec  # noqa: PLC0415 - few turns have a schema
 
     if isinstance(value, dict):
         return value

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from warren import codec
-from warren.config import PostgresConfig, StoreConfig
-from warren.errors import InvalidParamsError
+from warren.base.errors import InvalidParamsError
+from warren.conversation import codec
+from warren.settings.config import PostgresConfig, StoreConfig
 from warren.transport.cli.help import examples
 from warren.transport.cli.settings.options import Options, gather, stored_options
 from warren.transport.cli.store.chosen import existing_store_of, files_of, store_of

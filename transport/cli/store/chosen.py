@@ -5,11 +5,11 @@ from typing import Final
 
 import attrs
 
-from warren.config import PostgresConfig, StoreConfig
-from warren.database_url import DatabaseUrl
-from warren.errors import InvalidParamsError, MemoryDisabledError, PersistenceDisabledError, SessionNotFoundError
-from warren.extras import installed, lack, missing
-from warren.memory import MemoryConfig
+from warren.base.database_url import DatabaseUrl
+from warren.base.errors import InvalidParamsError, MemoryDisabledError, PersistenceDisabledError, SessionNotFoundError
+from warren.base.extras import installed, lack, missing
+from warren.conversation.memory import MemoryConfig
+from warren.settings.config import PostgresConfig, StoreConfig
 from warren.transport.cli.failures import MEMORY_DISABLED, PERSISTENCE_DISABLED
 from warren.transport.cli.settings.options import Options
 

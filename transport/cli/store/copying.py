@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from warren import codec
-from warren.config import PostgresConfig, StoreConfig
-from warren.database_url import DatabaseUrl
-from warren.errors import InvalidParamsError, MemoryDisabledError, PersistenceDisabledError
-from warren.extras import installed, lack
+from warren.base.database_url import DatabaseUrl
+from warren.base.errors import InvalidParamsError, MemoryDisabledError, PersistenceDisabledError
+from warren.base.extras import installed, lack
+from warren.conversation import codec
+from warren.settings.config import PostgresConfig, StoreConfig
 from warren.storage import thread_runner
 from warren.storage.copying import MEMORY, TABLES, Copied, Remembering
 from warren.storage.copying import copy as copy_rows

@@ -9,11 +9,11 @@ import attrs
 import click
 from click.core import ParameterSource
 
-from warren import codec
-from warren.config import PostgresConfig
-from warren.errors import InvalidParamsError, MemoryDisabledError
-from warren.options import TurnOptions
-from warren.retention import Retention
+from warren.base.errors import InvalidParamsError, MemoryDisabledError
+from warren.base.retention import Retention
+from warren.conversation import codec
+from warren.conversation.options import TurnOptions
+from warren.settings.config import PostgresConfig
 from warren.transport.cli.groups import CommandGroup
 from warren.transport.cli.help import examples
 from warren.transport.cli.memory.remembered import forget
@@ -27,8 +27,8 @@ from warren.transport.cli.terminal.progress import bar
 from warren.transport.cli.terminal.streams import Streams
 
 if TYPE_CHECKING:
-    from warren.config import StoreConfig
-    from warren.reports import DatabaseFacts, FileFacts, Finding, Report
+    from warren.reports.reports import DatabaseFacts, FileFacts, Finding, Report
+    from warren.settings.config import StoreConfig
     from warren.storage.maintenance.plans import Plan, Pruned
 
 IN_USE = "another process reads it; prune again later"
@@ -195,7 +195,7 @@ def _with_memory(
     """Return the report with the state of the memory, if its extra is installed."""
     if not holds_memory(config.path):
         return report
-    from warren.reports import Finding  # noqa: PLC0415 - as above
+    from warren.reports.reports import Finding  # noqa: PLC0415 - as above
 
     try:
         memory_of(options, config)
@@ -250,7 +250,7 @@ def _show(options: Options, report: "Report[Any]") -> None:
 
 def _facts(report: "Report[Any]") -> Iterator[tuple[str, str]]:
     """Yield the heading of a report, name by name."""
-    from warren.reports import FileFacts  # noqa: PLC0415 - help does without it
+    from warren.reports.reports import FileFacts  # noqa: PLC0415 - help does without it
 
     store = report.store
     yield "store", store.path

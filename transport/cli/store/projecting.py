@@ -5,10 +5,10 @@ from typing import Any, Final
 
 import click
 
-from warren import codec
-from warren.config import PostgresConfig, StoreConfig
-from warren.errors import InvalidParamsError, StoreError
-from warren.memory import Progress
+from warren.base.errors import InvalidParamsError, StoreError
+from warren.conversation import codec
+from warren.conversation.memory import Progress
+from warren.settings.config import PostgresConfig, StoreConfig
 from warren.storage import thread_runner
 from warren.transport.cli.groups import CommandGroup
 from warren.transport.cli.help import examples

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from warren import codec
-from warren.config import PostgresConfig, StoreConfig
+from warren.conversation import codec
+from warren.settings.config import PostgresConfig, StoreConfig
 from warren.transport.cli.groups import CommandGroup
 from warren.transport.cli.help import examples
 from warren.transport.cli.runtime import execute

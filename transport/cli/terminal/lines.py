@@ -8,8 +8,8 @@ from typing import Final, Protocol
 
 import trio
 
+from warren.base.values import define
 from warren.transport.cli.terminal.stderr import settle
-from warren.values import define
 
 PROMPT: Final = "> "
 CHUNK: Final = 65536

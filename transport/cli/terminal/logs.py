@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import attrs
 
-from warren.log_context import working_for
-from warren.tracing import here
+from warren.base.log_context import working_for
+from warren.base.values import define
+from warren.reports.tracing import here
 from warren.transport.cli.terminal.json_lines import line_of
-from warren.values import define
 
 LINES: Final = 50
 """Lines of one kind that are written in each window."""

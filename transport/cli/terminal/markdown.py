@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from warren.base.values import define
 from warren.transport.cli.terminal.streams import Streams, visible
-from warren.values import define
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

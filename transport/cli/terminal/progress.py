@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from warren.memory import Progress
+from warren.conversation.memory import Progress
 from warren.transport.cli.terminal.streams import Streams
 
 

@@ -8,8 +8,8 @@ from typing import Final
 import click
 import trio
 
+from warren.base.values import define
 from warren.transport.cli.terminal.streams import Streams, visible
-from warren.values import define
 
 YES_OR_NO: Final = {"y": "y", "yes": "y", "n": "n", "no": "n", "": "n"}
 LINE: Final = 65536

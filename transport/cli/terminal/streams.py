@@ -12,10 +12,10 @@ from typing import IO, TYPE_CHECKING, Any, AnyStr, Final, TextIO, cast
 
 import attrs
 
-from warren.errors import InvalidParamsError
+from warren.base.errors import InvalidParamsError
+from warren.base.values import define, frozen
 from warren.transport.cli.terminal.json_lines import json_of
 from warren.transport.cli.terminal.stderr import settle
-from warren.values import define, frozen
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -6,10 +6,10 @@ from datetime import datetime
 from itertools import starmap
 from typing import Final
 
-from warren import codec
-from warren.attachments import Attachment
-from warren.inputs import Input
-from warren.messages import (
+from warren.conversation import codec
+from warren.conversation.attachments import Attachment
+from warren.conversation.inputs import Input
+from warren.conversation.messages import (
     AssistantMessage,
     ContextMessage,
     FileBlock,
@@ -21,10 +21,18 @@ from warren.messages import (
     ToolUseBlock,
     UserMessage,
 )
-from warren.records import CompactionEntry
+from warren.conversation.records import CompactionEntry
+from warren.conversation.views import (
+    ContextView,
+    DamagedRow,
+    HistoryEntry,
+    HistoryPage,
+    SessionPage,
+    SessionSummary,
+    SessionView,
+)
 from warren.transport.cli.terminal.streams import Streams, visible
 from warren.transport.event_text import text_of_shrinking, usage_text
-from warren.views import ContextView, DamagedRow, HistoryEntry, HistoryPage, SessionPage, SessionSummary, SessionView
 
 GAPS: Final = re.compile(r"\s+")
 FOLDED: Final = 2

@@ -9,14 +9,14 @@ from typing import Final, cast
 import attrs
 import trio
 
-from warren.categories import Decision
-from warren.errors import WarrenError
-from warren.events import Envelope, ToolApprovalRequested, ToolApprovalResolved
-from warren.service import SessionService
+from warren.base.errors import WarrenError
+from warren.base.values import define
+from warren.calls.service import SessionService
+from warren.conversation.categories import Decision
+from warren.conversation.events import Envelope, ToolApprovalRequested, ToolApprovalResolved
 from warren.transport.cli.terminal.questions import Question
 from warren.transport.cli.terminal.streams import Streams
 from warren.transport.event_text import shorten
-from warren.values import define
 
 QUESTION: Final = "allow? [y]es/[n]o/[a]lways "
 ONCE: Final = "allow? [y]es/[n]o "

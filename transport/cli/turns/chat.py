@@ -7,8 +7,9 @@ from typing import Any, Final
 import click
 import trio
 
-from warren.errors import InvalidParamsError, WarrenError
-from warren.service import SessionService
+from warren.base.errors import InvalidParamsError, WarrenError
+from warren.base.values import define
+from warren.calls.service import SessionService
 from warren.transport.cli.help import ID_HELP, examples
 from warren.transport.cli.ids import resolve
 from warren.transport.cli.process.ending import heard
@@ -30,7 +31,6 @@ from warren.transport.cli.turns.taking import (
     take_compaction,
     take_turn,
 )
-from warren.values import define
 
 COMPACT: Final = re.compile(r"/compact(?:\s+(.*))?", re.DOTALL)
 COMMAND: Final = re.compile(r"/[a-z]*")

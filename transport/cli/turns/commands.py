@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import click
 
-from warren.errors import CompactionDisabledError, WarrenError
-from warren.messages import UserMessage
-from warren.requests import CompactRequest
-from warren.service import SessionService
+from warren.base.errors import CompactionDisabledError, WarrenError
+from warren.calls.requests import CompactRequest
+from warren.calls.service import SessionService
+from warren.conversation.messages import UserMessage
 from warren.transport.cli.help import ID_HELP, examples
 from warren.transport.cli.ids import LAST, resolve
 from warren.transport.cli.process.exits import NOT_WHOLE

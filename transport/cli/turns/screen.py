@@ -4,9 +4,10 @@ from collections.abc import Iterable
 
 import attrs
 
-from warren import codec
-from warren.errors import WarrenError
-from warren.events import (
+from warren.base.errors import WarrenError
+from warren.base.values import define
+from warren.conversation import codec
+from warren.conversation.events import (
     Envelope,
     Event,
     FilesComplete,
@@ -17,14 +18,13 @@ from warren.events import (
     TextDelta,
     TurnStarted,
 )
-from warren.records import CompactionEntry
+from warren.conversation.records import CompactionEntry
+from warren.conversation.views import TurnResult
 from warren.transport.cli.failures import show_error
 from warren.transport.cli.settings.options import Mode, Options
 from warren.transport.cli.terminal.markdown import MarkdownStream
 from warren.transport.cli.terminal.streams import Streams
 from warren.transport.event_text import shorten, text_of_event, text_of_shrinking, usage_text
-from warren.values import define
-from warren.views import TurnResult
 
 
 @define

@@ -8,11 +8,13 @@ from typing import Final, TypeVar
 import attrs
 import trio
 
-from warren.errors import SessionNotRunningError, WarrenError
-from warren.events import Envelope
-from warren.options import TurnOptions, given
-from warren.records import CompactionEntry
-from warren.service import OnEvent, SessionService
+from warren.base.errors import SessionNotRunningError, WarrenError
+from warren.base.values import define
+from warren.calls.service import OnEvent, SessionService
+from warren.conversation.events import Envelope
+from warren.conversation.options import TurnOptions, given
+from warren.conversation.records import CompactionEntry
+from warren.conversation.views import TurnResult
 from warren.transport.cli.process.ending import die_of, heard
 from warren.transport.cli.settings.options import Options
 from warren.transport.cli.terminal.streams import Streams
@@ -20,8 +22,6 @@ from warren.transport.cli.turns.asking import ApprovalQueue, Asker
 from warren.transport.cli.turns.screen import Screen
 from warren.transport.providers import default_model
 from warren.transport.providers.registry import ECHO
-from warren.values import define
-from warren.views import TurnResult
 
 T = TypeVar("T")
 Begin = Callable[[OnEvent], Awaitable[TurnResult]]

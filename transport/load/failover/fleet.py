@@ -11,11 +11,11 @@ from typing import Final
 import attrs
 import trio
 
-from warren.database_url import is_url_of_database
+from warren.base.database_url import is_url_of_database
+from warren.base.values import define
 from warren.transport.load.failover.plan import FailoverPlan
 from warren.transport.load.failover.wire import HOST, Wire, laid, wired
 from warren.transport.load.target import TargetError
-from warren.values import define
 
 NAME: Final = "load-"
 LAST_WORDS: Final = 5.0

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import attrs
 
-from warren.values import define, frozen
+from warren.base.values import define, frozen
 
 
 @frozen

@@ -5,10 +5,10 @@ from typing import Final, Literal, get_args
 
 import attrs
 
-from warren.config import PostgresConfig, StoreConfig
-from warren.database_url import is_url_of_database
-from warren.fields import FieldValueError, positive
-from warren.values import frozen
+from warren.base.database_url import is_url_of_database
+from warren.base.fields import FieldValueError, positive
+from warren.base.values import frozen
+from warren.settings.config import PostgresConfig, StoreConfig
 
 Fault = Literal["kill", "stop", "partition", "blip", "links", "answers"]
 FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)

@@ -11,11 +11,12 @@ from typing import Final
 import attrs
 import trio
 
-from warren.config import StoreConfig
-from warren.errors import WarrenError
-from warren.events import ReasoningDelta, SessionMoved, StreamTruncated, TextDelta
-from warren.messages import UserMessage
-from warren.service import SessionService
+from warren.base.errors import WarrenError
+from warren.base.values import define, frozen
+from warren.calls.service import SessionService
+from warren.conversation.events import ReasoningDelta, SessionMoved, StreamTruncated, TextDelta
+from warren.conversation.messages import UserMessage
+from warren.settings.config import StoreConfig
 from warren.storage.queries import ANY_TENANT, SessionHolder, SessionRow
 from warren.storage.store import Store
 from warren.transport.client import connect
@@ -24,7 +25,6 @@ from warren.transport.load.failover.ledger import Acknowledged, SessionLedger, S
 from warren.transport.load.failover.plan import FailoverPlan, Fault
 from warren.transport.load.target import TargetError
 from warren.transport.stores import store_opener
-from warren.values import define, frozen
 
 PATIENCE: Final = 0.2
 """Seconds for which a call waits for a node that cannot be reached; then its user asks another one."""

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import attrs
 import trio
 
-from warren.values import define
+from warren.base.values import define
 
 CHUNK: Final = 65_536
 HOST: Final = "127.0.0.1"

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import attrs
 import trio
 
-from warren.values import define, frozen
+from warren.base.values import define, frozen
 
 FRESH: Final = 10.0
 """Seconds for which the addresses of a name hold."""

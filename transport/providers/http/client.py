@@ -6,9 +6,9 @@ import attrs
 import httpx
 
 from warren.actors.proxies import EnvironmentProxies
+from warren.base.values import define
 from warren.transport.providers.http.connecting import Connector, Origin
 from warren.transport.providers.http.pool import LIMITS, HttpPool
-from warren.values import define
 
 SOCKS: Final = ("socks5", "socks5h")
 

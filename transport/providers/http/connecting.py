@@ -10,11 +10,11 @@ import h11
 import httpx
 import trio
 
+from warren.base.values import define
 from warren.transport.providers.http.addresses import Addresses
 from warren.transport.providers.http.connection import CHUNK, ClientConnection, Sender, SilenceWatch, reason
 from warren.transport.providers.http.reader import ResponseReader
 from warren.transport.providers.http.writer import RequestHeads
-from warren.values import define
 
 LONGEST_REASON: Final = 100
 """Characters of a proxy's refusal that an error has."""

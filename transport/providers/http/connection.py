@@ -9,9 +9,9 @@ import h11
 import httpx
 import trio
 
+from warren.base.values import define
 from warren.transport.providers.http.reader import ResponseReader
 from warren.transport.providers.http.writer import RequestHeads, RequestWriter
-from warren.values import define
 
 CHUNK: Final = 64 * 1024
 """Bytes that are sent or received at once, about."""

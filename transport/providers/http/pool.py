@@ -7,10 +7,10 @@ import attrs
 import httpx
 import trio
 
+from warren.base.values import define
 from warren.transport.providers.http.connecting import Connector, Origin
 from warren.transport.providers.http.connection import NEVER, ClientConnection, Patience
 from warren.transport.providers.http.reader import ResponseReader
-from warren.values import define
 
 LIMITS: Final = httpx.Limits(max_connections=None, max_keepalive_connections=1_000, keepalive_expiry=30.0)
 """The limits of the providers: the runtime bounds its calls, and a thousand sessions keep their connections."""

@@ -6,7 +6,7 @@ from typing import ClassVar, Final
 import attrs
 import httptools
 
-from warren.values import define
+from warren.base.values import define
 
 LONGEST_HEAD: Final = 100 * 1024
 """Bytes of the head of an answer, about; as many may come between two parts of its body, or behind them."""

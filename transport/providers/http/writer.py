@@ -5,7 +5,7 @@ from typing import Final
 import attrs
 import h11
 
-from warren.values import define
+from warren.base.values import define
 
 MOST_HEADS: Final = 64
 """RequestHeads that are kept: the endpoints of a runtime are few."""

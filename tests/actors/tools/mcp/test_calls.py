@@ -20,11 +20,11 @@ from tests.support.runtime import Recorder, new_session, open_runtime
 from tests.support.waiting import until
 from warren.actors.tools.mcp.pool import McpPool
 from warren.actors.tools.mcp.server import McpServer
-from warren.config import Config, Limits
-from warren.errors import AgentError
-from warren.events import ToolExecutionCompleted, ToolExecutionTimedOut
-from warren.messages import ToolUseBlock
-from warren.tools import ToolError
+from warren.base.errors import AgentError
+from warren.conversation.events import ToolExecutionCompleted, ToolExecutionTimedOut
+from warren.conversation.messages import ToolUseBlock
+from warren.models.tools import ToolError
+from warren.settings.config import Config, Limits
 
 # The client's own HTTP library leaves generators behind.
 pytestmark = [

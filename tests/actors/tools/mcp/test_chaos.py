@@ -11,7 +11,7 @@ import trio
 from tests.actors.tools.mcp.connecting import ready
 from tests.actors.tools.mcp.world import bare, descriptors, exists, kill, pids
 from warren.actors.tools.mcp.pool import McpPool
-from warren.tools import ToolError
+from warren.models.tools import ToolError
 
 SERVERS = 10
 TASKS = 200

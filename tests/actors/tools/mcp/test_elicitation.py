@@ -14,14 +14,19 @@ from tests.support.asking import ask
 from tests.support.models import FunctionModel, reply, says
 from tests.support.runtime import Recorder
 from tests.support.waiting import until
-from warren.categories import Gate, Gates
-from warren.config import Config
-from warren.errors import AgentError
-from warren.events import ToolApprovalRequested, ToolApprovalResolved, ToolExecutionCompleted, ToolExecutionTimedOut
-from warren.messages import ToolResultsMessage, ToolUseBlock
-from warren.model import ModelReply, ModelRequest
-from warren.service import SessionService
-from warren.tool_config import ToolsConfig
+from warren.base.errors import AgentError
+from warren.calls.service import SessionService
+from warren.conversation.categories import Gate, Gates
+from warren.conversation.events import (
+    ToolApprovalRequested,
+    ToolApprovalResolved,
+    ToolExecutionCompleted,
+    ToolExecutionTimedOut,
+)
+from warren.conversation.messages import ToolResultsMessage, ToolUseBlock
+from warren.models.model import ModelReply, ModelRequest
+from warren.settings.config import Config
+from warren.settings.tool_config import ToolsConfig
 from warren.transport.embed import open_supervisor
 
 FORM = {"type": "object", "properties": {"colour": {"type": "string", "default": "red"}}, "required": ["colour"]}

@@ -17,9 +17,9 @@ from tests.transport.providers.http.servers import proxying
 from tests.transport.providers.server import status
 from warren.actors.tools.mcp.pool import McpPool
 from warren.actors.tools.mcp.server import McpServer
-from warren.events import ToolExecutionCompleted
-from warren.messages import ToolUseBlock
-from warren.tools import ToolError
+from warren.conversation.events import ToolExecutionCompleted
+from warren.conversation.messages import ToolUseBlock
+from warren.models.tools import ToolError
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Async generator 'http(core|x)2:ResourceWarning"),

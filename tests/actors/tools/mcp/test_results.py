@@ -6,8 +6,8 @@ import mcp_types as types
 import pytest
 
 from warren.actors.tools.mcp.results import output_of
-from warren.attachments import MAX_ATTACHMENTS, File
-from warren.tools import ToolError, ToolOutput
+from warren.conversation.attachments import MAX_ATTACHMENTS, File
+from warren.models.tools import ToolError, ToolOutput
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(9)
 PDF = b"%PDF-1.7"

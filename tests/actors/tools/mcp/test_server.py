@@ -10,7 +10,7 @@ from tests.actors.tools.mcp.world import bare
 from warren.actors.tools.mcp.naming import LONGEST, names
 from warren.actors.tools.mcp.process import environment
 from warren.actors.tools.mcp.server import NAME, McpServer
-from warren.fields import FieldValueError
+from warren.base.fields import FieldValueError
 
 
 @pytest.mark.parametrize(

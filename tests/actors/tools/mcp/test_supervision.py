@@ -16,8 +16,8 @@ from tests.support.waiting import until
 from warren.actors.tools.mcp.pool import McpPool
 from warren.actors.tools.mcp.server import McpServer
 from warren.base.backoff import Backoff
-from warren.errors import InvalidParamsError
-from warren.tools import ToolError
+from warren.base.errors import InvalidParamsError
+from warren.models.tools import ToolError
 
 NEVER = Backoff(first=10_000.0, longest=10_000.0)
 

@@ -13,7 +13,7 @@ import trustme
 from tests.transport.providers.calls import GPT, request
 from tests.transport.providers.http.servers import ask, proxying, saying, serving
 from warren.actors import proxies
-from warren.errors import ProviderError
+from warren.base.errors import ProviderError
 from warren.transport.providers import open_providers
 from warren.transport.providers.http.client import new_client
 

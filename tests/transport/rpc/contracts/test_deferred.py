@@ -3,11 +3,11 @@
 import trio
 
 from warren import Config, open_supervisor
-from warren.options import TurnRequest
+from warren.conversation.options import TurnRequest
+from warren.conversation.views import TurnResult
 from warren.transport.rpc.contracts.meerkat.methods import create, start_turn
 from warren.transport.rpc.contracts.meerkat.params import CreateParams
 from warren.transport.rpc.methods import Caller, Host, RunTurn
-from warren.views import TurnResult
 
 
 class Direct(Caller):

@@ -7,11 +7,10 @@ import pytest
 from tests.support.envelopes import NOW, delta, envelope
 from tests.support.fake_service import FakeService
 from tests.transport.stdio.client import near
-from warren import codec
-from warren.catalog import window_of
-from warren.categories import Switches
-from warren.errors import InvalidParamsError
-from warren.events import (
+from warren.base.errors import InvalidParamsError
+from warren.conversation import codec
+from warren.conversation.categories import Switches
+from warren.conversation.events import (
     BudgetWarning,
     CompactionFailed,
     Event,
@@ -24,7 +23,7 @@ from warren.events import (
     ToolExecutionCompleted,
     ToolResultReceived,
 )
-from warren.messages import (
+from warren.conversation.messages import (
     AssistantMessage,
     Message,
     ReasoningBlock,
@@ -35,6 +34,8 @@ from warren.messages import (
     ToolUseBlock,
     UnknownBlock,
 )
+from warren.conversation.views import HistoryEntry, HistoryPage
+from warren.models.catalog import window_of
 from warren.transport.providers.settings import ANTHROPIC
 from warren.transport.rpc.contracts import dialect_of
 from warren.transport.rpc.contracts.meerkat.catalog import providers
@@ -44,7 +45,6 @@ from warren.transport.rpc.contracts.meerkat.params import CreateParams, StartPar
 from warren.transport.rpc.contracts.meerkat.results import history_result
 from warren.transport.rpc.dialect import Native
 from warren.transport.rpc.settings import Settings
-from warren.views import HistoryEntry, HistoryPage
 
 EVENTS: list[tuple[Event, dict[str, Any]]] = [
     (RunStarted("s1", "hi"), {"prompt": "hi", "input": {"kind": "content", "content": "hi"}}),

@@ -2,10 +2,10 @@
 
 import pytest
 
-from warren import codec
-from warren.events import ExtractionCompleted, ExtractionFailed, RunFailed
-from warren.fields import FieldValueError
-from warren.options import RETRIES
+from warren.base.fields import FieldValueError
+from warren.conversation import codec
+from warren.conversation.events import ExtractionCompleted, ExtractionFailed, RunFailed
+from warren.conversation.options import RETRIES
 from warren.transport.rpc.contracts.meerkat.events import payload_of
 from warren.transport.rpc.contracts.meerkat.params import CreateParams, StartParams
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Final
 
-from warren.catalog import window_of
+from warren.base.values import frozen
+from warren.models.catalog import window_of
 from warren.transport.providers.registry import ECHO, default_model, known_models
 from warren.transport.providers.settings import VENDORS
 from warren.transport.rpc.settings import Settings
-from warren.values import frozen
 
 FIRST_CHOICE: Final = {ECHO: ECHO} | {vendor.name: vendor.default_model for vendor in VENDORS.values()}
 

@@ -7,12 +7,14 @@ from typing import Any, Final
 
 import attrs
 
-from warren.errors import (
+from warren.base.errors import (
     CapacityExceededError,
     InvalidParamsError,
 )
-from warren.events import Envelope, StreamTruncated
-from warren.requests import SessionRef
+from warren.base.values import define
+from warren.calls.requests import SessionRef
+from warren.conversation.events import Envelope, StreamTruncated
+from warren.conversation.views import TurnResult
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.contracts.meerkat.catalog import Catalog, providers
 from warren.transport.rpc.contracts.meerkat.events import envelope_of, payload_of
@@ -56,8 +58,6 @@ from warren.transport.rpc.contracts.meerkat.versions import Version, version_in
 from warren.transport.rpc.dialect import EVENT, missing
 from warren.transport.rpc.methods import METHODS, Caller, Host, Method
 from warren.transport.rpc.params import Initialize
-from warren.values import define
-from warren.views import TurnResult
 
 STREAM_EVENT: Final = "session/stream_event"
 STREAM_END: Final = "session/stream_end"

@@ -4,8 +4,8 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, Final
 
-from warren import codec
-from warren.events import (
+from warren.conversation import codec
+from warren.conversation.events import (
     BudgetWarning,
     CompactionFailed,
     Envelope,

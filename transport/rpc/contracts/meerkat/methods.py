@@ -7,18 +7,20 @@ from typing import Final, TypeVar
 import attrs
 import trio
 
-from warren.errors import (
+from warren.base.errors import (
     InvalidParamsError,
     MemoryDisabledError,
     SessionNotFoundError,
     SessionNotRunningError,
     WarrenError,
 )
-from warren.fields import FieldValueError
-from warren.ids import new_session_id
-from warren.options import TurnRequest
-from warren.requests import SessionRef
-from warren.tools import Tool
+from warren.base.fields import FieldValueError
+from warren.base.ids import new_session_id
+from warren.base.values import frozen
+from warren.calls.requests import SessionRef
+from warren.conversation.options import TurnRequest
+from warren.conversation.views import TurnResult
+from warren.models.tools import Tool
 from warren.transport.rpc.contracts.meerkat.catalog import provider_of
 from warren.transport.rpc.contracts.meerkat.params import (
     BLANK_LINE,
@@ -40,8 +42,6 @@ from warren.transport.rpc.contracts.meerkat.results import (
     session_row,
 )
 from warren.transport.rpc.methods import METHODS, Caller, Host, Method, RunTurn
-from warren.values import frozen
-from warren.views import TurnResult
 
 DEFAULT_PAGE: Final = 100
 SWITCHES: Final = {"enable_builtins": "builtins", "enable_shell": "shell"}

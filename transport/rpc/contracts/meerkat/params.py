@@ -5,15 +5,15 @@ from typing import Any, ClassVar, Final, Literal
 
 import attrs
 
-from warren.aliases import SWITCHES
-from warren.budget import Budget
-from warren.categories import INHERIT, Switches
-from warren.errors import InvalidParamsError
-from warren.fields import LARGEST, Between, FieldValueError, fits, not_negative, positive
-from warren.options import SessionRequest, TurnRequest
-from warren.requests import MAX_PAGE
-from warren.tools import ToolSpec
-from warren.values import frozen
+from warren.base.errors import InvalidParamsError
+from warren.base.fields import LARGEST, Between, FieldValueError, fits, not_negative, positive
+from warren.base.values import frozen
+from warren.calls.requests import MAX_PAGE
+from warren.conversation.aliases import SWITCHES
+from warren.conversation.budget import Budget
+from warren.conversation.categories import INHERIT, Switches
+from warren.conversation.options import SessionRequest, TurnRequest
+from warren.models.tools import ToolSpec
 
 BLANK_LINE: Final = "\n\n"
 ALIASES: Final[Mapping[str, str]] = {f"override_{kind}": f"enable_{kind}" for kind in ("builtins", "shell", "memory")}

@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from warren.messages import (
+from warren.base.values import frozen
+from warren.calls.service import Capabilities
+from warren.conversation.messages import (
     AssistantMessage,
     Block,
     ContextMessage,
@@ -19,10 +21,8 @@ from warren.messages import (
     UnknownBlock,
     UserMessage,
 )
-from warren.service import Capabilities
+from warren.conversation.views import HistoryEntry, HistoryPage, SessionSummary, SessionView
 from warren.transport.rpc.settings import Settings
-from warren.values import frozen
-from warren.views import HistoryEntry, HistoryPage, SessionSummary, SessionView
 
 AVAILABLE: Final = "Available"
 DISABLED: Final = "DisabledByPolicy"

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from warren.errors import InvalidParamsError
+from warren.base.errors import InvalidParamsError
 
 Version = tuple[int, int, int]
 

@@ -1,0 +1,4 @@
+"""The methods for callers: rights, limits, reads, and what each call does.
+
+May import every other folder of `actors`.
+"""

@@ -1,0 +1,32 @@
+"""Creating a session once for each idempotency key."""
+
+from collections.abc import Awaitable, Callable
+
+from warren.actors.storage import Storage
+from warren.base.errors import StoreError, WarrenError
+from warren.calls.creation import Created, Creation
+from warren.storage.queries import CreatedUnder
+
+
+async def create_once(storage: Storage, tenant: str, wanted: Creation, create: Callable[[], Awaitable[str]]) -> Created:
+    """Return the session of a key of a tenant, created now unless the key has created one before.
+
+    Raises:
+        InvalidParamsError: if the key has created one with other parameters.
+        WarrenError: the error of `create`.
+    """
+    found = await storage.read(CreatedUnder(tenant, wanted.key))
+    if found is None:
+        try:
+            return Created(await create(), wanted.params)
+        except WarrenError as exc:
+            # Another request with this key may have come first, or the answer of the store was lost.
+            if isinstance(exc, StoreError):
+                exc.retryable |= exc.unknown  # sent again, the key finds its session, or creates it
+                if exc.away:
+                    raise
+            found = await storage.read(CreatedUnder(tenant, wanted.key))
+            if found is None:
+                raise
+    found.check(wanted)
+    return found

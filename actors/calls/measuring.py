@@ -1,0 +1,203 @@
+"""The metrics of a runtime, made of the numbers that its parts keep. Making them takes no longer than a turn."""
+
+import resource
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from warren.actors.observe.counters import (
+    OF_CALLS,
+    Counters,
+    Histogram,
+    ModelCounters,
+)
+from warren.actors.observe.metrics import LoopLag, Writes
+from warren.actors.supervisor.gauge import resident
+from warren.actors.supervisor.supervisor import Supervisor
+from warren.base.version import VERSION
+from warren.calls.service import Health
+from warren.models.model import Providers, Waits
+from warren.reports.health import Status
+from warren.reports.metrics import Kind, Metric, Metrics, Series
+
+OF_MODELS: Final = ("provider", "model")
+STATUS: Final[dict[Status, float]] = {"ok": 0.0, "degraded": 1.0, "failed": 2.0}
+
+
+def metrics_of(supervisor: Supervisor, loop: LoopLag, health: Health) -> Metrics:
+    """Return the metrics of a runtime at this moment."""
+    shared = supervisor.shared
+    node = shared.config.node
+    found = (
+        *_of_turns(shared.counters),
+        *_of_models(shared.counters),
+        *_of_waiting(shared.providers),
+        *_of_sessions(supervisor),
+        *_of_store(shared.storage.writes, supervisor),
+        *_of_memory(shared.memory.searches, health),
+        *_of_process(loop, health),
+    )
+    return Metrics(found, None if node is None else node.worker)
+
+
+def _of_turns(counters: Counters) -> Iterator[Metric]:
+    turns = [
+        Series((outcome, *key), count)
+        for key, each in _models(counters)
+        for outcome, count in each.turns.copy().items()
+    ]
+    yield Metric(
+        "warren_turns_total",
+        "counter",
+        "Turns that have ended, by outcome.",
+        ("outcome", *OF_MODELS),
+        series=tuple(turns),
+    )
+    yield _histogram("warren_turn_duration_seconds", "Durations of turns, with their commit.", counters.turn_seconds)
+    yield _one("warren_steps_total", "counter", "Steps of turns that have ended.", counters.steps)
+    yield _one("warren_events_total", "counter", "Events of turns that have ended.", counters.events)
+    tools = [Series(key, count) for key, count in counters.tools.copy().items()]
+    help_ = "Tool calls that have ended, by outcome."
+    yield Metric("warren_tool_calls_total", "counter", help_, ("tool", "outcome"), series=tuple(tools))
+    yield _histogram("warren_tool_duration_seconds", "Durations of tool calls that were begun.", counters.tool_seconds)
+    yield _counted("warren_compactions_total", "Attempts to compact, by outcome.", "outcome", counters.compactions)
+
+
+def _of_models(counters: Counters) -> Iterator[Metric]:
+    models = _models(counters)
+    yield Metric(
+        "warren_model_call_duration_seconds",
+        "histogram",
+        "Durations of model calls that succeeded; each attempt is a call.",
+        OF_MODELS,
+        OF_CALLS,
+        tuple(each.seconds.series(*key) for key, each in models),
+    )
+    yield Metric(
+        "warren_model_first_chunk_seconds",
+        "histogram",
+        "Times from the beginning of model calls to their first pieces.",
+        OF_MODELS,
+        OF_CALLS,
+        tuple(each.first_piece.series(*key) for key, each in models),
+    )
+    yield Metric(
+        "warren_model_errors_total",
+        "counter",
+        "Model calls that failed, by cause.",
+        (*OF_MODELS, "cause"),
+        series=tuple(
+            Series((*key, cause), count) for key, each in models for cause, count in each.errors.copy().items()
+        ),
+    )
+    yield Metric(
+        "warren_model_retries_total",
+        "counter",
+        "Model calls that were made again after an error.",
+        OF_MODELS,
+        series=tuple(Series(key, each.retries) for key, each in models),
+    )
+    yield Metric(
+        "warren_tokens_total",
+        "counter",
+        "Tokens of model calls. The cached ones (cache_read, cache_creation) are part of the input.",
+        ("direction", *OF_MODELS),
+        series=tuple(Series((name, *key), count) for key, each in models for name, count in _tokens(each)),
+    )
+
+
+def _of_waiting(providers: Providers) -> Iterator[Metric]:
+    waiting = providers.waiting() if isinstance(providers, Waits) else {}
+    series = tuple(Series((name,), count) for name, count in waiting.items())
+    help_ = "Model calls that wait for the rate limit of their key."
+    yield Metric("warren_model_calls_waiting", "gauge", help_, ("provider",), series=series)
+
+
+def _tokens(counts: ModelCounters) -> Iterable[tuple[str, int]]:
+    return (
+        ("input", counts.input_tokens),
+        ("output", counts.output_tokens),
+        ("cache_read", counts.cache_read_tokens),
+        ("cache_creation", counts.cache_creation_tokens),
+    )
+
+
+def _of_sessions(supervisor: Supervisor) -> Iterator[Metric]:
+    scheduler = supervisor.scheduler
+    yield _one("warren_sessions_live", "gauge", "Sessions in memory.", len(scheduler.live))
+    yield _one("warren_sessions_idle", "gauge", "Sessions in memory that can be evicted.", len(scheduler.idle))
+    yield _one("warren_turns_running", "gauge", "Turns that run.", len(scheduler.running))
+    yield _one("warren_turns_limit", "gauge", "Turns that may run at once.", scheduler.limits.max_sessions)
+    help_ = "Sessions with an input that waits for room to begin a turn."
+    yield _one("warren_sessions_waiting", "gauge", help_, len(scheduler.waiting))
+    help_ = "Turns and sessions that were refused for want of room, by reason."
+    yield _counted("warren_admission_refused_total", help_, "reason", scheduler.refused + scheduler.tenancy.refused)
+    help_ = "Sessions that were told to leave memory."
+    yield _one("warren_evictions_total", "counter", help_, scheduler.evictions)
+    help_ = "Calls that were passed on to other nodes."
+    yield _one("warren_forwarded_total", "counter", help_, supervisor.shared.counters.forwarded)
+    yield _one("warren_subscribers", "gauge", "Readers of events.", supervisor.subscriptions)
+
+
+def _of_store(writes: Writes | None, supervisor: Supervisor) -> Iterator[Metric]:
+    if writes is None:
+        return
+    storage = supervisor.shared.storage
+    found = storage.statistics()
+    yield _histogram("warren_commit_duration_seconds", "Durations of commits.", writes.seconds)
+    yield _histogram("warren_commit_group_size", "Operations of commits.", writes.groups)
+    help_ = "Operations and renewals that the store did not take, by cause."
+    yield _counted("warren_commit_errors_total", help_, "cause", writes.errors)
+    help_ = "Operations that wait for the next commit."
+    yield _one("warren_store_queue", "gauge", help_, 0 if found is None else found.queued)
+    help_ = "Renewals of the leases that came too late: other processes may have taken sessions over."
+    yield _one("warren_lease_lapses_total", "counter", help_, storage.lapses)
+    auditor = supervisor.shared.auditor
+    yield _one("warren_audit_waiting", "gauge", "Entries of the audit that are not stored yet.", auditor.waiting)
+    help_ = "Entries of the audit that are in the log alone: too many waited for the store."
+    yield _one("warren_audit_lost_total", "counter", help_, auditor.lost)
+
+
+def _of_memory(searches: Histogram | None, health: Health) -> Iterator[Metric]:
+    if searches is None or health.memory is None:
+        return
+    yield _histogram("warren_memory_search_seconds", "Durations of searches of the memory.", searches)
+    help_ = "Texts of the memory that its index does not have yet."
+    yield _one("warren_memory_behind", "gauge", help_, health.memory.behind)
+
+
+def _of_process(loop: LoopLag, health: Health) -> Iterator[Metric]:
+    yield _histogram("warren_loop_lag_seconds", "Times by which timers of the event loop are late.", loop.seconds)
+    parts = {"store": health.store, "memory": health.memory, "projector": health.projector, "loop": health.loop}
+    states = {"all": health.status, **{name: part.status for name, part in parts.items() if part is not None}}
+    yield Metric(
+        "warren_health",
+        "gauge",
+        "Health by part: 0 is ok, 1 degraded, 2 failed.",
+        ("part",),
+        series=tuple(Series((name,), STATUS[status]) for name, status in states.items()),
+    )
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    help_ = "Seconds of the processor that the process has used."
+    yield _one("warren_process_cpu_seconds_total", "counter", help_, used.ru_utime + used.ru_stime)
+    memory = resident()
+    if memory is not None:
+        yield _one("warren_process_resident_memory_bytes", "gauge", "Memory of the process.", memory)
+    labels = Series((VERSION,), 1.0)
+    yield Metric("warren_build_info", "info", "The release of Warren.", ("version",), series=(labels,))
+
+
+def _models(counters: Counters) -> list[tuple[tuple[str, str], ModelCounters]]:
+    return list(counters.models.items())
+
+
+def _one(name: str, kind: Kind, help_: str, value: float) -> Metric:
+    return Metric(name, kind, help_, series=(Series((), value),))
+
+
+def _counted(name: str, help_: str, label: str, counts: "dict[str, int]") -> Metric:
+    series = tuple(Series((value,), count) for value, count in counts.copy().items())
+    return Metric(name, "counter", help_, (label,), series=series)
+
+
+def _histogram(name: str, help_: str, histogram: Histogram) -> Metric:
+    return Metric(name, "histogram", help_, (), histogram.bounds, (histogram.series(),))

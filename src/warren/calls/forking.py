@@ -1,0 +1,159 @@
+"""Forks: the places at which a conversation may be cut, and the record of the fork."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Final, Protocol
+
+import attrs
+
+from warren.base.errors import InvalidParamsError
+from warren.base.fields import FieldValueError, labels_problem
+from warren.calls.requests import ForkRequest
+from warren.conversation.budget import NOTHING_SPENT
+from warren.conversation.messages import AssistantMessage, Message, UserMessage
+from warren.conversation.records import CompactionEntry, Parent, SessionRecord, Span
+from warren.conversation.usage import NO_USAGE
+
+PATH: Final = "$.at"
+
+
+class Original(Protocol):
+    """The stored session that is forked. Positions are those of its messages."""
+
+    @property
+    def record(self) -> SessionRecord:
+        """The record of the session."""
+        ...
+
+    @property
+    def kept_from(self) -> int:
+        """The position before which retention has removed the messages, except the first one, at position 0."""
+        ...
+
+    def message(self, position: int) -> Message | None:
+        """Return a message; None if it is gone or there never was one."""
+        ...
+
+    def newest_prompt(self) -> int:
+        """Return the position of the newest prompt of a turn; 0 if there is none."""
+        ...
+
+    def last_answer(self, before: int) -> AssistantMessage | None:
+        """Return the newest answer with a text before a position."""
+        ...
+
+    def moves(self, at: int) -> tuple[int, CompactionEntry | None]:
+        """Return the number of compactions with a head of at most `at`, and the newest of them."""
+        ...
+
+
+def forked(original: Original, wanted: ForkRequest, session_id: str, now: datetime, owner: str) -> SessionRecord:
+    """Return the record of a fork.
+
+    The settings and the first `message_count` messages are those of the original. Its usage begins at zero. The step
+    counter continues that of the original: the first step of a session is never compacted, but a fork of a long session
+    may need that, and the copied compactions name earlier steps.
+
+    Args:
+        original: the session to fork.
+        wanted: the wanted fork.
+        session_id: id of the fork.
+        now: time of its creation (UTC).
+        owner: the name of the principal that makes it.
+
+    Raises:
+        InvalidParamsError: if the conversation cannot be cut at that place, or has too many labels with the new ones.
+    """
+    source = original.record
+    at = _cut(original, wanted.at)
+    count, newest = original.moves(at)
+    head, step = (0, None) if newest is None else (newest.head, newest.step)
+    _check_kept(original, at, head)
+    labels = {**source.labels, **(wanted.labels or {})}
+    _check_labels(labels, source.labels)
+    whole = at == source.message_count
+    text, data = source.last_assistant_text, source.last_structured_output
+    if not whole:
+        answer = original.last_answer(at)
+        text, data = (None, None) if answer is None else (answer.text, answer.structured_output)
+    return source.changed(
+        session_id=session_id,
+        created_at=now,
+        updated_at=now,
+        labels=labels,
+        spent=NOTHING_SPENT,
+        usage=NO_USAGE,
+        turns=0,
+        message_count=at,
+        last_seq=0,
+        last_assistant_text=text,
+        last_structured_output=data,
+        title=wanted.title or (source.title if _has_prompt(original, at) else None),
+        head=head,
+        compactions=count,
+        last_compaction_step=source.last_compaction_step if whole else step,
+        last_input_tokens=source.last_input_tokens if whole else 0,
+        turn_open=False,
+        archived=False,
+        options=attrs.evolve(source.options, peer=None),  # names of peers are unique, and the original keeps its name
+        parent=Parent(source.session_id, at),
+        owner=owner,
+        left_out=_before(source.left_out, at),
+        parts_left_out=_before(source.parts_left_out, at),
+    )
+
+
+def _before(spans: Iterable[Span], at: int) -> tuple[Span, ...]:
+    """Return the spans before a cut. Tool calls whose sentence is behind it come back: nothing else would tell them."""
+    return tuple(
+        attrs.evolve(span, end=min(span.end, at))
+        for span in spans
+        if span.first < at and (span.told is None or span.told < at)
+    )
+
+
+def relabelled(record: SessionRecord, changes: Mapping[str, str | None], title: str | None) -> SessionRecord:
+    """Return a record with changed labels, and another title if it is not None. A label of None is removed.
+
+    Raises InvalidParamsError if there are too many labels with those that are set, and more than before.
+    """
+    merged = {**record.labels, **changes}
+    labels = {name: value for name, value in merged.items() if value is not None}
+    _check_labels(labels, record.labels)
+    return record.changed(labels=labels, title=title or record.title)
+
+
+def _cut(original: Original, at: int | None) -> int:
+    """Return the number of messages to take. Every tool call must keep its results. Raises InvalidParamsError."""
+    record = original.record
+    # A compaction has stored the beginning of an unfinished turn, whose messages begin with the newest prompt.
+    end = original.newest_prompt() if record.turn_open else record.message_count
+    at = end if at is None else at
+    if not 0 <= at <= end:
+        raise _bad(f"must be from 0 to {end}, the messages of finished turns")
+    last = original.message(at - 1) if at else None
+    if isinstance(last, AssistantMessage) and last.tool_calls:
+        raise _bad(f"{at} is between a tool call and its results; the nearest places are {at - 1} and {at + 1}")
+    return at
+
+
+def _check_kept(original: Original, at: int, head: int) -> None:
+    """Refuse a fork whose context would need messages that retention has removed. Raises InvalidParamsError."""
+    if max(head, 1) < min(at, original.kept_from):
+        raise _bad(
+            f"messages before {original.kept_from} are no longer kept, and no summary up to {at} stands for them"
+        )
+
+
+def _has_prompt(original: Original, at: int) -> bool:
+    """Tell whether a fork has the first prompt, which is the first message or comes after the system message."""
+    return at > 1 or (at == 1 and isinstance(original.message(0), UserMessage))
+
+
+def _check_labels(labels: Mapping[str, str], before: Mapping[str, str]) -> None:
+    if (problem := labels_problem(labels, before)) is not None:
+        raise FieldValueError("labels", problem).refusal()
+
+
+def _bad(problem: str) -> InvalidParamsError:
+    return InvalidParamsError(f"{PATH}: {problem}", path=PATH)

@@ -1,0 +1,729 @@
+"""`SessionService`, the one interface of Warren: every surface is a thin client of it, with any set of capabilities."""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Literal, Protocol, Self
+
+import attrs
+
+from warren.base.end_budget import EndBudget
+from warren.base.fields import FieldValueError
+from warren.base.nodes import Node
+from warren.base.principals import Principal
+from warren.base.values import frozen
+from warren.calls.keywords import keywords_of
+from warren.calls.requests import (
+    ApproveRequest,
+    AttachmentRequest,
+    CompactRequest,
+    ContextRequest,
+    DrainRequest,
+    ForgetRequest,
+    ForkRequest,
+    HistoryRequest,
+    LabelRequest,
+    ListRequest,
+    SearchRequest,
+    SessionRef,
+    UsageRequest,
+    WithdrawRequest,
+)
+from warren.calls.tenants import TenantsPage, TenantsRequest
+from warren.compaction.policy import Compactor, NewCompactor
+from warren.conversation.attachments import AttachmentContent
+from warren.conversation.events import Envelope, Event
+from warren.conversation.inputs import Input
+from warren.conversation.memory import MemoryHit
+from warren.conversation.options import SessionRequest, TurnRequest
+from warren.conversation.peers import PeerInfo, PeerMessage
+from warren.conversation.records import CompactionEntry
+from warren.conversation.views import ContextView, HistoryPage, SessionChanges, SessionPage, SessionView, TurnResult
+from warren.models.tools import Tool
+from warren.reports.audit import AuditEntry, AuditPage, AuditRequest
+from warren.reports.health import (
+    AccessHealth,
+    FilesHealth,
+    LoopHealth,
+    McpHealth,
+    MemoryHealth,
+    ProjectorHealth,
+    Status,
+    StoreHealth,
+    ToolsHealth,
+)
+from warren.reports.ledger import UsageReport
+from warren.reports.metrics import History, Metrics
+from warren.reports.reports import StoreReport
+from warren.reports.statistics import RuntimeStatistics
+
+Notify = Callable[[Event | None], None]
+"""Called when there is something to read: with the event, or None if the log has ended or moved on elsewhere."""
+
+
+class EventReader(Protocol):
+    """A place in a session's event log: its owner reads on whenever it likes, and nobody waits for it.
+
+    `async for` yields events until the session is archived or deleted, or the runtime ends. A surface that has no task
+    to wait in sets `notify`, and then calls `take` and `load` until it has read everything.
+
+    Attributes:
+        cursor: the last seq that was taken; setting it moves the reader.
+        notify: called, on the event loop, with the next event that is published once all before it were taken, and
+            with None if the log ends. It must neither block nor raise.
+    """
+
+    cursor: int
+    notify: Notify
+
+    @property
+    def session_id(self) -> str:
+        """The session."""
+        ...
+
+    @property
+    def newest(self) -> int:
+        """The last seq that was published."""
+        ...
+
+    @property
+    def settling(self) -> bool:
+        """Whether the newest turn has published all but its terminal event, and is being stored, or has ended."""
+        ...
+
+    @property
+    def over(self) -> bool:
+        """Whether there will be no more: the log has ended, and everything was taken."""
+        ...
+
+    def take(self) -> list[Envelope] | None:
+        """Take the next events that are in memory, at most a page, adjacent deltas as one.
+
+        Returns an empty list if everything was taken, None if the next events are no longer in memory: `load` does it.
+        """
+        ...
+
+    async def load(self) -> list[Envelope]:
+        """Take the next page of events from the store, with a marker for those that are kept nowhere.
+
+        It waits for a store that cannot be reached just now, and may return an empty list meanwhile.
+
+        Raises:
+            StoreError: if the store cannot be read, and that does not pass by itself.
+        """
+        ...
+
+    def another(self) -> "EventReader":
+        """Return a new reader at the same place."""
+        ...
+
+    def close(self) -> None:
+        """Give the place up. Idempotent."""
+        ...
+
+    def __aiter__(self) -> AsyncIterator[Envelope]: ...
+
+    async def __anext__(self) -> Envelope: ...
+
+
+class ChangeReader(Protocol):
+    """The changes of sessions, for one watcher: its owner reads on whenever it likes, and nobody waits for it.
+
+    `async for` yields `SessionChanges` until the runtime ends. Changes that come while nobody reads are merged.
+    """
+
+    def __aiter__(self) -> "AsyncIterator[SessionChanges]": ...
+
+    async def __anext__(self) -> SessionChanges: ...
+
+
+OnEvent = Callable[[Envelope], None]
+"""Called with each event of a turn, in order, on the event loop: it must not block. If it raises, that is logged."""
+OnBegin = Callable[[EventReader], None]
+"""Called once, on the event loop, when a turn publishes its first event: it gets a reader before that event.
+
+The reader goes on after the turn, until it is closed. The function must not block. If it raises, that is logged.
+"""
+
+
+def _are_tools(_instance: object, attribute: "attrs.Attribute[Any]", value: Any, *, names: bool = False) -> None:
+    # The check of an abstract class and a union that is made anew are slow, and mostly it is the empty tuple.
+    if type(value) is not tuple and (not isinstance(value, Sequence) or isinstance(value, (str, bytes))):
+        raise FieldValueError(attribute.name, "must be a list")
+    for index, each in enumerate(value):
+        if not isinstance(each, (str, Tool) if names else Tool):
+            problem = "must be a tool" + (" or the name of one" if names else "")
+            raise FieldValueError(f"{attribute.name}[{index}]", problem)
+
+
+def _are_tools_or_names(instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+    if value is not None:
+        _are_tools(instance, attribute, value, names=True)
+
+
+def _is_callable(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
+    if value is not None and not callable(value):
+        raise FieldValueError(attribute.name, "must be callable")
+
+
+@frozen
+class SessionCall(SessionRequest):
+    """The arguments of `SessionService.create_session`: a request, and objects that only code in the same process has.
+
+    Attributes:
+        tools: names of tools, as `SessionOptions` says, or tools of this session's own, which do not outlive the
+            process; None offers all that the runtime has.
+        compactor: a compaction strategy for this session alone, as `Config.compactor` is for all; it does not outlive
+            the process either, and forks of the session have it too.
+        extra_tools: tools for the first turn, see `TurnCall`.
+        on_event: gets the events of the first turn, as `TurnCall` says.
+        on_begin: gets a reader of them, as `TurnCall` says.
+    """
+
+    tools: Sequence[str | Tool] | None = attrs.field(  # type: ignore[assignment] # a host may bring tools, not only names
+        default=None, validator=_are_tools_or_names, kw_only=True
+    )
+    compactor: Compactor | NewCompactor | None = attrs.field(default=None, kw_only=True)
+    extra_tools: Sequence[Tool] = attrs.field(default=(), validator=_are_tools, kw_only=True)
+    on_event: OnEvent | None = attrs.field(default=None, validator=_is_callable, kw_only=True)
+    on_begin: OnBegin | None = attrs.field(default=None, validator=_is_callable, kw_only=True)
+
+
+@frozen
+class TurnCall(TurnRequest):
+    """The arguments of `SessionService.start_turn`: a request, and objects that only code in the same process has.
+
+    Attributes:
+        extra_tools: offered besides the session's own, unless the session was created with a list of names and theirs
+            are not in it; one of a known name takes its place.
+        on_event: gets the events of the turn, or from the one on with which the running turn takes the prompt: all of
+            them before the call returns. If the call is cancelled, the turn runs on, and so does its callback.
+        on_begin: gets a reader of these events instead, for a caller that reads at a pace of its own. The result says
+            up to which event the turn reaches. If the call is cancelled before, it is not called any more.
+    """
+
+    extra_tools: Sequence[Tool] = attrs.field(default=(), validator=_are_tools, kw_only=True)
+    on_event: OnEvent | None = attrs.field(default=None, validator=_is_callable, kw_only=True)
+    on_begin: OnBegin | None = attrs.field(default=None, validator=_is_callable, kw_only=True)
+
+
+@frozen
+class Capabilities:
+    """Which optional capabilities are on, in the names of the contract.
+
+    Attributes:
+        session_store: whether sessions outlive the process.
+        session_compaction: whether contexts are compacted.
+        memory_store: whether messages that left the context by compaction can be searched.
+        tools: for each kind of tools, whether sessions get it; a session may switch on a kind that is off.
+    """
+
+    session_store: bool
+    session_compaction: bool
+    memory_store: bool
+    tools: Mapping[str, Literal["on", "off", "unavailable"]] = attrs.field(factory=dict)
+
+
+@frozen
+class Health:
+    """The health of the runtime and of each part of it. The counts are of this moment.
+
+    Attributes:
+        status: the worst status of the parts. It is at least degraded while the runtime shuts down, and while
+            `max_sessions` turns run. It is failed if the store could not be written for half a minute: turns run, and
+            none of them can be stored.
+        live_sessions: sessions in memory.
+        running_turns: turns that run.
+        max_sessions: turns that may run at once.
+        store: None without a store.
+        projector: None if no projections are configured.
+        memory: None without a memory.
+        mcp: the MCP servers of all sessions; None without any.
+        tools: tools that were left out of the requests to models; None for none.
+        access: the tokens of clients; None if the server has no file of them, and takes no JWTs.
+        files: the files that the server may open; None if there are enough for its clients, and without a server.
+        loop: the event loop.
+        processes: processes that it tells of: the workers of one command answer for each other.
+    """
+
+    status: Status
+    live_sessions: int
+    running_turns: int
+    max_sessions: int
+    store: StoreHealth | None = None
+    projector: ProjectorHealth | None = None
+    memory: MemoryHealth | None = None
+    mcp: tuple[McpHealth, ...] | None = None
+    tools: tuple[ToolsHealth, ...] | None = None
+    access: AccessHealth | None = None
+    files: FilesHealth | None = None
+    loop: LoopHealth = attrs.field(factory=LoopHealth)
+    processes: int = 1
+
+
+class SessionService(Protocol):
+    """Everything that a host can do with sessions.
+
+    Call the methods on the event loop that the runtime was opened on. A call from another event loop, such as that of
+    another thread, raises RuntimeError before it changes anything.
+
+    No method has a timeout: use `trio.fail_after`. Cancelling a call never cancels a turn that was admitted: the turn
+    runs on, is stored and can be read. Only the answer is lost, so the outcome of a cancelled call is unknown to you.
+
+    The arguments of a method are the fields of the class that `keywords_of` names above it, as in
+    `fork(session_id, at=4)` of `ForkRequest`. The classes document and check them: a bad argument is an
+    InvalidParamsError that names it, and nothing has happened.
+
+    Every method with a `session_id`, except `search_memory`, raises SessionNotFoundError if the session is unknown or
+    deleted, and every method may raise AgentError(cause="shutting_down") once the runtime ends. A service is that of
+    one principal, see `RuntimeService.as_`: a method whose scope it does not have raises PermissionDeniedError before
+    it looks at anything, and a session of another tenant is unknown. The methods' own lists do not repeat these four.
+    """
+
+    @keywords_of(SessionCall)
+    async def create_session(self, call: SessionCall) -> TurnResult:
+        """Create a session and run its first turn; with the prompt None only create it.
+
+        The arguments are the fields of `SessionCall`: the prompt, and keywords, as in
+        `create_session("hi", model="gpt-5", temperature=0.2)`. An option that is None takes the runtime's default.
+
+        An `idempotency_key` creates one session: a call with the key of an earlier one gets that one's result, waits
+        for it, or runs the first turn if the process died before the turn was stored. With a store this holds across
+        restarts and processes. Other arguments under the same key are an InvalidParamsError; `compactor`,
+        `extra_tools`, `on_event` and `on_begin` are not compared.
+
+        Raises:
+            InvalidParamsError: if an argument is bad, or differs from that of an earlier call with the key; no session
+                exists then.
+            CompactionDisabledError: if `compaction` or `compactor` is given and the capability is off; no session
+                exists then.
+            CapacityExceededError: if as many turns run as may run at once, or memory is short.
+            StoreError: without a `session_id` if the session could not be created.
+            WarrenError: every error of `start_turn`, with a `session_id`: the session exists, and its first turn
+                failed.
+        """
+        ...
+
+    @keywords_of(TurnCall)
+    async def start_turn(self, call: TurnCall) -> TurnResult:
+        """Run one turn; a stored session is revived. Returns after the commit and after the last event.
+
+        The arguments are the fields of `TurnCall`: the session's id and the prompt, and keywords, as in
+        `start_turn(session_id, "go on", max_tokens=100)`. An option that is None is as the session has it.
+
+        In `mode` "queue" the turn begins when those before it have ended; in "steer" the prompt enters the running turn
+        at its next step, and the result is that turn's; if no turn runs, both begin one. Until a turn takes it the
+        prompt waits in the session's inbox, which is stored: whoever gives up waiting does not take it back, see
+        `withdraw`. A prompt with the `idempotency_key` of an earlier one is not taken twice: it gets that one's result.
+
+        Raises:
+            SessionBusyError: at once if another turn runs and the mode is `busy`.
+            CapacityExceededError: if as many turns run as may run at once, memory is short, or the inbox is full.
+            InvalidParamsError: if an argument is bad.
+            ProviderError: if the model's provider failed, also after the retries. The turn is stored.
+            BudgetExhaustedError: if a budget ran out. The turn is stored.
+            AgentError: if the turn was interrupted, with the cause `cancelled`; if the answer does not fit the schema,
+                with the cause `structured_output`, and the `text` and the last `errors` in the details. The turn is
+                stored in both cases.
+            StoreError: if the turn could not be stored. The answer is in `details["text"]`, and the session is as it
+                was before the turn.
+        """
+        ...
+
+    @keywords_of(CompactRequest)
+    async def compact(self, wanted: CompactRequest) -> CompactionEntry:
+        """Summarise the session's context now. The session is busy meanwhile, as with a turn.
+
+        Raises:
+            CompactionDisabledError: if the capability is off.
+            SessionBusyError: if a turn or another compaction runs.
+            CapacityExceededError: if as many turns run as may run at once, or memory is short.
+            BudgetExhaustedError: if the session's budget is used up.
+            AgentError: if nothing changed, with the cause `compaction_failed` and the reason in `details["reason"]`;
+                if it was interrupted, with the cause `cancelled`.
+        """
+        ...
+
+    @keywords_of(ContextRequest)
+    async def inject_context(self, wanted: ContextRequest) -> bool:
+        """Tell the model something besides the conversation, and return when the text is in the session's inbox.
+
+        It enters the running turn at its next step, or else the next turn. It opens no exchange, and the memory does
+        not remember it. Return False if a text was taken earlier under the same key, else True.
+
+        Raises:
+            InvalidParamsError: if an argument is bad.
+            CapacityExceededError: if the inbox is full; the cause is `inbox_full`.
+            StoreError: if the text could not be stored.
+        """
+        ...
+
+    @keywords_of(SessionRef)
+    async def inputs(self, session: SessionRef) -> tuple[Input, ...]:
+        """Return the inputs that wait in a session's inbox, oldest first."""
+        ...
+
+    @keywords_of(WithdrawRequest)
+    async def withdraw(self, wanted: WithdrawRequest) -> None:
+        """Take an input back that waits in the inbox. A call that waits for its turn gets AgentError("cancelled").
+
+        Raises:
+            InvalidParamsError: if no input of that id waits; a turn may have taken it.
+            StoreError: if the withdrawal could not be stored.
+        """
+        ...
+
+    @keywords_of(PeerMessage)
+    async def send_message(self, message: PeerMessage) -> str:
+        """Send a message to a peer in a session's name, and return its id when it is in the peer's inbox.
+
+        A `response` has the `request_id` of the request that it answers.
+
+        Raises:
+            InvalidParamsError: if there is no such peer or request, or one of the two does not trust the other.
+            CapacityExceededError: if the peer's inbox is full; the cause is `inbox_full`.
+            StoreError: if the message could not be stored.
+        """
+        ...
+
+    @keywords_of(SessionRef)
+    async def peers(self, session: SessionRef) -> tuple[PeerInfo, ...]:
+        """Return the peers that a session trusts, and for each if it can be reached."""
+        ...
+
+    @keywords_of(ApproveRequest)
+    async def approve_tool(self, request: ApproveRequest) -> None:
+        """Allow or deny a tool call that waits for approval, as a `tool_approval_requested` event announced it.
+
+        The first answer to a call counts.
+
+        Raises:
+            InvalidParamsError: if no call of that id waits.
+            SessionNotRunningError: if no turn runs.
+        """
+        ...
+
+    @keywords_of(SessionRef)
+    async def interrupt(self, session: SessionRef) -> None:
+        """End the running turn, and return when it has ended. The turn's own caller gets AgentError("cancelled").
+
+        A turn that is already past its last step counts as finished.
+
+        Raises:
+            SessionNotRunningError: if no turn runs.
+            AgentError: if the turn outlives the grace period, with the cause `interrupt_timeout`. It ends later.
+            StoreError: if the turn cannot be stored just now, as the store does not answer. It ends when that is known.
+        """
+        ...
+
+    @keywords_of(SessionRef)
+    async def read(self, session: SessionRef) -> SessionView:
+        """Return a session as of its last finished turn. It does not wait for a running turn."""
+        ...
+
+    @keywords_of(ListRequest)
+    async def list(self, wanted: ListRequest) -> SessionPage:
+        """Return live and stored sessions, newest `updated_at` first, then by id."""
+        ...
+
+    @keywords_of(HistoryRequest)
+    async def history(self, wanted: HistoryRequest) -> HistoryPage:
+        """Return messages of finished turns, oldest first: those at the `limit` positions from `offset` on.
+
+        Messages that retention has removed are left out; all others keep their positions.
+        """
+        ...
+
+    @keywords_of(AttachmentRequest)
+    async def attachment(self, wanted: AttachmentRequest) -> AttachmentContent:
+        """Return the bytes of a file that a session's messages have.
+
+        Raises:
+            InvalidParamsError: if the session has no attachment with that hash, also if another session has one.
+        """
+        ...
+
+    @keywords_of(SessionRef)
+    async def context(self, session: SessionRef) -> ContextView:
+        """Return the context of a session as its model sees it now, by part, with the estimated tokens of each."""
+        ...
+
+    @keywords_of(SessionRef)
+    async def resume(self, session: SessionRef) -> SessionView:
+        """Load a stored session into memory without running a turn.
+
+        Raises:
+            PersistenceDisabledError: if there is no store to load the session from.
+        """
+        ...
+
+    def subscribe(self, session_id: str, *, after_seq: int | None = None) -> AbstractAsyncContextManager[EventReader]:
+        """Follow a session's events: first the events above `after_seq` from the log, then live events.
+
+        There is no gap between the two, and no event comes twice. However slowly a subscriber reads, it gets every
+        event that is kept, adjacent deltas as one, and never slows the turn. A `stream_truncated` event stands for
+        events that are kept nowhere: retention has removed them, their row is damaged, or there is no store and memory
+        keeps only newer ones. A store that cannot be reached is waited for. The iteration ends when the session is
+        archived or deleted, or the runtime ends.
+
+        The arguments are the fields of `SubscribeRequest`.
+
+        Raises:
+            PersistenceDisabledError: on entering with `after_seq`, if there is no store, and no such session in memory.
+            InvalidParamsError: on entering, if `after_seq` is ahead of the log.
+        """
+        ...
+
+    def watch(
+        self, *, labels: Mapping[str, str] | None = None, include_archived: bool = False
+    ) -> AbstractAsyncContextManager[ChangeReader]:
+        """Watch the list of sessions: which of them are made, run, wait for approval, end, are labelled or deleted.
+
+        The first changes are the sessions whose turn runs, and then come all changes from the entering on. Enter it,
+        and then `list`: nothing falls between the two. A session that changes often is told of a few times a second.
+        With nodes the changes of all of them come. Changes by commands beside the runtime, as
+        `warren doctor prune`, do not.
+
+        The arguments are the fields of `WatchRequest`.
+        """
+        ...
+
+    @keywords_of(UsageRequest)
+    async def usage(self, wanted: UsageRequest) -> UsageReport:
+        """Return the tokens and the cost of models, summed by hour, day, model, tenant, session or label.
+
+        They are those of the caller's tenant, or of all tenants for a caller with the scope `tenant:admin` that asks
+        for them, which is an entry in the audit. A turn counts from its end on, in the hour in which it ended; what it
+        used before a compaction counts from then on. Without a store the report is that of this process.
+
+        Raises:
+            StoreError: if the store cannot be read, or a row of the ledger is damaged.
+        """
+        ...
+
+    @keywords_of(TenantsRequest)
+    async def tenants(self, wanted: TenantsRequest) -> TenantsPage:
+        """Return the figures of the caller's tenant at this moment, with its limits.
+
+        A caller with the scope `tenant:admin` may ask for those of all tenants, which is an entry in the audit. Live
+        sessions and turns are those of this process; counts of the store are some seconds old at most, see
+        `TenantLimits`.
+
+        Raises:
+            StoreError: if the store or the memory cannot be read.
+        """
+        ...
+
+    @keywords_of(SearchRequest)
+    async def search_memory(self, wanted: SearchRequest) -> tuple[MemoryHit, ...]:
+        """Return the remembered texts that fit the query, best first.
+
+        A text that has nothing in common with the query is no hit.
+
+        Raises:
+            MemoryDisabledError: if the capability is off.
+            StoreError: if the memory cannot be read.
+        """
+        ...
+
+    @keywords_of(ForgetRequest)
+    async def forget_memory(self, wanted: ForgetRequest) -> int:
+        """Remove remembered texts of a session for good; return how many. Forgetting them again removes none.
+
+        No search finds them from then on, and neither a later compaction nor the same input to `warren memory add`
+        brings them back. Messages that leave the context later are remembered. It needs the scope `session:admin`, as
+        `delete` does: there is no way back.
+
+        Trap: the messages stay in the history of the session, and the summary that replaced them may tell of them. To
+        remove these, delete the session. A backup from before has the texts.
+
+        Raises:
+            MemoryDisabledError: if the capability is off.
+            StoreError: if the memory cannot be written.
+        """
+        ...
+
+    @keywords_of(ForkRequest)
+    async def fork(self, wanted: ForkRequest) -> SessionView:
+        """Make a new session of the first messages of another one, and return its view. No model is called.
+
+        The fork has the settings and limits of the original. Its budget is unused, its events are numbered from 1, and
+        the memory of the original is not copied. The original may be live, stored or archived, and may run a turn: it
+        does not change.
+
+        Trap: the model that wrote a summary saw some messages after those that the summary stands for. A fork that is
+        cut between them may know of later messages.
+
+        Raises:
+            InvalidParamsError: if `at` is beyond the conversation, lies between a tool call and its results, or needs
+                messages that retention has removed.
+            StoreError: if the fork could not be stored.
+        """
+        ...
+
+    @keywords_of(LabelRequest)
+    async def label(self, wanted: LabelRequest) -> SessionView:
+        """Change labels of a session, or its title, also while a turn runs. Return the new view.
+
+        Raises:
+            SessionNotFoundError: also if the session is archived.
+            LeasedError: if another process has the session.
+            StoreError: if the change could not be stored.
+        """
+        ...
+
+    @keywords_of(SessionRef)
+    async def archive(self, session: SessionRef) -> None:
+        """Archive a session. A running turn ends first and is stored. Archiving it again does nothing.
+
+        With a store the session can still be read, and `list` hides it; without a store it is gone.
+        """
+        ...
+
+    @keywords_of(SessionRef)
+    async def delete(self, session: SessionRef) -> None:
+        """Delete a session with its messages, events and remembered texts. A running turn is interrupted.
+
+        Raises:
+            PersistenceDisabledError: if there is no store.
+            StoreError: if the session could not be deleted.
+        """
+        ...
+
+    @keywords_of(AuditRequest)
+    async def audit(self, wanted: AuditRequest) -> AuditPage:
+        """Return entries of the audit, oldest first.
+
+        The entries are those of the principal's tenant. With the scope `tenant:admin` they may be those of all, and
+        that read is an entry itself. Without a store there are the newest 10,000 entries of this process.
+
+        Trap: the order is that of the times at which something was asked for. With several nodes an entry may come
+        seconds later between others: who follows the audit goes back some seconds each time, and knows entries by their
+        numbers, as `warren audit --follow` does.
+
+        Raises:
+            StoreError: if the store cannot be read.
+        """
+        ...
+
+    async def nodes(self) -> tuple[Node, ...]:
+        """Return the living processes that have the store open, this one among them.
+
+        Those with an address serve the sessions of all of them; without a shared store there is this process alone. The
+        work of each is as of its newest renewal, a few seconds ago at most.
+
+        Raises:
+            StoreError: if the store cannot be read.
+        """
+        ...
+
+    @keywords_of(DrainRequest)
+    async def drain_node(self, wanted: DrainRequest) -> None:
+        """Ask a node to end in order: it takes no new sessions, ends its turns, and releases its sessions.
+
+        The call does not wait for that: the node hears of it by its next renewal. It is an entry of the audit.
+
+        Raises:
+            InvalidParamsError: if no living node has the name.
+            StoreError: if the store cannot be written.
+        """
+        ...
+
+    async def check_store(self) -> StoreReport:
+        """Examine the store as `warren doctor` does, and return the report.
+
+        It reads the whole store, beside the sessions, which go on. It takes five minutes at most, and there is one at a
+        time in a process. Cancelling the call ends it. Findings name sessions only for principals with `tenant:admin`,
+        as they may be those of any tenant.
+
+        Raises:
+            PersistenceDisabledError: if there is no store.
+            CapacityExceededError: if another examination runs.
+            StoreError: if the store cannot be examined; with the cause "timeout" if it takes too long.
+        """
+        ...
+
+    def capabilities(self) -> Capabilities:
+        """Return the optional capabilities that are on."""
+        ...
+
+
+class RuntimeService(SessionService, Protocol):
+    """The sessions of a runtime, and the runtime itself, for the program that owns it."""
+
+    @property
+    def principal(self) -> Principal:
+        """The principal of all calls: they have its rights, and find its tenant's sessions."""
+        ...
+
+    def as_(self, principal: Principal) -> Self:
+        """Return the same service for a caller: it creates sessions of its tenant, and finds no others.
+
+        A session of another tenant is not found, as one that does not exist. The service that a runtime is opened with
+        is that of `warren.base.principals.LOCAL`. It costs little: make one for each call if you like.
+        """
+        ...
+
+    async def drain(self) -> None:
+        """Refuse new turns from now on, and return when the running turns have ended. Other calls still work.
+
+        Use it if your host is told to end and has time, with a time limit around it. Turns that still run when you
+        leave the runtime are interrupted. Trap: draining cannot be undone.
+        """
+        ...
+
+    async def stop(self, budget: EndBudget | None = None) -> None:
+        """End every session, and return when all have ended. Running turns are interrupted and stored.
+
+        A call that waits for a turn gets AgentError(cause="shutting_down") after the turn's last event, as does every
+        later call. Subscriptions end. Leaving the runtime does the same: call `stop` before it if your own clients must
+        read those errors. It takes at most the configured drain time, and a moment for those that are cut off then. If
+        a provider or a tool shields itself from cancellation, its caller is answered all the same, and leaving the
+        runtime waits for it. Stopping again does nothing. Trap: stopping cannot be undone.
+
+        Args:
+            budget: the times of the end of this process, on trio's clock; None has the configured drain time.
+        """
+        ...
+
+    def note(self, entry: AuditEntry) -> None:
+        """Add an entry to the audit, for a surface that has refused a client. Never waits.
+
+        Of many refusals within a minute the first ones are entries; the others are counted in one entry at its end.
+        """
+        ...
+
+    @property
+    def ready(self) -> bool:
+        """Whether new work should be sent here: not while it drains or ends, nor while the store does not answer.
+
+        It is what the runtime knows already: asking costs the store nothing.
+        """
+        ...
+
+    def health(self) -> Health:
+        """Return the health of the runtime at this moment. Never waits."""
+        ...
+
+    def statistics(self) -> RuntimeStatistics:
+        """Return the figures of the runtime at this moment. Never waits; takes about 1 ms for each 1,000 sessions."""
+        ...
+
+    def load(self) -> History:
+        """Return the load of the last hour, a sample for every ten seconds since the start. Never waits.
+
+        It is that of this process. A gateway answers `metrics/history` with the load of all nodes on its store.
+
+        Raises:
+            PermissionDeniedError: if the principal does not have the scope `metrics:read`.
+        """
+        ...
+
+    def metrics(self) -> Metrics:
+        """Return the totals since the start of the runtime, and its figures of this moment. Never waits.
+
+        `warren.transport.prometheus.RuntimeCollector` registers them with a `prometheus_client` registry.
+
+        Raises:
+            PermissionDeniedError: if the principal does not have the scope `metrics:read`.
+        """
+        ...

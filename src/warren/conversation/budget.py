@@ -1,0 +1,254 @@
+"""Budgets: the limits of a turn or a session, their use, and the warnings before they run out."""
+
+import math
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from functools import cached_property
+from typing import Any, Final, Self
+
+import attrs
+
+from warren.base.fields import LARGEST, Between, fits, is_whole, optional, positive
+from warren.base.values import define, frozen, value
+from warren.conversation.events import BudgetType, BudgetWarning
+from warren.conversation.usage import NO_USAGE, Usage
+
+WARN_AT = 0.8
+
+
+@frozen
+class Budget:
+    """Limits of a turn or a session. None is no limit.
+
+    Attributes:
+        max_tokens: input plus output tokens. If the provider takes a cap, an answer is capped by the tokens that are
+            left after an estimate of the input.
+        max_seconds: wall time of running turns. Idle time is free, and so is the time in which a tool call waits for
+            approval.
+        max_tool_calls: number of tools run.
+        max_steps: number of model calls.
+        max_cost: US dollars, by the list prices of the models. The prices of the model have to be known.
+    """
+
+    max_tokens: int | None = attrs.field(default=None, validator=optional(is_whole, positive, fits))
+    max_seconds: float | None = attrs.field(default=None, validator=[positive, fits])
+    max_tool_calls: int | None = attrs.field(default=None, validator=optional(is_whole, positive, fits))
+    max_steps: int | None = attrs.field(default=None, validator=optional(is_whole, positive, fits))
+    max_cost: float | None = attrs.field(default=None, validator=Between(0, LARGEST, without_low=True))
+
+    def overridden(self, other: "Budget | None") -> "Budget":
+        """Return these limits, replaced by those that `other` sets."""
+        if other is None:
+            return self
+        given = {name: value for name, value in attrs.asdict(other).items() if value is not None}
+        return attrs.evolve(self, **given)
+
+    @cached_property
+    def limits(self) -> Sequence[tuple[BudgetType, str, float]]:
+        """The limits that are set: for each its kind, the field of `Meter`, and mostly of `Spent`, for its use."""
+        every = ((kind, figure, getattr(self, field)) for kind, field, figure in _FIGURES)
+        return tuple(each for each in every if each[2] is not None)
+
+    @cached_property
+    def kinds(self) -> frozenset[BudgetType]:
+        """The kinds of the limits that are set."""
+        return frozenset(kind for kind, _, _ in self.limits)
+
+
+UNLIMITED: Final = Budget()
+
+
+@value
+class Spent:
+    """The used part of a budget: tokens, seconds of running turns, tools run, and model calls."""
+
+    tokens: int = 0
+    seconds: float = 0.0
+    tool_calls: int = 0
+    steps: int = 0
+
+    def __add__(self, other: "Spent") -> "Spent":
+        return Spent(
+            self.tokens + other.tokens,
+            self.seconds + other.seconds,
+            self.tool_calls + other.tool_calls,
+            self.steps + other.steps,
+        )
+
+
+NO_COST: Final = Decimal()
+NOTHING_SPENT: Final = Spent()
+
+
+@frozen
+class Use:
+    """One limit and its use; an `unknown` cost of a call counts as the whole limit."""
+
+    budget_type: BudgetType
+    used: float
+    limit: float
+    unknown: bool = False
+
+    def warning(self) -> BudgetWarning:
+        """Return the event that warns of this use."""
+        return BudgetWarning(self.budget_type, self.used, self.limit, round(100 * self.used / self.limit, 1))
+
+
+_FIGURES: Final[tuple[tuple[BudgetType, str, str], ...]] = (
+    ("tokens", "max_tokens", "tokens"),
+    ("time", "max_seconds", "seconds"),
+    ("tool_calls", "max_tool_calls", "tool_calls"),
+    ("steps", "max_steps", "steps"),
+    ("cost", "max_cost", "cost"),
+)
+"""For each kind of limit the field of Budget that sets it, and the field of Meter, and mostly of Spent, for its use."""
+
+
+@define
+class _Limit:
+    """One limit that is set, of the turn (`before` is 0) or of the session.
+
+    Attributes:
+        figure: the field of Meter that is limited.
+        before: the session's use before the turn.
+    """
+
+    budget_type: BudgetType
+    figure: str
+    limit: float
+    before: float | Decimal | None
+    warned: bool = False
+
+    def used(self, meter: "Meter") -> float:
+        """Return the use. An unknown cost counts as the whole limit."""
+        now: Any = getattr(meter, self.figure)
+        if now is None or self.before is None:
+            return self.limit
+        used: Any = self.before + now
+        return float(used) if isinstance(used, Decimal) else used
+
+    def left(self, meter: "Meter") -> float:
+        return self.limit - self.used(meter)
+
+    def use(self, meter: "Meter") -> Use:
+        unknown = getattr(meter, self.figure) is None or self.before is None
+        return Use(self.budget_type, self.used(meter), self.limit, unknown)
+
+
+@define
+class Meter:
+    """Charges one turn against its own budget and its session's.
+
+    Attributes:
+        usage: tokens of the turn's model calls so far.
+        tool_calls: number of tools run.
+        steps: number of model calls.
+        clock: returns the running time of the turn so far, in seconds; 0 until the turn begins.
+        kinds: the kinds of the limits that are set.
+    """
+
+    _limits: list[_Limit]
+    kinds: frozenset[BudgetType]
+    usage: Usage = NO_USAGE
+    tool_calls: int = 0
+    steps: int = 0
+    clock: Callable[[], float] = lambda: 0.0
+
+    @classmethod
+    def of(cls, turn: Budget, session: Budget, before: Spent, cost: Decimal | None = NO_COST) -> Self:
+        """Return a meter for a turn with its own budget, in a session that has used `before` of its budget.
+
+        `cost` is the cost of the session so far; None if it is unknown.
+        """
+        limits = list[_Limit]()
+        for kind, figure, limit in turn.limits:
+            limits.append(_Limit(kind, figure, limit, NO_COST if kind == "cost" else 0))
+        for kind, figure, limit in session.limits:
+            limits.append(_Limit(kind, figure, limit, cost if kind == "cost" else getattr(before, figure)))
+        return cls(limits, turn.kinds | session.kinds)
+
+    @property
+    def seconds(self) -> float:
+        """Running time of the turn so far."""
+        return self.clock()
+
+    @property
+    def tokens(self) -> int:
+        """Input plus output tokens of the turn so far."""
+        return self.usage.total_tokens
+
+    @property
+    def cost(self) -> Decimal | None:
+        """Cost of the turn so far in US dollars; None if it is unknown."""
+        return self.usage.known_cost
+
+    @property
+    def spent(self) -> Spent:
+        """The turn's use so far."""
+        return Spent(self.tokens, self.seconds, self.tool_calls, self.steps)
+
+    def charge(self, usage: Usage | None = None, *, tool_calls: int = 0, steps: int = 0) -> None:
+        """Add the tokens of a model call, tool calls or steps to the turn's use."""
+        if usage is not None:
+            self.usage += usage
+        self.tool_calls += tool_calls
+        self.steps += steps
+
+    def seconds_left(self) -> float:
+        """Return the seconds that the turn may still run; infinite without a time limit."""
+        return self._left("time")
+
+    def tokens_left(self) -> int | None:
+        """Return the tokens that may still be used; None without a limit."""
+        left = self._left("tokens")
+        return None if math.isinf(left) else int(left)
+
+    def tool_calls_left(self, wanted: int) -> int:
+        """Return the number of tools that may still run, at most `wanted`."""
+        return max(0, int(min(wanted, self._left("tool_calls"))))
+
+    @property
+    def low(self) -> bool:
+        """Whether the use of a limit has reached 80 %: there is nothing to warn of and nothing used up before."""
+        for limit in self._limits:  # noqa: SIM110 - each step asks, and a generator would cost more than the answer
+            if limit.used(self) >= WARN_AT * limit.limit:
+                return True
+        return False
+
+    def has_steps(self, count: int) -> bool:
+        """Tell whether `count` more steps may begin. The tokens that they will use are not known yet."""
+        return self.exhausted() is None and self._left("steps") >= count
+
+    def exhausted(self) -> Use | None:
+        """Return the first limit that is used up, or None.
+
+        The limit of tool calls never is: a turn that has used it may still answer. It counts when the model asks for
+        one tool too many.
+        """
+        for limit in self._limits:
+            if limit.left(self) <= 0 and limit.budget_type != "tool_calls":
+                return limit.use(self)
+        return None
+
+    def use(self, kind: BudgetType) -> Use:
+        """Return the tightest limit of a kind; at least one of that kind must be set."""
+        tightest = min(
+            (limit for limit in self._limits if limit.budget_type == kind), key=lambda limit: limit.left(self)
+        )
+        return tightest.use(self)
+
+    def warnings(self) -> list[BudgetWarning]:
+        """Return a warning for each limit whose use has reached 80 % since the last call."""
+        found = []
+        for limit in self._limits:
+            if not limit.warned and limit.used(self) >= WARN_AT * limit.limit:
+                limit.warned = True
+                found.append(limit.use(self).warning())
+        return found
+
+    def _left(self, kind: BudgetType) -> float:
+        left = math.inf
+        for limit in self._limits:
+            if limit.budget_type == kind:
+                left = min(left, limit.left(self))
+        return left

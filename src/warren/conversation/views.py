@@ -1,0 +1,380 @@
+"""Results for callers: results of turns, views of sessions, pages of lists and histories."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, ClassVar, Literal
+
+import attrs
+
+from warren.base.fields import LEFT_OUT
+from warren.base.principals import DEFAULT_TENANT, LOCAL
+from warren.base.values import frozen
+from warren.conversation.attachments import Attachment, Kind
+from warren.conversation.categories import Category, Gates, Switches
+from warren.conversation.messages import Message, StopReason
+from warren.conversation.peers import Peer
+from warren.conversation.records import CompactionEntry, Lifecycle, MessagePart, Parent, SessionRecord
+from warren.conversation.usage import Usage
+
+
+@frozen
+class TurnResult:
+    """The result of a turn that ended with an answer.
+
+    Attributes:
+        session_id: the session.
+        text: the final answer.
+        steps: number of steps (model calls) in this turn; 0 for a session created without a prompt.
+        tool_calls: number of tools run in this turn.
+        usage: tokens of this turn.
+        stop_reason: the reason for the end of the answer; None for a session created without a prompt.
+        structured_output: the answer as data, if a schema was given.
+        first_seq: the number of the turn's first event, `run_started`; None for a session created without a prompt.
+        last_seq: the number of the turn's last event; None for a session created without a prompt.
+        attachments: the files that the model has made in this turn, such as pictures.
+        warnings: of a new session, what it asks for and does not get: tools whose kind is off, a way to answer its
+            peers. Each begins with the option.
+    """
+
+    WHOLE: ClassVar[bool] = True
+    # The contracts of all surfaces call the steps of a turn `turns`.
+    WIRE_NAMES: ClassVar[Mapping[str, str]] = {"steps": "turns"}
+    session_id: str
+    text: str = ""
+    steps: int = 0
+    tool_calls: int = 0
+    usage: Usage = attrs.field(factory=Usage)
+    stop_reason: StopReason | None = None
+    structured_output: Any = attrs.field(default=None, metadata=LEFT_OUT)
+    first_seq: int | None = attrs.field(default=None, metadata=LEFT_OUT)
+    last_seq: int | None = attrs.field(default=None, metadata=LEFT_OUT)
+    attachments: tuple[Attachment, ...] = attrs.field(default=(), metadata=LEFT_OUT)
+    warnings: tuple[str, ...] = attrs.field(default=(), metadata=LEFT_OUT)
+
+
+@frozen
+class PendingApproval:
+    """A tool call that waits for approval.
+
+    Attributes:
+        call_id: id of the call, for `tool/approve`.
+        name: the tool.
+        args: the arguments of the call.
+        category: the kind of the tool.
+        until: time at which it is refused, if nobody has decided (UTC).
+        question_of: the running call, if this is a question of it.
+    """
+
+    call_id: str
+    name: str
+    args: Mapping[str, Any]
+    category: Category
+    until: datetime
+    question_of: str | None = None
+
+
+@frozen
+class SessionState:
+    """The state and the settings of a session.
+
+    Attributes:
+        last_assistant_text: text of the newest answer.
+        last_structured_output: the same answer as data, if a schema was given.
+        overrides: the kinds of tools that the session itself switches on or off; None if it switches none.
+        approvals: the gates in which the session is stricter than the runtime; None if there are none.
+        parent: the original of a fork; None if the session is no fork.
+        peer: its name among other sessions, and the names that it trusts; None if it has no name.
+        provider: the provider of its turns; None if the model's name decides.
+        tenant: the tenant that it belongs to.
+        owner: the name of the principal that created it.
+        pending_approvals: tool calls of the running turn that wait for approval.
+    """
+
+    WHOLE: ClassVar[bool] = True
+    session_id: str
+    created_at: datetime
+    updated_at: datetime
+    message_count: int
+    is_active: bool
+    last_assistant_text: str | None
+    lifecycle: Lifecycle
+    labels: Mapping[str, str]
+    model: str
+    compactions: int = 0
+    title: str | None = None
+    last_structured_output: Any = attrs.field(default=None, metadata=LEFT_OUT)
+    overrides: Switches | None = attrs.field(default=None, metadata=LEFT_OUT)
+    approvals: Gates | None = attrs.field(default=None, metadata=LEFT_OUT)
+    parent: Parent | None = attrs.field(default=None, metadata=LEFT_OUT)
+    peer: Peer | None = attrs.field(default=None, metadata=LEFT_OUT)
+    provider: str | None = attrs.field(default=None, metadata=LEFT_OUT)
+    tenant: str = attrs.field(default=DEFAULT_TENANT, metadata=LEFT_OUT)
+    owner: str = attrs.field(default=LOCAL.name, metadata=LEFT_OUT)
+    pending_approvals: tuple[PendingApproval, ...] = attrs.field(default=(), metadata=LEFT_OUT)
+
+
+@frozen
+class Billing:
+    """The token use of a session so far."""
+
+    total_tokens: int
+    usage: Usage
+
+
+@frozen
+class SessionView:
+    """The answer to `read`."""
+
+    state: SessionState
+    billing: Billing
+
+
+@frozen
+class SessionSummary:
+    """One row of `list`.
+
+    Attributes:
+        tenant: the tenant that it belongs to.
+        owner: the name of the principal that created it.
+        pending_approvals: number of tool calls of the running turn that wait for approval.
+        node: the node that has it; None if none has it, or its process is no node.
+    """
+
+    session_id: str
+    created_at: datetime
+    updated_at: datetime
+    message_count: int
+    total_tokens: int
+    is_active: bool
+    lifecycle: Lifecycle
+    labels: Mapping[str, str]
+    model: str
+    title: str | None = None
+    tenant: str = attrs.field(default=DEFAULT_TENANT, metadata=LEFT_OUT)
+    owner: str = attrs.field(default=LOCAL.name, metadata=LEFT_OUT)
+    pending_approvals: int = attrs.field(default=0, metadata=LEFT_OUT)
+    node: str | None = attrs.field(default=None, metadata=LEFT_OUT)
+
+
+@frozen
+class DamagedRow:
+    """A damaged row of the store, which is left out of a page.
+
+    Attributes:
+        row: the session's id, or the position of the message or compaction.
+        problem: a description of the damage.
+    """
+
+    row: str
+    problem: str
+
+
+@frozen
+class SessionPage:
+    """A page of `list`: newest `updated_at` first, then by id.
+
+    Attributes:
+        sessions: the page.
+        damaged: damaged sessions of the page; they are missing in `sessions`.
+    """
+
+    sessions: tuple[SessionSummary, ...]
+    damaged: tuple[DamagedRow, ...] = ()
+
+
+@frozen
+class SessionChanges:
+    """Sessions that have changed, each as it is now, however often it has changed since the changes before these.
+
+    Attributes:
+        sessions: those that fit the filter of the watch, as `list` shows them.
+        gone: ids of those that were deleted, or that fit the filter no more. The watcher may not know all of them.
+        missed: whether there were more changes than these: list the sessions again.
+    """
+
+    sessions: tuple[SessionSummary, ...] = ()
+    gone: tuple[str, ...] = ()
+    missed: bool = False
+
+
+@frozen
+class HistoryEntry:
+    """One message of a transcript.
+
+    Attributes:
+        position: its position from 0.
+        created_at: time at which it was added (UTC).
+        message: the message.
+        left_out: whether it is no longer in the context, as the provider refused its exchange.
+        part_left_out: the part of it that no longer goes to the model, as the provider refused it.
+    """
+
+    position: int
+    created_at: datetime
+    message: Message
+    left_out: bool = False
+    part_left_out: MessagePart | None = attrs.field(default=None, metadata=LEFT_OUT)
+
+
+@frozen
+class HistoryPage:
+    """A page of `history`, oldest first: the original conversation, also the messages before compactions.
+
+    Attributes:
+        session_id: the session.
+        messages: the page: the messages at the `limit` positions from `offset` on, without those that are gone.
+        offset: the first position of the page.
+        total: number of messages of the whole conversation, those that are gone included. To read all pages, add
+            `limit` to `offset` until it reaches this number: a page before that may be empty.
+        compactions: the compactions whose new head is on this page.
+        kept_from: retention has removed the messages before this position, except the first one, at position 0.
+        damaged: damaged messages and compactions of this page; they are left out.
+    """
+
+    WHOLE: ClassVar[bool] = True
+    session_id: str
+    messages: tuple[HistoryEntry, ...]
+    offset: int
+    total: int
+    compactions: tuple[CompactionEntry, ...] = ()
+    kept_from: int = 0
+    damaged: tuple[DamagedRow, ...] = attrs.field(default=(), metadata=LEFT_OUT)
+
+
+PartName = Literal["system", "tools", "summary", "prompts", "answers", "tool_results", "context"]
+"""A part of a context: the system prompt, the definitions of the tools, the summary, the messages by their kinds."""
+
+
+@frozen
+class ContextPart:
+    """A part of a context.
+
+    Attributes:
+        name: the part.
+        tokens: its estimated tokens.
+        count: the messages, or tools, in it.
+    """
+
+    name: PartName
+    tokens: int
+    count: int
+
+
+@frozen
+class ContextTool:
+    """A tool that the model is offered.
+
+    Attributes:
+        name: its name.
+        description: the description that the model reads.
+        tokens: the estimated tokens of its definition.
+    """
+
+    name: str
+    description: str
+    tokens: int
+
+
+@frozen
+class SeenMessage:
+    """A message in a context.
+
+    Attributes:
+        position: its position in the whole conversation, from 0.
+        tokens: its estimated tokens.
+        message: the message.
+    """
+
+    position: int
+    tokens: int
+    message: Message
+
+
+@frozen
+class ContextView:
+    """The context of a session as its model sees it at this moment.
+
+    The tokens are estimates of the size of the JSON: those of scripts without spaces may be twice as many. Tools and
+    options that one turn alone has are not in it.
+
+    Attributes:
+        session_id: the session.
+        model: its model.
+        tokens: the estimated tokens of all parts.
+        window: the model's context window in tokens; None if it is unknown.
+        room: tokens of the window that a request may have, as compaction counts them; None if it is unknown.
+        parts: the parts that are not empty, in the order of a request.
+        tools: the tools that the model is offered.
+        summary: the summary of the messages before the head; None before the first compaction.
+        messages: the system prompt and the messages from the head on, with those of the running turn so far.
+        takes: the kinds of attachments that its models take; None if this server does not have one of them.
+    """
+
+    session_id: str
+    model: str
+    tokens: int
+    window: int | None
+    room: int | None
+    parts: tuple[ContextPart, ...]
+    tools: tuple[ContextTool, ...]
+    summary: str | None
+    messages: tuple[SeenMessage, ...]
+    takes: tuple[Kind, ...] | None = None
+
+
+def lifecycle_of(record: SessionRecord, *, live: bool) -> Lifecycle:
+    """Return the lifecycle of a session: archived, live (in memory) or stored."""
+    if record.archived:
+        return "archived"
+    return "live" if live else "stored"
+
+
+def view_of(
+    record: SessionRecord, *, live: bool, active: bool, pending: tuple[PendingApproval, ...] = ()
+) -> SessionView:
+    """Return the view of a session for `read`."""
+    state = SessionState(
+        session_id=record.session_id,
+        created_at=record.created_at,
+        updated_at=record.updated_at,
+        message_count=record.message_count,
+        is_active=active,
+        last_assistant_text=record.last_assistant_text,
+        lifecycle=lifecycle_of(record, live=live),
+        labels=record.labels,
+        model=record.model,
+        compactions=record.compactions,
+        title=record.title,
+        last_structured_output=record.last_structured_output,
+        overrides=record.options.overrides,
+        approvals=record.options.approvals,
+        parent=record.parent,
+        peer=record.options.peer,
+        provider=record.options.provider,
+        tenant=record.tenant,
+        owner=record.owner,
+        pending_approvals=pending,
+    )
+    return SessionView(state, Billing(record.usage.total_tokens, record.usage))
+
+
+def summary_of(
+    record: SessionRecord, *, live: bool, active: bool, pending: int = 0, node: str | None = None
+) -> SessionSummary:
+    """Return a session's row in `list`. `node` is this process, if it is one: the row of a live session names it."""
+    return SessionSummary(
+        session_id=record.session_id,
+        created_at=record.created_at,
+        updated_at=record.updated_at,
+        message_count=record.message_count,
+        total_tokens=record.usage.total_tokens,
+        is_active=active,
+        lifecycle=lifecycle_of(record, live=live),
+        labels=record.labels,
+        model=record.model,
+        title=record.title,
+        tenant=record.tenant,
+        owner=record.owner,
+        pending_approvals=pending,
+        node=node if live and not record.archived else None,
+    )

@@ -1,0 +1,307 @@
+"""Python callables as tools. The name, the description, the schema and the argument check come from the function."""
+
+import hashlib
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
+from functools import partial
+from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints, overload
+
+import attrs
+import msgspec
+
+from warren.base.fields import positive
+from warren.base.values import frozen
+from warren.conversation.attachments import File, are_files
+from warren.conversation.categories import Category, Decision
+from warren.models.arguments import unwrapped
+
+Asking = Callable[[Mapping[str, Any]], Awaitable[Decision | None]]
+"""Asks the approver of a session's calls a question of a tool. None: there is no approver, or no answer in time."""
+asking: Final[ContextVar[Asking | None]] = ContextVar("asking", default=None)
+"""The function with which the tool call in this context can ask; None outside of a call."""
+
+
+@frozen
+class ToolCall:
+    """The call of a tool, as the tool itself can see it by `current_call`.
+
+    Attributes:
+        session_id: the session.
+        turn: the number of the turn in the session, from 1.
+        number: the number of the call in the turn, from 1.
+        call_id: the model's id of the call, as events and messages have it.
+        name: the name of the tool.
+        args: the arguments, as the model has given them.
+        prompt_key: the idempotency key of the prompt that began the turn; None if it has none.
+    """
+
+    session_id: str
+    turn: int
+    number: int
+    call_id: str
+    name: str
+    args: Mapping[str, Any]
+    prompt_key: str | None = None
+
+    @property
+    def key(self) -> str:
+        """The idempotency key of the call: the same if a turn that was lost is run again and makes the same call.
+
+        It is made of the session, the turn, the number of the call, the tool and the arguments. If the prompt had a key
+        of its own, this key stands for the turn. The model's own id has no part in it, because a model gives another
+        one when it is asked again.
+        """
+        of_key = () if self.prompt_key is None else (self.prompt_key,)
+        called = json.dumps([self.name, self.args, *of_key], sort_keys=True, default=str).encode()
+        turn = "key" if of_key else self.turn
+        return f"{self.session_id}:{turn}:{self.number}:{hashlib.sha256(called).hexdigest()[:16]}"
+
+
+def _tuple(files: Sequence[File]) -> tuple[File, ...]:
+    return tuple(files)
+
+
+@frozen
+class ToolOutput:
+    """A result of a tool that has files besides its text, such as an image of a chart.
+
+    Attributes:
+        text: the text for the model.
+        files: the files, each given by its bytes; a model that does not take one is told of it by a note.
+    """
+
+    text: str
+    files: tuple[File, ...] = attrs.field(default=(), converter=_tuple, validator=are_files)
+
+
+calling: Final[ContextVar[ToolCall | None]] = ContextVar("calling", default=None)
+"""The tool call in this context; None outside of a call."""
+
+
+def current_call() -> ToolCall:
+    """Return the call that the calling tool works on. Raises RuntimeError outside of a call of a tool."""
+    call = calling.get()
+    if call is None:
+        raise RuntimeError("no tool call runs in this context: ask inside of the tool")
+    return call
+
+
+MARK: Final = 8
+"""Hexadecimal digits that tell names apart which would be alike."""
+MAX_RESULT: Final = 100_000
+"""Characters of a tool's result that the model gets; the rest is left out."""
+
+
+def marked_name(name: str, own: str, longest: int) -> str:
+    """Return a name of at most `longest` characters that is different for each `own`, and always the same for it."""
+    digest = hashlib.sha256(own.encode(errors="surrogatepass")).hexdigest()[:MARK]
+    return f"{name[: longest - MARK - 1]}_{digest}"
+
+
+def bounded(text: str, limit: int = MAX_RESULT) -> str:
+    """Cut a text that is too long, and add a note of it."""
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}\n[{len(text) - limit} more characters are left out]"
+
+
+@frozen
+class ToolSpec:
+    """The definition of a tool, as a model gets it.
+
+    Attributes:
+        name: the name that the model calls.
+        description: the purpose of the tool, for the model.
+        input_schema: JSON schema of the arguments, an object.
+    """
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+
+
+class ToolError(Exception):
+    """Raise it in a tool to answer the model with an error that has exactly this text."""
+
+
+class ToolArgumentsError(Exception):
+    """The model's arguments do not fit the tool's signature."""
+
+
+NO_WORDS: Final = "the tool failed and did not say why"
+FOR_ASYNCIO: Final = (
+    "This tool is written for asyncio, and Warren runs tools on trio: use trio or anyio in it, or make it a plain "
+    "function, which runs in a thread and may call asyncio.run"
+)
+_OF_ASYNCIO: Final = ("no running event loop", "no current event loop", "library written for some other framework")
+"""What asyncio says outside of its loop, and trio to a coroutine that awaits something of asyncio."""
+
+
+def failure_text(failure: BaseException) -> str:
+    """Return the text that the model gets for a tool that has failed with an exception."""
+    try:
+        text = str(failure)
+    except Exception as exc:  # noqa: BLE001 - it may be of a host's own class
+        text = f"its text cannot be made: {type(exc).__name__}"
+    match failure:
+        case ToolError():
+            return text if text.strip() else NO_WORDS
+        case ToolArgumentsError():
+            return f"bad arguments: {text}"
+        case RuntimeError() | TypeError() if any(sign in text for sign in _OF_ASYNCIO):
+            return f"{type(failure).__name__}: {text}. {FOR_ASYNCIO}"
+    return f"{type(failure).__name__}: {text}"
+
+
+@frozen
+class Tool:
+    """A tool that a session can be given.
+
+    Attributes:
+        spec: the definition for the model.
+        call: runs the tool with checked arguments. A sync callable runs in a worker thread.
+        is_async: whether `call` returns an awaitable.
+        timeout: seconds that a call may take; None takes the runtime's limit.
+        category: the kind of the tool, by which switches offer it and gates let its calls wait for approval.
+        tenant: the tenant whose sessions may be offered it; None for those of all tenants.
+        polls: whether the model may call it again and again until its result is another one, as it waits for something.
+        of_client: whether a client of the runtime has brought it: the metrics name it once a call of it has completed.
+    """
+
+    spec: ToolSpec
+    call: Callable[..., Any] | Callable[..., Awaitable[Any]]
+    is_async: bool
+    timeout: float | None = attrs.field(default=None, validator=positive)
+    category: Category = "callback"
+    _arguments: Any = attrs.field(default=None, repr=False, eq=False)
+    tenant: str | None = None
+    polls: bool = False
+    of_client: bool = False
+
+    def bind(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the model's arguments as checked keyword arguments for `call`.
+
+        A list or an object that was given as a text with its JSON counts as such, if a text would not fit.
+
+        Raises:
+            ToolArgumentsError: if they do not fit; the message names the bad field.
+        """
+        if self._arguments is None:
+            return dict(unwrapped(args, self.spec.input_schema))
+        try:
+            bound = msgspec.convert(dict(args), self._arguments)
+        except msgspec.ValidationError as exc:
+            if (found := unwrapped(args, self.spec.input_schema)) is not args:
+                return self.bind(found)
+            raise ToolArgumentsError(str(exc)) from exc
+        return {name: getattr(bound, name) for name in bound.__struct_fields__}
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> Tool: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout: float | None = None,
+    category: Category = "callback",
+    polls: bool = False,
+) -> Callable[[Callable[..., Any]], Tool]: ...
+
+
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout: float | None = None,
+    category: Category = "callback",
+    polls: bool = False,
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Make a tool of a typed function, sync or async. Use it as a decorator, with or without arguments.
+
+    Every parameter needs an annotation; `Annotated[int, "the number of lines"]` describes it to the model. Arguments
+    that a partial has bound are hidden from the model. The result goes to the model as text: a str unchanged, anything
+    else as JSON. A raised exception becomes an error result with its text.
+
+    Trap: a sync function runs in a thread. Interrupting the turn ends the wait for it, but cannot stop it.
+
+    Args:
+        function: the function, a method, or a partial of one.
+        name: the name for the model; None takes the function's name.
+        description: the description for the model; None takes the docstring.
+        timeout: seconds that a call may take; None takes the runtime's limit.
+        category: the kind of the tool, see `warren.conversation.categories`.
+        polls: whether the model may call it again and again until its result is another one. A turn that repeats a call
+            of another tool with the same result ends, by `limits.repeated_calls`.
+
+    Raises:
+        TypeError: if the signature cannot be described; the message names the parameter.
+    """
+
+    def build(target: Callable[..., Any]) -> Tool:
+        function = target.func if isinstance(target, partial) else target
+        if not inspect.isroutine(function):
+            raise TypeError(f"tool {target!r}: must be a function, a method or a partial of one")
+        arguments = _arguments_type(target, function)
+        text = description if description is not None else inspect.getdoc(function) or ""
+        spec = ToolSpec(name or function.__name__, text, _input_schema(arguments))
+        return Tool(spec, target, inspect.iscoroutinefunction(target), timeout, category, arguments, polls=polls)
+
+    return build if function is None else build(function)
+
+
+def _input_schema(arguments: type[msgspec.Struct]) -> dict[str, Any]:
+    schema = msgspec.json.schema(arguments)
+    definitions = schema["$defs"]
+    own: dict[str, Any] = definitions.pop(schema["$ref"].removeprefix("#/$defs/"))
+    own.pop("title", None)
+    return own | ({"$defs": definitions} if definitions else {})
+
+
+def _arguments_type(target: Callable[..., Any], function: Callable[..., Any]) -> type[msgspec.Struct]:
+    """Return a struct type with one field a parameter: it checks the arguments and has their schema."""
+    try:
+        hints = get_type_hints(function, include_extras=True)
+        parameters = inspect.signature(target).parameters.values()
+    except (NameError, ValueError, TypeError) as exc:
+        raise TypeError(f"tool {function.__name__}: its signature cannot be read: {exc}") from exc
+    bound = target.keywords if isinstance(target, partial) else {}
+    fields = []
+    for parameter in parameters:
+        if parameter.name not in bound:
+            try:
+                fields.append(_field(parameter, hints))
+            except TypeError as exc:
+                raise TypeError(f"tool {function.__name__}: parameter {parameter.name!r} {exc}") from exc
+    return msgspec.defstruct(function.__name__, fields, forbid_unknown_fields=True, kw_only=True)
+
+
+def _field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> tuple[str, Any, Any]:
+    """Return a parameter as the field of a struct. Raises TypeError; its text continues after the parameter's name."""
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+        raise TypeError("must be a parameter that can be passed by name")
+    if parameter.name not in hints:
+        raise TypeError("has no annotation")
+    default = msgspec.NODEFAULT if parameter.default is parameter.empty else parameter.default
+    field = (parameter.name, _described(hints[parameter.name]), default)
+    try:
+        msgspec.json.schema(msgspec.defstruct("Argument", [field]))
+    except TypeError as exc:
+        raise TypeError(f"cannot be described: {exc}") from exc
+    return field
+
+
+def _described(annotation: Any) -> Any:
+    """Turn `Annotated[T, "text"]` into the form from which msgspec takes the description for the schema."""
+    if get_origin(annotation) is not Annotated:
+        return annotation
+    base, *extras = get_args(annotation)
+    notes = [msgspec.Meta(description=extra) if isinstance(extra, str) else extra for extra in extras]
+    return Annotated[(base, *notes)]
