@@ -13,13 +13,12 @@ from warren.conversation import codec
 from warren.reports.audit import MAX_ENTRIES, AuditEntry, AuditPage, AuditRequest
 from warren.storage.queries import ANY_TENANT, AuditEntries
 from warren.transport.cli.help import examples
-from warren.transport.cli.runtime import execute, open_service
+from warren.transport.cli.runtime import execute, open_service, open_store
 from warren.transport.cli.settings.option import of_field
 from warren.transport.cli.settings.options import Options, gather, reached_options
 from warren.transport.cli.settings.values import duration_of, text_of
 from warren.transport.cli.store.chosen import existing_store_of
 from warren.transport.cli.terminal.streams import Streams
-from warren.transport.stores import store_opener
 
 Read = Callable[[AuditRequest], Awaitable[AuditPage]]
 LOOK: Final = 1.0
@@ -91,11 +90,8 @@ async def _opened(options: Options) -> AsyncIterator[Read]:
         async with open_service(options) as service:
             yield of_value(service.audit)
         return
-    store = await store_opener(existing_store_of(options))()
-    try:
+    async with open_store(existing_store_of(options)) as store:
         yield lambda wanted: store.read(AuditEntries(ANY_TENANT if wanted.all_tenants else options.user.tenant, wanted))
-    finally:
-        await store.aclose()
 
 
 def _as_json(entry: AuditEntry) -> str:

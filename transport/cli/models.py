@@ -1,6 +1,7 @@
 """`warren models`: the families of models, whether they can be called, and the catalog."""
 
 import os
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -14,6 +15,7 @@ from warren.transport.cli.help import examples
 from warren.transport.cli.runtime import execute
 from warren.transport.cli.settings.option import of_field
 from warren.transport.cli.settings.options import Options, config_option, gather, output_options
+from warren.transport.cli.terminal.results import show_result
 from warren.transport.cli.terminal.streams import Streams
 from warren.transport.cli.terminal.tables import show_table
 from warren.transport.providers import KnownModel, default_model, known_models
@@ -46,13 +48,14 @@ def models(*, live: bool, **given: Any) -> int:
 
 def list_models(options: Options) -> None:
     """Run `warren models`: no network, no store; keys are never shown. Prices are US dollars per million tokens."""
-    streams, servers = Streams(), options.config.model_servers
+    servers = options.config.model_servers
     default, families = default_model(os.environ, servers), known_models(os.environ, servers)
     catalog = {**known(), **{name: entry_of(name, options.config.models) for name in options.config.models}}
-    if options.mode.json:
-        found = {"default": default, "models": codec.to_data(families), "catalog": codec.to_data(catalog)}
-        streams.write(codec.encode(found).decode() + "\n")
-        return
+    data = {"default": default, "models": codec.to_data(families), "catalog": codec.to_data(catalog)}
+    show_result(options, data, _show, default, families, catalog)
+
+
+def _show(streams: Streams, default: str, families: Sequence[KnownModel], catalog: Mapping[str, ModelEntry]) -> None:
     usable = {family.provider: _usable(family) for family in families}
     rows = [(family.pattern, family.provider, _usable(family), *[""] * 7) for family in families]
     show_table(streams, COLUMNS, rows + [_row(name, entry, usable) for name, entry in catalog.items()])
@@ -66,19 +69,16 @@ def list_live(options: Options) -> int:
     """Run `warren models --live`; return the exit code: 1 if a provider does not answer, or none is configured."""
     from warren.transport.providers import checking  # noqa: PLC0415 - httpx is imported on first use
 
-    streams = Streams()
     ask = partial(checking.list_live, os.environ, options.config.model_servers, options.turn.provider)
     found = execute(ask, options)
-    if options.mode.json:
-        streams.write(codec.encode({"providers": codec.to_data(found)}).decode() + "\n")
-    else:
+
+    def show(streams: Streams) -> None:
         rows = [(name, each.provider, *_facts(name, options)) for each in found for name in each.models]
         show_table(streams, LIVE_COLUMNS, rows)
-        for each in found:
-            if each.error is not None:
-                streams.note(each.error, "red")
-        if not found:
-            streams.note(NOBODY, "red")
+        for problem in [each.error for each in found if each.error is not None] if found else [NOBODY]:
+            streams.note(problem, "red")
+
+    show_result(options, {"providers": codec.to_data(found)}, show)
     return 1 if not found or any(each.error is not None for each in found) else 0
 
 
@@ -89,22 +89,21 @@ def check_live(options: Options) -> int:
     """
     from warren.transport.providers import checking  # noqa: PLC0415 - httpx is imported on first use
 
-    streams, models = Streams(), dict[str, str]()
+    models: dict[str, str] = {}
     if options.turn.model is not None:
         name = options.turn.provider or provider_of(options.turn.model, os.environ, options.config.model_servers)
         models[name] = options.turn.model.removeprefix(f"{name}:")
     ask = partial(checking.check_live, os.environ, options.config.model_servers, options.turn.provider, models)
     found = execute(ask, options)
-    if options.mode.json:
-        streams.write(codec.encode({"providers": codec.to_data(found)}).decode() + "\n")
-    else:
+
+    def show(streams: Streams) -> None:
         rows = [(each.provider, each.model or "", each.problem or "ok", each.message or "") for each in found]
         show_table(streams, ("provider", "model", "problem", "message"), rows)
-        for each in found:
-            if each.settings is not None:
-                streams.write(f"\n{each.settings}\n")
+        streams.write("".join(f"\n{each.settings}\n" for each in found if each.settings is not None))
         if not found:
             streams.note(NOBODY, "red")
+
+    show_result(options, {"providers": codec.to_data(found)}, show)
     return 1 if not found or any(each.problem is not None for each in found) else 0
 
 

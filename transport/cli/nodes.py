@@ -1,9 +1,8 @@
 """`warren nodes`: the processes that have a store open, and asking one of them to drain."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
@@ -14,15 +13,12 @@ from warren.storage import Audit
 from warren.storage.queries import LivingNodes
 from warren.transport.cli.groups import CommandGroup
 from warren.transport.cli.help import examples
-from warren.transport.cli.runtime import execute, open_service
+from warren.transport.cli.runtime import execute, open_service, open_store
 from warren.transport.cli.settings.options import Options, gather, shared_options
 from warren.transport.cli.store.chosen import existing_store_of
+from warren.transport.cli.terminal.results import show_result, show_text
 from warren.transport.cli.terminal.streams import Streams
 from warren.transport.cli.terminal.tables import moment, show_table
-from warren.transport.stores import store_opener
-
-if TYPE_CHECKING:
-    from warren.storage.store import Store
 
 COLUMNS: Final = ("node", "state", "turns", "live", "since", "release", "address")
 
@@ -54,13 +50,15 @@ def list_nodes(**given: Any) -> None:
         if options.server is not None:
             async with open_service(options) as service:
                 return await service.nodes()
-        async with _opened(options) as store:
+        async with open_store(existing_store_of(options)) as store:
             return await store.read(LivingNodes())
 
-    found, streams = execute(work, options), Streams()
-    if options.mode.json:
-        streams.write(codec.encode({"nodes": codec.to_data(list(found))}).decode() + "\n")
-    elif found:
+    found = execute(work, options)
+    show_result(options, {"nodes": codec.to_data(list(found))}, _show, found)
+
+
+def _show(streams: Streams, found: Sequence[Node]) -> None:
+    if found:
         show_table(streams, COLUMNS, [_row(each) for each in found])
     else:
         streams.note("no process has the store open")
@@ -96,7 +94,7 @@ def drain(name: str, **given: Any) -> None:
             async with open_service(options) as service:
                 await service.drain_node(name)
             return None
-        async with _opened(options) as store:
+        async with open_store(existing_store_of(options)) as store:
             if not await store.ask_to_drain(name):
                 return not_drained(name, await store.read(LivingNodes()))
             await store.write([Audit((_entry(options, name),))])
@@ -105,10 +103,7 @@ def drain(name: str, **given: Any) -> None:
     problem = execute(work, options)
     if problem is not None:
         raise click.ClickException(f"{problem}; `warren nodes list` has the names")
-    if options.mode.json:
-        Streams().write(codec.encode({"asked": name}).decode() + "\n")
-    else:
-        Streams().write(f"{name} is asked to drain: it ends when its turns have ended\n")
+    show_text(options, {"asked": name}, f"{name} is asked to drain: it ends when its turns have ended\n")
 
 
 def _entry(options: Options, name: str) -> AuditEntry:
@@ -116,12 +111,3 @@ def _entry(options: Options, name: str) -> AuditEntry:
     who, tenant = options.user.name, options.user.tenant
     details = {"node": name}
     return AuditEntry(at=datetime.now(UTC), action="drain", who=who, tenant=tenant, by="principal", details=details)
-
-
-@asynccontextmanager
-async def _opened(options: Options) -> "AsyncIterator[Store]":
-    store = await store_opener(existing_store_of(options))()
-    try:
-        yield store
-    finally:
-        await store.aclose()

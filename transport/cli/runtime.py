@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 import trio
@@ -13,6 +13,7 @@ import trio
 from warren.base.principals import Principal
 from warren.calls.service import RuntimeService, SessionService
 from warren.settings.config import Config, PostgresConfig, StoreConfig
+from warren.transport.cli.ids import resolve
 from warren.transport.cli.settings.options import Mode, Options
 from warren.transport.cli.store.chosen import existing_store_of, memory_of, store_of
 from warren.transport.cli.terminal.json_lines import json_of
@@ -21,6 +22,10 @@ from warren.transport.cli.terminal.streams import Streams
 from warren.transport.embed import Hosted, open_host
 from warren.transport.embedders import open_embedder
 from warren.transport.providers import default_model
+from warren.transport.stores import store_opener
+
+if TYPE_CHECKING:
+    from warren.storage.store import Store
 
 T = TypeVar("T")
 IN_MEMORY: Final = "sessions are kept in memory and end with this process: the extra `session-store` is not installed"
@@ -56,6 +61,26 @@ def open_service(options: Options, *, stored: bool = False) -> AbstractAsyncCont
         return open_server(options.server, options.tenant)
     config = config_of(options, existing_store_of(options) if stored else store_of(options))
     return _open_for(config, options.user)
+
+
+def at_session(options: Options, name: str, work: Callable[[SessionService, str], Awaitable[T]]) -> T:
+    """Run work on a stored session, which the user names as `ids.resolve` takes it. Raises as `open_service`."""
+
+    async def run() -> T:
+        async with open_service(options, stored=True) as service:
+            return await work(service, await resolve(service, name))
+
+    return execute(run, options)
+
+
+@asynccontextmanager
+async def open_store(config: StoreConfig | PostgresConfig) -> "AsyncIterator[Store]":
+    """Open a store without a runtime."""
+    store = await store_opener(config)()
+    try:
+        yield store
+    finally:
+        await store.aclose()
 
 
 @asynccontextmanager

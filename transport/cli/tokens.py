@@ -14,11 +14,10 @@ import attrs
 import click
 
 from warren.base.errors import InvalidParamsError
-from warren.base.fields import FieldValueError
 from warren.base.principals import DEFAULT_TENANT, METRICS, OWN_SCOPES, Scope
 from warren.base.tenant_limits import TokenLimits
 from warren.base.values import frozen
-from warren.conversation import codec
+from warren.calls.keywords import made
 from warren.settings.config import PostgresConfig
 from warren.transport.access.token_list import (
     ALGORITHM,
@@ -39,6 +38,7 @@ from warren.transport.cli.settings.option import F, group
 from warren.transport.cli.settings.options import Options, gather, stored_options, token_file_option, token_table_option
 from warren.transport.cli.settings.values import LIMITS, duration_of, limit_of, text_of
 from warren.transport.cli.store.chosen import existing_store_of
+from warren.transport.cli.terminal.results import show_result, show_text
 from warren.transport.cli.terminal.streams import Streams
 from warren.transport.cli.terminal.tables import moment, show_table
 
@@ -210,16 +210,12 @@ def new(
     own = OWN_SCOPES if tenant == DEFAULT_TENANT else OWN_SCOPES - {METRICS}  # the figures are those of all tenants
     scopes = scope or tuple(sorted(own))
     options, home = _chosen(given)
-    made = new_token()
+    secret = new_token()
     end = None if expires is None else datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=expires)
-    try:
-        limits = TokenLimits(**dict(limit))
-        granted = Token(hash=hash_of(made), tenant=tenant, name=name, scopes=scopes, expires=end, limits=limits)
-    except FieldValueError as exc:
-        raise InvalidParamsError(f"$.{exc.field}: {exc.problem}", path=f"$.{exc.field}") from None
+    limits = made(TokenLimits, **dict(limit))
+    granted = made(Token, hash=hash_of(secret), tenant=tenant, name=name, scopes=scopes, expires=end, limits=limits)
     home.add(granted)
-    shown = _row(granted) | {"token": made}
-    Streams().write(f"{codec.encode(shown).decode() if options.mode.json else made}\n")
+    show_text(options, _row(granted) | {"token": secret}, f"{secret}\n")
 
 
 @token.command("list", epilog=examples("warren token list --token-file tokens.toml --output json"))
@@ -230,10 +226,12 @@ def list_tokens(**given: Any) -> None:
     Piped, each is a line of fields between tabs: hash, tenant, name, scopes, expires, limits.
     """
     options, home = _chosen(given)
-    tokens, streams = home.tokens(), Streams()
-    if options.mode.json:
-        streams.write(codec.encode({"tokens": [_row(token) for token in tokens]}).decode() + "\n")
-    elif tokens:
+    tokens = home.tokens()
+    show_result(options, {"tokens": [_row(token) for token in tokens]}, _show, tokens)
+
+
+def _show(streams: Streams, tokens: Sequence[Token]) -> None:
+    if tokens:
         show_table(streams, TITLES, [_cells(token) for token in tokens])
     else:
         streams.note("there are no tokens")
@@ -263,10 +261,8 @@ def revoke(which: str, tenant: str, **given: Any) -> None:
         return revoked
 
     home.remove(chosen)
-    if options.mode.json:
-        Streams().write(codec.encode({"revoked": [_row(token) for token in revoked]}).decode() + "\n")
-    else:
-        Streams().write("".join(f"revoked: {_digits(token)} {token.tenant} {token.name}\n" for token in revoked))
+    lines = "".join(f"revoked: {_digits(token)} {token.tenant} {token.name}\n" for token in revoked)
+    show_text(options, {"revoked": [_row(token) for token in revoked]}, lines)
 
 
 def _chosen(given: dict[str, Any]) -> tuple[Options, Home]:

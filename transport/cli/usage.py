@@ -10,16 +10,15 @@ from warren.calls.requests import UsageRequest
 from warren.reports.ledger import UsageReport, UsageSums, report_of
 from warren.storage.queries import ANY_TENANT, LedgerSums
 from warren.transport.cli.help import examples
-from warren.transport.cli.runtime import execute, open_service
-from warren.transport.cli.sessions.listing import show_result
+from warren.transport.cli.runtime import execute, open_service, open_store
 from warren.transport.cli.settings.option import of_field
 from warren.transport.cli.settings.options import Options, gather, reached_options
 from warren.transport.cli.settings.values import moment_of
 from warren.transport.cli.store.chosen import is_there, store_of
+from warren.transport.cli.terminal.results import show_result
 from warren.transport.cli.terminal.streams import Streams
 from warren.transport.cli.terminal.tables import show_table
 from warren.transport.event_text import dollars
-from warren.transport.stores import store_opener
 
 UNKNOWN = "unknown"
 
@@ -75,15 +74,11 @@ def _of_store(options: Options, wanted: UsageRequest) -> UsageReport:
     config = store_of(options, needed=True)
     if config is None or not is_there(config):
         return report_of(wanted.by, {}, wanted.offset, wanted.limit)
-    opened = store_opener(config)
 
     async def work() -> UsageReport:
-        store = await opened()
-        try:
-            tenant = ANY_TENANT if wanted.all_tenants else options.user.tenant
+        tenant = ANY_TENANT if wanted.all_tenants else options.user.tenant
+        async with open_store(config) as store:
             sums = await store.read(LedgerSums(tenant, wanted.by, wanted.since, wanted.until))
-        finally:
-            await store.aclose()
         return report_of(wanted.by, sums, wanted.offset, wanted.limit)
 
     return execute(work, options)

@@ -31,9 +31,9 @@ class FieldValueError(ValueError):
         self.field = field
         self.problem = problem
 
-    def refusal(self) -> InvalidParamsError:
-        """Return the error that callers of the runtime get; its path names the field."""
-        path = f"$.{self.field}"
+    def refusal(self, root: str = "$") -> InvalidParamsError:
+        """Return the error that callers of the runtime get; its path names the field below a root."""
+        path = f"{root}.{self.field}"
         return InvalidParamsError(f"{path}: {self.problem}", path=path)
 
 

@@ -16,15 +16,16 @@ from click.testing import CliRunner, Result
 
 from tests.transport.cli.process import clean_environ
 from warren.reports.audit import ACTIONS
-from warren.transport.cli import models, nodes
-from warren.transport.cli import tokens as token
 from warren.transport.cli.app import cli as root
 from warren.transport.cli.completion import SHELLS
 from warren.transport.cli.groups import CommandGroup, commands_of
+from warren.transport.cli.models import COLUMNS as OF_MODELS
+from warren.transport.cli.nodes import COLUMNS as OF_NODES
 from warren.transport.cli.sessions import sessions
 from warren.transport.cli.settings.options import Mode
 from warren.transport.cli.settings.values import LIMITS
 from warren.transport.cli.terminal import tables
+from warren.transport.cli.tokens import TITLES
 
 BASH = shutil.which("bash") or ""
 PROMISED = (
@@ -126,9 +127,9 @@ def test_help_has_no_names_of_the_code(path: str, command: click.Command) -> Non
 
 LISTS: Final = (
     ("sessions list", tables.COLUMNS),
-    ("token list", token.TITLES),
-    ("nodes list", nodes.COLUMNS),
-    ("models", models.COLUMNS),
+    ("token list", TITLES),
+    ("nodes list", OF_NODES),
+    ("models", OF_MODELS),
 )
 
 

@@ -9,9 +9,8 @@ import click
 import trio
 
 from warren.actors.supervision import first_error
-from warren.base.errors import InvalidParamsError
 from warren.base.extras import missing
-from warren.base.fields import FieldValueError
+from warren.calls.keywords import made
 from warren.conversation import codec
 from warren.transport.cli.load.running import STOPPED
 from warren.transport.cli.process.ending import graceful_signals
@@ -33,10 +32,7 @@ def run_failover(given: Mapping[str, Any], *, json: bool) -> int:
     """
     if problem := missing("gateway", "warren load failover needs") or missing("client", "warren load failover needs"):
         raise click.ClickException(problem)
-    try:
-        plan = FailoverPlan(**{name: value for name, value in given.items() if value is not None})
-    except FieldValueError as exc:
-        raise InvalidParamsError(f"$.{exc.field}: {exc.problem}", path=f"$.{exc.field}") from None
+    plan = made(FailoverPlan, **{name: value for name, value in given.items() if value is not None})
     allow_files()
     streams = Streams()
     try:

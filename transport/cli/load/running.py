@@ -12,7 +12,6 @@ import msgspec
 import trio
 
 from warren.actors.supervision import first_error
-from warren.base.errors import InvalidParamsError
 from warren.base.extras import missing
 from warren.base.fields import FieldValueError
 from warren.transport.access.token_list import read_token
@@ -81,7 +80,7 @@ def plan_of(url: str | None, given: Mapping[str, Any]) -> LoadPlan:
         changes["profile"] = _profile(base.profile, mix, given)
         return attrs.evolve(base, **_arrival(base, changes), **changes)
     except FieldValueError as exc:
-        raise InvalidParamsError(f"$.{exc.field}: {exc.problem}", path=f"$.{exc.field}") from None
+        raise exc.refusal() from None
 
 
 def _profile(base: Profile, mix: Mix, given: Mapping[str, Any]) -> Profile:

@@ -29,6 +29,7 @@ from warren.transport.cli.store.chosen import has_place, memory_of, remembers, s
 from warren.transport.cli.terminal.lines import PipedLines
 from warren.transport.cli.terminal.progress import bar
 from warren.transport.cli.terminal.questions import confirm
+from warren.transport.cli.terminal.results import show_result, show_text
 from warren.transport.cli.terminal.streams import Streams
 from warren.transport.cli.terminal.tables import show_table
 
@@ -109,7 +110,7 @@ def _search(options: Options, query: str, asked: Defaults) -> None:
             return await find(query, asked.limit, None if asked.scope == "project" else session)
 
     hits = execute(work, options)
-    _show(options, {"hits": codec.to_data(hits)}, lambda streams: _show_hits(streams, hits))
+    show_result(options, {"hits": codec.to_data(hits)}, _show_hits, hits)
 
 
 def _search_batch(options: Options, asked: Defaults) -> None:
@@ -146,7 +147,7 @@ def memory_forget(session: str, turn: int | None, text_id: str | None, *, yes: b
     of the session.
     """
     options = gather(given)
-    wanted, streams = made(ForgetRequest, session, turn=turn, text_id=text_id), Streams()
+    wanted = made(ForgetRequest, session, turn=turn, text_id=text_id)
     if not yes and sys.stdin.isatty() and sys.stderr.isatty():
         which = "all texts" if turn is None and text_id is None else "these texts"
         confirm(f"Forget {which} of session {session} for good?")
@@ -163,7 +164,7 @@ def memory_forget(session: str, turn: int | None, text_id: str | None, *, yes: b
             return await service.forget_memory(session_id, turn=wanted.turn, text_id=wanted.text_id)
 
     forgotten = execute(work, options)
-    _show(options, {"forgotten": forgotten}, lambda _: streams.write(f"forgot {forgotten}\n"))
+    show_text(options, {"forgotten": forgotten}, f"forgot {forgotten}\n")
 
 
 @memory.command("stats", epilog=examples("warren memory stats", "warren memory stats --output json"))
@@ -179,7 +180,7 @@ def memory_stats(**given: Any) -> None:
 
     data = codec.to_data(execute(work, options))
     lines = (f"{name.replace('_', ' ') + ':':<16} {'-' if value is None else value}\n" for name, value in data.items())
-    _show(options, data, lambda streams: streams.write("".join(lines)))
+    show_text(options, data, "".join(lines))
 
 
 @memory.command("rebuild", epilog=examples("warren memory rebuild", "warren memory rebuild --embedder bag-of-words"))
@@ -198,7 +199,7 @@ def memory_rebuild(**given: Any) -> None:
                 await store.rebuild(progress)
             return await store.stats()
 
-    _show(options, codec.to_data(execute(work, options)), lambda _: None)
+    show_text(options, codec.to_data(execute(work, options)), "")
 
 
 @memory.command(
@@ -230,7 +231,7 @@ def memory_add(**given: Any) -> None:
 
     done = execute(work, options)
     data = {"lines": done.taken, "added": done.added}
-    _show(options, data, lambda streams: streams.write(f"added {done.added} of {done.taken}\n"))
+    show_text(options, data, f"added {done.added} of {done.taken}\n")
 
 
 @define(eq=False)
@@ -347,11 +348,3 @@ def _row(hit: MemoryHit) -> tuple[str, ...]:
     likeness = "-" if hit.parts.likeness is None else f"{hit.parts.likeness:.3f}"
     scores = (f"{hit.score:.3f}", f"{hit.parts.words:.3f}", likeness)
     return (*scores, hit.session_id, str(hit.turn), hit.text_id, hit.content)
-
-
-def _show(options: Options, data: Any, show: Callable[[Streams], None]) -> None:
-    streams = Streams()
-    if options.mode.json:
-        streams.write(codec.encode(data).decode() + "\n")
-    else:
-        show(streams)

@@ -141,7 +141,7 @@ def _gateway_config(settings: Mapping[str, Any], token_file: Path | None, runtim
         root = "$"
         config = GatewayConfig(token_file=token_file, runtime=runtime, **{**settings, "jwt": jwt})
     except FieldValueError as exc:
-        raise InvalidParamsError(f"{root}.{exc.field}: {exc.problem}", path=f"{root}.{exc.field}") from None
+        raise exc.refusal(root) from None
     check_access(config)
     return config
 

@@ -12,16 +12,15 @@ from warren.calls.requests import ContextRequest, ForkRequest
 from warren.calls.service import SessionService
 from warren.conversation.views import SessionView
 from warren.transport.cli.help import ID_HELP, examples
-from warren.transport.cli.ids import resolve
 from warren.transport.cli.memory.remembered import forget
-from warren.transport.cli.runtime import execute, open_service
-from warren.transport.cli.sessions.listing import show_result
+from warren.transport.cli.runtime import at_session
 from warren.transport.cli.settings.option import of_field
 from warren.transport.cli.settings.options import Options, gather, label_option, reached_options, title_option
 from warren.transport.cli.settings.values import label_of, text_of
 from warren.transport.cli.store.chosen import check_place
 from warren.transport.cli.terminal import tables
 from warren.transport.cli.terminal.questions import confirm
+from warren.transport.cli.terminal.results import show_result, show_text
 from warren.transport.cli.terminal.streams import Streams, read_prompt
 
 
@@ -35,12 +34,12 @@ def delete(session: str, *, yes: bool, **given: Any) -> None:
     """Delete a session with all of its data."""
     options = gather(given)
     if not yes and sys.stdin.isatty() and sys.stderr.isatty():
-        session = _find(options, session)
+        session = at_session(options, session, _itself)
         confirm(f"Delete session {session}?")
-    _change(options, session, "deleted", lambda service: partial(_delete, service, options))
+    _change(options, session, "deleted", partial(_delete, options))
 
 
-async def _delete(service: SessionService, options: Options, session_id: str) -> None:
+async def _delete(options: Options, service: SessionService, session_id: str) -> None:
     """Delete a session and its remembered texts; a server's runtime has its memory open, and does both."""
     await service.delete(session_id)
     if options.server is not None:
@@ -56,7 +55,7 @@ async def _delete(service: SessionService, options: Options, session_id: str) ->
 @reached_options
 def archive(session: str, **given: Any) -> None:
     """Retire a session: it stays readable, is hidden from the list and cannot be continued."""
-    _change(gather(given), session, "archived", lambda service: service.archive)
+    _change(gather(given), session, "archived", SessionService.archive)
 
 
 @click.command(
@@ -66,7 +65,7 @@ def archive(session: str, **given: Any) -> None:
 @reached_options
 def interrupt(session: str, **given: Any) -> None:
     """End the turn that runs at a gateway; the answer so far is stored."""
-    _change(gather(given), session, "interrupted", lambda service: service.interrupt)
+    _change(gather(given), session, "interrupted", SessionService.interrupt)
 
 
 @click.command(
@@ -84,13 +83,10 @@ def fork(session: str, at: int | None, **given: Any) -> None:
     """Make a session of the beginning of another one, and print its id. Nothing is run again."""
     options = gather(given)
 
-    async def work() -> SessionView:
-        async with open_service(options, stored=True) as service:
-            return await service.fork(
-                await resolve(service, session), at=at, labels=dict(options.label), title=options.title
-            )
-
-    view = execute(work, options)
+    labels = dict(options.label)
+    view = at_session(
+        options, session, lambda service, found: service.fork(found, at=at, labels=labels, title=options.title)
+    )
     show_result(options, view, _show_fork, view)
 
 
@@ -125,7 +121,7 @@ def inject(session: str, text: str | None, source: str | None, key: str | None, 
         options,
         session,
         "injected",
-        lambda service: partial(service.inject_context, text=words, source=source, idempotency_key=key),
+        lambda service, found: service.inject_context(found, text=words, source=source, idempotency_key=key),
     )
 
 
@@ -148,37 +144,22 @@ def label(session: str, labels: tuple[tuple[str, str], ...], remove: tuple[str, 
         raise click.UsageError("Name a label, K=V to set it or --remove K to take it away, or give a --title.")
     options, changes = gather(given), {**dict(labels), **dict.fromkeys(remove)}
 
-    async def work() -> SessionView:
-        async with open_service(options, stored=True) as service:
-            return await service.label(await resolve(service, session), changes, title=options.title)
-
-    view = execute(work, options)
-    line = f"labelled {view.state.session_id} {tables.labels(view.state.labels)}".rstrip() + "\n"
-    show_result(options, view, lambda streams: streams.write(line))
+    view = at_session(options, session, lambda service, found: service.label(found, changes, title=options.title))
+    show_text(options, view, f"labelled {view.state.session_id} {tables.labels(view.state.labels)}".rstrip() + "\n")
 
 
-def _find(options: Options, name: str) -> str:
-    async def work() -> str:
-        async with open_service(options, stored=True) as service:
-            return await resolve(service, name)
-
-    return execute(work, options)
+async def _itself(_service: SessionService, session_id: str) -> str:
+    return session_id
 
 
 def _change(
-    options: Options,
-    name: str,
-    done: str,
-    operation: Callable[[SessionService], Callable[[str], Awaitable[object]]],
+    options: Options, name: str, done: str, operation: Callable[[SessionService, str], Awaitable[object]]
 ) -> None:
     """Run an operation on one session, and confirm it."""
 
-    async def work() -> str:
-        async with open_service(options, stored=True) as service:
-            session_id = await resolve(service, name)
-            await operation(service)(session_id)
-            return session_id
+    async def work(service: SessionService, session_id: str) -> str:
+        await operation(service, session_id)
+        return session_id
 
-    session_id = execute(work, options)
-    line = f"{done} {session_id}\n"
-    show_result(options, {"session_id": session_id, done: True}, lambda streams: streams.write(line))
+    session_id = at_session(options, name, work)
+    show_text(options, {"session_id": session_id, done: True}, f"{done} {session_id}\n")

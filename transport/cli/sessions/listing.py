@@ -1,6 +1,6 @@
 """`warren sessions list`, which reads a store in files without a runtime."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -8,7 +8,6 @@ import click
 
 from warren.calls.keywords import made
 from warren.calls.requests import ListRequest
-from warren.conversation import codec
 from warren.conversation.views import SessionPage, summary_of
 from warren.settings.config import StoreConfig
 from warren.transport.cli.help import examples
@@ -16,6 +15,7 @@ from warren.transport.cli.settings.option import of_field
 from warren.transport.cli.settings.options import Options, gather, label_option, reached_options
 from warren.transport.cli.store.chosen import is_there, store_of
 from warren.transport.cli.terminal import tables
+from warren.transport.cli.terminal.results import show_result
 from warren.transport.cli.terminal.streams import Streams
 
 if TYPE_CHECKING:
@@ -99,12 +99,3 @@ def _of_service(options: Options, wanted: ListRequest) -> SessionPage:
             )
 
     return execute(work, options)
-
-
-def show_result(options: Options, data: object, show: Callable[..., None], *args: Any) -> None:
-    """Write data as JSON if the options ask for it, else call `show` with the streams and the arguments."""
-    streams = Streams()
-    if options.mode.json:
-        streams.write(codec.encode(data).decode() + "\n")
-    else:
-        show(streams, *args)

@@ -10,17 +10,15 @@ from warren.base.errors import InvalidParamsError
 from warren.calls.requests import MAX_PAGE
 from warren.calls.service import SessionService
 from warren.conversation import codec
-from warren.conversation.attachments import AttachmentContent
 from warren.conversation.inputs import Input
 from warren.conversation.records import CompactionEntry
-from warren.conversation.views import ContextView, HistoryPage, SessionView
+from warren.conversation.views import HistoryPage, SessionView
 from warren.transport.cli.help import ID_HELP, examples
-from warren.transport.cli.ids import resolve
-from warren.transport.cli.runtime import execute, open_service
-from warren.transport.cli.sessions.listing import show_result
+from warren.transport.cli.runtime import at_session
 from warren.transport.cli.settings.options import gather, reached_options
 from warren.transport.cli.settings.values import text_of
 from warren.transport.cli.terminal import tables
+from warren.transport.cli.terminal.results import show_result, show_text
 from warren.transport.cli.terminal.streams import Streams
 
 
@@ -37,16 +35,14 @@ def show_session(session: str, limit: int, **given: Any) -> None:
     """Show a session and its newest messages, with --verbose its summaries too."""
     options = gather(given)
 
-    async def work() -> tuple[SessionView, HistoryPage, list[CompactionEntry]]:
-        async with open_service(options, stored=True) as service:
-            session_id = await resolve(service, session)
-            view = await service.read(session_id)
-            oldest = max(0, view.state.message_count - limit)
-            page = await service.history(session_id, offset=oldest, limit=limit)
-            wanted = options.mode.json or options.mode.verbose
-            return view, page, await _compactions(service, view) if wanted else []
+    async def work(service: SessionService, session_id: str) -> tuple[SessionView, HistoryPage, list[CompactionEntry]]:
+        view = await service.read(session_id)
+        oldest = max(0, view.state.message_count - limit)
+        page = await service.history(session_id, offset=oldest, limit=limit)
+        wanted = options.mode.json or options.mode.verbose
+        return view, page, await _compactions(service, view) if wanted else []
 
-    view, page, compactions = execute(work, options)
+    view, page, compactions = at_session(options, session, work)
     data = codec.to_data(view) | {"messages": codec.to_data(page.messages), "compactions": codec.to_data(compactions)}
     show_result(options, data, tables.show_session, view, page, compactions)
 
@@ -75,18 +71,15 @@ def file(session: str, sha256: str, to: Path | None, **given: Any) -> None:
     """Write a file of a session's messages, by the SHA-256 that `warren sessions show` has."""
     options = gather(given)
 
-    async def work() -> AttachmentContent:
-        async with open_service(options, stored=True) as service:
-            return await service.attachment(await resolve(service, session), sha256)
-
-    found, streams = execute(work, options), Streams()
+    found = at_session(options, session, lambda service, session_id: service.attachment(session_id, sha256))
+    streams = Streams()
     if to is not None:
         try:
             to.write_bytes(found.data)
         except OSError as exc:
             raise InvalidParamsError(f"$.to: {to} cannot be written: {exc.strerror}", path="$.to") from None
         data = {"attachment": codec.to_data(found.attachment), "file": os.fspath(to)}
-        show_result(options, data, lambda out: out.write(f"{to}: {found.attachment.size} bytes\n"))
+        show_text(options, data, f"{to}: {found.attachment.size} bytes\n")
     elif options.mode.json:
         streams.write(codec.encode(found).decode() + "\n")
     elif streams.out_is_terminal and found.attachment.kind == "text":
@@ -111,14 +104,12 @@ def inputs(session: str, withdraw: str | None, **given: Any) -> None:
     """
     options = gather(given)
 
-    async def work() -> tuple[Input, ...]:
-        async with open_service(options, stored=True) as service:
-            session_id = await resolve(service, session)
-            if withdraw is not None:
-                await service.withdraw(session_id, withdraw)
-            return await service.inputs(session_id)
+    async def work(service: SessionService, session_id: str) -> tuple[Input, ...]:
+        if withdraw is not None:
+            await service.withdraw(session_id, withdraw)
+        return await service.inputs(session_id)
 
-    found = execute(work, options)
+    found = at_session(options, session, work)
     show_result(options, {"inputs": codec.to_data(found)}, tables.show_inputs, found)
 
 
@@ -132,9 +123,5 @@ def context(session: str, **given: Any) -> None:
     """
     options = gather(given)
 
-    async def work() -> ContextView:
-        async with open_service(options, stored=True) as service:
-            return await service.context(await resolve(service, session))
-
-    view = execute(work, options)
+    view = at_session(options, session, SessionService.context)
     show_result(options, view, tables.show_context, view)

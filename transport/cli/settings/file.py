@@ -85,12 +85,14 @@ def read_config(path: Path | None, environ: Mapping[str, str] | None = None) -> 
     try:
         found = dict(_settings({name: value for name, value in data.items() if name not in NAMED}))
         values = {name: SETTINGS[name].read(value, f"$.config.{name}") for name, value in found.items()}
-        _check_model_options(values)
         named: dict[str, Any] = {
             table: codec.from_data(kind, data.get(table, {}), root=f"$.config.{table}") for table, kind in NAMED.items()
         }
         of_models = tuple(_model_server(name, table) for name, table in named[PROVIDERS].items())
-        _check_tenants(named[TENANTS])
+        check_sizes(ModelOptions(**{name: values[name] for name in MODEL_OPTIONS if name in values}))
+        Config(tenants=named[TENANTS])
+    except FieldValueError as exc:
+        raise placed(exc.refusal("$.config"), f"{path}", text, _known(data)) from None
     except InvalidParamsError as exc:
         raise placed(exc, f"{path}", text, _known(data)) from None
     options = {option: value for name, value in found.items() if (option := SETTINGS[name].option) is not None}
@@ -116,14 +118,6 @@ def _settings(data: Mapping[str, Any], table: str = "") -> Iterator[tuple[str, A
             raise InvalidParamsError(f"{path}: {UNKNOWN}", path=path)
 
 
-def _check_model_options(values: Mapping[str, Any]) -> None:
-    try:
-        check_sizes(ModelOptions(**{name: values[name] for name in MODEL_OPTIONS if name in values}))
-    except FieldValueError as exc:
-        path = f"$.config.{exc.field}"
-        raise InvalidParamsError(f"{path}: {exc.problem}", path=path) from None
-
-
 def _variables(environ: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
     """Yield the settings in the environment, by their names in the file. Raises InvalidParamsError for a bad one."""
     known = {variable_of(name): each for name, each in SETTINGS.items() if each.for_all or each.table == "retention"}
@@ -135,21 +129,12 @@ def _variables(environ: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
             yield known[variable].name, known[variable].read_variable(environ[variable])
 
 
-def _check_tenants(tenants: Mapping[str, TenantLimits]) -> None:
-    try:
-        Config(tenants=tenants)
-    except FieldValueError as exc:
-        path = f"$.config.{exc.field}"
-        raise InvalidParamsError(f"{path}: {exc.problem}", path=path) from None
-
-
 def _model_server(name: str, table: ProviderTable) -> ModelServer:
     try:
         own = attrs.asdict(table, recurse=False)
         return ModelServer(name=name, **own)
     except FieldValueError as exc:
-        path = f"$.config.{PROVIDERS}.{name}.{exc.field}"
-        raise InvalidParamsError(f"{path}: {exc.problem}", path=path) from None
+        raise exc.refusal(f"$.config.{PROVIDERS}.{name}") from None
 
 
 def _read(path: Path) -> str:

@@ -172,4 +172,4 @@ def _made(make: Callable[[], T], path: str) -> T:
     try:
         return make()
     except FieldValueError as exc:
-        raise InvalidParamsError(f"{path}.{exc.field}: {exc.problem}", path=f"{path}.{exc.field}") from None
+        raise exc.refusal(path) from None

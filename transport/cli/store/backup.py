@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from warren.base.errors import InvalidParamsError
-from warren.conversation import codec
 from warren.settings.config import PostgresConfig, StoreConfig
 from warren.transport.cli.help import examples
 from warren.transport.cli.settings.options import Options, gather, stored_options
 from warren.transport.cli.store.chosen import existing_store_of, files_of, store_of
 from warren.transport.cli.terminal.progress import bar
+from warren.transport.cli.terminal.results import show_text
 from warren.transport.cli.terminal.streams import Streams
 
 if TYPE_CHECKING:
@@ -76,12 +76,7 @@ def _of_files(store: StoreConfig | PostgresConfig | None) -> StoreConfig:
 
 
 def _show(options: Options, copied: "Copied") -> None:
-    streams = Streams()
     memory = None if copied.memory is None else os.fspath(copied.memory)
-    if options.mode.json:
-        data = {"file": os.fspath(copied.path), "bytes": copied.bytes, "sessions": copied.sessions, "memory": memory}
-        streams.write(codec.encode(data).decode() + "\n")
-    else:
-        streams.write(f"{copied.path}: {copied.sessions} sessions, {copied.bytes} bytes\n")
-        if memory is not None:
-            streams.write(f"{memory}: the memory\n")
+    data = {"file": os.fspath(copied.path), "bytes": copied.bytes, "sessions": copied.sessions, "memory": memory}
+    text = f"{copied.path}: {copied.sessions} sessions, {copied.bytes} bytes\n"
+    show_text(options, data, text + ("" if memory is None else f"{memory}: the memory\n"))

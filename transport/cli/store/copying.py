@@ -12,7 +12,6 @@ import click
 from warren.base.database_url import DatabaseUrl
 from warren.base.errors import InvalidParamsError, MemoryDisabledError, PersistenceDisabledError
 from warren.base.extras import installed, lack
-from warren.conversation import codec
 from warren.settings.config import PostgresConfig, StoreConfig
 from warren.storage import thread_runner
 from warren.storage.copying import MEMORY, TABLES, Copied, Remembering
@@ -24,6 +23,7 @@ from warren.transport.cli.settings.options import Options, gather, output_option
 from warren.transport.cli.settings.values import place_of
 from warren.transport.cli.store.chosen import MEMORY_FOLDER, store_of
 from warren.transport.cli.terminal.progress import bar
+from warren.transport.cli.terminal.results import show_text
 from warren.transport.cli.terminal.streams import Streams
 
 if TYPE_CHECKING:
@@ -49,13 +49,13 @@ def copy(source: Path | DatabaseUrl, target: Path | DatabaseUrl, **given: Any) -
     No other process may use one of them. DST has no sessions yet; it cannot be opened before the copy is whole. If the
     command is interrupted, the same command goes on where it stopped. At its end it compares each row.
     """
-    options, streams = gather(given), Streams()
+    options = gather(given)
     from_, to = (_place(options, each) for each in (source, target))
     if _same(from_, to):
         raise InvalidParamsError(f"$.target: the store {target} cannot be copied to itself", path="$.target")
 
     async def work() -> tuple[Copied, str | None]:
-        with bar(streams, "copying") as progress:
+        with bar(Streams(), "copying") as progress:
             async with _source(from_) as one, _target(to) as other:
                 remembers = await one.remembers()
                 as_files = isinstance(from_, StoreConfig) and isinstance(to, StoreConfig)
@@ -67,12 +67,9 @@ def copy(source: Path | DatabaseUrl, target: Path | DatabaseUrl, **given: Any) -
         return copied, "copied" if remembers else None
 
     copied, memory = execute(work, options)
-    if options.mode.json:
-        data = {"source": str(source), "target": str(target), **attrs.asdict(copied), "memory": memory}
-        streams.write(codec.encode(data).decode() + "\n")
-    else:
-        counts = ", ".join(f"{copied.rows[name]} {name}" for name in ("sessions", "messages", "events"))
-        streams.write(f"{target}: {counts}\n")
+    data = {"source": str(source), "target": str(target), **attrs.asdict(copied), "memory": memory}
+    counts = ", ".join(f"{copied.rows[name]} {name}" for name in ("sessions", "messages", "events"))
+    show_text(options, data, f"{target}: {counts}\n")
 
 
 def _place(options: Options, place: Path | DatabaseUrl) -> Place:

@@ -11,8 +11,8 @@ from click.core import ParameterSource
 
 from warren.base.errors import InvalidParamsError, MemoryDisabledError
 from warren.base.retention import Retention
-from warren.conversation import codec
 from warren.conversation.options import TurnOptions
+from warren.reports.reports import DatabaseFacts, FileFacts, Finding, Report
 from warren.settings.config import PostgresConfig
 from warren.transport.cli.groups import CommandGroup
 from warren.transport.cli.help import examples
@@ -20,14 +20,14 @@ from warren.transport.cli.memory.remembered import forget
 from warren.transport.cli.models import check_live
 from warren.transport.cli.runtime import execute
 from warren.transport.cli.settings.option import of_field
-from warren.transport.cli.settings.options import Options, config_option, gather, output_options, stored_options
+from warren.transport.cli.settings.options import Mode, Options, config_option, gather, output_options, stored_options
 from warren.transport.cli.settings.single import retention_options
 from warren.transport.cli.store.chosen import MEMORY_FOLDER, existing_store_of, holds_memory, memory_of
 from warren.transport.cli.terminal.progress import bar
+from warren.transport.cli.terminal.results import show_result
 from warren.transport.cli.terminal.streams import Streams
 
 if TYPE_CHECKING:
-    from warren.reports.reports import DatabaseFacts, FileFacts, Finding, Report
     from warren.settings.config import StoreConfig
     from warren.storage.maintenance.plans import Plan, Pruned
 
@@ -76,7 +76,7 @@ def _examine(options: Options, *, full: bool, fix: bool) -> int:
     return 0 if of_files.healthy else 1
 
 
-def _examine_files(options: Options, config: "StoreConfig", *, full: bool, fix: bool) -> "Report[FileFacts]":
+def _examine_files(options: Options, config: "StoreConfig", *, full: bool, fix: bool) -> Report[FileFacts]:
     from warren.storage.maintenance import doctor  # noqa: PLC0415 - it has an extra of its own
 
     report = doctor.examine(config, full=full)
@@ -86,7 +86,7 @@ def _examine_files(options: Options, config: "StoreConfig", *, full: bool, fix: 
     return _with_memory(options, config, report, full=full)
 
 
-async def _examine_database(config: PostgresConfig, *, full: bool, fix: bool) -> "Report[DatabaseFacts]":
+async def _examine_database(config: PostgresConfig, *, full: bool, fix: bool) -> Report[DatabaseFacts]:
     from warren.storage.maintenance.postgres import doctor  # noqa: PLC0415 - it has an extra of its own
 
     fixed = await doctor.fix(config) if fix else ()
@@ -190,13 +190,11 @@ def _prune_database(options: Options, config: PostgresConfig, ages: Retention, *
 
 
 def _with_memory(
-    options: Options, config: "StoreConfig", report: "Report[FileFacts]", *, full: bool
-) -> "Report[FileFacts]":
+    options: Options, config: "StoreConfig", report: Report[FileFacts], *, full: bool
+) -> Report[FileFacts]:
     """Return the report with the state of the memory, if its extra is installed."""
     if not holds_memory(config.path):
         return report
-    from warren.reports.reports import Finding  # noqa: PLC0415 - as above
-
     try:
         memory_of(options, config)
     except MemoryDisabledError as exc:
@@ -234,24 +232,21 @@ def _forget(options: Options, sessions: tuple[str, ...]) -> None:
 # -- the output
 
 
-def _show(options: Options, report: "Report[Any]") -> None:
-    streams = Streams()
-    if options.mode.json:
-        data = {"healthy": report.healthy, **attrs.asdict(report)}
-        streams.write(codec.encode(data).decode() + "\n")
-        return
+def _show(options: Options, report: Report[Any]) -> None:
+    show_result(options, {"healthy": report.healthy, **attrs.asdict(report)}, _show_report, report, options.mode)
+
+
+def _show_report(streams: Streams, report: Report[Any], mode: Mode) -> None:
     streams.write("".join(f"{name + ':':<13}{value}\n" for name, value in _facts(report)))
     for finding in report.findings:
-        _show_finding(streams, finding, verbose=options.mode.verbose)
+        _show_finding(streams, finding, verbose=mode.verbose)
     streams.write("".join(f"fixed: {line}\n" for line in report.fixed))
     problems = sum(finding.level == "problem" for finding in report.findings)
     streams.write("healthy\n" if report.healthy else f"{problems} {'problem' if problems == 1 else 'problems'}\n")
 
 
-def _facts(report: "Report[Any]") -> Iterator[tuple[str, str]]:
+def _facts(report: Report[Any]) -> Iterator[tuple[str, str]]:
     """Yield the heading of a report, name by name."""
-    from warren.reports.reports import FileFacts  # noqa: PLC0415 - help does without it
-
     store = report.store
     yield "store", store.path
     yield "schema", f"version {store.version}"
@@ -266,21 +261,21 @@ def _facts(report: "Report[Any]") -> Iterator[tuple[str, str]]:
     yield from _other_facts(report)
 
 
-def _file_facts(store: "FileFacts") -> Iterator[tuple[str, str]]:
+def _file_facts(store: FileFacts) -> Iterator[tuple[str, str]]:
     yield "file", f"{size(store.bytes)}, {size(store.free_pages * store.page_size)} of it free"
     yield "log", size(store.log_bytes)
     yield "disk", f"{size(store.disk_free)} free"
     yield "integrity", {"quick": "ok", "full": "ok, every page and index", "failed": "damaged"}[store.integrity]
 
 
-def _database_facts(store: "DatabaseFacts") -> Iterator[tuple[str, str]]:
+def _database_facts(store: DatabaseFacts) -> Iterator[tuple[str, str]]:
     commit = f"synchronous_commit {store.synchronous_commit}"
     yield "server", f"PostgreSQL {store.server}, {commit}, {store.standbys} standbys"
     yield "pgvector", store.pgvector or "none"
     yield "tables", f"{size(store.bytes)}, {store.dead_rows} dead rows"
 
 
-def _other_facts(report: "Report[Any]") -> Iterator[tuple[str, str]]:
+def _other_facts(report: Report[Any]) -> Iterator[tuple[str, str]]:
     projection, memory = report.projection, report.memory
     if projection is not None:
         yield "projection", f"{projection.behind} sessions behind its last checkpoint"
@@ -295,7 +290,7 @@ def _other_facts(report: "Report[Any]") -> Iterator[tuple[str, str]]:
             yield "index", f"{memory.index}{behind}, {size(memory.index_bytes)}"
 
 
-def _show_finding(streams: Streams, finding: "Finding", *, verbose: bool) -> None:
+def _show_finding(streams: Streams, finding: Finding, *, verbose: bool) -> None:
     hint = " (--fix)" if finding.fixable else ""
     text = f"{finding.level}: {finding.message}{hint}"
     some = finding.sessions if verbose else finding.sessions[:3]
@@ -311,32 +306,23 @@ def _show_finding(streams: Streams, finding: "Finding", *, verbose: bool) -> Non
 
 def _show_plan(options: Options, plan: "Plan") -> None:
     counts: dict[str, Any] = {"messages": plan.rows("messages"), "events": plan.rows("events")}
-    streams = Streams()
-    if options.mode.json:
-        data = counts | {"sessions": plan.sessions, "bytes": plan.size, "damaged": plan.damaged}
-        data |= {"entries": plan.entries} if plan.entries else {}
-        data |= {"usage": plan.usage} if plan.usage else {}
-        streams.write(codec.encode(data).decode() + "\n")
-        return
+    data = counts | {"sessions": plan.sessions, "bytes": plan.size, "damaged": plan.damaged}
+    data |= {name: count for name, count in (("entries", plan.entries), ("usage", plan.usage)) if count}
     text = "would go: {messages} messages, {events} events".format_map(counts)
     sessions = f"{len(plan.sessions)} archived sessions{_more(plan)}"
-    streams.write(f"{text}, {sessions}; {size(plan.size)} of text\n")
-    _note_damaged(streams, plan.damaged)
+    show_result(options, data, _show_counts, f"{text}, {sessions}; {size(plan.size)} of text\n", plan.damaged)
 
 
 def _show_pruned(options: Options, done: "Pruned", noun: str) -> None:
     streams = Streams()
     if done.log_bytes:
         streams.note(f"{size(done.log_bytes)} are still in the log, and removed rows among them: {IN_USE}", "yellow")
-    if options.mode.json:
-        streams.write(codec.encode(done).decode() + "\n")
-        return
-    streams.write(
+    text = (
         f"gone: {done.messages} messages, {done.events} events, {len(done.sessions)} archived sessions"
         f"{_more(done)}\n"
         f"{noun}: {size(done.bytes_before)} before, {size(done.bytes_after)} after\n"
     )
-    _note_damaged(streams, done.damaged)
+    show_result(options, done, _show_counts, text, done.damaged)
 
 
 def _more(found: "Plan | Pruned") -> str:
@@ -344,7 +330,9 @@ def _more(found: "Plan | Pruned") -> str:
     return entries + (f", {found.usage} rows of the ledger" if found.usage else "")
 
 
-def _note_damaged(streams: Streams, sessions: Sequence[str]) -> None:
+def _show_counts(streams: Streams, text: str, sessions: Sequence[str]) -> None:
+    """Show what goes, and which sessions stay as their rows are damaged."""
+    streams.write(text)
     if sessions:
         listed = ", ".join(sessions[:5]) + (f" and {len(sessions) - 5} more" if len(sessions) > 5 else "")  # noqa: PLR2004
         streams.note(f"left alone, their rows are damaged: {listed}; `warren doctor --fix` sets them aside")

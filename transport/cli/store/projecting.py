@@ -1,12 +1,12 @@
 """`warren project rebuild`."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
 import click
 
 from warren.base.errors import InvalidParamsError, StoreError
-from warren.conversation import codec
 from warren.conversation.memory import Progress
 from warren.settings.config import PostgresConfig, StoreConfig
 from warren.storage import thread_runner
@@ -16,6 +16,7 @@ from warren.transport.cli.runtime import execute
 from warren.transport.cli.settings.options import gather, project_option, stored_options
 from warren.transport.cli.store.chosen import existing_store_of
 from warren.transport.cli.terminal.progress import bar
+from warren.transport.cli.terminal.results import show_result
 from warren.transport.cli.terminal.streams import Streams
 
 SLICE: Final = 0.2
@@ -44,23 +45,24 @@ def rebuild(**given: Any) -> None:
     It is refused while another process keeps them up to date. After an interrupt the next process on the store goes on.
     """
     options = gather(given)
-    config, streams = existing_store_of(options), Streams()
+    config = existing_store_of(options)
     if isinstance(config, PostgresConfig) and config.project is None:
         problem = "a store in a database has its plain files in a folder of their own: name it with --project"
         raise InvalidParamsError(f"$.project: {problem}", path="$.project")
 
     async def work() -> dict[str, Any]:
         await _brought_up_to_date(config)
-        with bar(streams, "projecting") as progress:
+        with bar(Streams(), "projecting") as progress:
             return await _rebuilt(config, progress)
 
     done = execute(work, options)
-    if options.mode.json:
-        streams.write(codec.encode(done).decode() + "\n")
-    else:
-        streams.write(f"{done['path']}: {done['sessions']} sessions\n")
-        for session_id, why in done["skipped"].items():
-            streams.note(f"left out: {session_id}: {why}", "yellow")
+    show_result(options, done, _show, done)
+
+
+def _show(streams: Streams, done: Mapping[str, Any]) -> None:
+    streams.write(f"{done['path']}: {done['sessions']} sessions\n")
+    for session_id, why in done["skipped"].items():
+        streams.note(f"left out: {session_id}: {why}", "yellow")
 
 
 async def _brought_up_to_date(config: StoreConfig | PostgresConfig) -> None:

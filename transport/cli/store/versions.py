@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from warren.conversation import codec
 from warren.settings.config import PostgresConfig, StoreConfig
 from warren.transport.cli.groups import CommandGroup
 from warren.transport.cli.help import examples
@@ -14,6 +13,7 @@ from warren.transport.cli.runtime import execute
 from warren.transport.cli.settings.options import Options, gather, stored_options
 from warren.transport.cli.store.chosen import existing_store_of, files_of, store_of
 from warren.transport.cli.terminal.progress import bar
+from warren.transport.cli.terminal.results import show_text
 from warren.transport.cli.terminal.streams import Streams
 
 if TYPE_CHECKING:
@@ -114,23 +114,20 @@ def _migrated(
 
 
 def _show_change(options: Options, before: "StoreVersion", after: "StoreVersion", unchanged: str) -> None:
-    if options.mode.json:
-        _show(options, after)
-        return
     if (before.version, before.needs) == (after.version, after.needs):
         text = f"{unchanged}, version {after.version}"
     elif before.version == after.version:
         text = f"version {after.version}, contracted: programs have to know version {after.needs}"
     else:
         text = f"version {before.version} before, {after.version} now" if before.version else f"version {after.version}"
-    Streams().write(f"{after.path}: {text}\n")
+    show_text(options, _data(after), f"{after.path}: {text}\n")
+
+
+def _data(found: "StoreVersion") -> dict[str, Any]:
+    return {"state": found.state, **attrs.asdict(found)}
 
 
 def _show(options: Options, found: "StoreVersion") -> None:
-    streams = Streams()
-    if options.mode.json:
-        streams.write(codec.encode({"state": found.state, **attrs.asdict(found)}).decode() + "\n")
-        return
     facts = [("store", found.path), ("state", ADVICE[found.state]), ("version", f"{found.version or 'none'}")]
     if found.version:
         by = f", by Warren {found.release}" if found.release else ""
@@ -139,4 +136,4 @@ def _show(options: Options, found: "StoreVersion") -> None:
     if found.contractible:
         facts.append(("contract", "parts are left for older releases: `warren store migrate --contract` removes them"))
     facts += [("program", f"{each.name}: knows version {each.version}") for each in found.programs]
-    streams.write("".join(f"{name + ':':<10}{text}\n" for name, text in facts))
+    show_text(options, _data(found), "".join(f"{name + ':':<10}{text}\n" for name, text in facts))

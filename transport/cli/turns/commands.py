@@ -11,9 +11,9 @@ from warren.calls.requests import CompactRequest
 from warren.calls.service import SessionService
 from warren.conversation.messages import UserMessage
 from warren.transport.cli.help import ID_HELP, examples
-from warren.transport.cli.ids import LAST, resolve
+from warren.transport.cli.ids import LAST
 from warren.transport.cli.process.exits import NOT_WHOLE
-from warren.transport.cli.runtime import execute, open_service
+from warren.transport.cli.runtime import at_session, execute, open_service
 from warren.transport.cli.settings.option import of_field
 from warren.transport.cli.settings.options import (
     Options,
@@ -101,15 +101,13 @@ def resume(session: str, prompt: str | None, **given: Any) -> int:
     check_place(options)
     text = read_prompt(prompt, with_pipe=True)
 
-    async def work() -> int:
-        async with open_service(options, stored=True) as service:
-            session_id = await resolve(service, session)
-            if session.strip().lower() == LAST and not options.mode.json:
-                await warn_of_failed(service, session_id)
-            begin = next_turn(service, options, session_id, text)
-            return await _only_turn(service, begin, screen_of(options, service), options)
+    async def work(service: SessionService, session_id: str) -> int:
+        if session.strip().lower() == LAST and not options.mode.json:
+            await warn_of_failed(service, session_id)
+        begin = next_turn(service, options, session_id, text)
+        return await _only_turn(service, begin, screen_of(options, service), options)
 
-    return execute(work, options)
+    return at_session(options, session, work)
 
 
 @click.command(
@@ -132,12 +130,11 @@ def compact(session: str, instructions: str | None, **given: Any) -> None:
     if options.config.compaction is None and options.server is None:
         raise CompactionDisabledError("session compaction is disabled by --no-compaction")
 
-    async def work() -> None:
-        async with open_service(options, stored=True) as service:
-            session_id, screen = await resolve(service, session), screen_of(options, service)
-            await take_compaction(service, session_id, instructions, screen)
-
-    execute(work, options)
+    at_session(
+        options,
+        session,
+        lambda service, found: take_compaction(service, found, instructions, screen_of(options, service)),
+    )
 
 
 @click.command(
