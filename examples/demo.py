@@ -19,7 +19,7 @@ from pathlib import Path
 import trio
 from rich.console import Console
 
-from warren.calls.service import SessionService
+from warren import SessionService
 from warren.client import connect
 from warren.transport.load.address import address_of
 from warren.transport.load.live import shown

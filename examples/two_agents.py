@@ -2,8 +2,7 @@
 
 import trio
 
-from warren import Budget, Config, Limits, SessionService, open_supervisor
-from warren.conversation.peers import Peer
+from warren import Budget, Config, Limits, Peer, SessionService, open_supervisor
 from warren.events import RunCompleted, RunStarted, ToolCallRequested
 from warren.transport.providers.scripted import Script, ScriptedCall, ScriptedProvider, ScriptedStep
 
