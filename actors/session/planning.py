@@ -46,8 +46,8 @@ class Planner:
     Most turns of a session share their settings. These follow from the session's options and model, and from what the
     runtime has from its start to its end: its configuration, its catalog, its tools. So they are kept until the record
     has other options or another model; one that is loaded anew has. A turn has settings of its own if it brings options
-    or tools, if tools of MCP servers come and go, and if the session has a name: the tools for messages to peers belong
-    to one turn.
+    or tools, if tools of MCP servers come and go, if its model is a script, whose file may change, and if the session
+    has a name: the tools for messages to peers belong to one turn.
 
     What depends on the moment is made for each turn that has it, and costs no other: the window that refusals have
     told, the compactor, the count of tokens for a limit, the guard of the fence.
@@ -104,7 +104,8 @@ class Planner:
         elif self._kept is not None and record.options is self._options and record.model == self._model:
             settings = self._kept
         else:
-            settings = self._kept = self._settings(message, record, None)
+            settings = self._settings(message, record, None)
+            self._kept = settings if all(each.choice.lasts for each in settings.candidates) else None
             self._options, self._model = record.options, record.model
         if attachments:
             check_kinds(attachments, settings.candidates)

@@ -94,7 +94,8 @@ class ModelRegistry:
             kinds = getattr(own, "kinds", frozenset[Kind]())
             return ModelChoice(own, model.removeprefix(f"{name}:"), name, kinds=kinds)
         if name == SCRIPTED:
-            return ModelChoice(self._scripted(model.removeprefix(f"{SCRIPTED}:")), model, name, kinds=ANY_KIND)
+            player = self._scripted(model.removeprefix(f"{SCRIPTED}:"))
+            return ModelChoice(player, model, name, kinds=ANY_KIND, lasts=False)
         if name == ECHO:
             return ModelChoice(self._echo, model, name, _check_echo, kinds=ANY_KIND)
         if name not in VENDORS:

@@ -223,6 +223,7 @@ class ModelChoice:
         kinds: the kinds of attachments that it takes; None leaves that to the catalog.
         server: the address of its server, for traces; None if it has none.
         check_ready: raises ProviderError if a setting is missing without which no call can succeed, such as a key.
+        lasts: whether the name resolves to the same provider for as long as the runtime lives.
     """
 
     provider: Provider
@@ -232,6 +233,7 @@ class ModelChoice:
     kinds: frozenset[Kind] | None = None
     server: str | None = attrs.field(default=None, repr=False)  # a URL may contain a password
     check_ready: Callable[[], None] = _is_ready
+    lasts: bool = True
 
 
 @runtime_checkable
