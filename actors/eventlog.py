@@ -1,11 +1,12 @@
 """The event log of a session: it numbers events, keeps them until they are stored, and serves readers at their pace."""
 
+import logging
 from bisect import bisect_right
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 import trio
@@ -13,12 +14,15 @@ import trio
 from warren.actors.fence import Guard
 from warren.base.errors import StoreError
 from warren.base.values import define, frozen, value
-from warren.calls.service import Notify
+from warren.calls.service import EventReader, Notify, OnBegin, OnEvent
 from warren.conversation.events import DELTAS, TERMINAL, Envelope, Event, RunFailed, SessionMoved, StreamTruncated
 from warren.conversation.journal import Deltas, LogItem, size_of
 
 if TYPE_CHECKING:
     from warren.storage.results import Lost
+
+R = TypeVar("R")
+logger: Final = logging.getLogger("warren.session")
 
 PAGE: Final = 256
 """Envelopes that a reader gets at once."""
@@ -96,6 +100,9 @@ class EventLog:
     gone on with the session. In each case a reader is told what it was shown in vain, by SessionMoved or
     StreamTruncated, and gets the end of the turn that it saw begin.
 
+    A caller that wants the events of a turn puts a `Beginning` into its request, and gets a reader with the first event
+    that the turn publishes.
+
     There is no checkpoint in any method but those of readers: a turn counts on it between `stamp` and `publish`, and
     readers count on it between a look at the tail and the move of their cursor.
 
@@ -111,6 +118,7 @@ class EventLog:
         floor: the seq of the newest event that is not in the tail (0 at the start): it is in the store, or lost.
         stored: the seq of the newest event in the store. The tail may have events up to it for readers close behind.
         guard: the fence around the running turn; None if no other process can have the session.
+        beginning: the slots of those who get a reader with the next event: a turn is about to begin for them.
         recorder: gets each event when it is published: the trace of the running turn; None if that has none.
         settling: see EventReader.
         dropped: the last number of each run of events that was dropped because no store took it, in order.
@@ -127,6 +135,7 @@ class EventLog:
     floor: int = attrs.field(default=0, init=False)
     stored: int = attrs.field(default=0, init=False)
     guard: Guard | None = attrs.field(default=None, init=False)
+    beginning: "list[Beginning]" = attrs.field(factory=list, init=False)
     recorder: Callable[[Envelope], None] | None = attrs.field(default=None, init=False)
     settling: bool = attrs.field(default=False, init=False)
     dropped: list[int] = attrs.field(factory=list, init=False)
@@ -175,6 +184,11 @@ class EventLog:
         for reader in tuple(self._readers) if self._readers else ():
             if reader.cursor >= before:
                 reader.notify(event)
+        if self.beginning:
+            begun = self.beginning[:]
+            self.beginning.clear()
+            for each in begun:
+                each.fill(self, before)
 
     # -- the store
 
@@ -570,3 +584,74 @@ class LogReader(AsyncIterator[Envelope]):
         news = trio.Event()
         self.notify = lambda _event: news.set()
         await news.wait()
+
+
+@frozen
+class Telling:
+    """The `on_begin` that calls a function with each event of the turn as it is published.
+
+    A session answers the caller of a turn after the turn's last event, so the function has had all events by then. If
+    the function raises, the error is logged, and the function gets no more events of this turn.
+
+    Attributes:
+        callback: the function.
+    """
+
+    callback: OnEvent
+
+    def __call__(self, reader: EventReader) -> None:
+        """Call the function with the events so far, and with each later one."""
+
+        def tell(_event: Event | None = None) -> None:
+            for envelope in reader.take() or ():
+                try:
+                    self.callback(envelope)
+                except Exception:  # the host's bug ends neither the session nor the turn
+                    logger.exception("on_event of session %s raised: it gets no more of this turn", reader.session_id)
+                    reader.close()
+                    return
+                if isinstance(envelope.event, TERMINAL):
+                    reader.close()
+                    return
+
+        reader.notify = tell
+        tell()
+
+
+@define(eq=False)
+class Beginning:
+    """The slot in which the caller of a turn gets a reader when the turn begins; it is filled once at most.
+
+    Attributes:
+        on_begin: the caller's function; None once it was called, or is not to be called any more.
+    """
+
+    on_begin: OnBegin | None
+
+    def fill(self, log: EventLog, cursor: int) -> None:
+        """Call the function with a reader of the events above a number: the turn has published the first of them."""
+        on_begin, self.on_begin = self.on_begin, None
+        if on_begin is None:
+            return
+        reader = log.read(cursor)
+        try:
+            on_begin(reader)
+        except Exception:  # the host's bug ends neither the session nor the turn
+            logger.exception("on_begin of session %s raised: it gets nothing of this turn", log.session_id)
+            reader.close()
+
+    async def of(self, turn: Awaitable[R]) -> R:
+        """Wait for the turn. When it has ended for its caller, the slot is not filled any more.
+
+        If the wait is cancelled, the turn goes on, and may even begin later. A `Telling` is called in that case, other
+        functions are not.
+        """
+        goes_on = False
+        try:
+            return await turn
+        except trio.Cancelled:
+            goes_on = isinstance(self.on_begin, Telling)
+            raise
+        finally:
+            if not goes_on:
+                self.on_begin = None

@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import attrs
 
+from warren.actors.eventlog import Beginning
 from warren.base.errors import WarrenError
 from warren.base.principals import DEFAULT_TENANT
 from warren.base.values import value
@@ -44,6 +45,7 @@ class StartTurn(ClaimsTurn[TurnResult]):
         payer: the client whose limit of tokens it counts for; empty if it has none.
         key: the idempotency key of the prompt; None if it has none.
         hops: messages of peers in a row, up to the one that begins the turn; 0 for a prompt of a user.
+        begun: gets a reader with the first event of the turn; None if the caller wants no events.
     """
 
     prompt: str
@@ -55,6 +57,7 @@ class StartTurn(ClaimsTurn[TurnResult]):
     payer: str = ""
     key: str | None = None
     hops: int = 0
+    begun: Beginning | None = None
 
 
 @value
@@ -76,12 +79,14 @@ class Arrived(Message[TurnResult | WarrenError | None]):
             None if the session does not know it, as the input had its turn too long ago or in another process. If
             nobody waits, the reply is None and comes at once. An error that is raised is no ending: the input waits on.
         tools: tools for the turn that begins with the input, by name.
+        begun: gets a reader with the first event after a turn has taken the input; None if the sender wants no events.
     """
 
     urgent: ClassVar[bool] = True  # the store has the input, and no other message would tell the session
     numbered: Numbered
     waits: bool = False
     tools: Mapping[str, Tool] = attrs.field(factory=dict)
+    begun: Beginning | None = None
 
 
 @value

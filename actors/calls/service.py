@@ -12,10 +12,9 @@ from warren.actors import attaching
 from warren.actors.calls import forking
 from warren.actors.calls.access import guarded, scoped
 from warren.actors.calls.creating import create_once
-from warren.actors.calls.listening import Telling, beginning
 from warren.actors.calls.reading import Reads, action_of
 from warren.actors.erasing import erase
-from warren.actors.eventlog import utc_now
+from warren.actors.eventlog import Beginning, Telling, utc_now
 from warren.actors.limits.limiter import FOR_SESSION, FOR_TURN
 from warren.actors.limits.tenancy import Acceptance, Accounts
 from warren.actors.protocol import Compact, Decide, Interrupt, Loaded, Retire, StartTurn
@@ -51,11 +50,10 @@ from warren.calls.requests import (
     SessionRef,
     WithdrawRequest,
 )
-from warren.calls.service import OnBegin, SessionCall, TurnCall
+from warren.calls.service import SessionCall, TurnCall
 from warren.compaction.policy import Compactor, NewCompactor, compactor_of
 from warren.conversation.attachments import Attachment, Blob, File
 from warren.conversation.categories import Decision
-from warren.conversation.events import Event, RunStarted
 from warren.conversation.inputs import Input
 from warren.conversation.options import (
     DEFAULTS,
@@ -147,6 +145,7 @@ class Service(Reads):
             objects = HostObjects(session_tools, call.compactor)
             return self._supervisor.spawn(record, first, objects, creation, entry, by=by)
 
+        begun = _beginning(call)
         with ExitStack() as holding:
             if call.idempotency_key is not None:
                 compared = given(SessionRequest, call) | {
@@ -159,14 +158,14 @@ class Service(Reads):
                     "structured_output_retries": call.structured_output_retries,
                 }
                 creation = creation_of(call.idempotency_key, compared)
-                result = await self._create_once(creation, create, begin, _on_begin(call), accepted)
+                result = await self._create_once(creation, create, begin, begun, accepted)
             else:
                 actor = await create()
                 if (turn := await begin()) is None:
                     await actor.mailbox.ask(Loaded())
                     result = TurnResult(session_id)
                 else:
-                    running = self._turn(session_id, turn, _on_begin(call), accepted.get(session_id))
+                    running = self._turn(session_id, attrs.evolve(turn, begun=begun), accepted.get(session_id))
                     result = await self._counted(turn.blobs, running)
         return attrs.evolve(result, warnings=warnings) if warnings else result
 
@@ -210,7 +209,7 @@ class Service(Reads):
         creation: Creation,
         create: Callable[[Creation], Awaitable[SessionActor]],
         begin: Callable[[], Awaitable[StartTurn | None]],
-        on_begin: OnBegin | None,
+        begun: Beginning | None,
         accepted: Mapping[str, Acceptance],
     ) -> TurnResult:
         """Create a session under a key and run its first turn, unless an earlier call did so.
@@ -233,7 +232,7 @@ class Service(Reads):
         files, payer = turn.attachments, turn.payer
         input_ = Input(new_session_id(), "queue", turn.prompt, utc_now(), FIRST_PROMPT, attachments=files, payer=payer)
         accepted_turn = accepted.get(session_id)
-        return await self._enqueue(session_id, input_, turn.tools, on_begin, turn.blobs, accepted=accepted_turn)
+        return await self._enqueue(session_id, input_, turn.tools, begun, turn.blobs, accepted=accepted_turn)
 
     @keywords_of(TurnCall)
     @guarded
@@ -256,9 +255,10 @@ class Service(Reads):
                 attachments=files,
                 payer=self.principal.payer,
             )
-            return await self._enqueue(call.session_id, input_, turn_tools, _on_begin(call), new)
-        turn = StartTurn(call.prompt, options, turn_tools, caller(), files, new, self.principal.payer)
-        return await self._counted(new, self._turn(call.session_id, turn, _on_begin(call)))
+            return await self._enqueue(call.session_id, input_, turn_tools, _beginning(call), new)
+        payer, begun = self.principal.payer, _beginning(call)
+        turn = StartTurn(call.prompt, options, turn_tools, caller(), files, new, payer, begun=begun)
+        return await self._counted(new, self._turn(call.session_id, turn))
 
     async def _attached(self, call: TurnCall, options: TurnOptions) -> tuple[tuple[Attachment, ...], tuple[Blob, ...]]:
         """Return the files of a prompt, which its model takes, and those of them that are to be stored."""
@@ -333,22 +333,14 @@ class Service(Reads):
         session_id: str,
         input_: Input,
         tools: Mapping[str, Tool],
-        on_begin: OnBegin | None,
+        begun: Beginning | None,
         blobs: tuple[Blob, ...] = (),
         *,
         accepted: Acceptance | None = None,
     ) -> TurnResult:
-        put = partial(self._inboxes.put_and_wait, session_id, input_, tools, self._by, blobs, accepted=accepted)
-        if on_begin is None:
-            return await self._counted(blobs, put())
-        registry = self._supervisor.registry
-
-        def begins(_event: Event) -> bool | None:
-            actor = registry.find(session_id)
-            return actor is not None and actor.conversation.inbox.running(input_)
-
-        turn = beginning(registry.handle(session_id).log, begins, on_begin, put())
-        return await self._counted(blobs, turn)
+        by, put = self._by, self._inboxes.put_and_wait
+        turn = put(session_id, input_, tools, by, blobs, accepted=accepted, begun=begun)
+        return await self._counted(blobs, turn if begun is None else begun.of(turn))
 
     @keywords_of(ContextRequest)
     @guarded
@@ -421,7 +413,6 @@ class Service(Reads):
         self,
         session_id: str,
         turn: Message[R],
-        on_begin: OnBegin | None = None,
         accepted: Acceptance | None = None,
     ) -> R:
         by = self._by
@@ -432,14 +423,8 @@ class Service(Reads):
         except WarrenError:
             await trio.lowlevel.checkpoint()  # a caller that retries in a loop would starve the turn it waits for
             raise
-        if on_begin is None:
-            return await reply.wait()
-
-        def begins(event: Event) -> bool | None:
-            # From its admission to the reply the session runs no other turn, but it may end one that a crash left open.
-            return None if reply.settled else isinstance(event, RunStarted)
-
-        return await beginning(self._supervisor.registry.handle(session_id).log, begins, on_begin, reply.wait())
+        begun = turn.begun if isinstance(turn, StartTurn) else None
+        return await (reply.wait() if begun is None else begun.of(reply.wait()))
 
     @keywords_of(CompactRequest)
     @scoped
@@ -527,8 +512,9 @@ class Service(Reads):
         await self._supervisor.stop(budget)
 
 
-def _on_begin(call: SessionCall | TurnCall) -> OnBegin | None:
-    return call.on_begin if call.on_event is None else Telling(call.on_event)
+def _beginning(call: SessionCall | TurnCall) -> Beginning | None:
+    on_begin = call.on_begin if call.on_event is None else Telling(call.on_event)
+    return None if on_begin is None else Beginning(on_begin)
 
 
 def _size_of(blobs: Sequence[Blob]) -> int:

@@ -147,7 +147,7 @@ class SessionActor:
 
     def __attrs_post_init__(self) -> None:
         self.session_id = self.log.session_id
-        self.conversation = Conversation(self.log, self.shared.storage, Inbox(self.session_id))
+        self.conversation = Conversation(self.log, self.shared.storage, Inbox(self.session_id, self.log.beginning))
         self._machine = Machine(self.session_id)
         self._planner = Planner(self.shared, self.comms, self.host_objects, self.log, self.conversation.charges)
         self.mailbox = Mailbox(self.shared.config.limits.mailbox, self._admit)
@@ -518,6 +518,8 @@ class SessionActor:
             self._send(partial(self._store_files, message, starter))
             return
         self.log.guard = plan.guard
+        if isinstance(message, StartTurn) and message.begun is not None:
+            self.log.beginning.append(message.begun)
         self._turn = Turn(
             plan,
             known,
@@ -559,6 +561,7 @@ class SessionActor:
 
         def apply() -> None:
             inbox.end_turn(error) if kept is None else self._put_back(error)
+            self.log.beginning.clear()
             self._perform(self._machine.step(Signal.NOT_BEGUN))
 
         return apply
@@ -628,7 +631,7 @@ class SessionActor:
 
     def _publish_end(self, end: TurnEnd) -> Ending:
         """Let the conversation and the events be as the turn leaves them; return the ending of the turn."""
-        self._turn = self._ended = None
+        self._turn = self._ended = self.log.guard = None
         conversation, ending, terminal, error = self.conversation, end.ending, end.terminal, end.committed.error
         if end.committed.lease_lost:
             conversation.lease = None
@@ -648,6 +651,7 @@ class SessionActor:
             self.log.committed()
         else:
             self.log.trim()
+        self.log.beginning.clear()  # a turn that published nothing begins for nobody
         return ending
 
     def _count(self, turn: Turn, terminal: Envelope) -> None:
@@ -748,6 +752,7 @@ class SessionActor:
             for each in self._turn.plan.seam.around_turn:
                 each.end(self._turn, terminal)
             turn_error.details |= {"first_seq": self._turn.first_seq, "last_seq": terminal.seq}
+        self.log.beginning.clear()
         self.conversation.inbox.close(error(), turn_error)
         starter = self._machine.take_starter()
         if starter is not None:

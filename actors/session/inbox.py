@@ -6,6 +6,7 @@ from typing import Final
 
 import attrs
 
+from warren.actors.eventlog import Beginning
 from warren.actors.protocol import Arrived
 from warren.actors.session.ending import Ending, encode_ending, final, withdrawal
 from warren.base.errors import InvalidParamsError, WarrenError
@@ -29,11 +30,13 @@ class WaitingInput:
     Attributes:
         numbered: the input and its number in the store.
         askers: requests for the result of the turn.
+        begun: the slots of those askers that want the events of that turn.
         tools: tools that its sender brings, by name.
     """
 
     numbered: Numbered
     askers: list[Mail[Ending | None]] = attrs.field(factory=list)
+    begun: list[Beginning] = attrs.field(factory=list)
     tools: Mapping[str, Tool] = attrs.field(factory=dict)
 
     @property
@@ -48,12 +51,14 @@ class Inbox:
 
     Attributes:
         session_id: the session.
+        beginning: gets the slots of those who wait for the events of an input, when a turn takes it: see EventLog.
         paused: whether no input begins a turn, as the last turn could not be stored: each try would cost another call
             of the model. The next input ends the pause, and so does `Wake`.
         waiting: the inputs that wait, by number.
     """
 
     session_id: str
+    beginning: list[Beginning] = attrs.field(factory=list)
     paused: bool = False
     waiting: dict[int, WaitingInput] = attrs.field(factory=dict)
     _withdrawn: dict[int, tuple[WaitingInput, Mail[int]]] = attrs.field(factory=dict)  # until the store has answered
@@ -82,7 +87,10 @@ class Inbox:
     # -- coming in
 
     def arrive(self, mail: Mail[Ending | None], message: Arrived) -> None:
-        """Take an input in, or find the one that it repeats, and answer its sender, now or when its turn has ended."""
+        """Take an input in, or find the one that it repeats, and answer its sender, now or when its turn has ended.
+
+        If the running turn has taken the input, the slot of the message joins those of the log.
+        """
         self.paused = False
         number = message.numbered.number
         there = self._find(message)
@@ -92,12 +100,8 @@ class Inbox:
             there.askers.append(mail)
         else:
             _answer(mail, self._ended.get(number))
-
-    def running(self, input_: Input) -> bool | None:
-        """Return whether the running turn has taken an input, or one with the same key; None if it no longer waits."""
-        if any(_is_same(each.input, input_) for each in self._taken.values()):
-            return True
-        return False if any(_is_same(each.input, input_) for each in self.waiting.values()) else None
+        if there is not None and message.begun is not None:
+            (self.beginning if number in self._taken else there.begun).append(message.begun)
 
     def _find(self, message: Arrived) -> WaitingInput | None:
         """Return the input that waits or is taken, or let it wait if it is new; None if its turn is over."""
@@ -153,6 +157,7 @@ class Inbox:
         """Count an input as taken by the running turn."""
         del self.waiting[waiting.numbered.number]
         self._taken[waiting.numbered.number] = waiting
+        self.beginning += waiting.begun
 
     def take_for_step(self, entering: Entering) -> Sequence[Input]:
         """Take the inputs that enter the running turn before its next step."""
@@ -230,10 +235,6 @@ class Inbox:
         self._ended[number] = ending.copy() if small and isinstance(ending, WarrenError) else None
         while len(self._ended) > REMEMBERED:
             del self._ended[next(iter(self._ended))]
-
-
-def _is_same(one: Input, input_: Input) -> bool:
-    return one.input_id == input_.input_id or (input_.key is not None and one.key == input_.key)
 
 
 def _answer(mail: Mail[Ending | None], ending: Ending | None) -> None:

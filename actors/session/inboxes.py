@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from warren.actors.eventlog import Beginning
 from warren.actors.limits.limiter import FOR_TURN, Limiter
 from warren.actors.limits.tenancy import NOBODY, Acceptance, Accounts
 from warren.actors.protocol import Arrived, Withdraw
@@ -137,6 +138,7 @@ class Inboxes:
         blobs: tuple[Blob, ...] = (),
         *,
         accepted: Acceptance | None = None,
+        begun: Beginning | None = None,
     ) -> TurnResult:
         """Put an input into a session's inbox, and return the result of the turn that takes it.
 
@@ -147,6 +149,7 @@ class Inboxes:
             by: the accounts of the sender.
             blobs: the files of the input that are to be stored with it.
             accepted: the turn, if it was held against their limits already.
+            begun: see Arrived.
 
         Raises:
             LeasedError: if another process keeps the session, or has taken it with the input, which has a key.
@@ -155,9 +158,9 @@ class Inboxes:
                 retryable exactly if the input may still have another ending.
         """
         if not by or accepted is not None or not await self._is_allowed(session_id, input_, by):
-            return await self._put_and_wait(session_id, input_, tools, blobs, accepted)
+            return await self._put_and_wait(session_id, input_, tools, blobs, accepted=accepted, begun=begun)
         with self._limiter.accepting(by, session_id) as acceptance:
-            return await self._put_and_wait(session_id, input_, tools, blobs, acceptance)
+            return await self._put_and_wait(session_id, input_, tools, blobs, accepted=acceptance, begun=begun)
 
     async def _put_and_wait(
         self,
@@ -165,7 +168,9 @@ class Inboxes:
         input_: Input,
         tools: Mapping[str, Tool],
         blobs: tuple[Blob, ...],
+        *,
         accepted: Acceptance | None,
+        begun: Beginning | None,
     ) -> TurnResult:
         stored = await self._store(session_id, input_, blobs, anywhere=False)
         _note(accepted, stored)
@@ -173,7 +178,7 @@ class Inboxes:
             return result_of(stored.outcome, session_id)
         keyed, outcome = input_.key is not None, None
         try:
-            ending = await self._tell(session_id, stored.numbered, waits=True, tools=tools)
+            ending = await self._tell(session_id, stored.numbered, waits=True, tools=tools, begun=begun)
             if ending is None and keyed:
                 outcome = await self._outcome(session_id, input_)
         except LeasedError as exc:
@@ -200,10 +205,16 @@ class Inboxes:
             return None
 
     async def _tell(
-        self, session_id: str, numbered: Numbered, *, waits: bool, tools: Mapping[str, Tool]
+        self,
+        session_id: str,
+        numbered: Numbered,
+        *,
+        waits: bool,
+        tools: Mapping[str, Tool],
+        begun: Beginning | None = None,
     ) -> Ending | None:
         # No checkpoint between the commit and this message: `found` relies on it.
-        return await self._mailboxes.mailbox(session_id).ask(Arrived(numbered, waits, tools))
+        return await self._mailboxes.mailbox(session_id).ask(Arrived(numbered, waits, tools, begun))
 
     async def _store(
         self, session_id: str, input_: Input, blobs: tuple[Blob, ...] = (), *, anywhere: bool, limit: int | None = None

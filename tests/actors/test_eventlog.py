@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.checks import numbers
-from warren.actors.eventlog import TAIL, TEXT, EventLog, LogPage, LogReader, utc_now
+from warren.actors.eventlog import TAIL, TEXT, Beginning, EventLog, LogPage, LogReader, Telling, utc_now
 from warren.base.errors import StoreError
+from warren.calls.service import EventReader
 from warren.conversation.events import (
     Envelope,
     RunCompleted,
@@ -504,3 +505,39 @@ async def test_events_beyond_the_bound_that_no_store_took_are_one_gap(seen: int,
         StreamTruncated(6 - before, before)
     ]
     assert [each.seq for each in found] == [*range(seen + 1, before + 1), before, *last]
+
+
+async def test_a_turn_begins_once_for_its_caller() -> None:
+    """The reader comes with the first event, stands before it, and goes on; the slot is empty then."""
+    stream, readers = Stream(), list[EventReader]()
+    stream.say("before")
+    begun = Beginning(readers.append)
+    stream.log.beginning.append(begun)
+    assert readers == []
+    stream.say("first", "second")
+    assert (len(readers), begun.on_begin, stream.log.beginning) == (1, None, [])
+    assert text(readers[0].take() or ()) == "firstsecond"
+
+
+@pytest.mark.parametrize("told", [False, True])
+async def test_a_caller_that_left_gets_no_reader(told: bool) -> None:  # noqa: FBT001
+    """A turn that begins later has its events told all the same, to a function that asked for each of them."""
+    stream, seen = Stream(), list[object]()
+    begun = Beginning(Telling(seen.append) if told else seen.append)
+    stream.log.beginning.append(begun)
+    with trio.move_on_after(1):
+        await begun.of(trio.Event().wait())
+    stream.say("late")
+    assert [getattr(each, "event", None) for each in seen] == ([TextDelta("late")] if told else [])
+
+
+async def test_a_caller_with_its_answer_gets_no_later_reader() -> None:
+    """Neither from a turn of another caller, nor with a function that asked for each event."""
+    stream, seen = Stream(), list[Envelope]()
+    begun = Beginning(Telling(seen.append))
+    stream.log.beginning.append(begun)
+    answered = trio.Event()
+    answered.set()
+    await begun.of(answered.wait())
+    stream.say("late")
+    assert seen == []

@@ -13,8 +13,7 @@ import outcome
 import trio
 
 from tests.support.envelopes import NOW, envelope
-from warren.actors.calls.listening import Telling
-from warren.actors.eventlog import EventLog, LogPage
+from warren.actors.eventlog import EventLog, LogPage, Telling
 from warren.actors.watching import Watch, Watchers
 from warren.base.end_budget import EndBudget
 from warren.base.errors import (

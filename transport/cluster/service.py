@@ -78,7 +78,7 @@ from warren.transport.cluster.health import by_worker, together
 from warren.transport.cluster.peers import Peers
 from warren.transport.cluster.reader import Continuation, MovingReader, TurnFeed
 from warren.transport.cluster.token import NodeTokens
-from warren.transport.rpc.feed import session_over
+from warren.transport.rpc.feeds import session_over
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send

@@ -139,7 +139,9 @@ class FrameStream(trio.abc.Stream):
 
         trio-websocket takes a pass of the event loop for each message, which is a fifth of a turn for those of a turn.
         """
-        self._add(FINAL | TEXT, text)
+        if self._closing:
+            raise trio.BrokenResourceError("the connection is closed")
+        self._out += _head(FINAL | TEXT, len(text)), text
 
     async def send_long(self, text: bytes) -> None:
         """Send a message in fragments, behind those that wait. Raises one of `GONE` once the connection is closing.
@@ -147,8 +149,10 @@ class FrameStream(trio.abc.Stream):
         trio-websocket sends a message as one frame, and copies it five times in one go.
         """
         for start in range(0, len(text), PART):
-            last = FINAL if start + PART >= len(text) else 0
-            self._add(last | (CONTINUATION if start else TEXT), text[start : start + PART])
+            if self._closing:
+                raise trio.BrokenResourceError("the connection is closed")
+            last, part = FINAL if start + PART >= len(text) else 0, text[start : start + PART]
+            self._out += _head(last | (CONTINUATION if start else TEXT), len(part)), part
             await self.flush()
 
     def was_heard(self) -> bool:
@@ -190,11 +194,6 @@ class FrameStream(trio.abc.Stream):
         if reason is not None and reason.code in FAULTS:
             self.say_goodbye(reason.code, reason.reason or "")
         await trio.lowlevel.checkpoint()
-
-    def _add(self, first: int, data: bytes) -> None:
-        if self._closing:
-            raise trio.BrokenResourceError("the connection is closed")
-        self._out += _head(first, len(data)), data
 
     def _end_with(self, close: bytes) -> None:
         self._closing = True

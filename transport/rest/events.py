@@ -17,7 +17,7 @@ from warren.conversation.events import Envelope
 from warren.transport.rest.answers import failure
 from warren.transport.rest.streaming import HEARTBEAT, Streaming, Tell
 from warren.transport.rpc.dialect import missing
-from warren.transport.rpc.feed import session_over
+from warren.transport.rpc.feeds import session_over
 from warren.transport.rpc.shares import Shares, counted
 
 LAST_ID: Final = "$.headers.last-event-id"

@@ -1,13 +1,14 @@
 """The protocol of a connection: the methods that clients can call, and the messages that events become."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import attrs
 
 from warren.base.values import frozen
 from warren.calls.requests import SessionRef
+from warren.conversation import codec
 from warren.conversation.events import Envelope, StreamTruncated
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.methods import METHODS, Method
@@ -15,6 +16,8 @@ from warren.transport.rpc.methods import METHODS, Method
 EVENT: Final = "session/event"
 UNSUBSCRIBED: Final = "session/unsubscribed"
 CHANGED: Final = "session/changed"
+HEAD: Final = b'{"jsonrpc":"2.0","method":"%b","params":' % EVENT.encode()
+"""The beginning of the notification of an event, before the envelope."""
 
 logger: Final = logging.getLogger(__name__)
 
@@ -27,12 +30,16 @@ class Dialect(Protocol):
         """The methods that the client can call, by name."""
         ...
 
-    def ended(self, session_id: str) -> Sequence[bytes]:
-        """Return the messages that report a subscription which ended without a request of the client. Never raises."""
+    @property
+    def frames(self) -> Callable[[Envelope], Sequence[bytes]] | None:
+        """Makes the messages that report an event, none or several, and never raises.
+
+        None if each event is the one notification of `frame_of`, whose bytes all connections share.
+        """
         ...
 
-    def frames(self, envelope: Envelope) -> Sequence[bytes]:
-        """Return the messages that report an event, none or several. Never raises."""
+    def ended(self, session_id: str) -> Sequence[bytes]:
+        """Return the messages that report a subscription which ended without a request of the client. Never raises."""
         ...
 
 
@@ -41,18 +48,27 @@ class Native:
     """Warren's own protocol: `docs/protocol.md` describes it."""
 
     methods: Mapping[str, Method[Any, Any]] = METHODS
+    frames: None = None
 
     def ended(self, session_id: str) -> Sequence[bytes]:
         """Return one notification."""
         return (jsonrpc.notification(UNSUBSCRIBED, SessionRef(session_id)),)
 
-    def frames(self, envelope: Envelope) -> Sequence[bytes]:
-        """Return the event as one notification; if JSON cannot hold the event, report it as missing."""
+
+def frame_of(envelope: Envelope) -> bytes:
+    """Return an event as one notification; if JSON cannot hold the event, report it as missing. Never raises.
+
+    The notification is made once for each envelope.
+    """
+    frame = envelope.frame
+    if frame is None:
         try:
-            return (jsonrpc.event(EVENT, envelope),)
+            frame = HEAD + codec.encode_envelope(envelope) + b"}"
         except Exception:
             logger.exception("session %s: event %d cannot be encoded", envelope.session_id, envelope.seq)
-            return (jsonrpc.event(EVENT, missing(envelope)),)
+            frame = HEAD + codec.encode_envelope(missing(envelope)) + b"}"
+        object.__setattr__(envelope, "frame", frame)
+    return frame
 
 
 def missing(envelope: Envelope) -> Envelope:

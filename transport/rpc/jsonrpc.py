@@ -8,7 +8,6 @@ from typing import Any, Final, cast
 from warren.base.errors import AgentError, InvalidParamsError, WarrenError
 from warren.base.values import frozen
 from warren.conversation import codec
-from warren.conversation.events import Envelope
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
@@ -156,11 +155,6 @@ def batch(replies: Iterable[bytes]) -> bytes:
 def notification(method: str, params: object) -> bytes:
     """Return a message that asks for no reply; `params` is an object as plain data or a domain object."""
     return _head(method) + codec.encode(params) + b"}"
-
-
-def event(method: str, envelope: Envelope) -> bytes:
-    """Return a notification whose parameters are an envelope."""
-    return _head(method) + codec.encode_envelope(envelope) + b"}"
 
 
 @functools.cache  # there are few methods

@@ -336,7 +336,7 @@ def encode_event(envelope: events.Envelope) -> bytes:
 
 def encode_envelope(envelope: events.Envelope) -> bytes:
     """Return the JSON of an envelope, as `encode` does, around the JSON of its event, which is made only once."""
-    event = msgspec.Raw(encode_event(envelope))
+    event = msgspec.Raw(envelope.encoded or encode_event(envelope))
     return _encode_whole(
         _EnvelopeForm(envelope.session_id, envelope.seq, envelope.timestamp, event, envelope.first_seq)
     )

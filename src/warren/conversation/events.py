@@ -372,6 +372,8 @@ class Envelope:
         first_seq: the number of the first delta if adjacent deltas were merged: the event stands for first_seq..seq.
         encoded: the JSON of the event once it was made, which all rows and messages with the event share; None before.
             `warren.conversation.codec.encode_event` fills it.
+        frame: the notification that reports the event to a client of JSON-RPC, once it was made; None before. All
+            subscribers share it.
     """
 
     session_id: str
@@ -380,3 +382,4 @@ class Envelope:
     event: Event
     first_seq: int | None = None
     encoded: bytes | None = attrs.field(default=None, init=False, eq=False, repr=False)
+    frame: bytes | None = attrs.field(default=None, init=False, eq=False, repr=False)

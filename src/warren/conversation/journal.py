@@ -124,19 +124,20 @@ def row_of(run: EventRow | LogItem) -> EventRow:
     if isinstance(run, EventRow):
         return run
     if not isinstance(run, Deltas):
-        return EventRow(run.seq, run.seq, run.timestamp, codec.encode_event(run))
+        return EventRow(run.seq, run.seq, run.timestamp, run.encoded or codec.encode_event(run))
     cuts = codec.encode_whole([len(piece) for piece in run.pieces]) if run.first_seq < run.seq else None
     whole = run.whole()
     return EventRow(run.first_seq, run.seq, whole.timestamp, codec.encode_event(whole), cuts)
 
 
 def release(items: Iterable[EventRow | LogItem]) -> None:
-    """Drop the JSON that events hold for further rows and messages. It is made again if it is needed again."""
+    """Drop the JSON and the frames that events hold for further rows and messages; they are made again if needed."""
     for item in items:
         if isinstance(item, Deltas):
             item.last_part = None
         elif isinstance(item, Envelope) and item.encoded is not None:
             object.__setattr__(item, "encoded", None)
+            object.__setattr__(item, "frame", None)
 
 
 def size_of(item: LogItem) -> int:
@@ -144,4 +145,4 @@ def size_of(item: LogItem) -> int:
     if isinstance(item, Deltas):
         return item.size
     # Mostly the JSON is there already. Its length says the same as the weight, which takes twenty times as long.
-    return codec.weight(item.event) if item.encoded is None else 2 * len(item.encoded)
+    return codec.weight(item.event) if item.encoded is None else 2 * len(item.encoded) + len(item.frame or b"")

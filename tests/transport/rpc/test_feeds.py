@@ -1,5 +1,6 @@
 """The events that one client gets of each session."""
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -14,13 +15,16 @@ from hypothesis import strategies as st
 from trio.testing import wait_all_tasks_blocked
 
 from tests.support.checks import numbers
+from tests.support.envelopes import envelope
 from tests.support.fake_service import FakeService, FakeTurn, sessions_of
 from warren.base.errors import AgentError, CapacityExceededError, SessionBusyError
 from warren.calls.service import EventReader
 from warren.conversation import codec
 from warren.conversation.events import Envelope, RunStarted, StreamTruncated, TextDelta
+from warren.conversation.journal import release
 from warren.conversation.views import TurnResult
 from warren.transport.cluster.reader import MovingReader, TurnFeed
+from warren.transport.rpc.dialect import frame_of
 from warren.transport.rpc.feeds import Feeds
 from warren.transport.rpc.methods import Method
 from warren.transport.rpc.outbox import Outbox, frames_of
@@ -705,3 +709,15 @@ async def test_a_request_without_a_number_leaves_a_subscription_that_begins_besi
         await slow_client.read()
         assert slow_client.seqs() == [2, 3, 4, 5]
         tasks.cancel_scope.cancel()
+
+
+def test_all_subscribers_share_the_notification_of_an_event() -> None:
+    """It is made once for each envelope, and dropped with the event's JSON."""
+    told = envelope(7, TextDelta("hello"))
+    frame = frame_of(told)
+    assert frame_of(told) is frame is told.frame
+    assert json.loads(frame) == {"jsonrpc": "2.0", "method": "session/event", "params": json.loads(codec.encode(told))}
+    release([told])
+    assert told.encoded is None
+    assert frame_of(told) == frame
+    assert frame_of(told) is not frame
