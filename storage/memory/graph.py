@@ -13,6 +13,7 @@ import os
 import struct
 import zlib
 from collections.abc import Collection, Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, Self
 
@@ -21,6 +22,7 @@ import numpy as np
 
 from warren.base.values import frozen
 from warren.conversation import codec
+from warren.storage.folders import Disk, Folder
 from warren.storage.memory.spaces import Vectors
 
 if TYPE_CHECKING:
@@ -128,12 +130,14 @@ class Graph:
 
     def save(self, path: Path) -> None:
         """Write the graph beside its file, then put it in that place. Raises OSError."""
-        temporary = path.with_name(path.name + ".new")
         body = memoryview(self._index.save() or b"")
-        with open(temporary, "wb", opener=_for_its_owner) as file:
+        with (
+            closing(Folder.at(Disk(), path.parent)) as folder,
+            folder.replacing(path.name, path.name + ".new") as number,
+            open(number, "wb", closefd=False) as file,
+        ):
             _write_with_note(file, body, self._note)
-            os.fsync(file.fileno())
-        temporary.replace(path)
+            os.fsync(number)
 
 
 class Flat:
@@ -194,10 +198,6 @@ def _nearest(index: "Index", vector: Vectors, count: int, *, exact: bool) -> lis
         return []
     keys: list[int] = index.search(vector, count, threads=1, exact=exact).keys.tolist()
     return keys
-
-
-def _for_its_owner(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def _write_with_note(file: BinaryIO, body: memoryview, note: Note) -> None:

@@ -12,7 +12,7 @@ import attrs
 from warren.base.errors import StoreError, WarrenError
 from warren.base.values import frozen
 from warren.settings.config import PostgresConfig, StoreConfig
-from warren.storage.projection.disk import Disk, Folder
+from warren.storage.folders import Disk, Folder
 from warren.storage.projection.feed import Home
 from warren.storage.projection.lock import Lock
 from warren.storage.projection.places import SESSIONS, Places

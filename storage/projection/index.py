@@ -1,7 +1,6 @@
 """index.jsonl of each tenant: a line a session, written whole, and seldom: it costs little however many there are."""
 
 import contextlib
-import os
 import time
 from collections.abc import Callable
 from typing import Final
@@ -100,5 +99,5 @@ class Index:
 
     def _written_at(self, name: str) -> float | None:
         with contextlib.suppress(OSError), self.places.of(name, make=False) as folder:
-            return os.stat(INDEX, dir_fd=folder.fd, follow_symlinks=False).st_mtime
+            return folder.stat(INDEX).st_mtime
         return None

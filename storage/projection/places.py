@@ -7,7 +7,7 @@ from typing import Final
 
 from warren.base.principals import DEFAULT_TENANT
 from warren.base.values import define
-from warren.storage.projection.disk import UNFINISHED, Folder, nothing_there
+from warren.storage.folders import UNFINISHED, Folder, nothing_there
 from warren.storage.projection.formats import CHECKPOINT, INDEX, is_session_id, tenant_of_folder
 
 SESSIONS: Final = "sessions"

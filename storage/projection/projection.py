@@ -9,7 +9,7 @@ import attrs
 from warren.base.errors import StoreError
 from warren.base.principals import DEFAULT_TENANT
 from warren.base.values import define
-from warren.storage.projection.disk import Folder, nothing_there
+from warren.storage.folders import Folder, nothing_there
 from warren.storage.projection.feed import Changed, Feed
 from warren.storage.projection.formats import (
     CHECKPOINT,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from warren.base.values import frozen
-from warren.storage.projection.disk import Disk, Folder
+from warren.storage.folders import Disk, Folder
 from warren.storage.projection.feed import Changed, Feed, LineRun
 from warren.storage.projection.formats import EVENTS, FILES, FORMAT, SESSION, SUMMARY, Mark, name_of_file, session_json
 

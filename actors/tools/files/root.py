@@ -11,18 +11,19 @@ import secrets
 import stat
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
 from warren.base.fields import FieldValueError
 from warren.base.values import frozen
 from warren.models.tools import ToolError
+from warren.storage.folders import Disk, Folder
 
 LOCK_SECONDS: Final = 20.0
 MAX_DEPTH: Final = 64
 """The most folders in one path; each takes a descriptor while it is open."""
-_SAFE: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | _SAFE
+_DISK: Final = Disk()
 _LOCKS: Final = tuple(threading.Lock() for _ in range(64))
 _KINDS: Final = (
     (stat.S_ISLNK, "a symbolic link; links are not followed, use the path of its target"),
@@ -65,26 +66,17 @@ def regular(path: str, found: os.stat_result) -> os.stat_result:
     return found
 
 
-def open_regular(name: str, folder: int, path: str) -> int:
-    """Open a plain file for reading. A pipe, a device or a link in its place can neither block this nor redirect it."""
-    regular(path, os.stat(name, dir_fd=folder, follow_symlinks=False))  # a device may act on being opened
-    fd = os.open(name, os.O_RDONLY | _SAFE, dir_fd=folder)
-    try:
-        regular(path, os.fstat(fd))
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
-
-
 @contextlib.contextmanager
-def opened(name: str, folder: int) -> Iterator[int]:
-    """Open a folder within an open folder for a body. Raises OSError."""
-    fd = os.open(name, _FOLDER, dir_fd=folder)
+def open_regular(name: str, folder: Folder, path: str) -> Iterator[int]:
+    """Open a plain file for a body that reads it. Nothing else in its place can block this or redirect it."""
+    with told(path):
+        regular(path, folder.stat(name))  # a device may act on being opened
+        file = _DISK.open(name, os.O_RDONLY, folder.fd)
     try:
-        yield fd
+        regular(path, os.fstat(file))
+        yield file
     finally:
-        os.close(fd)
+        os.close(file)
 
 
 @frozen
@@ -92,42 +84,36 @@ class Place:
     """A name in an open folder.
 
     Attributes:
-        folder: the descriptor of the folder.
+        folder: the folder.
         name: the last part of the path; "." for the root itself.
         path: the path from the root, as the model writes it.
     """
 
-    folder: int
+    folder: Folder
     name: str
     path: str
 
-    @contextlib.contextmanager
-    def reading(self) -> Iterator[int]:
+    def reading(self) -> AbstractContextManager[int]:
         """Open the file for a body."""
-        with told(self.path):
-            fd = open_regular(self.name, self.folder, self.path)
-        try:
-            yield fd
-        finally:
-            os.close(fd)
+        return open_regular(self.name, self.folder, self.path)
 
     def is_folder(self) -> bool:
         """Return whether it is a folder, not a link to one."""
         with told(self.path):
-            return stat.S_ISDIR(os.stat(self.name, dir_fd=self.folder, follow_symlinks=False).st_mode)
+            return stat.S_ISDIR(self.folder.stat(self.name).st_mode)
 
     def found(self) -> os.stat_result | None:
         """Return the status of the file, or None if there is no file."""
         with told(self.path):
             try:
-                return regular(self.path, os.stat(self.name, dir_fd=self.folder, follow_symlinks=False))
+                return regular(self.path, self.folder.stat(self.name))
             except FileNotFoundError:
                 return None
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
         """Exclude other changes in the same folder by any session of this process."""
-        found = os.fstat(self.folder)
+        found = os.fstat(self.folder.fd)
         lock = _LOCKS[hash((found.st_dev, found.st_ino)) % len(_LOCKS)]
         if not lock.acquire(timeout=LOCK_SECONDS):
             raise ToolError(f"{shown(self.path)}: another change goes on for long; try again later")
@@ -147,35 +133,19 @@ class Place:
         if expected is not None and not expected.st_mode & 0o222:
             raise ToolError(f"{shown(self.path)}: is read-only")
         unfinished = f".{secrets.token_hex(8)}.tmp"
+        # The mode of an old file may be stricter than the usual one: the new file has the strictest while it is filled.
+        mode = 0o666 if expected is None else 0o600
         with told(self.path):
-            try:
-                self._fill(unfinished, data, expected)
-                self._check_same(expected)
-                os.rename(unfinished, self.name, src_dir_fd=self.folder, dst_dir_fd=self.folder)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(unfinished, dir_fd=self.folder)
-                raise
-            os.fsync(self.folder)
-
-    def _check_same(self, expected: os.stat_result | None) -> None:
-        if _version(self.found()) != _version(expected):
-            raise ToolError(f"{shown(self.path)}: was changed by another program meanwhile; read it again")
-
-    def _fill(self, name: str, data: bytes, like: os.stat_result | None) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE
-        fd = os.open(name, flags, 0o666 if like is None else 0o600, dir_fd=self.folder)
-        try:
-            left = memoryview(data)
-            while left:
-                left = left[os.write(fd, left) :]
-            if like is not None:
-                with contextlib.suppress(PermissionError):
-                    os.fchown(fd, like.st_uid, like.st_gid)
-                os.fchmod(fd, stat.S_IMODE(like.st_mode) & 0o777)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+            with self.folder.replacing(self.name, unfinished, mode) as file:
+                _DISK.write(file, data)
+                if expected is not None:
+                    with contextlib.suppress(PermissionError):
+                        os.fchown(file, expected.st_uid, expected.st_gid)
+                    os.fchmod(file, stat.S_IMODE(expected.st_mode) & 0o777)
+                _DISK.sync(file)
+                if _version(self.found()) != _version(expected):
+                    raise ToolError(f"{shown(self.path)}: was changed by another program meanwhile; read it again")
+            self.folder.sync()
 
 
 def _version(found: os.stat_result | None) -> tuple[int, ...] | None:
@@ -210,24 +180,18 @@ class Root:
     def place(self, path: str, *, make: bool = False) -> Iterator[Place]:
         """Open the parent folder of a path of the model for a body; with `make`, missing folders are made."""
         parts = self._parts(path)
-        fd = self._open()
+        with told(str(self.path)):
+            folder = Folder.at(_DISK, self.path)
         try:
+            found = os.fstat(folder.fd)
+            if (found.st_dev, found.st_ino) != self.identity:
+                raise ToolError("the root folder was replaced by another one; nothing under it can be used any more")
             with told(path):
                 for part in parts[:-1]:
-                    outer, fd = fd, _step(fd, part, make=make)
-                    os.close(outer)
-            yield Place(fd, parts[-1] if parts else ".", "/".join(parts) or ".")
+                    folder = folder.step(part, make=make, mode=0o777)
+            yield Place(folder, parts[-1] if parts else ".", "/".join(parts) or ".")
         finally:
-            os.close(fd)
-
-    def _open(self) -> int:
-        with told(str(self.path)):
-            fd = os.open(self.path, _FOLDER)
-        found = os.fstat(fd)
-        if (found.st_dev, found.st_ino) != self.identity:
-            os.close(fd)
-            raise ToolError("the root folder was replaced by another one; nothing under it can be used any more")
-        return fd
+            folder.close()
 
     def _parts(self, path: str) -> list[str]:
         """Split a path into names. An absolute path has to begin with that of the root."""
@@ -249,14 +213,3 @@ class Root:
         if len(parts) > MAX_DEPTH:
             raise ToolError(f"path: is more than {MAX_DEPTH} folders deep")
         return parts
-
-
-def _step(folder: int, name: str, *, make: bool) -> int:
-    try:
-        return os.open(name, _FOLDER, dir_fd=folder)
-    except FileNotFoundError:
-        if not make:
-            raise
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(name, dir_fd=folder)
-    return os.open(name, _FOLDER, dir_fd=folder)

@@ -15,10 +15,11 @@ from typing import Any, Final
 import attrs
 import re2  # type: ignore[import-untyped]
 
-from warren.actors.tools.files.root import MAX_DEPTH, Place, open_regular, opened, shown
+from warren.actors.tools.files.root import MAX_DEPTH, Place, open_regular, shown
 from warren.actors.tools.files.text import SAMPLE, encoding_of
 from warren.base.values import define, frozen
 from warren.models.tools import ToolError
+from warren.storage.folders import Folder
 
 SEARCH_SECONDS: Final = 15.0
 MAX_ENTRIES: Final = 50_000
@@ -85,13 +86,13 @@ class FolderEntry:
     """An entry of a folder.
 
     Attributes:
-        folder: the descriptor of the folder, which is open while the walk is at this entry.
+        folder: the folder, which is open while the walk is at this entry.
         name: the name in the folder.
         path: the path from the start of the walk, as the model sees it.
         mode: the mode of the file; 0 if it cannot be read.
     """
 
-    folder: int
+    folder: Folder
     name: str
     path: str
     mode: int
@@ -119,7 +120,7 @@ class Walk:
         return True
 
     def entries(
-        self, folder: int, *, deep: bool, prefix: str = "", depth: int = 0
+        self, folder: Folder, *, deep: bool, prefix: str = "", depth: int = 0
     ) -> Generator[FolderEntry, None, None]:
         """Yield the entries of an open folder; with `deep`, those of the folders below it too."""
         for name in self._names(folder):
@@ -128,12 +129,12 @@ class Walk:
             entry = FolderEntry(folder, name, prefix + shown(name), _mode(name, folder))
             yield entry
             if deep and stat.S_ISDIR(entry.mode) and self._enters(name, depth):
-                with contextlib.suppress(OSError), opened(name, folder) as inner:
+                with contextlib.suppress(OSError), folder.inner(name, make=False) as inner:
                     yield from self.entries(inner, deep=True, prefix=f"{entry.path}/", depth=depth + 1)
 
-    def _names(self, folder: int) -> list[str]:
+    def _names(self, folder: Folder) -> list[str]:
         try:
-            with os.scandir(folder) as found:
+            with os.scandir(folder.fd) as found:
                 names = [entry.name for entry in itertools.islice(found, self.left + 1)]
         except OSError as exc:
             self.notes[f"a folder could not be read: {exc.strerror}"] = None
@@ -151,9 +152,9 @@ class Walk:
         return depth < MAX_DEPTH
 
 
-def _mode(name: str, folder: int) -> int:
+def _mode(name: str, folder: Folder) -> int:
     try:
-        return os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+        return folder.stat(name).st_mode
     except OSError:
         return 0
 
@@ -168,7 +169,10 @@ def listing(place: Place, glob: str) -> str:
     lines: list[str] = []
     walk, wanted = Walk(), glob_pattern(glob)
     deep = "/" in glob or "**" in glob
-    with opened(place.name, place.folder) as folder, contextlib.closing(walk.entries(folder, deep=deep)) as entries:
+    with (
+        place.folder.inner(place.name, make=False) as folder,
+        contextlib.closing(walk.entries(folder, deep=deep)) as entries,
+    ):
         for entry in entries:
             if wanted.search(entry.path) is None:
                 continue
@@ -204,7 +208,10 @@ class Search:
         """Search the files of a folder and of the folders below it, if their path or their name matches the glob."""
         fits = glob_pattern(glob)
         prefix = "" if place.path == "." else f"{shown(place.path)}/"
-        with opened(place.name, place.folder) as top, contextlib.closing(self.walk.entries(top, deep=True)) as entries:
+        with (
+            place.folder.inner(place.name, make=False) as top,
+            contextlib.closing(self.walk.entries(top, deep=True)) as entries,
+        ):
             for entry in entries:
                 name = entry.path if "/" in glob else shown(entry.name)
                 if stat.S_ISREG(entry.mode) and fits.search(name) is not None:
@@ -212,15 +219,11 @@ class Search:
                     if self.full():
                         return
 
-    def file(self, name: str, folder: int, path: str) -> None:
+    def file(self, name: str, folder: Folder, path: str) -> None:
         """Search a file; a file that is no text, or is gone meanwhile, has no matches."""
         with contextlib.suppress(OSError, ToolError):
-            fd = open_regular(name, folder, path)
-            try:
-                with open(fd, "rb", closefd=False) as file:
-                    data = file.read(MAX_SEARCHED + 1)
-            finally:
-                os.close(fd)
+            with open_regular(name, folder, path) as fd, open(fd, "rb", closefd=False) as file:
+                data = file.read(MAX_SEARCHED + 1)
             self._text(data, path)
 
     def _text(self, data: bytes, path: str) -> None:

@@ -6,7 +6,6 @@ The official client does not end the children of a server that has ended by itse
 import json
 import logging
 import os
-import signal
 import subprocess
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -19,6 +18,7 @@ import trio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
+from warren.actors.processes import end_group
 from warren.actors.streams import GONE, LineReader, LineTooLongError
 from warren.actors.tools.mcp.offers import mended
 from warren.actors.tools.mcp.pace import Pace, ServerGoneError
@@ -37,9 +37,6 @@ TAIL: Final = 2_000
 """Bytes of the end of stderr that are kept for the error message."""
 DRAIN: Final = 0.25
 """Seconds to wait for the rest of the output after the end: its children may hold the pipes open."""
-REAP: Final = 2.0
-"""Seconds to wait after SIGKILL: only a process that hangs in the kernel takes longer."""
-TICK: Final = 0.02
 REST: Final = 0.005
 """Seconds between two reads of stderr: a server that writes without end is read in few large parts."""
 ANSWERS: Final = (types.JSONRPCResponse, types.JSONRPCError)
@@ -236,31 +233,7 @@ async def end(process: trio.Process, patience: float) -> None:
         await process.stdin.aclose()
     with trio.move_on_after(patience):
         await process.wait()
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if not _signal(process.pid, number):
-            break
-        await _group_ended(process, patience)
-    with trio.move_on_after(REAP):
-        await process.wait()
+    await end_group(process, patience)
     for stream in streams:
         if stream is not None:
             await stream.aclose()
-
-
-async def _group_ended(process: trio.Process, patience: float) -> None:
-    """Wait until nothing is left of the process group, by polling: a group has no event to wait for."""
-    with trio.move_on_after(max(patience, TICK)):
-        await process.wait()
-        while _signal(process.pid, 0):  # noqa: ASYNC110 - see above
-            await trio.sleep(TICK)
-
-
-def _signal(group: int, number: int) -> bool:
-    """Signal a process group; return whether there was one."""
-    try:
-        os.killpg(group, number)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # macOS raises this for a group of zombies
-        return False
-    return True

@@ -1,14 +1,14 @@
 """Opens a folder under a root step by step, so that no name and no link leads out of it, not even a late one."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from warren.models.tools import ToolError
+from warren.storage.folders import Disk, Folder
 
-FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_DISK: Final = Disk()
 
 
 @contextmanager
@@ -20,15 +20,15 @@ def open_folder(root: Path, name: str) -> Iterator[int]:
     """
     parts = _parts(root, name)
     try:
-        folder = os.open(root, FOLDER)
+        folder = Folder.at(_DISK, root)
     except OSError as exc:
         raise ToolError(f"the root folder cannot be opened: {exc.strerror}") from exc
     try:
         for part in parts:
             folder = _step(folder, part, name)
-        yield folder
+        yield folder.fd
     finally:
-        os.close(folder)
+        folder.close()
 
 
 def _parts(root: Path, name: str) -> tuple[str, ...]:
@@ -44,15 +44,12 @@ def _parts(root: Path, name: str) -> tuple[str, ...]:
     raise ToolError(f"working_dir: {name!r} is not under the root; give its path from the root")
 
 
-def _step(folder: int, part: str, name: str) -> int:
-    """Open a folder in a folder and close the outer one, so that the caller always has one descriptor to close."""
+def _step(folder: Folder, part: str, name: str) -> Folder:
     try:
-        found = os.open(part, FOLDER | os.O_NOFOLLOW, dir_fd=folder)
+        return folder.step(part)
     except NotADirectoryError as exc:
         raise ToolError(f"working_dir: {name!r}: {part!r} is no folder; symbolic links are not followed") from exc
     except OSError as exc:
         raise ToolError(f"working_dir: {name!r}: {part!r}: {exc.strerror}") from exc
     except UnicodeError as exc:
         raise ToolError("working_dir: half a character: UTF-8 cannot hold it") from exc
-    os.close(folder)
-    return found

@@ -149,7 +149,7 @@ def _end_all(shell: int, grace: float, wakeups: int) -> None:
             _ask(os.kill, pid)
 
     _await_end(shell, grace, wakeups, ask_others)
-    _await_end(shell, KILL_LIMIT, wakeups, lambda: _kill(shell))
+    _await_end(shell, KILL_LIMIT, wakeups, lambda: kill_descendants(*(() if LINUX else (shell,))))
 
 
 def _await_end(shell: int, seconds: float, wakeups: int, meanwhile: Callable[[], object] = lambda: None) -> None:
@@ -182,10 +182,13 @@ def _ask(send: Callable[[int, int], None], target: int) -> None:
             send(target, number)
 
 
-def _kill(shell: int) -> None:
-    """Kill whole groups: a process that is killed alone may have forked meanwhile."""
+def kill_descendants(*others: int) -> None:
+    """Kill all processes that this one and its children have started, and the `others`, which are process groups.
+
+    Whole groups are killed: a process that is killed alone may have forked meanwhile.
+    """
     found = descendants()
-    for group in set(found.values()) - {os.getpgrp()} if LINUX else {shell}:
+    for group in {*found.values(), *others} - {os.getpgrp()}:
         with contextlib.suppress(OSError):
             os.killpg(group, signal.SIGKILL)
     for pid in found:

@@ -12,6 +12,7 @@ from typing import Final
 
 import trio
 
+from warren.actors.processes import signal_group
 from warren.actors.streams import LineReader
 from warren.actors.tools.shell.output import OutputTail
 from warren.base.values import define, frozen
@@ -120,5 +121,4 @@ class Command:
     def _kill_group(self) -> None:
         """Kill the processes of a keeper that did not end in time."""
         if self._shell is not None:
-            with contextlib.suppress(OSError):
-                os.killpg(self._shell, signal.SIGKILL)
+            signal_group(self._shell, signal.SIGKILL)

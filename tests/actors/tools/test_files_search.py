@@ -1,5 +1,6 @@
 """Listing and searching: what is found, what is left out, and that neither takes for ever."""
 
+import contextlib
 import os
 import threading
 import time
@@ -11,6 +12,7 @@ import pytest
 from warren.actors.tools.files import search as files_search
 from warren.actors.tools.files.tools import file_tools
 from warren.models.tools import ToolError
+from warren.storage.folders import Disk, Folder
 
 
 def use(root: Path, name: str, **args: Any) -> str:
@@ -158,13 +160,10 @@ def test_many_files(tmp_path: Path) -> None:
 def test_time_is_up(tmp_path: Path) -> None:
     """A walk whose time is over stops, and says so."""
     (tmp_path / "a").touch()
-    fd = os.open(tmp_path, os.O_RDONLY)
-    try:
+    with contextlib.closing(Folder.at(Disk(), tmp_path)) as folder:
         walk = files_search.Walk(deadline=time.monotonic() - 1)
-        assert list(walk.entries(fd, deep=True)) == []
+        assert list(walk.entries(folder, deep=True)) == []
         assert [note[:13] for note in walk.notes] == ["stopped after"]
-    finally:
-        os.close(fd)
 
 
 def test_odd_names(tmp_path: Path) -> None:

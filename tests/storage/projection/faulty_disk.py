@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from warren.storage.projection.disk import Disk
+from warren.storage.folders import Disk
 
 R = TypeVar("R")
 
@@ -51,10 +51,10 @@ class FaultyDisk(Disk):
         """Fail by these rules."""
         self.trouble = trouble
 
-    def open(self, name: str, flags: int, folder: int) -> int:
+    def open(self, name: str, flags: int, folder: int, mode: int = 0o600) -> int:
         if flags & (os.O_CREAT | os.O_RDWR):
-            return self.trouble.call(super().open, name, flags, folder)
-        return super().open(name, flags, folder)
+            return self.trouble.call(super().open, name, flags, folder, mode)
+        return super().open(name, flags, folder, mode)
 
     def write(self, file: int, data: bytes) -> None:
         some = data[: len(data) * 2 // 3]
@@ -75,8 +75,8 @@ class FaultyDisk(Disk):
     def unlink(self, name: str, folder: int) -> None:
         self.trouble.call(super().unlink, name, folder)
 
-    def make_folder(self, name: str, folder: int) -> None:
-        self.trouble.call(super().make_folder, name, folder)
+    def make_folder(self, name: str, folder: int, mode: int = 0o700) -> None:
+        self.trouble.call(super().make_folder, name, folder, mode)
 
     def remove_tree(self, name: str, folder: int) -> None:
         self.trouble.call(super().remove_tree, name, folder)

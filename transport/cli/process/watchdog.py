@@ -1,10 +1,8 @@
 """The guard of an end within a time: a thread, as the event loop may be what hangs."""
 
-import contextlib
 import logging
 import math
 import os
-import signal
 import threading
 import time
 from typing import Final
@@ -72,12 +70,6 @@ class Watchdog:
 
 def kill_descendants() -> None:
     """Kill all processes that this one has started, and those that they have started."""
-    from warren.actors.tools.shell.keeper import descendants  # noqa: PLC0415 - only an end needs it
+    from warren.actors.tools.shell import keeper  # noqa: PLC0415 - only an end needs it
 
-    own, found = os.getpgrp(), descendants()
-    for group in set(found.values()) - {own}:
-        with contextlib.suppress(OSError):
-            os.killpg(group, signal.SIGKILL)
-    for pid in found:
-        with contextlib.suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
+    keeper.kill_descendants()

@@ -20,6 +20,7 @@ import attrs
 import click
 import trio
 
+from warren.actors.processes import end_group
 from warren.actors.supervision import Restarts, supervised_nursery
 from warren.base.values import define, frozen
 from warren.transport.cli.process.ending import LEAST, die_of, ends
@@ -170,19 +171,9 @@ class Workers:
             yield process
         finally:
             with trio.CancelScope(shield=True):
-                await _end(process)
+                await end_group(process, LAST_WORDS)
             del self._processes[number]
             self._serving.discard(number)
-
-
-async def _end(process: trio.Process) -> None:
-    if process.returncode is None:
-        process.terminate()
-        with trio.move_on_after(LAST_WORDS):
-            await process.wait()
-            return
-        process.kill()
-        await process.wait()
 
 
 def _ended(code: int) -> str:

@@ -11,6 +11,7 @@ from typing import Final
 import attrs
 import trio
 
+from warren.actors.processes import end_group
 from warren.base.database_url import is_url_of_database
 from warren.base.values import define
 from warren.transport.load.failover.plan import FailoverPlan
@@ -92,14 +93,8 @@ class LoadNode:
 
     async def end(self) -> None:
         """End the process, by force if it takes long."""
-        process = self._process
-        if process is None or process.returncode is not None:
-            return
-        process.send_signal(signal.SIGCONT)
-        process.terminate()
-        with trio.move_on_after(LAST_WORDS):
-            await process.wait()
-        await self.kill()
+        if self._process is not None:
+            await end_group(self._process, LAST_WORDS)
 
 
 @asynccontextmanager

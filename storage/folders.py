@@ -1,6 +1,6 @@
 """Folders by descriptor: a name in one of them cannot lead out of it, whatever links lie there.
 
-POSIX only. Everything made here is for its owner alone.
+POSIX only. What is made here is for its owner alone, unless a mode is given.
 """
 
 import contextlib
@@ -23,9 +23,9 @@ UNFINISHED: Final = ".tmp"
 class Disk:
     """The calls that open and change files. Tests put one in its place that fails, or that ends the process."""
 
-    def open(self, name: str, flags: int, folder: int) -> int:
+    def open(self, name: str, flags: int, folder: int, mode: int = 0o600) -> int:
         """Open a file that is no link; nothing that is there in its place can block this."""
-        return os.open(name, flags | _SAFE, 0o600, dir_fd=folder)
+        return os.open(name, flags | _SAFE, mode, dir_fd=folder)
 
     def write(self, file: int, data: bytes) -> None:
         """Write all of it."""
@@ -57,9 +57,9 @@ class Disk:
         """Remove a file or a link."""
         os.unlink(name, dir_fd=folder)
 
-    def make_folder(self, name: str, folder: int) -> None:
+    def make_folder(self, name: str, folder: int, mode: int = 0o700) -> None:
         """Make a folder."""
-        os.mkdir(name, 0o700, dir_fd=folder)
+        os.mkdir(name, mode, dir_fd=folder)
 
     def remove_tree(self, name: str, folder: int) -> None:
         """Remove a folder with its contents; links in it are removed, not followed."""
@@ -101,7 +101,7 @@ class Folder:
         """Close it."""
         os.close(self.fd)
 
-    def open(self, name: str, *, make: bool = True) -> "Folder":
+    def open(self, name: str, *, make: bool = True, mode: int = 0o700) -> "Folder":
         """Open a folder in it; make the folder if there is none. A link is refused."""
         flags = os.O_RDONLY | os.O_DIRECTORY
         try:
@@ -109,8 +109,15 @@ class Folder:
         except FileNotFoundError:
             if not make:
                 raise
-            self.disk.make_folder(name, self.fd)
-            return Folder(self.disk, self.disk.open(name, flags, self.fd))
+        with contextlib.suppress(FileExistsError):  # another process has made it meanwhile
+            self.disk.make_folder(name, self.fd, mode)
+        return Folder(self.disk, self.disk.open(name, flags, self.fd))
+
+    def step(self, name: str, *, make: bool = False, mode: int = 0o700) -> "Folder":
+        """Open a folder in it as `open` does, and close this one once that has succeeded."""
+        inner = self.open(name, make=make, mode=mode)
+        self.close()
+        return inner
 
     @contextlib.contextmanager
     def inner(self, name: str, *, make: bool = True) -> Iterator["Folder"]:
@@ -137,10 +144,14 @@ class Folder:
             return os.read(file, found.st_size) if stat.S_ISREG(found.st_mode) else None
         return None
 
+    def stat(self, name: str) -> os.stat_result:
+        """Return the status of what has a name in it, even if that is a link."""
+        return os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+
     def has(self, name: str) -> bool:
         """Tell whether there is anything of that name."""
         try:
-            os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+            self.stat(name)
         except FileNotFoundError:
             return False
         return True
@@ -148,7 +159,7 @@ class Folder:
     def size(self, name: str) -> int | None:
         """Return the length of a file; None if there is none, or something else."""
         try:
-            found = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+            found = self.stat(name)
         except FileNotFoundError:
             return None
         return found.st_size if stat.S_ISREG(found.st_mode) else None
@@ -158,20 +169,29 @@ class Folder:
 
         With `sync` the contents are on the disk before the name is, so a power cut leaves no empty file.
         """
-        unfinished, size = name + UNFINISHED, 0
+        size = 0
+        with self.replacing(name, name + UNFINISHED) as file:
+            for part in parts:
+                self.disk.write(file, part)
+                size += len(part)
+            if sync:
+                self.disk.sync(file)
+        return size
+
+    @contextlib.contextmanager
+    def replacing(self, name: str, unfinished: str, mode: int = 0o600) -> Iterator[int]:
+        """Yield a new file, and put it in the place of an old one after the block.
+
+        Until then it has the name `unfinished`. If the block raises, it is removed, and the old file stays.
+        """
         try:
-            with self._new(unfinished) as file:
-                for part in parts:
-                    self.disk.write(file, part)
-                    size += len(part)
-                if sync:
-                    self.disk.sync(file)
+            with self._new(unfinished, mode) as file:
+                yield file
             self.disk.rename(unfinished, name, self.fd)
         except BaseException:
             with contextlib.suppress(OSError):
                 self.disk.unlink(unfinished, self.fd)
             raise
-        return size
 
     def move(self, name: str, to: "Folder") -> None:
         """Move a file or a folder, with its contents, into another folder."""
@@ -183,7 +203,7 @@ class Folder:
             try:
                 self.disk.unlink(name, self.fd)
             except OSError:
-                if not stat.S_ISDIR(os.stat(name, dir_fd=self.fd, follow_symlinks=False).st_mode):
+                if not stat.S_ISDIR(self.stat(name).st_mode):
                     raise
                 self.disk.remove_tree(name, self.fd)
 
@@ -206,7 +226,7 @@ class Folder:
     def leads_to(self, name: str, folder: "Folder") -> bool:
         """Tell whether a folder still is the one of that name: into one that was removed nothing can be written."""
         try:
-            found = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+            found = self.stat(name)
         except FileNotFoundError:
             return False
         return os.path.samestat(found, os.fstat(folder.fd))
@@ -216,13 +236,13 @@ class Folder:
         return os.listdir(self.fd)  # noqa: PTH208 - a path would have to be looked up again
 
     @contextlib.contextmanager
-    def _new(self, name: str) -> Iterator[int]:
+    def _new(self, name: str, mode: int) -> Iterator[int]:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         try:
-            file = self.disk.open(name, flags, self.fd)
+            file = self.disk.open(name, flags, self.fd, mode)
         except FileExistsError:  # a process that was killed left it
             self.disk.unlink(name, self.fd)
-            file = self.disk.open(name, flags, self.fd)
+            file = self.disk.open(name, flags, self.fd, mode)
         try:
             yield file
         finally:
