@@ -16,6 +16,7 @@ from warren.conversation.inputs import Input, Numbered
 from warren.conversation.options import SessionOptions, part
 from warren.conversation.records import CompactionEntry, EventRow, MessageRow, Parent, SessionRecord, Span
 from warren.conversation.usage import NO_USAGE, Usage
+from warren.storage.results import Lost
 from warren.storage.standins import NO_SUMMARY
 
 logger: Final = logging.getLogger("warren.storage")
@@ -279,3 +280,27 @@ def readable_inputs(rows: list[Any]) -> list[tuple[str, Numbered]]:
         except StoreError:
             continue
     return found
+
+
+def lost_around(
+    seq: int, last_seq: int, gone: int, before: int | None, following: tuple[int, Any] | None, *, final: bool
+) -> Lost | None:
+    """Return the lost events around one that a reader was shown, None if it is stored, or may be some day.
+
+    Args:
+        seq: the event.
+        last_seq: the last number of the session.
+        gone: retention has removed events up to this number.
+        before: the end of the row before the event.
+        following: the beginning of the next row, and whether that row is the end of a turn that was lost.
+        final: whether no other living process has the session.
+    """
+    if seq <= gone:
+        return None
+    first = max(before or 0, gone) + 1
+    if following is not None:
+        first_seq, is_end = following
+        # A turn that was stored in part ends with an event of its own.
+        return None if first_seq <= seq + 1 else Lost(first, first_seq - 1, bool(is_end))
+    last = last_seq if final else last_seq + SEQ_STRIDE
+    return Lost(first, last, final=final) if last > seq else None

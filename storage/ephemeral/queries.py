@@ -16,45 +16,12 @@ from warren.conversation.messages import ContextMessage, UserMessage
 from warren.conversation.records import MessageRow, SessionRecord
 from warren.reports.audit import AuditPage, cursor_of
 from warren.reports.ledger import OF_SESSIONS, Figures, figures_of, hour_of, keys_of
+from warren.storage import queries as ask
 from warren.storage.ephemeral.contents import Contents
 from warren.storage.ephemeral.sessions import EphemeralSession
 from warren.storage.ledger import added, bounds_of, figures_from, key_in
 from warren.storage.membership import node_of, status_text
-from warren.storage.queries import (
-    AttachmentBytes,
-    AuditEntries,
-    CreatedUnder,
-    DueErasures,
-    HandoverAnswer,
-    HasSession,
-    Holders,
-    KnownTenants,
-    LastStored,
-    LedgerSums,
-    LivingNodes,
-    LostEvents,
-    ModelContext,
-    OfSession,
-    OwnedSessions,
-    PeerNamed,
-    Query,
-    SessionCount,
-    SessionHolder,
-    SessionList,
-    SessionRow,
-    SessionStart,
-    StoredAttachment,
-    StoredBytes,
-    StoredEvents,
-    StoredHistory,
-    StoredMessages,
-    StoreNews,
-    TokensSince,
-    UnsureFiles,
-    WaitingInputs,
-    WaitingSessions,
-    WasTold,
-)
+from warren.storage.queries import Query
 from warren.storage.refusals import not_found
 from warren.storage.results import Context, Held, News, Replay, Rows, StoredPage, StoredSession
 from warren.storage.rows import microseconds
@@ -62,37 +29,33 @@ from warren.storage.rows import microseconds
 R = TypeVar("R")
 
 
-def _has(store: Contents, query: HasSession) -> bool:
+def _has(store: Contents, query: ask.HasSession) -> bool:
     session = store.sessions.get(query.session_id)
     tenant = store.ended.get(query.session_id, ("",))[0] if session is None else session.record.tenant
     return tenant == query.tenant
 
 
-def _record(store: Contents, query: SessionRow) -> SessionRecord | None:
+def _record(store: Contents, query: ask.SessionRow) -> SessionRecord | None:
     session = _session(store, query)
     return None if session is None else session.record
 
 
-def _load(store: Contents, query: SessionStart) -> StoredSession | None:
+def _load(store: Contents, query: ask.SessionStart) -> StoredSession | None:
     session = store.sessions.get(query.session_id)
     return None if session is None else StoredSession(session.record, session.record.last_seq)
 
 
-def _holder(store: Contents, query: SessionHolder) -> Node | None:
+def _holder(store: Contents, query: ask.SessionHolder) -> Node | None:
     session = _session(store, query)
     return _node(store) if session is not None and session.held else None
 
 
-def _waiting(store: Contents, query: WaitingInputs) -> Rows[Numbered]:
+def _waiting(store: Contents, query: ask.WaitingInputs) -> Rows[Numbered]:
     session = _session(store, query)
     return _rows(() if session is None else session.inbox.waiting())
 
 
-def _lost(_store: Contents, _query: LostEvents) -> None:
-    """Return None: the process that has shown an event and did not store it has taken the store with it."""
-
-
-def _history(store: Contents, query: StoredHistory) -> StoredPage:
+def _history(store: Contents, query: ask.StoredHistory) -> StoredPage:
     session, offset, limit = _session(store, query), query.offset, query.limit
     if session is None:
         return StoredPage(_rows(()), 0, 0, _rows(()), ())
@@ -101,27 +64,27 @@ def _history(store: Contents, query: StoredHistory) -> StoredPage:
     return StoredPage(rows, record.message_count, 0, _rows(moved), (*record.left_out, *record.parts_left_out))
 
 
-def _attachment(store: Contents, query: StoredAttachment) -> Attachment | None:
+def _attachment(store: Contents, query: ask.StoredAttachment) -> Attachment | None:
     found = _file(store, query)
     return None if found is None else found.attachment
 
 
-def _bytes(store: Contents, query: AttachmentBytes) -> bytes | None:
+def _bytes(store: Contents, query: ask.AttachmentBytes) -> bytes | None:
     found = _file(store, query)
     return None if found is None else found.data[query.start : query.start + query.size]
 
 
-def _file(store: Contents, query: StoredAttachment | AttachmentBytes) -> Blob | None:
+def _file(store: Contents, query: ask.StoredAttachment | ask.AttachmentBytes) -> Blob | None:
     session = _session(store, query)
     return None if session is None else session.files.get(query.sha256)
 
 
-def _session(store: Contents, query: OfSession[Any]) -> EphemeralSession | None:
+def _session(store: Contents, query: ask.OfSession[Any]) -> EphemeralSession | None:
     session = store.sessions.get(query.session_id)
     return session if session is not None and query.tenant in (None, session.record.tenant) else None
 
 
-def _context(store: Contents, query: ModelContext) -> Context:
+def _context(store: Contents, query: ask.ModelContext) -> Context:
     session = store.sessions.get(query.session_id)
     if session is None:
         raise not_found(query.session_id)
@@ -129,26 +92,26 @@ def _context(store: Contents, query: ModelContext) -> Context:
     return Context(session.bodies[0] if query.head else None, newest, session.bodies[query.head : query.count])
 
 
-def _messages(store: Contents, query: StoredMessages) -> tuple[Rows[MessageRow], int]:
+def _messages(store: Contents, query: ask.StoredMessages) -> tuple[Rows[MessageRow], int]:
     session = store.sessions.get(query.session_id)
     if session is None:
         return _rows(()), 0
     return _rows(session.rows(query.offset, query.limit)), session.record.message_count
 
 
-def _events(store: Contents, query: StoredEvents) -> Replay:
+def _events(store: Contents, query: ask.StoredEvents) -> Replay:
     session = store.sessions.get(query.session_id) or store.ended_logs.get(query.session_id)
     if session is None:
         return Replay([], None)
     return Replay(session.events_after(query.after_seq, query.limit), session.gone)
 
 
-def _last_stored(store: Contents, query: LastStored) -> int | None:
+def _last_stored(store: Contents, query: ask.LastStored) -> int | None:
     session = store.sessions.get(query.session_id)
     return None if session is None else min(query.up_to, session.record.last_seq)
 
 
-def _was_told(store: Contents, query: WasTold) -> bool:
+def _was_told(store: Contents, query: ask.WasTold) -> bool:
     session = store.sessions.get(query.session_id)
     if session is None:
         return False
@@ -160,12 +123,7 @@ def _was_told(store: Contents, query: WasTold) -> bool:
     return any(text.startswith(query.beginning) for text in texts)
 
 
-def _handed_over(_store: Contents, _query: HandoverAnswer) -> bool:
-    """Return true: every session is this process's."""
-    return True
-
-
-def _list(store: Contents, query: SessionList) -> Rows[SessionRecord]:
+def _list(store: Contents, query: ask.SessionList) -> Rows[SessionRecord]:
     wanted = query.labels.items()
     matching = (each.record for each in _of(store, query.tenant) if wanted <= each.record.labels.items())
     return _rows(heapq.nsmallest(query.offset + query.limit, matching, key=_newest_first)[query.offset :])
@@ -175,11 +133,11 @@ def _newest_first(record: SessionRecord) -> tuple[float, str]:
     return -record.updated_at.timestamp(), record.session_id
 
 
-def _named(store: Contents, query: PeerNamed) -> str | None:
+def _named(store: Contents, query: ask.PeerNamed) -> str | None:
     return store.names.get((query.tenant, query.name))
 
 
-def _creation(store: Contents, query: CreatedUnder) -> Created | None:
+def _creation(store: Contents, query: ask.CreatedUnder) -> Created | None:
     created = store.created.get((query.tenant, query.key))
     session = None if created is None else store.sessions.get(created.session_id)
     first = None if session is None else session.inbox.known(FIRST_PROMPT)
@@ -188,15 +146,15 @@ def _creation(store: Contents, query: CreatedUnder) -> Created | None:
     return attrs.evolve(created, outcome=first.outcome)
 
 
-def _count(store: Contents, query: SessionCount) -> int:
+def _count(store: Contents, query: ask.SessionCount) -> int:
     return len(_of(store, query.tenant, query.owner))
 
 
-def _owned(store: Contents, query: OwnedSessions) -> Sequence[str]:
+def _owned(store: Contents, query: ask.OwnedSessions) -> Sequence[str]:
     return [each.record.session_id for each in _of(store, query.tenant, query.owner)]
 
 
-def _stored_bytes(store: Contents, query: StoredBytes) -> int:
+def _stored_bytes(store: Contents, query: ask.StoredBytes) -> int:
     own = _of(store, query.tenant, query.owner)
     files = {hashed: len(blob.data) for each in own for hashed, blob in each.files.items()}
     return sum(each.bytes for each in own) + sum(files.values())
@@ -207,7 +165,7 @@ def _of(store: Contents, tenant: str | None, owner: str | None = None) -> Sequen
     return [each for each in own if owner in (None, each.record.owner)]
 
 
-def _tokens_since(store: Contents, query: TokensSince) -> int:
+def _tokens_since(store: Contents, query: ask.TokensSince) -> int:
     first = microseconds(hour_of(query.hour))
     return sum(
         figures_from(each).tokens
@@ -216,7 +174,7 @@ def _tokens_since(store: Contents, query: TokensSince) -> int:
     )
 
 
-def _sums(store: Contents, query: LedgerSums) -> dict[str, Figures]:
+def _sums(store: Contents, query: ask.LedgerSums) -> dict[str, Figures]:
     first, end = bounds_of(query.since, query.until)
     if query.by in OF_SESSIONS:
         return added(_of_sessions(store, query, first, end))
@@ -227,14 +185,14 @@ def _sums(store: Contents, query: LedgerSums) -> dict[str, Figures]:
     )
 
 
-def _of_sessions(store: Contents, query: LedgerSums, first: int, end: int) -> Iterator[tuple[str, Figures]]:
+def _of_sessions(store: Contents, query: ask.LedgerSums, first: int, end: int) -> Iterator[tuple[str, Figures]]:
     for record in (each.record for each in _of(store, query.tenant)):
         if first <= microseconds(record.updated_at) < end:
             figures = figures_of(record.usage, record.turns)
             yield from ((key, figures) for key in keys_of(query.by, record.session_id, record.labels))
 
 
-def _entries(store: Contents, query: AuditEntries) -> AuditPage:
+def _entries(store: Contents, query: ask.AuditEntries) -> AuditPage:
     """Return the wanted entries, in the order of their times."""
     wanted = query.wanted
     fitting = {
@@ -251,7 +209,7 @@ def _entries(store: Contents, query: AuditEntries) -> AuditPage:
     return AuditPage(tuple(map(fitting.__getitem__, page)), cursor_of(*page[-1]) if page else wanted.cursor)
 
 
-def _nodes(store: Contents, _query: LivingNodes) -> Sequence[Node]:
+def _nodes(store: Contents, _query: ask.LivingNodes) -> Sequence[Node]:
     return [_node(store)]
 
 
@@ -260,14 +218,14 @@ def _node(store: Contents) -> Node:
     return node_of(store.key, f"the only process ({os.getpid()})", status)
 
 
-def _held(store: Contents, query: Holders) -> dict[str, Held]:
+def _held(store: Contents, query: ask.Holders) -> dict[str, Held]:
     found = ((each, store.sessions[each]) for each in query.session_ids if each in store.sessions)
     return {
         session_id: Held(store.key if session.held else None, session.record.last_seq) for session_id, session in found
     }
 
 
-def _waiting_sessions(store: Contents, _query: WaitingSessions) -> Sequence[str]:
+def _waiting_sessions(store: Contents, _query: ask.WaitingSessions) -> Sequence[str]:
     rounds: list[list[str]] = []
     before = Counter[str]()
     for session_id, each in store.sessions.items():
@@ -279,21 +237,13 @@ def _waiting_sessions(store: Contents, _query: WaitingSessions) -> Sequence[str]
     return [session_id for found in rounds for session_id in found]
 
 
-def _news(store: Contents, query: StoreNews) -> News:
+def _news(store: Contents, query: ask.StoreNews) -> News:
     found = {each: store.sessions[each].record.last_seq for each in query.watched if each in store.sessions}
     return News((), (), store.last_input, {**found})
 
 
-def _tenants(store: Contents, _query: KnownTenants) -> Sequence[str]:
+def _tenants(store: Contents, _query: ask.KnownTenants) -> Sequence[str]:
     return sorted({*(each.record.tenant for each in store.sessions.values()), *(key[0] for key in store.ledger)})
-
-
-def _erasures(_store: Contents, _query: DueErasures) -> Rows[str]:
-    return _rows(())
-
-
-def _unsure_files(_store: Contents, _query: UnsureFiles) -> bool:
-    return False
 
 
 def _rows(found: Iterable[R]) -> Rows[R]:
@@ -302,35 +252,35 @@ def _rows(found: Iterable[R]) -> Rows[R]:
 
 
 QUERIES: Final[Mapping[type[Query[Any]], Callable[[Contents, Any], Any]]] = {
-    HasSession: _has,
-    SessionRow: _record,
-    SessionHolder: _holder,
-    WaitingInputs: _waiting,
-    LostEvents: _lost,
-    StoredHistory: _history,
-    StoredAttachment: _attachment,
-    AttachmentBytes: _bytes,
-    SessionStart: _load,
-    ModelContext: _context,
-    StoredMessages: _messages,
-    StoredEvents: _events,
-    LastStored: _last_stored,
-    WasTold: _was_told,
-    HandoverAnswer: _handed_over,
-    SessionList: _list,
-    PeerNamed: _named,
-    CreatedUnder: _creation,
-    SessionCount: _count,
-    OwnedSessions: _owned,
-    StoredBytes: _stored_bytes,
-    TokensSince: _tokens_since,
-    LedgerSums: _sums,
-    AuditEntries: _entries,
-    LivingNodes: _nodes,
-    Holders: _held,
-    WaitingSessions: _waiting_sessions,
-    StoreNews: _news,
-    KnownTenants: _tenants,
-    DueErasures: _erasures,
-    UnsureFiles: _unsure_files,
+    ask.HasSession: _has,
+    ask.SessionRow: _record,
+    ask.SessionHolder: _holder,
+    ask.WaitingInputs: _waiting,
+    ask.LostEvents: lambda *_: None,  # a process that stored nothing took the store with it
+    ask.StoredHistory: _history,
+    ask.StoredAttachment: _attachment,
+    ask.AttachmentBytes: _bytes,
+    ask.SessionStart: _load,
+    ask.ModelContext: _context,
+    ask.StoredMessages: _messages,
+    ask.StoredEvents: _events,
+    ask.LastStored: _last_stored,
+    ask.WasTold: _was_told,
+    ask.HandoverAnswer: lambda *_: True,  # every session is of this process
+    ask.SessionList: _list,
+    ask.PeerNamed: _named,
+    ask.CreatedUnder: _creation,
+    ask.SessionCount: _count,
+    ask.OwnedSessions: _owned,
+    ask.StoredBytes: _stored_bytes,
+    ask.TokensSince: _tokens_since,
+    ask.LedgerSums: _sums,
+    ask.AuditEntries: _entries,
+    ask.LivingNodes: _nodes,
+    ask.Holders: _held,
+    ask.WaitingSessions: _waiting_sessions,
+    ask.StoreNews: _news,
+    ask.KnownTenants: _tenants,
+    ask.DueErasures: lambda *_: _rows(()),
+    ask.UnsureFiles: lambda *_: False,
 }

@@ -1,7 +1,7 @@
 """Checks of the files of messages in a store in files, and their repairs."""
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -13,21 +13,14 @@ from warren.conversation import codec
 from warren.conversation.attachments import Attachment
 from warren.conversation.messages import files_of
 from warren.reports.reports import Finding
+from warren.storage.maintenance.checks import CUT_OFF, DIFFERENT, EMPTY, LOST, UNUSED
 from warren.storage.maintenance.damage import keep
 from warren.storage.rows import DELETED, shown
-from warren.storage.sqlite.apply import SqliteOperation
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.lease import Holder
 
-UNUSED: Final = "key NOT IN (SELECT blob FROM attachments WHERE typeof(blob) = 'integer')"
-"""A condition for bytes that no session has."""
-EMPTY: Final = "(typeof(blob) <> 'integer' OR blob NOT IN (SELECT key FROM blobs))"
-"""A condition for a file of a session without bytes."""
 REFERENCE: Final = '"sha256":"'
 """The letters that a message with a file has."""
-CUT_OFF: Final = "they cannot read files that their messages name"
-LOST: Final = "the bytes of files that their messages name are gone"
-DIFFERENT: Final = "the bytes of files are not those that were attached"
 _PIECE: Final = 1 << 20
 _MESSAGES: Final = f"""
     SELECT m.session, {raw("session_id")}, {raw("m.body")} FROM messages m JOIN sessions ON sessions.key = m.session
@@ -61,31 +54,17 @@ class Lost:
 
 def examine_files(db: apsw.Connection, *, full: bool) -> Iterator[Finding]:
     """Yield the findings about files; with `full` their bytes are read too. Raises apsw.Error."""
-    for table, condition, problem in (
-        ("attachments", EMPTY, "have no bytes"),
-        ("blobs", UNUSED, "belong to no session"),
-    ):
-        count = db.execute(f"SELECT count(*) FROM {table} WHERE {condition}").get
-        if count:
-            yield Finding("orphans", f"{count} rows of {table} {problem}", fixable=True)
     yield from about_lost(list(lost_files(db)))
     if full:
-        yield from about((name for key in different(db) for name in _sessions_of(db, key)), DIFFERENT, fixable=True)
-
-
-def about(ids: Iterable[str], problem: str, *, fixable: bool) -> Iterator[Finding]:
-    """Yield the finding about some sessions, if there are any."""
-    found = tuple(dict.fromkeys(ids))
-    if found:
-        many = "1 session" if len(found) == 1 else f"{len(found)} sessions"
-        yield Finding("files", f"{many}: {problem}", fixable=fixable, sessions=found)
+        yield from DIFFERENT.of_sessions(
+            (name for key in different(db) for name in _sessions_of(db, key)), fixable=True
+        )
 
 
 def about_lost(lost: Sequence[Lost]) -> Iterator[Finding]:
     """Yield the findings about files that sessions do not have: those whose bytes are there, and the others."""
-    for there, problem in ((True, CUT_OFF), (False, LOST)):
-        ids = [each.session_id for each in lost if (each.blob is not None) == there]
-        yield from about(ids, problem, fixable=there)
+    yield from CUT_OFF.of_sessions(each.session_id for each in lost if each.blob is not None)
+    yield from LOST.of_sessions(each.session_id for each in lost if each.blob is None)
 
 
 def lost_files(db: apsw.Connection) -> Iterator[Lost]:
@@ -125,58 +104,36 @@ def _sessions_of(db: apsw.Connection, blob: int) -> list[str]:
     return [shown(row[0]) for row in db.execute(query, (blob,))]
 
 
-# -- repairs
+# -- repairs: each returns how many rows it mended
 
 
-@frozen
-class DropEmpty(SqliteOperation[int]):
-    """Remove the rows of files without bytes; return how many that were."""
-
-    folder: Path
-    session_id: str = ""
-
-    def apply(self, db: apsw.Connection, holder: Holder) -> int:  # noqa: ARG002, D102 - see the class
-        keep(db, self.folder, "attachments", EMPTY, "it has no bytes")
-        db.execute(f"DELETE FROM attachments WHERE {EMPTY}")
-        return db.changes()
+def drop_empty(db: apsw.Connection, _holder: Holder, folder: Path) -> int:
+    """Remove the rows of files without bytes."""
+    keep(db, folder, "attachments", EMPTY["sqlite"], "it has no bytes")
+    db.execute(f"DELETE FROM attachments WHERE {EMPTY['sqlite']}")
+    return db.changes()
 
 
-@frozen
-class SetDifferentAside(SqliteOperation[int]):
-    """Set bytes aside that do not have their hash; return how many. The right ones can be attached again."""
-
-    folder: Path
-    session_id: str = ""
-
-    def apply(self, db: apsw.Connection, holder: Holder) -> int:  # noqa: ARG002, D102 - see the class
-        wrong = list(different(db))
-        for key in wrong:
-            keep(db, self.folder, "blobs", f"key = {key}", "its bytes do not have its hash")
-            db.execute("DELETE FROM attachments WHERE blob = ?", (key,))
-            db.execute("DELETE FROM blobs WHERE key = ?", (key,))
-        return len(wrong)
+def set_different_aside(db: apsw.Connection, _holder: Holder, folder: Path) -> int:
+    """Set bytes aside that do not have their hash; the right ones can be attached again."""
+    wrong = list(different(db))
+    for key in wrong:
+        keep(db, folder, "blobs", f"key = {key}", "its bytes do not have its hash")
+        db.execute("DELETE FROM attachments WHERE blob = ?", (key,))
+        db.execute("DELETE FROM blobs WHERE key = ?", (key,))
+    return len(wrong)
 
 
-@frozen
-class GiveBack(SqliteOperation[int]):
-    """Give sessions the files back that their messages name, and whose bytes are there; return how many."""
-
-    session_id: str = ""
-
-    def apply(self, db: apsw.Connection, holder: Holder) -> int:  # noqa: ARG002, D102 - see the class
-        add = "INSERT OR IGNORE INTO attachments (session, blob, media_type, name) VALUES (?,?,?,?)"
-        found = [each for each in lost_files(db) if each.blob is not None]
-        for each in found:
-            db.execute(add, (each.session, each.blob, each.file.media_type, each.file.name))
-        return len(found)
+def give_back(db: apsw.Connection, _holder: Holder, _folder: Path) -> int:
+    """Give sessions the files back that their messages name, and whose bytes are there."""
+    add = "INSERT OR IGNORE INTO attachments (session, blob, media_type, name) VALUES (?,?,?,?)"
+    found = [each for each in lost_files(db) if each.blob is not None]
+    for each in found:
+        db.execute(add, (each.session, each.blob, each.file.media_type, each.file.name))
+    return len(found)
 
 
-@frozen
-class DropUnused(SqliteOperation[int]):
-    """Remove bytes that no session has; return how many rows that were."""
-
-    session_id: str = ""
-
-    def apply(self, db: apsw.Connection, holder: Holder) -> int:  # noqa: ARG002, D102 - see the class
-        db.execute(f"DELETE FROM blobs WHERE {UNUSED}")
-        return db.changes()
+def drop_unused(db: apsw.Connection, _holder: Holder, _folder: Path) -> int:
+    """Remove bytes that no session has."""
+    db.execute(f"DELETE FROM blobs WHERE {UNUSED['sqlite']}")
+    return db.changes()

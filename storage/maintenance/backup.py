@@ -12,9 +12,9 @@ from warren.base.errors import StoreError
 from warren.base.values import frozen
 from warren.conversation.memory import Progress
 from warren.settings.config import StoreConfig
-from warren.storage.maintenance.checks import unreadable
 from warren.storage.maintenance.files import look_at, reading, sync_folder
 from warren.storage.maintenance.replacing import making, out_of_the_way, part_of, refused_meanwhile, side_files
+from warren.storage.maintenance.unreadable import unreadable
 from warren.storage.projection.follower import Follower
 from warren.storage.projection.places import SESSIONS
 from warren.storage.refusals import in_use

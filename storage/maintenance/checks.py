@@ -1,26 +1,140 @@
-"""Checks of the rows of a store against one another; each check is one query."""
+"""The checks of a store's rows: one table for both homes with SQL, and one question each."""
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
 
-import apsw
+import attrs
 
 from warren.base.principals import TENANT
 from warren.base.values import frozen
-from warren.conversation import codec
+from warren.reports.ledger import COUNTS
 from warren.reports.reports import Finding
-from warren.storage.maintenance.attached import EMPTY, examine_files
-from warren.storage.maintenance.damage import BadRow, scan
-from warren.storage.rows import DELETED, MAX_NUMBER, OPEN, shown, text_in
+from warren.storage.ledger import HOUR
+from warren.storage.maintenance.plans import EARLIEST
+from warren.storage.rows import DELETED, MAX_NUMBER, OPEN, microseconds
 from warren.storage.sqlite.columns import raw
-from warren.storage.sqlite.inbox import damaged
 
-TABLES: Final = ("messages", "events", "compactions", "labels", "inbox", "attachments")
+Home = Literal["sqlite", "postgres"]
+
+
+def both(sql: str) -> Mapping[Home, str]:
+    """Return SQL for both homes, which differ in a few names."""
+    states = {"open": OPEN, "deleted": DELETED}
+    return {
+        "sqlite": sql.format(t="main.", most="max", least="min", row="rowid", **states),
+        "postgres": sql.format(t="warren.", most="greatest", least="least", row="key", **states),
+    }
+
+
+@frozen
+class Check:
+    """One question: the sessions that its query returns are not as they should be.
+
+    Attributes:
+        name: the subject, in one word.
+        sentence: the problem, for a person; `{}` is the number of sessions, with their noun.
+        sql: a query for their ids, of each home that asks by a query; a function may find ids, too.
+        fixable: whether `fix` puts it right.
+        full: whether only a full examination asks.
+        level: see Finding.
+        noun: the noun for the sessions.
+    """
+
+    name: str
+    sentence: str
+    sql: Mapping[Home, str] = attrs.field(factory=dict)
+    fixable: bool = attrs.field(default=False, kw_only=True)
+    full: bool = attrs.field(default=False, kw_only=True)
+    level: Literal["problem", "notice"] = attrs.field(default="problem", kw_only=True)
+    noun: str = attrs.field(default="session", kw_only=True)
+
+    def query(self, home: Home) -> str:
+        """Return the query with an id that every driver can read, however damaged it is."""
+        if home == "postgres":
+            return f"SELECT session_id FROM ({self.sql[home]}) AS found ORDER BY 1"
+        return f"SELECT {raw('session_id')} FROM ({self.sql[home]})"
+
+    def found(self, rows: Iterable[Sequence[Any]], read: Callable[[Any], str]) -> Iterator[Finding]:
+        """Yield the finding about the rows of the query, if there are any; `read` makes an id of a column."""
+        yield from self.of_sessions(read(row[0]) for row in rows)
+
+    def of_sessions(self, ids: Iterable[str], *, fixable: bool | None = None) -> Iterator[Finding]:
+        """Yield the finding about sessions, if there are any; `fixable` is for a home that repairs it."""
+        sessions = tuple(dict.fromkeys(ids))
+        if sessions:
+            many = f"{len(sessions)} {self.noun}{'' if len(sessions) == 1 else 's'}"
+            can = self.fixable if fixable is None else fixable
+            yield Finding(self.name, self.sentence.format(many), self.level, can, sessions)
+
+
+@frozen
+class RowCheck(Check):
+    """One question about rows: its query returns one row, which fills the sentence and begins with their number."""
+
+    def query(self, home: Home) -> str:
+        """Return the query."""
+        return self.sql[home]
+
+    def found(self, rows: Iterable[Sequence[Any]], read: Callable[[Any], str]) -> Iterator[Finding]:  # noqa: ARG002 - no ids
+        """Yield the finding, if the number is not 0."""
+        for row in rows:
+            if row[0]:
+                yield Finding(self.name, self.sentence.format(*row), self.level, self.fixable)
+
+
+def asked(checks: Iterable[Check], home: Home, *, full: bool = False) -> Iterator[tuple[Check, str]]:
+    """Yield the checks that a home makes by queries, and their queries."""
+    for check in checks:
+        if home in check.sql and (full or not check.full):
+            yield check, check.query(home)
+
+
+def _counted(table: str, conditions: Mapping[Home, str]) -> Mapping[Home, str]:
+    prefix = {"sqlite": "main.", "postgres": "warren."}
+    return {home: f"SELECT count(*) FROM {prefix[home]}{table} WHERE {where}" for home, where in conditions.items()}
+
+
+TABLES: Final[Mapping[Home, Sequence[str]]] = {
+    "sqlite": ("messages", "events", "compactions", "labels", "inbox", "attachments"),
+    "postgres": ("messages", "events", "compactions", "inbox", "creations", "requests", "attachments"),
+}
 """Tables with rows that belong to sessions."""
-# By its type: SQLite takes for granted that a column that must not be NULL never is.
-ORPHANED: Final = f"""
-    (typeof(session) <> 'integer' OR session NOT IN (SELECT key FROM sessions WHERE state IS NOT {DELETED}))
+
+
+def orphaned(home: Home, table: str) -> str:
+    """Return the condition for rows of a table that belong to no session."""
+    if home == "postgres":  # the row of a creation stays when its session is deleted
+        kept = "" if table == "creations" else f" WHERE state <> {DELETED}"
+        return f"session NOT IN (SELECT key FROM warren.sessions{kept})"
+    # By its type: SQLite takes for granted that a column that must not be NULL never is.
+    known = f"SELECT key FROM sessions WHERE state IS NOT {DELETED}"
+    return f"(typeof(session) <> 'integer' OR session NOT IN ({known}))"
+
+
+def _orphans() -> Iterator[Check]:
+    for table in dict.fromkeys((*TABLES["sqlite"], *TABLES["postgres"])):
+        conditions = {home: orphaned(home, table) for home, tables in TABLES.items() if table in tables}
+        sentence = f"{{}} rows of {table} belong to no session"
+        yield RowCheck("orphans", sentence, _counted(table, conditions), fixable=True)
+
+
+EMPTY: Final[Mapping[Home, str]] = {
+    "sqlite": "(typeof(blob) <> 'integer' OR blob NOT IN (SELECT key FROM blobs))",
+    "postgres": "NOT EXISTS (SELECT FROM warren.blobs WHERE key = blob)",
+}
+"""Conditions for a file of a session without bytes."""
+UNUSED: Final[Mapping[Home, str]] = {
+    "sqlite": "key NOT IN (SELECT blob FROM attachments WHERE typeof(blob) = 'integer')",
+    "postgres": "NOT EXISTS (SELECT FROM warren.attachments WHERE blob = key)",
+}
+"""Conditions for bytes that no session has."""
+BAD_CLUSTER: Final = "(typeof(secret) <> 'text' OR length(secret) <> 64 OR secret GLOB '*[^0-9a-f]*')"
+NO_HOLDER: Final = f"(typeof(holder) <> 'integer' OR holder NOT BETWEEN 0 AND {MAX_NUMBER})"
+_BAD_NUMBER: Final = f"""
+    typeof(seq) <> 'integer' OR seq NOT BETWEEN 0 AND {MAX_NUMBER}
+    OR typeof(name) <> 'text' OR (name <> 'inbox' AND name <> 'holders')
 """
 MISLABELLED: Final = f"""
     SELECT session_id FROM sessions WHERE state <> {DELETED} AND json_valid(sessions.labels) AND (
@@ -32,214 +146,119 @@ MISLABELLED: Final = f"""
         )
     )
 """
-
-
-BAD_CLUSTER: Final = "(typeof(secret) <> 'text' OR length(secret) <> 64 OR secret GLOB '*[^0-9a-f]*')"
-NO_HOLDER: Final = f"(typeof(holder) <> 'integer' OR holder NOT BETWEEN 0 AND {MAX_NUMBER})"
-
-
-@frozen
-class Check:
-    """One question: the sessions that it returns are not as they should be.
-
-    Attributes:
-        name: of the check.
-        message: the problem, for a person.
-        query: returns their ids.
-        fixable: whether that can be put right.
-    """
-
-    name: str
-    message: str
-    query: str
-    fixable: bool = False
-
-    def findings(self, db: apsw.Connection) -> Iterator[Finding]:
-        """Yield the finding, if there is one. Raises apsw.Error."""
-        ids = tuple(shown(row[0]) for row in db.execute(f"SELECT {raw('session_id')} FROM ({self.query})"))
-        if ids:
-            yield Finding(self.name, f"{_many(len(ids))}: {self.message}", fixable=self.fixable, sessions=ids)
-
-
+_MISNAMED: Final = f"""
+    SELECT session_id FROM sessions
+    WHERE state = {OPEN} AND json_valid(details) AND peer IS NOT details ->> '$.peer.name'
+"""
+_DAMAGED_USAGE: Final = f"""
+    SELECT count(*), min(tenant) FROM warren.usage
+    WHERE tenant !~ '^({TENANT.pattern})$' OR least({", ".join(COUNTS)}) < 0
+        OR priced::text IN ('NaN', 'Infinity', '-Infinity')
+        OR hour % {HOUR} <> 0 OR hour NOT BETWEEN {EARLIEST} AND {microseconds(datetime.max.replace(tzinfo=UTC))}
+"""
+LABELS: Final = Check("labels", "{}: they cannot be found by their labels", {"sqlite": MISLABELLED}, fixable=True)
+PEERS: Final = Check("peers", "{}: their peers do not find them by their names, or by others", {"sqlite": _MISNAMED})
+CUT_OFF: Final = Check("files", "{}: they cannot read files that their messages name", fixable=True)
+LOST: Final = Check("files", "{}: the bytes of files that their messages name are gone")
+DIFFERENT: Final = Check("files", "{}: the bytes of files are not those that were attached")
+UNREADABLE_INPUT: Final = Check("inbox", "{}: an input waits that cannot be read; the next turn skips it", fixable=True)
+BESIDE: Final = (
+    RowCheck(
+        "requests",
+        "{} requests for sessions name no process",
+        {"sqlite": f"SELECT count(*) FROM requests WHERE {NO_HOLDER}"},
+        fixable=True,
+    ),
+    RowCheck(
+        "cluster",
+        "the secret of the nodes is damaged: the next node makes a new one",
+        {"sqlite": f"SELECT count(*) FROM cluster WHERE {BAD_CLUSTER}"},
+        fixable=True,
+    ),
+    RowCheck(
+        "numbers",
+        "the numbers for inputs or processes have run out of range",
+        {"sqlite": f"SELECT count(*) FROM sqlite_sequence WHERE {_BAD_NUMBER}"},
+        fixable=True,
+    ),
+)
+"""The checks of what a file has beside its sessions."""
 CHECKS: Final = (
+    *_orphans(),
+    RowCheck("orphans", "{} rows of attachments have no bytes", _counted("attachments", EMPTY), fixable=True),
+    RowCheck("orphans", "{} rows of blobs belong to no session", _counted("blobs", UNUSED), fixable=True),
+    RowCheck(
+        "erasures",
+        "{} deleted sessions may still be remembered or projected until the next start",
+        both("SELECT count(*) FROM {t}erasures"),
+        level="notice",
+    ),
+    RowCheck(
+        "usage",
+        "{} rows of the table usage cannot be right, one of the tenant {!r}: no report is right with them",
+        {"postgres": _DAMAGED_USAGE},
+    ),
     Check(
         "transcript",
-        "messages are missing, or there are more than were counted",
-        f"""
-        SELECT session_id FROM sessions LEFT JOIN (
+        "{}: messages are missing, or there are more than were counted",
+        both("""
+        SELECT session_id FROM {t}sessions LEFT JOIN (
             SELECT session, count(*) AS found, min(position) AS first, max(position) AS last,
                 min(position) FILTER (WHERE position > 0) AS second
-            FROM messages GROUP BY session
-        ) ON session = key
-        WHERE state <> {DELETED} AND (
-            coalesce(found, 0) <> message_count - max(0, messages_from - 1)
-            OR coalesce(last, -1) <> iif(messages_from < message_count, message_count, min(message_count, 1)) - 1
+            FROM {t}messages GROUP BY session
+        ) AS m ON session = key
+        WHERE state <> {deleted} AND (
+            coalesce(found, 0) <> message_count - {most}(0, messages_from - 1)
+            OR coalesce(last, -1) <>
+                CASE WHEN messages_from < message_count THEN message_count ELSE {least}(message_count, 1) END - 1
             OR coalesce(first, 0) <> 0 OR second < messages_from
         )
-        """,
+        """),
     ),
     Check(
         "head",
-        "messages of the model's context are missing, or the summary of earlier messages is",
-        f"""
-        SELECT session_id FROM sessions WHERE state <> {DELETED} AND (
-            head > message_count OR (state = {OPEN} AND messages_from > max(head, 1)) OR head <> coalesce((
-                SELECT compactions.head FROM compactions WHERE session = key ORDER BY compactions.rowid DESC LIMIT 1
+        "{}: messages of the model's context are missing, or the summary of earlier messages is",
+        both("""
+        SELECT session_id FROM {t}sessions s WHERE state <> {deleted} AND (
+            head > message_count OR (state = {open} AND messages_from > {most}(head, 1)) OR head <> coalesce((
+                SELECT c.head FROM {t}compactions c WHERE c.session = s.key ORDER BY c.{row} DESC LIMIT 1
             ), 0)
         )
-        """,
+        """),
     ),
     Check(
         "events",
-        "its log has events with numbers above the last, or below those that are kept",
-        f"""
-        SELECT session_id FROM sessions WHERE state <> {DELETED} AND (
-            (SELECT max(seq) FROM events WHERE session = key) > last_seq
-            OR (SELECT first_seq FROM events WHERE session = key ORDER BY seq LIMIT 1) <= events_after
+        "{}: its log has events with numbers above the last, or below those that are kept",
+        both("""
+        SELECT session_id FROM {t}sessions WHERE state <> {deleted} AND (
+            (SELECT max(seq) FROM {t}events WHERE session = key) > last_seq
+            OR (SELECT first_seq FROM {t}events WHERE session = key ORDER BY seq LIMIT 1) <= events_after
         )
-        """,
+        """),
     ),
+    PEERS,
     Check(
-        "peers",
-        "their peers do not find them by their names, or by others",
-        f"""
-        SELECT session_id FROM sessions
-        WHERE state = {OPEN} AND json_valid(details) AND peer IS NOT details ->> '$.peer.name'
-        """,
+        "tenants",
+        "{}: the keys that created them are of another tenant",
+        both("""
+        SELECT session_id FROM {t}creations c JOIN {t}sessions s ON s.key = c.session WHERE c.tenant <> s.tenant
+        """),
     ),
     Check(
         "tenants",
-        "the keys that created them are of another tenant",
-        """
-        SELECT session_id FROM creations JOIN sessions ON sessions.key = creations.session
-        WHERE creations.tenant <> sessions.tenant
-        """,
+        "{}: they are of no tenant: nobody finds them",
+        {"postgres": f"SELECT session_id FROM warren.sessions WHERE tenant !~ '^({TENANT.pattern})$'"},
     ),
-    Check("labels", "they cannot be found by their labels", MISLABELLED, fixable=True),
-)
-THOROUGH: Final = (
+    LABELS,
     Check(
         "events",
-        "events of its log overlap",
-        """
-        SELECT DISTINCT session_id FROM (
-            SELECT session, first_seq, lag(seq) OVER (PARTITION BY session ORDER BY seq) AS before FROM events
-        ) JOIN sessions ON key = session WHERE first_seq <= before
-        """,
+        "{}: events of its log overlap",
+        both("""
+        SELECT session_id FROM (
+            SELECT session, first_seq, lag(seq) OVER (PARTITION BY session ORDER BY seq) AS before FROM {t}events
+        ) AS e JOIN {t}sessions ON key = session WHERE first_seq <= before
+        """),
+        full=True,
     ),
 )
-
-
-def examine_rows(db: apsw.Connection, *, full: bool) -> Iterator[Finding]:
-    """Yield the findings in the rows of a file that SQLite finds whole. Raises apsw.Error."""
-    for table in TABLES:
-        orphans = db.execute(f"SELECT count(*) FROM {table} WHERE {ORPHANED}").get
-        if orphans:
-            yield Finding("orphans", f"{orphans} rows of {table} belong to no session", fixable=True)
-    yield from unreadable(db)
-    yield from examine_files(db, full=full)
-    for check in (*CHECKS, *(THOROUGH if full else ())):
-        yield from check.findings(db)
-
-
-NAMED: Final = 5
-"""Problems of one table that are told one by one."""
-
-
-def unreadable(db: apsw.Connection) -> Iterator[Finding]:
-    """Yield a finding for each table with unreadable rows. Raises apsw.Error."""
-    yield from _unreadable_rows(db)
-    yield from _unreadable_inputs(db)
-    yield from _beside_sessions(db)
-
-
-def _unreadable_rows(db: apsw.Connection) -> Iterator[Finding]:
-    found: dict[str, list[BadRow]] = {}
-    for row in scan(db):
-        found.setdefault(row.table, []).append(row)
-    for table, rows in found.items():
-        told = "; ".join(f"row {row.rowid}: {row.problem}" for row in rows[:NAMED])
-        more = f"; and {len(rows) - NAMED} more" if len(rows) > NAMED else ""
-        ids = tuple(dict.fromkeys(row.session_id for row in rows if row.session_id is not None))
-        check = "record" if table == "sessions" else table
-        count = "1 row" if len(rows) == 1 else f"{len(rows)} rows"
-        yield Finding(check, f"{count} of {table} cannot be read: {told}{more}", fixable=True, sessions=ids)
-
-
-def unreadable_keys(db: apsw.Connection) -> list[tuple[str, str]]:
-    """Return the rows without a number that cannot be read: the table, and a condition that finds the row."""
-    found: list[tuple[str, str]] = []
-    for (key,) in db.execute(f"SELECT {raw('session_id')} FROM erasures"):
-        if not _is_text(key):
-            found.append(("erasures", _at(session_id=key)))
-    for tenant, key, session, params in db.execute(f"SELECT {raw('tenant, key, session, params')} FROM creations"):
-        sound = is_tenant(tenant) and _is_text(key) and type(session) is int and _is_text(params)
-        if not (sound and _is_text_by_text(params)):
-            found.append(("creations", _at(tenant=tenant, key=key)))
-    values = raw("media_type, name, holder")
-    # Rows without a session or without bytes are orphans.
-    for session, blob, media_type, name, holder in db.execute(
-        f"SELECT session, blob, {values} FROM attachments WHERE NOT {ORPHANED} AND NOT {EMPTY}"
-    ):
-        by_process = holder is None or (type(holder) is int and 0 <= holder <= MAX_NUMBER)
-        if not (_is_text(media_type) and (name is None or _is_text(name)) and by_process):
-            found.append(("attachments", f"session = {session} AND blob = {blob}"))
-    return found
-
-
-def _at(**key: Any) -> str:
-    """Return the condition for a row with these columns as they are read; a damaged one may fit other damaged rows."""
-    return " AND ".join(
-        f"CAST({name} AS BLOB) = x'{value.hex()}'" if isinstance(value, bytes) else f"typeof({name}) <> 'text'"
-        for name, value in key.items()
-    )
-
-
-def is_tenant(value: Any) -> bool:
-    """Return whether a column, as it is read, is the name of a tenant."""
-    return _is_text(value) and TENANT.fullmatch(text_in(value, "")) is not None
-
-
-def _is_text(value: Any) -> bool:
-    try:
-        text_in(value, "")
-    except ValueError:
-        return False
-    return True
-
-
-def _is_text_by_text(value: Any) -> bool:
-    try:
-        codec.decode_stored(dict[str, str], value)
-    except ValueError:
-        return False
-    return True
-
-
-def _beside_sessions(db: apsw.Connection) -> Iterator[Finding]:
-    requests = db.execute(f"SELECT count(*) FROM requests WHERE {NO_HOLDER}").get
-    if requests:
-        yield Finding("requests", f"{requests} requests for sessions name no process", fixable=True)
-    if db.execute(f"SELECT count(*) FROM cluster WHERE {BAD_CLUSTER}").get:
-        yield Finding("cluster", "the secret of the nodes is damaged: the next node makes a new one", fixable=True)
-    bad = unreadable_keys(db)
-    for table in sorted({each[0] for each in bad}):
-        count = sum(each[0] == table for each in bad)
-        yield Finding(table, f"{count} rows of {table} cannot be read", fixable=True)
-    bad_numbers = db.execute(
-        f"SELECT count(*) FROM sqlite_sequence WHERE typeof(seq) <> 'integer' OR seq NOT BETWEEN 0 AND {MAX_NUMBER}"
-        f" OR typeof(name) <> 'text' OR (name <> 'inbox' AND name <> 'holders')"
-    ).get
-    if bad_numbers:
-        yield Finding("numbers", "the numbers for inputs or processes have run out of range", fixable=True)
-
-
-def _unreadable_inputs(db: apsw.Connection) -> Iterator[Finding]:
-    ids = tuple(dict.fromkeys(each.session_id for each in damaged(db)))
-    if ids:
-        problem = "an input waits that cannot be read; the next turn skips it"
-        yield Finding("inbox", f"{_many(len(ids))}: {problem}", fixable=True, sessions=ids)
-
-
-def _many(count: int) -> str:
-    return "1 session" if count == 1 else f"{count} sessions"
+"""All questions about rows that one query answers. A damaged row of SQLite is found by `unreadable`."""

@@ -3,7 +3,8 @@
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,20 +15,22 @@ from warren.base.errors import StoreError, WarrenError
 from warren.base.values import frozen
 from warren.reports.reports import FileFacts, Finding, HolderFacts, Integrity, ProjectionFacts, Report, about_dead
 from warren.settings.config import StoreConfig
-from warren.storage.maintenance.attached import DIFFERENT, DropEmpty, DropUnused, GiveBack, SetDifferentAside
+from warren.storage.maintenance.attached import drop_empty, drop_unused, examine_files, give_back, set_different_aside
 from warren.storage.maintenance.checks import (
     BAD_CLUSTER,
+    CHECKS,
+    DIFFERENT,
     MISLABELLED,
     NO_HOLDER,
-    ORPHANED,
     TABLES,
-    examine_rows,
-    unreadable_keys,
+    asked,
+    orphaned,
 )
 from warren.storage.maintenance.damage import FILE, keep, scan
 from warren.storage.maintenance.damage import set_aside as set_row_aside
 from warren.storage.maintenance.files import GoOn, log_size, reading, rivals
 from warren.storage.maintenance.retention import can_shrink
+from warren.storage.maintenance.unreadable import unreadable, unreadable_keys
 from warren.storage.operations import Claim, Claimed, Operation, Release
 from warren.storage.projection.formats import CHECKPOINT, checkpoint_of
 from warren.storage.projection.places import SESSIONS
@@ -82,10 +85,10 @@ def examine(config: StoreConfig, *, full: bool = False, go_on: GoOn | None = Non
             return Report(facts, findings=tuple(findings))
         facts = _counted(db, facts)
         holders, dead = _holders(db, Holder.of(config))
-        of_data = list(examine_rows(db, full=full))
+        of_data = list(_about_rows(db, full=full))
         if of_rows and not of_data:
             of_data = [Finding("integrity", f"the file is damaged: {line}") for line in of_rows]
-        findings += [*dead, *_about_erasures(facts), *of_data]
+        findings += [*dead, *of_data]
         projection = _projection(db, config.path / SESSIONS)
     return Report(
         facts, holders, projection, findings=tuple(sorted(findings, key=lambda finding: finding.level != "problem"))
@@ -106,9 +109,12 @@ def fix(config: StoreConfig, found: Report[FileFacts]) -> tuple[str, ...]:
     with SESSION_STORE.faults(path):
         writer = Writer(db := open_writer(config), Holder.of(config))
         try:
-            aside = (*_set_aside(writer, config.path), *_set_rows_aside(writer, config.path))
-            orphans = (*_remove_orphans(writer, config.path), *_mend_files(writer, config.path, found))
-            return (*orphans, *aside, *_label_anew(writer), *_free(writer, db))
+            aside = list(_mended(writer, config.path, _ASIDE))
+            compared = any(DIFFERENT.sentence.format("") in finding.message for finding in found.findings)
+            steps = [each for each in _STEPS if compared or each.mend is not set_different_aside]
+            mended = list(_mended(writer, config.path, steps))
+            labelled = list(_mended(writer, config.path, [_LABELS]))
+            return (*mended, *aside, *labelled, *_free(writer, db))
         finally:
             # This also moves the log into the file.
             writer.close()
@@ -185,10 +191,11 @@ def _about_file(facts: FileFacts) -> Iterator[Finding]:
         yield Finding("free", text, "notice")
 
 
-def _about_erasures(facts: FileFacts) -> Iterator[Finding]:
-    if facts.erasures_due:
-        text = f"{facts.erasures_due} deleted sessions may still be remembered or projected until the next start"
-        yield Finding("erasures", text, "notice")
+def _about_rows(db: apsw.Connection, *, full: bool) -> Iterator[Finding]:
+    yield from unreadable(db)
+    yield from examine_files(db, full=full)
+    for check, sql in asked(CHECKS, "sqlite", full=full):
+        yield from check.found(db.execute(sql).fetchall(), shown)
 
 
 def _holders(db: apsw.Connection, me: Holder) -> tuple[tuple[HolderFacts, ...], list[Finding]]:
@@ -228,118 +235,112 @@ def _projection(db: apsw.Connection, folder: Path) -> ProjectionFacts | None:
 
 
 @frozen
-class _Sweep(SqliteOperation[int]):
-    """Remove a table's rows that belong to no session; return how many that were."""
+class _Step:
+    """A repair, and the sentences about the rows that it mended and about those that it left alone.
 
-    table: str
-    folder: Path
-    session_id: str = ""
+    Attributes:
+        mend: makes it, and returns how many rows it mended, or also how many belong to a process that lives.
+        done: the sentence for the first number; `{1}` is the file of what was set aside.
+        left: the sentence for the second number.
+    """
 
-    def apply(self, db: apsw.Connection, holder: Holder) -> int:  # noqa: ARG002 - rows without a session have no holder
-        keep(db, self.folder, self.table, ORPHANED, "it belongs to no session")
-        db.execute(f"DELETE FROM {self.table} WHERE {ORPHANED}")
-        return db.changes()
-
-
-@frozen
-class _Label(SqliteOperation[tuple[int, int]]):
-    """Make the table of labels agree with the records; return how many sessions it changed, and how many it left."""
-
-    session_id: str = ""
-
-    def apply(self, db: apsw.Connection, holder: Holder) -> tuple[int, int]:
-        query = f"SELECT key, {raw('holder')} FROM sessions WHERE session_id IN ({MISLABELLED})"
-        wrong: list[Any] = db.execute(query).fetchall()
-        alive = rivals(db, holder)
-        free = [(key,) for key, owner in wrong if owner not in alive]
-        for key in free:
-            db.execute("DELETE FROM labels WHERE session = ?", key)
-            db.execute(_LABEL_ANEW, key)
-        return len(free), len(wrong) - len(free)
+    mend: Callable[[apsw.Connection, Holder, Path], int | tuple[int, int]]
+    done: str
+    left: str = ""
 
 
 @frozen
-class _SetAside(SqliteOperation[tuple[int, int]]):
-    """Set unreadable inputs aside; return how many it set aside, and how many it left."""
+class _Repair(SqliteOperation[tuple[int, int]]):
+    """A repair in a transaction of its own."""
 
+    step: _Step
     folder: Path
     session_id: str = ""
 
     def apply(self, db: apsw.Connection, holder: Holder) -> tuple[int, int]:
-        alive, wrong = rivals(db, holder), damaged(db)
-        free = [each for each in wrong if each.holder not in alive]
-        for each in free:
-            keep(db, self.folder, "inbox", f"number = {each.number}", each.problem)
-        set_aside(db, free)
-        return len(free), len(wrong) - len(free)
+        done = self.step.mend(db, holder, self.folder)
+        return (done, 0) if isinstance(done, int) else done
 
 
-@frozen
-class _SetRowsAside(SqliteOperation[tuple[int, int]]):
-    """Set unreadable rows aside; return how many it set aside, and how many it left."""
-
-    folder: Path
-    session_id: str = ""
-
-    def apply(self, db: apsw.Connection, holder: Holder) -> tuple[int, int]:
-        alive, bad = rivals(db, holder), list(scan(db))
-        free = [row for row in bad if (row.rowid if row.table == "holders" else row.holder) not in alive]
-        for row in free:
-            set_row_aside(db, self.folder, row)
-        db.execute(f"DELETE FROM requests WHERE {NO_HOLDER}")
-        db.execute(f"DELETE FROM cluster WHERE {BAD_CLUSTER}")
-        for table, where in (keys := unreadable_keys(db)):
-            keep(db, self.folder, table, where, "it cannot be read")
-            db.execute(f"DELETE FROM {table} WHERE {where}")
-        return len(free) + len(keys), len(bad) - len(free)
+def _mended(writer: Writer, folder: Path, steps: Iterable[_Step]) -> Iterator[str]:
+    for step in steps:
+        done, left = _done(writer, _Repair(step, folder))
+        if done:
+            yield step.done.format(done, folder / FILE)
+        if left:
+            yield step.left.format(left)
 
 
-def _remove_orphans(writer: Writer, folder: Path) -> Iterator[str]:
-    for table in TABLES:
-        count = _done(writer, _Sweep(table, folder))
-        if count:
-            yield f"removed {count} rows of {table} that belonged to no session"
+def _sweep(table: str, db: apsw.Connection, _holder: Holder, folder: Path) -> int:
+    where = orphaned("sqlite", table)
+    keep(db, folder, table, where, "it belongs to no session")
+    db.execute(f"DELETE FROM {table} WHERE {where}")
+    return db.changes()
 
 
-def _mend_files(writer: Writer, folder: Path, found: Report[FileFacts]) -> Iterator[str]:
-    compared = any(finding.message.endswith(DIFFERENT) for finding in found.findings)
-    steps: tuple[tuple[SqliteOperation[int], str], ...] = (
-        (DropEmpty(folder), "removed {} rows of attachments that had no bytes"),
-        *([(SetDifferentAside(folder), _DIFFERENT.format("{}", folder / FILE))] if compared else []),
-        (GiveBack(), "gave sessions {} files back that their messages name"),
-        (DropUnused(), "removed {} rows of blobs that belonged to no session"),
-    )
-    for operation, sentence in steps:
-        count = _done(writer, operation)
-        if count:
-            yield sentence.format(count)
+def _label_anew(db: apsw.Connection, holder: Holder, _folder: Path) -> tuple[int, int]:
+    query = f"SELECT key, {raw('holder')} FROM sessions WHERE session_id IN ({MISLABELLED})"
+    wrong: list[Any] = db.execute(query).fetchall()
+    alive = rivals(db, holder)
+    free = [(key,) for key, owner in wrong if owner not in alive]
+    for key in free:
+        db.execute("DELETE FROM labels WHERE session = ?", key)
+        db.execute(_LABEL_ANEW, key)
+    return len(free), len(wrong) - len(free)
 
 
-_DIFFERENT: Final = "set {} files aside with bytes that are not theirs: they are in {}; attach the right ones again"
+def _set_inputs_aside(db: apsw.Connection, holder: Holder, folder: Path) -> tuple[int, int]:
+    alive, wrong = rivals(db, holder), damaged(db)
+    free = [each for each in wrong if each.holder not in alive]
+    for each in free:
+        keep(db, folder, "inbox", f"number = {each.number}", each.problem)
+    set_aside(db, free)
+    return len(free), len(wrong) - len(free)
 
 
-def _label_anew(writer: Writer) -> Iterator[str]:
-    done, left = _done(writer, _Label())
-    if done:
-        yield f"made {done} sessions findable by their labels"
-    if left:
-        yield f"left the labels of {left} sessions alone: a process that lives holds them"
+def _set_rows_aside(db: apsw.Connection, holder: Holder, folder: Path) -> tuple[int, int]:
+    alive, bad = rivals(db, holder), list(scan(db))
+    free = [row for row in bad if (row.rowid if row.table == "holders" else row.holder) not in alive]
+    for row in free:
+        set_row_aside(db, folder, row)
+    db.execute(f"DELETE FROM requests WHERE {NO_HOLDER}")
+    db.execute(f"DELETE FROM cluster WHERE {BAD_CLUSTER}")
+    for table, where in (keys := unreadable_keys(db)):
+        keep(db, folder, table, where, "it cannot be read")
+        db.execute(f"DELETE FROM {table} WHERE {where}")
+    return len(free) + len(keys), len(bad) - len(free)
 
 
-def _set_aside(writer: Writer, folder: Path) -> Iterator[str]:
-    done, left = _done(writer, _SetAside(folder))
-    if done:
-        yield f"set {done} inputs aside that cannot be read"
-    if left:
-        yield f"left {left} inputs alone that cannot be read: a process that lives holds their sessions"
-
-
-def _set_rows_aside(writer: Writer, folder: Path) -> Iterator[str]:
-    done, left = _done(writer, _SetRowsAside(folder))
-    if done:
-        yield f"set {done} rows aside that cannot be read: they are in {folder / FILE}"
-    if left:
-        yield f"left {left} rows alone that cannot be read: a process that lives holds their sessions"
+_ASIDE: Final = (
+    _Step(
+        _set_inputs_aside,
+        "set {} inputs aside that cannot be read",
+        "left {} inputs alone that cannot be read: a process that lives holds their sessions",
+    ),
+    _Step(
+        _set_rows_aside,
+        "set {} rows aside that cannot be read: they are in {}",
+        "left {} rows alone that cannot be read: a process that lives holds their sessions",
+    ),
+)
+_STEPS: Final = (
+    *(
+        _Step(partial(_sweep, table), f"removed {{}} rows of {table} that belonged to no session")
+        for table in TABLES["sqlite"]
+    ),
+    _Step(drop_empty, "removed {} rows of attachments that had no bytes"),
+    _Step(
+        set_different_aside,
+        "set {} files aside with bytes that are not theirs: they are in {}; attach the right ones again",
+    ),
+    _Step(give_back, "gave sessions {} files back that their messages name"),
+    _Step(drop_unused, "removed {} rows of blobs that belonged to no session"),
+)
+_LABELS: Final = _Step(
+    _label_anew,
+    "made {} sessions findable by their labels",
+    "left the labels of {} sessions alone: a process that lives holds them",
+)
 
 
 def _free(writer: Writer, db: apsw.Connection) -> Iterator[str]:

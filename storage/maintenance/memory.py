@@ -11,10 +11,10 @@ import apsw
 from warren.base.values import frozen
 from warren.conversation.memory import MemoryConfig
 from warren.reports.reports import Finding, MemoryFacts
-from warren.storage.maintenance.checks import NAMED, is_tenant
 from warren.storage.maintenance.damage import FILE, keep
 from warren.storage.maintenance.doctor import OF_A_ROW
 from warren.storage.maintenance.files import GoOn, look_at
+from warren.storage.maintenance.unreadable import NAMED, is_tenant
 from warren.storage.memory import graph
 from warren.storage.memory.file import FILE_NAME, MEMORY_STORE, identity, open_writer
 from warren.storage.memory.spaces import PackedSpace

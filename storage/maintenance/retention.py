@@ -4,6 +4,7 @@
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -104,13 +105,13 @@ _MARK: Final = {
     "events": "UPDATE sessions SET events_after = max(events_after, ?) WHERE key = ?",
 }
 _OLD_ENTRIES: Final = "SELECT count(*) FROM audit WHERE at < ?"
-_DROP_ENTRIES: Final = """
-    DELETE FROM audit WHERE number IN (SELECT number FROM audit WHERE at < ? ORDER BY at LIMIT ?) RETURNING 1
-"""
 _OLD_USAGE: Final = "SELECT count(*) FROM usage WHERE hour < ?"
-_DROP_USAGE: Final = """
-    DELETE FROM usage WHERE rowid IN (SELECT rowid FROM usage WHERE hour < ? LIMIT ?) RETURNING 1
-"""
+_DROP_OLD: Final = {
+    "audit": """
+        DELETE FROM audit WHERE number IN (SELECT number FROM audit WHERE at < ? ORDER BY at LIMIT ?) RETURNING 1
+    """,
+    "usage": "DELETE FROM usage WHERE rowid IN (SELECT rowid FROM usage WHERE hour < ? LIMIT ?) RETURNING 1",
+}
 _CHANGED: Final = f"UPDATE sessions SET change = {NEXT_CHANGE} WHERE key = ?"
 
 
@@ -147,31 +148,18 @@ class Drop(SqliteOperation[int]):
 
 
 @frozen
-class DropEntries(SqliteOperation[int]):
-    """Remove the oldest entries of the audit, those before a stored time; return how many went."""
+class DropOld(SqliteOperation[int]):
+    """Remove entries of the audit, the oldest ones, or rows of the ledger, from before a time; return how many went."""
 
+    table: str
     before: int
     limit: int
     session_id: str = ""
 
     def apply(self, db: apsw.Connection, holder: Holder) -> int:  # noqa: ARG002 - no lease is needed
         """Remove the rows."""
-        with removable(db):
-            rows: list[Any] = db.execute(_DROP_ENTRIES, (self.before, self.limit)).fetchall()
-        return len(rows)
-
-
-@frozen
-class DropUsage(SqliteOperation[int]):
-    """Remove rows of the ledger, those of hours before a stored time; return how many went."""
-
-    before: int
-    limit: int
-    session_id: str = ""
-
-    def apply(self, db: apsw.Connection, holder: Holder) -> int:  # noqa: ARG002 - no lease is needed
-        """Remove the rows."""
-        return len(db.execute(_DROP_USAGE, (self.before, self.limit)).fetchall())
+        with removable(db) if self.table == "audit" else nullcontext():
+            return len(db.execute(_DROP_OLD[self.table], (self.before, self.limit)).fetchall())
 
 
 def plan(config: StoreConfig, retention: Retention, now: datetime) -> Plan:
@@ -213,7 +201,7 @@ def prune(config: StoreConfig, planned: Plan, progress: Progress | None = None, 
             pruning.remove_rows()
             deleted = tuple(session_id for session_id in planned.sessions if pruning.delete(db, session_id))
             entries = pruning.remove_entries(planned)
-            usage = pruning.remove(planned.usage, partial(DropUsage, planned.usage_before))
+            usage = pruning.remove(planned.usage, partial(DropOld, "usage", planned.usage_before))
             _give_back(db, rest)
         finally:
             writer.close()
@@ -253,7 +241,7 @@ class Pruning:
         """Remove the entries of the audit that are planned; return how many. Raises StoreError."""
         if planned.entries:
             self._writer.write([Audit((planned.prune_entry(),))])
-        return self.remove(planned.entries, partial(DropEntries, planned.entries_before))
+        return self.remove(planned.entries, partial(DropOld, "audit", planned.entries_before))
 
     def remove(self, planned: int, drop: Callable[[int], SqliteOperation[int]]) -> int:
         """Remove so many rows by operations, each of which gets its most rows; return how many. Raises StoreError."""

@@ -12,6 +12,7 @@ from warren.calls.creation import FIRST_PROMPT, Created
 from warren.conversation import codec
 from warren.conversation.inputs import Numbered
 from warren.conversation.records import EventRow, MessageRow, SessionRecord, Span
+from warren.storage import queries as ask
 from warren.storage.membership import oldest_first
 from warren.storage.postgres import attachments, audit, inbox, ledger
 from warren.storage.postgres.commit import marks_of
@@ -20,40 +21,7 @@ from warren.storage.postgres.guard import Guard
 from warren.storage.postgres.lease import Holder, alive, rival
 from warren.storage.postgres.nodes import NODES, node_in
 from warren.storage.postgres.reading import OF, Reading, compaction_of, move_of, record_of, snapshot
-from warren.storage.queries import (
-    AttachmentBytes,
-    AuditEntries,
-    CreatedUnder,
-    DueErasures,
-    HandoverAnswer,
-    HasSession,
-    Holders,
-    KnownTenants,
-    LastStored,
-    LedgerSums,
-    LivingNodes,
-    LostEvents,
-    ModelContext,
-    OwnedSessions,
-    PeerNamed,
-    Query,
-    SessionCount,
-    SessionHolder,
-    SessionList,
-    SessionRow,
-    SessionStart,
-    StoredAttachment,
-    StoredBytes,
-    StoredEvents,
-    StoredHistory,
-    StoredMessages,
-    StoreNews,
-    TokensSince,
-    UnsureFiles,
-    WaitingInputs,
-    WaitingSessions,
-    WasTold,
-)
+from warren.storage.queries import Query
 from warren.storage.results import Context, Held, Lost, News, Replay, Rows, StoredPage, StoredSession
 from warren.storage.rows import (
     ARCHIVED,
@@ -66,6 +34,7 @@ from warren.storage.rows import (
     decoded,
     event_or_empty,
     live_seq,
+    lost_around,
     message,
     readable_compaction,
     readable_inputs,
@@ -175,7 +144,7 @@ _ARRIVED: Final = """
 _WATCHED: Final = "SELECT session_id, last_seq, state FROM warren.sessions WHERE session_id = ANY ($1::text[])"
 
 
-async def _load(at: Reading, query: SessionStart) -> StoredSession | None:
+async def _load(at: Reading, query: ask.SessionStart) -> StoredSession | None:
     rows = await at.db.fetch(_HELD, escaped(query.session_id))
     if not rows:
         return None
@@ -184,21 +153,21 @@ async def _load(at: Reading, query: SessionStart) -> StoredSession | None:
     return StoredSession(found, found.last_seq + (0 if holder in (None, at.me.key) else SEQ_STRIDE))
 
 
-async def _has(at: Reading, query: HasSession) -> bool:
+async def _has(at: Reading, query: ask.HasSession) -> bool:
     return bool(await at.db.fetch(_IS_OF, escaped(query.session_id), query.tenant))
 
 
-async def _sessions(at: Reading, query: SessionCount) -> int:
+async def _sessions(at: Reading, query: ask.SessionCount) -> int:
     owner = None if query.owner is None else escaped(query.owner)
     ((count,),) = await at.db.fetch(_SESSIONS_OF, query.tenant, owner)
     return int(count)
 
 
-async def _owned(at: Reading, query: OwnedSessions) -> list[str]:
+async def _owned(at: Reading, query: ask.OwnedSessions) -> list[str]:
     return [unescaped(session_id) for (session_id,) in await at.db.fetch(_OWNED, query.tenant, escaped(query.owner))]
 
 
-async def _stored_bytes(at: Reading, query: StoredBytes) -> int:
+async def _stored_bytes(at: Reading, query: ask.StoredBytes) -> int:
     # Without row-level security, whose conditions would be asked for each row.
     sums, values = [_BYTES_OF.format(table=table) for table in ("messages", "events", "inbox")], [query.tenant]
     if query.owner is None:
@@ -210,12 +179,12 @@ async def _stored_bytes(at: Reading, query: StoredBytes) -> int:
     return sum(int(count) for ((count,),) in found)
 
 
-async def _record(at: Reading, query: SessionRow) -> SessionRecord | None:
+async def _record(at: Reading, query: ask.SessionRow) -> SessionRecord | None:
     rows = await at.db.fetch(_RECORD, escaped(query.session_id), query.tenant)
     return record_of(rows[0]) if rows else None
 
 
-async def _creation(at: Reading, query: CreatedUnder) -> Created | None:
+async def _creation(at: Reading, query: ask.CreatedUnder) -> Created | None:
     rows = await at.db.fetch(_CREATION, escaped(query.key), query.tenant)
     if not rows:
         return None
@@ -228,7 +197,7 @@ async def _creation(at: Reading, query: CreatedUnder) -> Created | None:
     return Created(session_id, digests, None if outcome is None else outcome.encode())
 
 
-async def _context(at: Reading, query: ModelContext) -> Context:
+async def _context(at: Reading, query: ask.ModelContext) -> Context:
     db, session_id, head, count = at.login, query.session_id, query.head, query.count
     if not head:
         return Context(None, None, complete(await _rows(db, session_id, 0, count), 0, count))
@@ -243,7 +212,7 @@ async def _context(at: Reading, query: ModelContext) -> Context:
     )
 
 
-async def _history(at: Reading, query: StoredHistory) -> StoredPage:
+async def _history(at: Reading, query: ask.StoredHistory) -> StoredPage:
     of, offset, to = (escaped(query.session_id), query.tenant), query.offset, query.offset + query.limit
     counts, rows, moved = await at.db.fetch_each(
         (_COUNTS, *of), (_MESSAGES, *of, offset, to), (_COMPACTIONS, *of, offset, to)
@@ -266,7 +235,7 @@ def _left_out(details: str) -> tuple[Span, ...]:
     return spans
 
 
-async def _messages_of(at: Reading, query: StoredMessages) -> tuple[Rows[MessageRow], int]:
+async def _messages_of(at: Reading, query: ask.StoredMessages) -> tuple[Rows[MessageRow], int]:
     of = (escaped(query.session_id), None)
     page = (_MESSAGES, *of, query.offset, query.offset + query.limit)
     counts, rows = await at.db.fetch_each((_COUNTS, *of), page)
@@ -281,14 +250,14 @@ def _messages(rows: list[Row]) -> Rows[MessageRow]:
     return Rows(rows, message, lambda row: str(row[0]))
 
 
-async def _replay(at: Reading, query: StoredEvents) -> Replay:
+async def _replay(at: Reading, query: ask.StoredEvents) -> Replay:
     of = escaped(query.session_id)
     rows, gone = await at.db.fetch_each((_EVENTS, of, query.after_seq, query.limit), (_EVENTS_AFTER, of))
     found: list[EventRow] = [event_or_empty(row) for row in rows]
     return Replay(found, gone[0][0] if gone else None)
 
 
-async def _lost(at: Reading, query: LostEvents) -> Lost | None:
+async def _lost(at: Reading, query: ask.LostEvents) -> Lost | None:
     of, seq, me = (escaped(query.session_id), query.tenant), query.seq, at.me.key
     found, following, ((before,),) = await at.db.fetch_each(
         (_LOG_OF, *of, me), (_NEXT_EVENT, *of, seq), (_LAST_BEFORE, *of, seq)
@@ -296,28 +265,20 @@ async def _lost(at: Reading, query: LostEvents) -> Lost | None:
     if not found:
         return None
     ((last_seq, gone, owner, alive),) = found
-    if seq <= gone:  # retention has removed the row
-        return None
-    first = max(before or 0, gone) + 1
-    if following:
-        ((first_seq, is_end),) = following
-        # A turn that was stored in part ends with an event of its own.
-        return None if first_seq <= seq + 1 else Lost(first, first_seq - 1, bool(is_end))
     final = owner in (None, me) or alive is not None
-    last = last_seq if final else last_seq + SEQ_STRIDE
-    return Lost(first, last, final=final) if last > seq else None
+    return lost_around(seq, last_seq, gone, before, following[0] if following else None, final=final)
 
 
-async def _last_stored(at: Reading, query: LastStored) -> int | None:
+async def _last_stored(at: Reading, query: ask.LastStored) -> int | None:
     rows = await at.db.fetch(_LAST_STORED, escaped(query.session_id), query.up_to)
     return rows[0][0] if rows else None
 
 
-async def _sessions_that_wait(at: Reading, _query: WaitingSessions) -> list[str]:
+async def _sessions_that_wait(at: Reading, _query: ask.WaitingSessions) -> list[str]:
     return [unescaped(session_id) for (session_id,) in await at.db.fetch(_SESSIONS_THAT_WAIT, at.me.key)]
 
 
-async def _was_told(at: Reading, query: WasTold) -> bool:
+async def _was_told(at: Reading, query: ask.WasTold) -> bool:
     # The search begins at the newest message, because the input has mostly just come.
     session_id = escaped(query.session_id)
     waits = await at.db.fetch(_FROM, session_id, escaped(query.input_id))
@@ -328,16 +289,16 @@ async def _was_told(at: Reading, query: WasTold) -> bool:
     return bool(await at.db.fetch(_TOLD, session_id, *bodies))
 
 
-async def _named(at: Reading, query: PeerNamed) -> str | None:
+async def _named(at: Reading, query: ask.PeerNamed) -> str | None:
     rows = await at.db.fetch(_NAMED, escaped(query.name), query.tenant)
     return unescaped(rows[0][0]) if rows else None
 
 
-async def _erasures(at: Reading, _query: DueErasures) -> Rows[str]:
+async def _erasures(at: Reading, _query: ask.DueErasures) -> Rows[str]:
     return Rows(await at.db.fetch(_ERASURES), lambda row: unescaped(row[0]), lambda row: shown(row[0]))
 
 
-async def _listing(at: Reading, query: SessionList) -> Rows[SessionRecord]:
+async def _listing(at: Reading, query: ask.SessionList) -> Rows[SessionRecord]:
     archived, values = query.include_archived, (query.limit, query.offset, query.tenant)
     if not query.labels:
         rows = await at.db.fetch(_page(COLUMNS, COLUMNS, "", include_archived=archived), *values)
@@ -365,21 +326,21 @@ def _page(inner: str, columns: str, condition: str, *, include_archived: bool) -
     return f"SELECT {columns} FROM ({arms}) AS every {order} LIMIT $1::int8 OFFSET $2::int8"
 
 
-async def _nodes(at: Reading, _query: LivingNodes) -> list[Node]:
+async def _nodes(at: Reading, _query: ask.LivingNodes) -> list[Node]:
     return oldest_first(node_in(row) for row in await at.db.fetch(NODES, at.me.key))
 
 
-async def _holder(at: Reading, query: SessionHolder) -> Node | None:
+async def _holder(at: Reading, query: ask.SessionHolder) -> Node | None:
     rows = await at.db.fetch(_HOLDER_OF, escaped(query.session_id), query.tenant, at.me.key)
     return node_in(rows[0]) if rows else None
 
 
-async def _held(at: Reading, query: Holders) -> dict[str, Held]:
+async def _held(at: Reading, query: ask.Holders) -> dict[str, Held]:
     rows = await at.db.fetch(_HELD_BY, array([escaped(each) for each in query.session_ids]))
     return {unescaped(session_id): Held(key, last_seq) for session_id, key, last_seq in rows}
 
 
-async def _handed_over(at: Reading, query: HandoverAnswer) -> bool | None:
+async def _handed_over(at: Reading, query: ask.HandoverAnswer) -> bool | None:
     rows = await at.db.fetch(_ANSWER, escaped(query.session_id))
     owner, asked = rows[0] if rows else (None, None)
     if owner in (None, at.me.key):
@@ -387,7 +348,7 @@ async def _handed_over(at: Reading, query: HandoverAnswer) -> bool | None:
     return None if asked == owner else False
 
 
-async def _news(at: Reading, query: StoreNews) -> News:
+async def _news(at: Reading, query: ask.StoreNews) -> News:
     db, me, watched = at.login, at.me.key, array([escaped(each) for each in query.watched])
     async with snapshot(db):
         ((inbox_to,),) = await db.fetch(_SNAPSHOT)
@@ -402,42 +363,42 @@ async def _news(at: Reading, query: StoreNews) -> News:
     )
 
 
-async def _waiting(at: Reading, query: WaitingInputs) -> Rows[Numbered]:
+async def _waiting(at: Reading, query: ask.WaitingInputs) -> Rows[Numbered]:
     return await inbox.waiting(at.db, query.session_id, query.tenant)
 
 
 QUERIES: Final[Mapping[type[Query[Any]], Callable[[Reading, Any], Awaitable[Any]]]] = {
-    HasSession: _has,
-    SessionRow: _record,
-    SessionHolder: _holder,
-    WaitingInputs: _waiting,
-    LostEvents: _lost,
-    StoredHistory: _history,
-    StoredAttachment: attachments.find,
-    AttachmentBytes: attachments.read,
-    SessionStart: _load,
-    ModelContext: _context,
-    StoredMessages: _messages_of,
-    StoredEvents: _replay,
-    LastStored: _last_stored,
-    WasTold: _was_told,
-    HandoverAnswer: _handed_over,
-    SessionList: _listing,
-    PeerNamed: _named,
-    CreatedUnder: _creation,
-    SessionCount: _sessions,
-    OwnedSessions: _owned,
-    StoredBytes: _stored_bytes,
-    TokensSince: ledger.tokens_since,
-    LedgerSums: ledger.usage,
-    AuditEntries: audit.page,
-    LivingNodes: _nodes,
-    Holders: _held,
-    WaitingSessions: _sessions_that_wait,
-    StoreNews: _news,
-    KnownTenants: ledger.tenants,
-    DueErasures: _erasures,
-    UnsureFiles: attachments.unsure,
+    ask.HasSession: _has,
+    ask.SessionRow: _record,
+    ask.SessionHolder: _holder,
+    ask.WaitingInputs: _waiting,
+    ask.LostEvents: _lost,
+    ask.StoredHistory: _history,
+    ask.StoredAttachment: attachments.find,
+    ask.AttachmentBytes: attachments.read,
+    ask.SessionStart: _load,
+    ask.ModelContext: _context,
+    ask.StoredMessages: _messages_of,
+    ask.StoredEvents: _replay,
+    ask.LastStored: _last_stored,
+    ask.WasTold: _was_told,
+    ask.HandoverAnswer: _handed_over,
+    ask.SessionList: _listing,
+    ask.PeerNamed: _named,
+    ask.CreatedUnder: _creation,
+    ask.SessionCount: _sessions,
+    ask.OwnedSessions: _owned,
+    ask.StoredBytes: _stored_bytes,
+    ask.TokensSince: ledger.tokens_since,
+    ask.LedgerSums: ledger.usage,
+    ask.AuditEntries: audit.page,
+    ask.LivingNodes: _nodes,
+    ask.Holders: _held,
+    ask.WaitingSessions: _sessions_that_wait,
+    ask.StoreNews: _news,
+    ask.KnownTenants: ledger.tenants,
+    ask.DueErasures: _erasures,
+    ask.UnsureFiles: attachments.unsure,
 }
 
 

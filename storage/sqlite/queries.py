@@ -15,41 +15,8 @@ from warren.calls.creation import FIRST_PROMPT, Created
 from warren.conversation import codec
 from warren.conversation.inputs import Numbered
 from warren.conversation.records import EventRow, MessageRow, SessionRecord, Span
-from warren.storage.queries import (
-    AttachmentBytes,
-    AuditEntries,
-    CreatedUnder,
-    DueErasures,
-    HandoverAnswer,
-    HasSession,
-    Holders,
-    KnownTenants,
-    LastStored,
-    LedgerSums,
-    LivingNodes,
-    LostEvents,
-    ModelContext,
-    OfSession,
-    OwnedSessions,
-    PeerNamed,
-    Query,
-    SessionCount,
-    SessionHolder,
-    SessionList,
-    SessionRow,
-    SessionStart,
-    StoredAttachment,
-    StoredBytes,
-    StoredEvents,
-    StoredHistory,
-    StoredMessages,
-    StoreNews,
-    TokensSince,
-    UnsureFiles,
-    WaitingInputs,
-    WaitingSessions,
-    WasTold,
-)
+from warren.storage import queries as ask
+from warren.storage.queries import Query
 from warren.storage.results import Context, Held, Lost, Replay, Rows, StoredPage, StoredSession
 from warren.storage.rows import (
     ARCHIVED,
@@ -63,6 +30,7 @@ from warren.storage.rows import (
     compaction,
     corrupt,
     event_or_empty,
+    lost_around,
     message,
     number_in,
     readable_compaction,
@@ -151,7 +119,7 @@ _NO_STATE: Final = (f"< {OPEN}", f"> {DELETED}", "IS NULL")
 """Conditions on the state of damaged rows, which pages have to name."""
 
 
-def _load(at: Reading, query: SessionStart) -> StoredSession | None:
+def _load(at: Reading, query: ask.SessionStart) -> StoredSession | None:
     row = at.db.execute(_HELD, (query.session_id,)).get
     if row is None:
         return None
@@ -160,35 +128,35 @@ def _load(at: Reading, query: SessionStart) -> StoredSession | None:
     return StoredSession(found, found.last_seq + (0 if holder in (None, at.me.key) else SEQ_STRIDE))
 
 
-def _holder(at: Reading, query: SessionHolder) -> Node | None:
+def _holder(at: Reading, query: ask.SessionHolder) -> Node | None:
     row: Any = at.db.execute(_HOLDER_OF, (query.session_id,)).fetchone()
     return None if row is None else at.me.node(at.db, row[0])
 
 
-def _nodes(at: Reading, _query: LivingNodes) -> list[Node]:
+def _nodes(at: Reading, _query: ask.LivingNodes) -> list[Node]:
     return at.me.nodes(at.db)
 
 
-def _held(at: Reading, query: Holders) -> dict[str, Held]:
+def _held(at: Reading, query: ask.Holders) -> dict[str, Held]:
     rows: list[Any] = at.db.execute(_HELD_BY, (json.dumps(list(query.session_ids)),)).fetchall()
     return {session_id: Held(key, last_seq) for session_id, key, last_seq in rows if type(last_seq) is int}
 
 
-def _has(at: Reading, query: HasSession | OfSession[Any]) -> bool:
+def _has(at: Reading, query: ask.HasSession | ask.OfSession[Any]) -> bool:
     return bool(at.db.execute(_IS_OF, (query.session_id, query.tenant)).get == 2)  # noqa: PLR2004 - both are as asked
 
 
-def _sessions(at: Reading, query: SessionCount) -> int:
+def _sessions(at: Reading, query: ask.SessionCount) -> int:
     if query.owner is None:
         return int(at.db.execute(_SESSIONS_OF, (query.tenant,)).get)
     return int(at.db.execute(f"{_SESSIONS_OF} AND owner = ?", (query.tenant, query.owner)).get)
 
 
-def _owned(at: Reading, query: OwnedSessions) -> list[str]:
+def _owned(at: Reading, query: ask.OwnedSessions) -> list[str]:
     return [session_id for (session_id,) in at.db.execute(_OWNED, (query.tenant, query.owner))]
 
 
-def _stored_bytes(at: Reading, query: StoredBytes) -> int:
+def _stored_bytes(at: Reading, query: ask.StoredBytes) -> int:
     sums, values = [_BYTES_OF.format(table=table) for table in ("messages", "events", "inbox")], [query.tenant]
     if query.owner is None:
         sums.append(_BYTES_OF_FILES)
@@ -198,12 +166,12 @@ def _stored_bytes(at: Reading, query: StoredBytes) -> int:
     return sum(int(at.db.execute(each, values).get) for each in sums)
 
 
-def _record(at: Reading, query: SessionRow) -> SessionRecord | None:
+def _record(at: Reading, query: ask.SessionRow) -> SessionRecord | None:
     row = at.db.execute(_RECORD, (query.session_id,)).get
     return None if row is None else row_to_record(row)
 
 
-def _creation(at: Reading, query: CreatedUnder) -> Created | None:
+def _creation(at: Reading, query: ask.CreatedUnder) -> Created | None:
     row: Any = at.db.execute(_CREATION, (query.tenant, query.key, FIRST_PROMPT)).fetchone()
     if row is None:
         return None
@@ -216,7 +184,7 @@ def _creation(at: Reading, query: CreatedUnder) -> Created | None:
         raise corrupt(f"the idempotency key of session {shown(session_id)}", exc, shown(session_id)) from exc
 
 
-def _context(at: Reading, query: ModelContext) -> Context:
+def _context(at: Reading, query: ask.ModelContext) -> Context:
     db, session_id, head, count = at.db, query.session_id, query.head, query.count
     with snapshot(db):
         rows = _rows(db, session_id, head, count - head)
@@ -229,7 +197,7 @@ def _context(at: Reading, query: ModelContext) -> Context:
     )
 
 
-def _history(at: Reading, query: StoredHistory) -> StoredPage:
+def _history(at: Reading, query: ask.StoredHistory) -> StoredPage:
     db, session_id, offset, limit = at.db, query.session_id, query.offset, query.limit
     with snapshot(db):
         total, kept_from = _counts(db, session_id)
@@ -241,7 +209,7 @@ def _history(at: Reading, query: StoredHistory) -> StoredPage:
     return StoredPage(rows, total, kept_from, moves, tuple(spans))
 
 
-def _messages(at: Reading, query: StoredMessages) -> tuple[Rows[MessageRow], int]:
+def _messages(at: Reading, query: ask.StoredMessages) -> tuple[Rows[MessageRow], int]:
     with snapshot(at.db):
         total, _ = _counts(at.db, query.session_id)
         return _rows(at.db, query.session_id, query.offset, query.limit), total
@@ -260,7 +228,7 @@ def _rows(db: apsw.Connection, session_id: str, offset: int, limit: int) -> Rows
     return Rows(rows, message, lambda row: str(row[0]))
 
 
-def _replay(at: Reading, query: StoredEvents) -> Replay:
+def _replay(at: Reading, query: ask.StoredEvents) -> Replay:
     with snapshot(at.db):
         rows, size = list[EventRow](), 0
         with contextlib.closing(at.db.execute(_EVENTS, (query.session_id, query.after_seq, query.limit))) as found:
@@ -276,7 +244,7 @@ def _replay(at: Reading, query: StoredEvents) -> Replay:
     return Replay(rows, gone if type(gone) is int and gone <= MAX_NUMBER else 0)
 
 
-def _lost(at: Reading, query: LostEvents) -> Lost | None:
+def _lost(at: Reading, query: ask.LostEvents) -> Lost | None:
     db, me, seq = at.db, at.me, query.seq
     with snapshot(db):
         found: Any = db.execute(_LOG_OF, (query.session_id,)).fetchone()
@@ -285,25 +253,17 @@ def _lost(at: Reading, query: LostEvents) -> Lost | None:
         key, last_seq, gone, owner = found
         last_seq, gone = number_in(last_seq, "last_seq"), number_in(gone, "events_after")
         following: Any = db.execute(_NEXT_EVENT, (key, seq)).fetchone()
-        before: int = db.execute(_LAST_BEFORE, (key, seq)).get or 0
-        if seq <= gone:  # retention has removed the row
-            return None
-        first = max(before, gone) + 1
-        if following is not None:
-            first_seq, is_end = following
-            # A turn that was stored in part ends with an event of its own.
-            return None if first_seq <= seq + 1 else Lost(first, first_seq - 1, bool(is_end))
+        before: int | None = db.execute(_LAST_BEFORE, (key, seq)).get
         final = owner in (None, me.key) or me.rival(db, owner) is not None
-    last = last_seq if final else last_seq + SEQ_STRIDE
-    return Lost(first, last, final=final) if last > seq else None
+    return lost_around(seq, last_seq, gone, before, following, final=final)
 
 
-def _last_stored(at: Reading, query: LastStored) -> int | None:
+def _last_stored(at: Reading, query: ask.LastStored) -> int | None:
     found: Any = at.db.execute(_LAST_STORED, (query.session_id, query.up_to)).fetchone()
     return None if found is None else max(number_in(each or 0, "last_seq") for each in found)
 
 
-def _erasures(at: Reading, _query: DueErasures) -> Rows[str]:
+def _erasures(at: Reading, _query: ask.DueErasures) -> Rows[str]:
     return Rows(at.db.execute(f"SELECT {raw('session_id')} FROM erasures"), _id, lambda row: shown(row[0]))
 
 
@@ -311,7 +271,7 @@ def _id(row: tuple[Any, ...]) -> str:
     return text_in(row[0], "session_id")
 
 
-def _listing(at: Reading, query: SessionList) -> Rows[SessionRecord]:
+def _listing(at: Reading, query: ask.SessionList) -> Rows[SessionRecord]:
     states, labels = (OPEN, ARCHIVED) if query.include_archived else (OPEN,), query.labels
     values = (query.tenant, *(text for mark in labels.items() for text in mark))
     # Each arm comes in order from the index and SQLite merges them: no arm is read further than the page needs.
@@ -329,49 +289,49 @@ def _arm(state: str, labels: int) -> str:
     return f"SELECT key, updated_at, session_id FROM sessions WHERE {' AND '.join(conditions)}"
 
 
-def _waiting_inputs(at: Reading, query: WaitingInputs) -> Rows[Numbered]:
+def _waiting_inputs(at: Reading, query: ask.WaitingInputs) -> Rows[Numbered]:
     return inbox.waiting(at.db, query.session_id)
 
 
 QUERIES: Final[Mapping[type[Query[Any]], Callable[[Reading, Any], Any]]] = {
-    HasSession: _has,
-    SessionRow: _record,
-    SessionHolder: _holder,
-    WaitingInputs: _waiting_inputs,
-    LostEvents: _lost,
-    StoredHistory: _history,
-    StoredAttachment: attachments.find,
-    AttachmentBytes: attachments.read,
-    SessionStart: _load,
-    ModelContext: _context,
-    StoredMessages: _messages,
-    StoredEvents: _replay,
-    LastStored: _last_stored,
-    WasTold: inbox.was_told,
-    HandoverAnswer: handover.handed_over,
-    SessionList: _listing,
-    PeerNamed: inbox.named,
-    CreatedUnder: _creation,
-    SessionCount: _sessions,
-    OwnedSessions: _owned,
-    StoredBytes: _stored_bytes,
-    TokensSince: ledger.tokens_since,
-    LedgerSums: ledger.usage,
-    AuditEntries: audit.page,
-    LivingNodes: _nodes,
-    Holders: _held,
-    WaitingSessions: inbox.sessions_that_wait,
-    StoreNews: handover.news,
-    KnownTenants: ledger.tenants,
-    DueErasures: _erasures,
-    UnsureFiles: attachments.unsure,
+    ask.HasSession: _has,
+    ask.SessionRow: _record,
+    ask.SessionHolder: _holder,
+    ask.WaitingInputs: _waiting_inputs,
+    ask.LostEvents: _lost,
+    ask.StoredHistory: _history,
+    ask.StoredAttachment: attachments.find,
+    ask.AttachmentBytes: attachments.read,
+    ask.SessionStart: _load,
+    ask.ModelContext: _context,
+    ask.StoredMessages: _messages,
+    ask.StoredEvents: _replay,
+    ask.LastStored: _last_stored,
+    ask.WasTold: inbox.was_told,
+    ask.HandoverAnswer: handover.handed_over,
+    ask.SessionList: _listing,
+    ask.PeerNamed: inbox.named,
+    ask.CreatedUnder: _creation,
+    ask.SessionCount: _sessions,
+    ask.OwnedSessions: _owned,
+    ask.StoredBytes: _stored_bytes,
+    ask.TokensSince: ledger.tokens_since,
+    ask.LedgerSums: ledger.usage,
+    ask.AuditEntries: audit.page,
+    ask.LivingNodes: _nodes,
+    ask.Holders: _held,
+    ask.WaitingSessions: inbox.sessions_that_wait,
+    ask.StoreNews: handover.news,
+    ask.KnownTenants: ledger.tenants,
+    ask.DueErasures: _erasures,
+    ask.UnsureFiles: attachments.unsure,
 }
 
 
 def answer(db: apsw.Connection, me: Holder, query: Query[R]) -> R:
     """Return the answer to a query, from one state of the file. Raises apsw.Error, StoreError, ValueError."""
     at = Reading(db, me)
-    if isinstance(query, OfSession) and query.tenant is not None:
+    if isinstance(query, ask.OfSession) and query.tenant is not None:
         query = attrs.evolve(query, session_id=query.session_id if _has(at, query) else NOBODY)
     found: R = QUERIES[type(query)](at, query)
     return found

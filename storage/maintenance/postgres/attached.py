@@ -7,13 +7,14 @@ from typing import Final
 from warren.conversation import codec
 from warren.conversation.messages import files_of
 from warren.reports.reports import Finding
-from warren.storage.maintenance.attached import DIFFERENT, REFERENCE, Lost, about, about_lost
+from warren.storage.maintenance.attached import REFERENCE, Lost, about_lost
+from warren.storage.maintenance.checks import DIFFERENT, EMPTY, UNUSED
 from warren.storage.postgres.driver import Connection, escaped, unescaped
 from warren.storage.rows import DELETED
 
 PAGE: Final = 500
-_UNUSED: Final = "NOT EXISTS (SELECT FROM warren.attachments WHERE blob = key)"
-_EMPTY: Final = "NOT EXISTS (SELECT FROM warren.blobs WHERE key = blob)"
+_UNUSED: Final = UNUSED["postgres"]
+_EMPTY: Final = EMPTY["postgres"]
 # Locked before: a process that attaches one of them at this moment keeps it.
 _DROP_UNUSED: Final = f"""
     BEGIN;
@@ -42,17 +43,10 @@ _DIFFERENT: Final = """
 
 async def examine_files(db: Connection, *, full: bool) -> AsyncIterator[Finding]:
     """Yield the findings about files; with `full` the server compares their bytes. Raises as `fetch`."""
-    for table, condition, problem in (
-        ("attachments", _EMPTY, "have no bytes"),
-        ("blobs", _UNUSED, "belong to no session"),
-    ):
-        ((count,),) = await db.fetch(f"SELECT count(*) FROM warren.{table} WHERE {condition}")
-        if count:
-            yield Finding("orphans", f"{count} rows of {table} {problem}", fixable=True)
     for finding in about_lost([each async for each in _lost_files(db)]):
         yield finding
     if full:
-        for finding in about([unescaped(name) for (name,) in await db.fetch(_DIFFERENT)], DIFFERENT, fixable=False):
+        for finding in DIFFERENT.of_sessions([unescaped(name) for (name,) in await db.fetch(_DIFFERENT)]):
             yield finding
 
 

@@ -3,24 +3,21 @@
 
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import attrs
 
 from warren.base.errors import WarrenError
-from warren.base.principals import TENANT
 from warren.base.values import frozen
 from warren.conversation import codec
 from warren.reports.health import clock_fault
-from warren.reports.ledger import COUNTS
 from warren.reports.reports import DatabaseFacts, Finding, HolderFacts, Report, about_dead
 from warren.settings.config import PostgresConfig
-from warren.storage.ledger import HOUR
-from warren.storage.maintenance.plans import EARLIEST
+from warren.storage.maintenance.checks import CHECKS, LABELS, PEERS, TABLES, orphaned
+from warren.storage.maintenance.postgres.asking import findings_of
 from warren.storage.maintenance.postgres.attached import examine_files, fix_files
 from warren.storage.maintenance.postgres.connecting import be_patient, connected, existing, looking
-from warren.storage.maintenance.postgres.memory import about_memory, fix_memory
+from warren.storage.maintenance.postgres.memory import MEMORY, fix_memory
 from warren.storage.maintenance.postgres.retention import SIZE
 from warren.storage.membership import node_of, status_of
 from warren.storage.operations import Claim, Claimed, Release
@@ -30,33 +27,13 @@ from warren.storage.postgres.driver import Connection, array, unescaped
 from warren.storage.postgres.guard import absence
 from warren.storage.postgres.lease import ALIVE, ahead
 from warren.storage.postgres.schema import SCHEMA, State
-from warren.storage.rows import ARCHIVED, DELETED, OPEN, microseconds, time_in
+from warren.storage.rows import ARCHIVED, DELETED, OPEN, time_in
 
-TABLES: Final = ("messages", "events", "compactions", "inbox", "creations", "requests", "attachments")
-"""Tables with rows that belong to sessions."""
 MANY_DEAD: Final = 100_000
 """Dead rows of a table from which on they are worth a word, if they are also half as many as the living ones."""
 FAR_BEHIND: Final = 64 << 20
 """Bytes of the log that a standby or a slot may be behind."""
 PAGE: Final = 500
-# The row of a creation stays when its session is deleted.
-ORPHANED: Final = {
-    table: f"session NOT IN (SELECT key FROM warren.sessions WHERE state <> {DELETED} OR {table == 'creations'})"
-    for table in TABLES
-}
-_OF_NO_TENANT: Final = f"""
-    SELECT session_id FROM warren.sessions WHERE tenant !~ '^({TENANT.pattern})$' ORDER BY key LIMIT 100
-"""
-_OF_TWO_TENANTS: Final = """
-    SELECT session_id FROM warren.creations c JOIN warren.sessions s ON s.key = c.session
-    WHERE c.tenant <> s.tenant ORDER BY s.key LIMIT 100
-"""
-_DAMAGED_USAGE: Final = f"""
-    SELECT count(*), min(tenant) FROM warren.usage
-    WHERE tenant !~ '^({TENANT.pattern})$' OR least({", ".join(COUNTS)}) < 0
-        OR priced::text IN ('NaN', 'Infinity', '-Infinity')
-        OR hour % {HOUR} <> 0 OR hour NOT BETWEEN {EARLIEST} AND {microseconds(datetime.max.replace(tzinfo=UTC))}
-"""
 _SERVER: Final = """
     SELECT current_setting('server_version'), current_setting('synchronous_commit'), current_setting('fsync'),
         current_setting('full_page_writes'), current_setting('autovacuum'),
@@ -94,68 +71,6 @@ _HOLDERS: Final = f"""
 """
 
 
-@frozen
-class _Check:
-    """One question: the sessions that its query returns are not as they should be."""
-
-    name: str
-    message: str
-    query: str
-
-
-_CHECKS: Final = (
-    _Check(
-        "transcript",
-        "messages are missing, or there are more than were counted",
-        f"""
-        SELECT session_id FROM warren.sessions LEFT JOIN (
-            SELECT session, count(*) AS found, min(position) AS first, max(position) AS last,
-                min(position) FILTER (WHERE position > 0) AS second
-            FROM warren.messages GROUP BY session
-        ) AS m ON session = key
-        WHERE state <> {DELETED} AND (
-            coalesce(found, 0) <> message_count - greatest(0, messages_from - 1)
-            OR coalesce(last, -1) <>
-                CASE WHEN messages_from < message_count THEN message_count ELSE least(message_count, 1) END - 1
-            OR coalesce(first, 0) <> 0 OR second < messages_from
-        )
-        """,
-    ),
-    _Check(
-        "head",
-        "messages of the model's context are missing, or the summary of earlier messages is",
-        f"""
-        SELECT session_id FROM warren.sessions s WHERE state <> {DELETED} AND (
-            head > message_count OR (state = {OPEN} AND messages_from > greatest(head, 1)) OR head <> coalesce((
-                SELECT c.head FROM warren.compactions c WHERE c.session = s.key ORDER BY c.key DESC LIMIT 1
-            ), 0)
-        )
-        """,
-    ),
-    _Check(
-        "events",
-        "its log has events with numbers above the last, or below those that are kept",
-        f"""
-        SELECT session_id FROM warren.sessions WHERE state <> {DELETED} AND (
-            (SELECT max(seq) FROM warren.events WHERE session = key) > last_seq
-            OR (SELECT first_seq FROM warren.events WHERE session = key ORDER BY seq LIMIT 1) <= events_after
-        )
-        """,
-    ),
-)
-_THOROUGH: Final = (
-    _Check(
-        "events",
-        "events of its log overlap",
-        """
-        SELECT DISTINCT session_id FROM (
-            SELECT session, first_seq, lag(seq) OVER (PARTITION BY session ORDER BY seq) AS before FROM warren.events
-        ) AS e JOIN warren.sessions ON key = session WHERE first_seq <= before
-        """,
-    ),
-)
-
-
 async def examine(config: PostgresConfig, *, full: bool = False) -> Report[DatabaseFacts]:
     """Examine a store. Nothing in it is changed, and processes that use it go on.
 
@@ -174,10 +89,7 @@ async def examine(config: PostgresConfig, *, full: bool = False) -> Report[Datab
             if state.version >= SCHEMA.version:
                 facts = await _counted(db, facts)
                 holders, dead = await _holders(db)
-                findings += [*dead, *_about_erasures(facts)]
-                findings += [finding async for finding in _about_rows(db, full=full)]
-                findings += [*_about_names(await _misnamed(db)), *[each async for each in _about_tenants(db)]]
-                findings += [*await _about_usage(db), *[finding async for finding in about_memory(db)]]
+                findings += [*dead, *[finding async for finding in _about_rows(db, full=full)]]
                 findings += [Finding("tenants", text, "notice") for text in [await absence(db)] if text]
             else:
                 holders = ()
@@ -195,8 +107,8 @@ async def fix(config: PostgresConfig) -> tuple[str, ...]:
     async with connected(config) as db:
         await existing(db)
         await be_patient(db)
-        for table in TABLES:
-            count = await db.script(f"DELETE FROM warren.{table} WHERE {ORPHANED[table]}")
+        for table in TABLES["postgres"]:
+            count = await db.script(f"DELETE FROM warren.{table} WHERE {orphaned('postgres', table)}")
             if count:
                 done.append(f"removed {count} rows of {table} that belonged to no session")
         done += [sentence async for sentence in fix_files(db)]
@@ -323,12 +235,6 @@ async def _counted(db: Connection, facts: DatabaseFacts) -> DatabaseFacts:
     )
 
 
-def _about_erasures(facts: DatabaseFacts) -> Iterator[Finding]:
-    if facts.erasures_due:
-        text = f"{facts.erasures_due} deleted sessions may still be remembered or projected until the next start"
-        yield Finding("erasures", text, "notice")
-
-
 async def _holders(db: Connection) -> tuple[tuple[HolderFacts, ...], list[Finding]]:
     """Return the holders of sessions, and the findings about dead ones and about the clocks of living ones."""
     facts, left, findings = [], [], list[Finding]()
@@ -344,19 +250,15 @@ async def _holders(db: Connection) -> tuple[tuple[HolderFacts, ...], list[Findin
 
 
 async def _about_rows(db: Connection, *, full: bool) -> AsyncIterator[Finding]:
-    for table in TABLES:
-        ((orphans,),) = await db.fetch(f"SELECT count(*) FROM warren.{table} WHERE {ORPHANED[table]}")
-        if orphans:
-            yield Finding("orphans", f"{orphans} rows of {table} belong to no session", fixable=True)
     async for finding in examine_files(db, full=full):
         yield finding
-    for check in (*_CHECKS, *(_THOROUGH if full else ())):
-        ids = tuple(
-            unescaped(row[0]) for row in await db.fetch(f"SELECT session_id FROM ({check.query}) AS x ORDER BY 1")
-        )
-        if ids:
-            many = "1 session" if len(ids) == 1 else f"{len(ids)} sessions"
-            yield Finding(check.name, f"{many}: {check.message}", sessions=ids)
+    async for finding in findings_of(db, (*CHECKS, *MEMORY), full=full):
+        yield finding
+    misnamed = await _misnamed(db)
+    for finding in LABELS.of_sessions(each.session_id for each in misnamed if each.marks is not None):
+        yield finding
+    for finding in PEERS.of_sessions(each.session_id for each in misnamed if each.peer):
+        yield finding
     for each in _READABLE if full else ():
         found = await _unreadable(db, each)
         if found is not None:
@@ -444,40 +346,6 @@ async def _misnamed(db: Connection) -> list[_Misnamed]:
                 lost = state == OPEN and peer != name
                 found.append(_Misnamed(key, unescaped(session_id), labels, wanted if wrong else None, lost))
     return found
-
-
-def _about_names(found: list[_Misnamed]) -> Iterator[Finding]:
-    for check, message, ids, fixable in (
-        ("labels", "they cannot be found by their labels", [e.session_id for e in found if e.marks is not None], True),
-        (
-            "peers",
-            "their peers do not find them by their names, or by others",
-            [e.session_id for e in found if e.peer],
-            False,
-        ),
-    ):
-        if ids:
-            many = "1 session" if len(ids) == 1 else f"{len(ids)} sessions"
-            yield Finding(check, f"{many}: {message}", fixable=fixable, sessions=tuple(ids))
-
-
-async def _about_tenants(db: Connection) -> AsyncIterator[Finding]:
-    for sql, problem in (
-        (_OF_NO_TENANT, "they are of no tenant: nobody finds them"),
-        (_OF_TWO_TENANTS, "the keys that created them are of another tenant"),
-    ):
-        ids = tuple(unescaped(session_id) for (session_id,) in await db.fetch(sql))
-        if ids:
-            many = "1 session" if len(ids) == 1 else f"{len(ids)} sessions"
-            yield Finding("tenants", f"{many}: {problem}", sessions=ids)
-
-
-async def _about_usage(db: Connection) -> list[Finding]:
-    ((count, tenant),) = await db.fetch(_DAMAGED_USAGE)
-    text = (
-        f"{count} rows of the table usage cannot be right, one of the tenant {tenant!r}: no report is right with them"
-    )
-    return [Finding("usage", text)] if count else []
 
 
 # -- repairs

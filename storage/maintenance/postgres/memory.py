@@ -1,12 +1,12 @@
 """Examines and repairs the memory in the database of a store, while it is used."""
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
-from collections.abc import AsyncIterator
 from typing import Final
 
-from warren.reports.reports import Finding
+from warren.storage.maintenance.checks import Check, RowCheck
+from warren.storage.maintenance.postgres.asking import findings_of
 from warren.storage.postgres.copying import COUNT_ANEW, POST
-from warren.storage.postgres.driver import Connection, array, unescaped
+from warren.storage.postgres.driver import Connection, array
 from warren.storage.rows import DELETED
 
 _LOST: Final = "session NOT IN (SELECT key FROM warren.memory_sessions)"
@@ -38,6 +38,9 @@ _TOTALS_ARE_WRONG: Final = """
     SELECT (SELECT (sum(entries), sum(terms)) FROM warren.memory_totals) IS DISTINCT FROM
         (SELECT (count(*)::numeric, coalesce(sum(length(terms) / 4), 0)::numeric) FROM warren.memory_entries)
 """
+_WRONG_COUNTS: Final = f"""
+    SELECT ({_TOTALS_ARE_WRONG}) OR EXISTS (SELECT FROM warren.memory_sessions WHERE {_WRONG_COUNT})
+"""
 _FORGET: Final = """
     WITH gone AS (DELETE FROM warren.memory_entries WHERE session = ANY ($1::int8[])),
         places AS (DELETE FROM warren.memory_tombstones WHERE session = ANY ($1::int8[]))
@@ -47,35 +50,50 @@ _FORGET: Final = """
 _ALONE: Final = "BEGIN; LOCK TABLE warren.memory_sessions, warren.memory_entries IN SHARE ROW EXCLUSIVE MODE"
 
 
-async def about_memory(db: Connection) -> AsyncIterator[Finding]:
-    """Yield the findings about the rows of a memory; all of them are read. Raises as `Connection.fetch`."""
-    ((lost,),) = await db.fetch(f"SELECT count(*) FROM warren.memory_entries WHERE {_LOST}")
-    if lost:
-        yield Finding("memory", f"{lost} texts of the memory belong to no session", fixable=True)
-    ((stray,),) = await db.fetch(f"SELECT count(DISTINCT entry) FROM warren.memory_postings p WHERE {_STRAY}")
-    if stray:
-        yield Finding("memory", f"words of {stray} texts that are gone are left in the memory", fixable=True)
-    ((unfound,),) = await db.fetch(f"SELECT count(*) FROM ({_UNFOUND}) AS x")
-    if unfound:
-        yield Finding("memory", f"{unfound} texts of the memory cannot be found by all of their words", fixable=True)
-    strange = tuple(unescaped(session_id) for (session_id,) in await db.fetch(_OF_ANOTHER_TENANT))
-    if strange:
-        many = "1 session" if len(strange) == 1 else f"{len(strange)} sessions"
-        text = f"{many}: the texts of the memory are of another tenant than the session, which does not find them"
-        yield Finding("tenants", text, sessions=strange)
-    gone = tuple(unescaped(session_id) for _, session_id in await db.fetch(_GONE))
-    if gone:
-        many = "1 deleted session" if len(gone) == 1 else f"{len(gone)} deleted sessions"
-        yield Finding("memory", f"texts of {many} are still remembered", fixable=True, sessions=gone)
-    ((miscounted,),) = await db.fetch(f"SELECT count(*) FROM warren.memory_sessions WHERE {_WRONG_COUNT}")
-    if miscounted or (await db.fetch(_TOTALS_ARE_WRONG))[0][0]:
-        text = "the memory's counts of its texts are wrong, and so, slightly, are the weights of words"
-        yield Finding("memory", text, fixable=True)
+MEMORY: Final = (
+    RowCheck(
+        "memory",
+        "{} texts of the memory belong to no session",
+        {"postgres": f"SELECT count(*) FROM warren.memory_entries WHERE {_LOST}"},
+        fixable=True,
+    ),
+    RowCheck(
+        "memory",
+        "words of {} texts that are gone are left in the memory",
+        {"postgres": f"SELECT count(DISTINCT entry) FROM warren.memory_postings p WHERE {_STRAY}"},
+        fixable=True,
+    ),
+    RowCheck(
+        "memory",
+        "{} texts of the memory cannot be found by all of their words",
+        {"postgres": f"SELECT count(*) FROM ({_UNFOUND}) AS x"},
+        fixable=True,
+    ),
+    Check(
+        "tenants",
+        "{}: the texts of the memory are of another tenant than the session, which does not find them",
+        {"postgres": _OF_ANOTHER_TENANT},
+    ),
+    Check(
+        "memory",
+        "texts of {} are still remembered",
+        {"postgres": _GONE},
+        fixable=True,
+        noun="deleted session",
+    ),
+    RowCheck(
+        "memory",
+        "the memory's counts of its texts are wrong, and so, slightly, are the weights of words",
+        {"postgres": _WRONG_COUNTS},
+        fixable=True,
+    ),
+)
+"""The checks of a memory in a database; all of its rows are read."""
 
 
 async def fix_memory(db: Connection) -> list[str]:
     """Repair the rows of a memory in one transaction; return sentences about it. Raises as `Connection.fetch`."""
-    if not [finding async for finding in about_memory(db)]:
+    if not [finding async for finding in findings_of(db, MEMORY)]:
         return []
     done = list[str]()
     await db.script(_ALONE)

@@ -178,35 +178,22 @@ async def prune(
                     progress(sum(gone.values()), total)
                 await rest(batch.took(trio.current_time() - began))
         deleted = await _deleted(config, planned.sessions)
-        entries = await _drop_entries(db, planned, rest)
-        usage = await _drop_usage(db, planned, rest)
+        if planned.entries:
+            await audit.add(db, (planned.prune_entry(),))
+        entries = await _drop_old(db, _DROP_ENTRIES, planned.entries, planned.entries_before, rest)
+        usage = await _drop_old(db, _DROP_USAGE, planned.usage, planned.usage_before, rest)
         ((after,),) = await db.fetch(SIZE)
     return Pruned(gone["messages"], gone["events"], deleted, before, after, entries=entries, usage=usage)
 
 
-async def _drop_usage(db: Connection, planned: Plan, rest: Rest) -> int:
-    """Remove the rows of the ledger that are planned; return how many."""
+async def _drop_old(db: Connection, sql: str, planned: int, before: int, rest: Rest) -> int:
+    """Remove rows that are planned, from before a stored time; return how many."""
     removed, batch = 0, BatchSize(200)
-    while removed < planned.usage:
-        began = trio.current_time()
-        rows = await db.fetch(_DROP_USAGE, planned.usage_before, batch.amount)
-        if not rows:
-            break
-        removed += len(rows)
-        await rest(batch.took(trio.current_time() - began))
-    return removed
-
-
-async def _drop_entries(db: Connection, planned: Plan, rest: Rest) -> int:
-    """Remove the entries of the audit that are planned; return how many."""
-    removed, batch = 0, BatchSize(200)
-    if planned.entries:
-        await audit.add(db, (planned.prune_entry(),))
-    while removed < planned.entries:
+    while removed < planned:
         began = trio.current_time()
         try:
-            await db.script("BEGIN; SET LOCAL warren.retention = 'audit'")
-            rows = await db.fetch(_DROP_ENTRIES, planned.entries_before, batch.amount)
+            await db.script("BEGIN; SET LOCAL warren.retention = 'audit'")  # else no entry of the audit can be removed
+            rows = await db.fetch(sql, before, batch.amount)
             await db.script("COMMIT")
         finally:
             await db.roll_back()
