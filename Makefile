@@ -12,7 +12,7 @@ READY := .venv/.ready
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test coverage check check-format check-lint check-types check-api bench bench-page soak builds docs site vendor screenshots format clean
+.PHONY: help setup run test test-outside test-all test-quick coverage check check-format check-lint check-types check-api bench bench-page soak builds docs site vendor screenshots format clean
 
 help: ## list the tasks
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 16
@@ -31,14 +31,25 @@ $(READY): pyproject.toml $(wildcard requirements/*.txt)
 run: $(READY) ## a demonstration: many sessions at once over a WebSocket
 	$(BIN)/python examples/demo.py
 
-test: $(READY) ## the test suite
-	$(BIN)/python -m pytest -n auto --dist worksteal
+PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
-coverage: $(READY) ## the test suite, and the lines it does not reach
+test: $(READY) ## the tests that stay in one process
+	$(PYTEST) -m "not soak and not outside"
+
+test-outside: $(READY) ## the tests with processes, PostgreSQL, a browser or proxies
+	$(PYTEST) -m "not soak and outside"
+
+test-all: test test-outside ## both: the whole test suite, but for the long tests
+
+test-quick: $(READY) ## the same as test, of one folder: LAYER=actors, LAYER=transport/rpc
+	@test -d "tests/$(LAYER)" && test -n "$(LAYER)" || { echo "make test-quick LAYER=actors: a folder below tests/" >&2; exit 1; }
+	$(PYTEST) -m "not soak and not outside" tests/$(LAYER)
+
+coverage: $(READY) ## the whole test suite, and the lines it does not reach
 	$(BIN)/coverage run -m pytest
 	$(BIN)/coverage report --show-missing --skip-covered
 
-check: check-format check-lint check-types check-api test ## everything that has to pass before a change is merged
+check: check-format check-lint check-types check-api test-all ## everything that has to pass before a change is merged
 
 check-format: $(READY)
 	$(BIN)/ruff format --check .
@@ -69,6 +80,7 @@ docs: $(READY) ## make the pages under docs/ that come from the code
 	$(BIN)/python -m warren.transport.rpc.protocol_page > docs/protocol.md
 	$(BIN)/python -m warren.transport.cli.pages.settings_page > docs/settings.md
 	$(BIN)/python -m warren.actors.session.diagram docs/architecture.md
+	$(BIN)/python -m tests.docs.rooms docs/architecture.md
 	$(BIN)/python -m warren.transport.cli.pages.bounds_page docs/security.md
 	$(BIN)/python -m warren.transport.providers.repairs_page docs/models.md
 	$(BIN)/python -m warren.transport.cli.pages.tool_rules_page docs/tools.md

@@ -17,9 +17,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from tests.support.seeds import SEED, VARIABLE
 from tests.support.tasks import waits
 from tests.transport.cli.process import Cli
 
+pytest_plugins = ["tests.tiers"]
 ROOT: Final = Path(__file__).resolve().parents[1]
 REAL_LIMIT: Final = 120.0
 VIRTUAL_LIMIT: Final = 24 * 60 * 60.0
@@ -49,6 +51,11 @@ hypothesis.settings.load_profile("suite")
 def pytest_xdist_auto_num_workers() -> int:
     """Run one more than there are processors: many tests wait for processes and sockets."""
     return (os.cpu_count() or 1) + 1
+
+
+def pytest_report_header() -> str:
+    """Say how to choose the same tests again."""
+    return f"seed: {SEED} ({VARIABLE}={SEED} chooses the same rows of the parity table)"
 
 
 @pytest.hookimpl(wrapper=True)

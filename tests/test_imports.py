@@ -1,17 +1,16 @@
 """Imports go one way: domain <- mailbox <- storage <- actors <- transport."""
 
 import ast
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Final
 
 import pytest
 
+from tests.support.imports import DOMAIN, ROOT, arrows, module_of, named, parsed, read, sources
 from tests.support.layers import FOLDERS, LAYERS
 
-ROOT: Final = Path(__file__).resolve().parents[1]
-DOMAIN: Final = PurePosixPath("src/warren")
 FACADE: Final = DOMAIN / "__init__.py"
 # `python -m warren` has to be here, and starts the command line.
 COMMAND: Final = DOMAIN / "__main__.py"
@@ -106,14 +105,6 @@ SANS_IO: Final[tuple[str, ...]] = (
 DOES_IO: Final = frozenset({"apsw", "click", "httpx", "psycopg", "trio", "trio_websocket", "usearch"})
 
 
-def sources() -> list[PurePosixPath]:
-    """Every module of the library, by its path from the repository root."""
-    roots = [ROOT / folder for folder in FOLDERS]
-    domain = [path for path in (ROOT / DOMAIN).rglob("*.py") if path.relative_to(ROOT / DOMAIN).parts[0] not in FOLDERS]
-    inner = [path for root in roots for path in root.rglob("*.py")]
-    return sorted(PurePosixPath(path.relative_to(ROOT)) for path in [*domain, *inner])
-
-
 def layer_of(module: str) -> str:
     """Name the layer that `warren.x.y` belongs to."""
     parts = module.split(".")
@@ -124,7 +115,7 @@ def violations(path: PurePosixPath, source: str) -> list[str]:
     """Name each import in the source of `path` that breaks a rule."""
     layer = _layer_of_file(path)
     sans_io = layer == "domain" or str(path) in SANS_IO
-    tree = ast.parse(source)
+    tree = parsed(source)
     lazy = _lazy_exports(tree) if path == FACADE else frozenset()
     found = []
     for node in ast.walk(tree):
@@ -196,28 +187,6 @@ def _lazy_exports(tree: ast.Module) -> frozenset[ast.AST]:
     return frozenset(inner for block in blocks for inner in ast.walk(block))
 
 
-def module_of(path: PurePosixPath) -> str:
-    """Return the module of a file, by its path from the repository root."""
-    parts = path.relative_to(DOMAIN).parts if path.is_relative_to(DOMAIN) else path.parts
-    return ".".join(("warren", *parts)).removesuffix(".py").removesuffix(".__init__")
-
-
-def arrows(texts: Mapping[str, str]) -> dict[str, set[str]]:
-    """Return, for each module in `texts`, the others that it imports anywhere: inside functions and for types, too."""
-    return {
-        module: {each for each in _named(text, texts) if each in texts} - {module} for module, text in texts.items()
-    }
-
-
-def _named(text: str, modules: Collection[str]) -> Iterator[str]:
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            inner = [f"{node.module}.{alias.name}" for alias in node.names]
-            yield from (each if each in modules else node.module or "" for each in inner)
-
-
 def circle(graph: Mapping[str, set[str]]) -> list[str]:
     """Return modules that import one another in a circle, the first one also last; none if there is no circle."""
     try:
@@ -240,13 +209,13 @@ def between_folders(graph: Mapping[str, set[str]], layer: str) -> dict[str, set[
 
 def test_no_module_imports_itself_through_others() -> None:
     """No circle of imports runs through the modules of the library."""
-    assert circle(arrows({module_of(path): (ROOT / path).read_text(encoding="utf-8") for path in sources()})) == []
+    assert circle(arrows({module_of(path): read(path) for path in sources()})) == []
 
 
 @pytest.mark.parametrize("layer", ["actors", "transport"])
 def test_no_folder_imports_itself_through_others(layer: str) -> None:
     """The folders of a layer import one another one way, so that each can be read without those above it."""
-    graph = arrows({module_of(path): (ROOT / path).read_text(encoding="utf-8") for path in sources()})
+    graph = arrows({module_of(path): read(path) for path in sources()})
     assert circle(between_folders(graph, layer)) == []
 
 
@@ -288,23 +257,21 @@ def test_nothing_imports_from_a_module_of_tests() -> None:
     found = [
         f"{path.relative_to(ROOT)}: {name}"
         for path in paths
-        for name in _named(path.read_text(encoding="utf-8"), modules)
+        for name in named(path.read_text(encoding="utf-8"), modules)
         if name in modules
     ]
     assert found == []
 
 
-@pytest.mark.parametrize("path", sources(), ids=str)
-def test_imports_go_inwards(path: PurePosixPath) -> None:
+def test_imports_go_inwards() -> None:
     """A module imports its own layer and those further in, and does I/O only where that is its job."""
-    assert violations(path, (ROOT / path).read_text(encoding="utf-8")) == []
+    assert [each for path in sources() for each in violations(path, read(path))] == []
 
 
-@pytest.mark.parametrize("path", sources(), ids=str)
-def test_classes_are_made_in_one_way(path: PurePosixPath) -> None:
+def test_classes_are_made_in_one_way() -> None:
     """A class is made by a decorator of `base.values`: with those of attrs it takes more than twice the start."""
-    text = (ROOT / path).read_text(encoding="utf-8")
-    assert path == VALUES or ("attrs.frozen" not in text and "attrs.define" not in text)
+    others = [path for path in sources() if "attrs.frozen" in read(path) or "attrs.define" in read(path)]
+    assert others == [VALUES]
 
 
 def test_every_module_is_read() -> None:
@@ -317,7 +284,7 @@ def test_every_module_is_read() -> None:
 
 def test_a_claim_of_no_io_is_held() -> None:
     """A module whose docstring claims to do no I/O is on the list, and so is held to it."""
-    claims = [path for path in sources() if "No I/O" in (ROOT / path).read_text(encoding="utf-8")]
+    claims = [path for path in sources() if "No I/O" in read(path)]
     outside = [str(path) for path in claims if _layer_of_file(path) != "domain"]
     assert sorted(set(outside) - set(SANS_IO)) == []
 

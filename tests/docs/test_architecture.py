@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Final
 
+from tests.docs import rooms
 from warren.actors.session import diagram
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -15,6 +16,25 @@ LAYERS: Final = ("mailbox", "storage", "actors", "transport")
 def test_the_states_are_those_of_the_table() -> None:
     """The page has the session's machine as `make docs` writes it now."""
     assert diagram.renewed(PAGE) == PAGE
+
+
+def test_the_imports_of_the_folders_are_those_of_the_code() -> None:
+    """The page has the folders and their imports as `make docs` draws them now."""
+    assert rooms.renewed(PAGE) == PAGE
+
+
+def test_an_import_that_follows_from_others_is_not_drawn() -> None:
+    """What a folder imports through another one needs no arrow; imports of other layers are none of the picture's."""
+    graph = {
+        "warren.actors.a.x": {"warren.actors.b.x", "warren.actors.c.x", "warren.storage.d.x"},
+        "warren.actors.b.x": {"warren.actors.c.x"},
+        "warren.actors.loose": {"warren.actors.a.x"},
+    }
+    drawn = rooms.between({"actors/a", "actors/b", "actors/c", "storage/d"}, graph)
+    assert {room: others for room, others in drawn.items() if others} == {
+        "actors/a": {"actors/b"},
+        "actors/b": {"actors/c"},
+    }
 
 
 def picture() -> str:

@@ -18,7 +18,7 @@ from warren.transport.cli.groups import commands_of
 from warren.transport.cli.settings.file import read_config
 
 README: Final = ROOT / "README.md"
-ALL: Final = sorted([*DOCS.glob("*.md"), README, ROOT / "CONTRIBUTING.md"])
+ALL: Final = sorted([*DOCS.rglob("*.md"), README, ROOT / "CONTRIBUTING.md"])
 READ_HERE: Final = (
     *(
         "capability-matrix",
@@ -28,6 +28,7 @@ READ_HERE: Final = (
         "containers",
         "embedding",
         "errors",
+        "glossary",
         "inbox",
         "index",
         "load",
@@ -95,6 +96,18 @@ def test_the_index_leads_to_every_page() -> None:
     index = (DOCS / "index.md").read_text(encoding="utf-8")
     assert all(f"({page.name}" in index for page in DOCS.glob("*.md") if page.stem != "index")
     assert "docs/" in README.read_text(encoding="utf-8")
+
+
+def test_the_list_of_decisions_leads_to_every_record() -> None:
+    """And each record has its four parts, in about ten lines."""
+    listed = (DOCS / "decisions" / "index.md").read_text(encoding="utf-8")
+    records = [page for page in (DOCS / "decisions").glob("*.md") if page.stem != "index"]
+    assert sorted(re.findall(r"\((.*?\.md)\)", listed)) == sorted(page.name for page in records)
+    for page in records:
+        text = page.read_text(encoding="utf-8")
+        parts = re.findall(r"^\*\*([\w ]+)\.\*\*", text, flags=re.MULTILINE)
+        assert parts == ["Situation", "Decision", "Consequences", "Not chosen"], page
+        assert len(text.splitlines()) < 25, page
 
 
 def test_the_page_on_the_command_line_has_every_command() -> None:

@@ -1,4 +1,4 @@
-"""The table: every scenario on every surface in every build that it fits, and a choice of these for each day."""
+"""The table: every scenario on every surface in every build that it fits, and the choice that a run makes of it."""
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations
@@ -38,6 +38,8 @@ MODULES: Final = (
     turns,
 )
 """Importing them has filled the table."""
+TURNS: Final = 4
+"""Runs with consecutive seeds that together play what one run would take too long for: rows with processes."""
 Row = tuple[Scenario, Surface, Build]
 
 
@@ -77,8 +79,18 @@ def pairs(row: Row) -> set[frozenset[str]]:
     return {frozenset(pair) for pair in combinations(names, 2)}
 
 
+def inside(rows: Sequence[Row]) -> list[Row]:
+    """Return the choice among the surfaces in this process."""
+    return list(chosen([row for row in rows if not row[1].forks]))
+
+
+def forked(rows: Sequence[Row], seed: int) -> list[Row]:
+    """Return this seed's share of the choice among the surfaces whose calls are processes."""
+    return list(chosen([row for row in rows if row[1].forks]))[seed % TURNS :: TURNS]
+
+
 def chosen(rows: Sequence[Row]) -> Iterator[Row]:
-    """Yield rows until every two things that can meet have met; the same ones each time."""
+    """Yield rows until every two things that can meet in them have met; the same ones each time."""
     waiting = [(row, pairs(row)) for row in rows]
     left = set[frozenset[str]]().union(*(met for _, met in waiting))
     while left:

@@ -9,7 +9,7 @@ from tests.parity.bad_input import BAD
 from tests.parity.stage import SCENARIOS
 from tests.parity.surface import COMPACTION_OPTIONS, OPTIONS, Surface
 from tests.parity.surfaces import SURFACES
-from tests.parity.table import chosen, chosen_on_database, everything, on_database, pairs
+from tests.parity.table import TURNS, chosen, chosen_on_database, everything, forked, name_of, on_database, pairs
 from tests.parity.world import BUILDS, DATABASES
 from warren.base.errors import ErrorCode
 
@@ -68,13 +68,22 @@ def test_every_operation_is_used() -> None:
     }
 
 
-def test_the_daily_choice_leaves_no_pair_out() -> None:
+def test_the_choice_leaves_no_pair_out() -> None:
     """Every scenario meets each surface and build that it can, every surface each build, and always in the same way."""
-    rows = everything()
-    today = list(chosen(rows))
-    assert set().union(*map(pairs, today)) == set().union(*map(pairs, rows))
-    assert len(today) < len(rows) / 3
-    assert today == list(chosen(rows))
+    for forks in (False, True):
+        rows = [row for row in everything() if row[1].forks is forks]
+        today = list(chosen(rows))
+        assert set().union(*map(pairs, today)) == set().union(*map(pairs, rows))
+        assert len(today) < len(rows)
+        assert today == list(chosen(rows))
+
+
+def test_four_seeds_have_the_whole_choice_of_commands() -> None:
+    """No row of a surface of processes is played by no seed, and none by two seeds in a row."""
+    rows = [row for row in everything() if row[1].forks]
+    shares = [forked(rows, seed) for seed in range(41, 41 + TURNS)]
+    assert sorted(name_of(row) for share in shares for row in share) == sorted(map(name_of, chosen(rows)))
+    assert forked(rows, 41 + TURNS) == shares[0]
 
 
 def test_the_daily_choice_on_a_database_has_every_scenario_surface_and_build() -> None:

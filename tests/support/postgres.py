@@ -25,6 +25,7 @@ import attrs
 import psycopg
 import pytest
 
+from tests.tiers import leaves
 from warren.storage.postgres.schema import SCHEMA
 
 MISSING: Final = "PostgreSQL is not installed (Debian: apt-get install postgresql): its tests are left out"
@@ -61,6 +62,7 @@ def available() -> bool:
 
 def needs_postgres() -> None:
     """Leave the test out if there is no server."""
+    leaves("PostgreSQL")
     if not available():
         pytest.skip(MISSING)
 
@@ -169,6 +171,7 @@ class Server:
 
     def run(self, database: str, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         """Run one statement in a session of its own, and return its rows."""
+        leaves("PostgreSQL")
         with psycopg.connect(self.url(database), autocommit=True) as db:
             found = db.execute(sql.encode(), values or None)  # else a "%" would be a place of a value
             return found.fetchall() if found.description else []

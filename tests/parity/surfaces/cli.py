@@ -30,6 +30,7 @@ class Cli(Surface):
     unseen: ClassVar[Mapping[str, frozenset[str]]] = {
         "session/history": frozenset({"session_id", "offset", "total", "compactions", "kept_from", "damaged"})
     }
+    forks: ClassVar[bool] = True
     per_process: ClassVar[bool] = True
 
     @asynccontextmanager

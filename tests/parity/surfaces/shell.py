@@ -38,7 +38,7 @@ class Command:
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal."""
-        os.kill(self.process.pid, number)
+        self.process.send_signal(number)
 
 
 @attrs.define(eq=False)
@@ -53,7 +53,7 @@ class Shell:
         """Run a command to its end."""
         command = self._start(argv)
         self.running.append(command)
-        await command.process.wait()
+        await command.process.ended()
         self.running.remove(command)
         command.ended.set()
         return command

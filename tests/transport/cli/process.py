@@ -1,22 +1,20 @@
 """`python -m warren` as a process, in a folder of its own and without the settings of whoever runs the tests."""
 
-import contextlib
 import json
 import os
 import select
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import attrs
 
-from tests.support.forked import FORKING
+from tests.support.forked import FORKING, Forked, Stream
 
-Stream = int | IO[bytes]
+Process = Forked | subprocess.Popen[bytes]
 LIMIT: Final = 30.0
 MODULE: Final = ("-m", "warren")
 FOOTER: Final = r"session [0-9a-f-]{36} · \d+ steps? · tokens \d+ in/\d+ out( · not stored)?"
@@ -61,7 +59,7 @@ class Cli:
     """
 
     folder: Path
-    started: list[subprocess.Popen[bytes]] = attrs.field(factory=list)
+    started: list[Process] = attrs.field(factory=list)
 
     def start(
         self,
@@ -76,14 +74,21 @@ class Cli:
     ) -> "Running":
         """Start `python -m warren` with arguments; its streams are pipes unless given.
 
-        Commands that take a pipe for a part of their prompt get nothing to read.
+        Commands that take a pipe for a part of their prompt get nothing to read. The command is forked from a process
+        that has the modules, unless the interpreter itself is told how to start.
         """
         if stdin is None:
             stdin = subprocess.DEVNULL if args[0] in ("run", "resume") else subprocess.PIPE
+        environ = clean_environ() | dict(env or {})
+        process: Process
+        if python == MODULE and not any(name.startswith(OF_PYTHON) for name in env or {}):
+            process = FORKING.popen(args, self.folder, environ, stdin=stdin, stdout=stdout, stderr=stderr)
+            self.started.append(process)
+            return Running(process)
         process = subprocess.Popen(
             [sys.executable, *python, *args],
             cwd=self.folder,
-            env=clean_environ() | dict(env or {}),
+            env=environ,
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
@@ -101,20 +106,8 @@ class Cli:
         stdin: bytes = b"",
         stdout: Stream = subprocess.PIPE,
     ) -> Ended:
-        """Run a command to its end; `stdin` is what the pipe brings.
-
-        It is forked from a process that has the modules, unless Python itself is told how to run.
-        """
-        if python != MODULE or any(name.startswith(OF_PYTHON) for name in env or {}):
-            return self.start(*args, python=python, env=env, stdout=stdout).end(stdin)
-        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            reader, writer = os.pipe()
-            streams = (reader, (out if isinstance(stdout, int) else stdout).fileno(), err.fileno())
-            forked = FORKING.start(args, self.folder, clean_environ() | dict(env or {}), streams)
-            os.close(reader)
-            _pour(writer, stdin)
-            code = forked.code(LIMIT)
-            return Ended(code, _content(out), _content(err))
+        """Run a command to its end; `stdin` is what the pipe brings."""
+        return self.start(*args, python=python, env=env, stdin=subprocess.PIPE, stdout=stdout).end(stdin)
 
     def script(self, *steps: dict[str, Any], name: str = "script.json") -> str:
         """Write a script for the model; return the model's name."""
@@ -133,12 +126,12 @@ class Cli:
 class Running:
     """A process under way."""
 
-    process: subprocess.Popen[bytes]
+    process: Process
 
     def end(self, stdin: bytes | None = None) -> Ended:
         """Wait for the end."""
         out, err = self.process.communicate(stdin, timeout=LIMIT)
-        return Ended(self.process.returncode, (out or b"").decode(), (err or b"").decode())
+        return Ended(self.process.wait(), (out or b"").decode(), (err or b"").decode())
 
     def read_until(self, text: str, *, error: bool = False) -> str:
         """Read stdout (or stderr) up to a text and return what was read."""
@@ -155,19 +148,6 @@ class Running:
     def signal(self, number: signal.Signals) -> None:
         """Send a signal."""
         self.process.send_signal(number)
-
-
-def _content(file: IO[bytes]) -> str:
-    file.seek(0)
-    return file.read().decode()
-
-
-def _pour(pipe: int, data: bytes) -> None:
-    """Write all of it into a pipe and close it; a reader that leaves before has had enough."""
-    with contextlib.suppress(BrokenPipeError):
-        while data:
-            data = data[os.write(pipe, data) :]
-    os.close(pipe)
 
 
 def one_line(ended: Ended, code: int) -> str:

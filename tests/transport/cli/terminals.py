@@ -63,7 +63,7 @@ class Terminal:
         """Wait for the end; return the exit code and the rest of the screen, without escapes and returns."""
         while self._more() or self.running.process.poll() is None:
             pass
-        return self.running.process.returncode, ESCAPES.sub("", self.seen).replace("\r", "")
+        return self.running.process.wait(), ESCAPES.sub("", self.seen).replace("\r", "")
 
     def _more(self) -> bool:
         """Read what there is; wait for it a moment."""
