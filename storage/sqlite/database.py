@@ -104,6 +104,8 @@ def check_regular(path: Path) -> None:
 
 MOMENT: Final = 500
 """Milliseconds for which an `impatient` block waits for the lock of another process."""
+UNORDERED: Final = contextlib.nullcontext()
+"""The order in which processes get the lock of a file that mostly one writes: none."""
 _FILE_TYPES: Final = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"))
 
 
@@ -251,16 +253,19 @@ def _migrate(db: apsw.Connection, kind: Kind, progress: Progress | None) -> None
 
 
 @contextlib.contextmanager
-def transaction(db: apsw.Connection, kind: Kind | None = None) -> Iterator[None]:
+def transaction(
+    db: apsw.Connection, kind: Kind | None = None, ahead: contextlib.AbstractContextManager[None] = UNORDERED
+) -> Iterator[None]:
     """Hold the write lock for the block; commit at its end, or roll back if the block or the commit raises.
 
     With a kind nothing is written into a file that a newer program has migrated since it was opened: it raises
     StoreError(cause="newer_schema").
 
     `IMMEDIATE` takes the lock at once: a transaction that first reads and then asks for the lock could fail at its
-    first write, with a snapshot that is out of date.
+    first write, with a snapshot that is out of date. `ahead` is held while it waits for the lock.
     """
-    db.execute("BEGIN IMMEDIATE")
+    with ahead:
+        db.execute("BEGIN IMMEDIATE")
     try:
         if kind is not None:
             known_version(db, kind)

@@ -22,6 +22,7 @@ from warren.storage.sqlite.database import close_writer, impatient, transaction
 from warren.storage.sqlite.faults import precise
 from warren.storage.sqlite.file import SESSION_STORE, open_writer
 from warren.storage.sqlite.lease import Holder
+from warren.storage.sqlite.queueing import Queue
 from warren.storage.sqlite.replacement import Files, abandon, alone, check_whole
 
 _SECRET: Final = f"SELECT {raw('secret')} FROM cluster"  # noqa: S608 - a column of ours
@@ -40,9 +41,11 @@ class Writer:
     holder: Holder
     closed: bool = False
     _files: Files = attrs.field(init=False)
+    _queue: Queue = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._files = Files.of(self._db)
+        self._queue = Queue(self.holder.folder)
 
     def check_file(self) -> None:
         """Raise StoreError if the file was replaced: what readers find there has no name any more. In any thread."""
@@ -149,6 +152,7 @@ class Writer:
         if self.closed or self._files.replaced():
             abandon(self._db)
         close_writer(self._db)
+        self._queue.close()
         if leave:
             self.holder.die()
 
@@ -165,7 +169,7 @@ class Writer:
     def _group(self) -> Iterator[None]:
         """Hold the write lock for the block, as `transaction`. Raises ForgottenError if the store has gone back."""
         try:
-            with transaction(self._db, SESSION_STORE):
+            with transaction(self._db, SESSION_STORE, self._queue.ahead()):
                 self.holder.check(self._db)
                 yield
         except (apsw.Error, StoreError) as exc:
