@@ -34,6 +34,7 @@ from warren.transport.gateway.handshake import check
 from warren.transport.gateway.heartbeat import Heartbeat
 from warren.transport.http.accepting import OpenFiles, serve_all
 from warren.transport.http.connection import HttpConnection
+from warren.transport.http.crowd import Crowd
 from warren.transport.http.probes import probes
 from warren.transport.http.server import HttpServer
 from warren.transport.http.shutdown import Shutdown
@@ -62,6 +63,7 @@ async def serve_gateway(
     early_scrapers: Sequence[trio.SocketStream] = (),
     hangups: AsyncIterable[object] | None = None,
     files: OpenFiles | None = None,
+    crowd: Crowd | None = None,
     latest: Callable[[], float] = lambda: math.inf,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -80,6 +82,7 @@ async def serve_gateway(
         early_scrapers: those for `/metrics` alone.
         hangups: signals at which the files of tokens and keys are read at once, and the log says what is new.
         files: the files that the server may open, as the health shows them.
+        crowd: the other workers that accept clients from the same sockets.
         latest: returns when all connections have to be closed at the latest, on trio's clock.
         task_status: gets the port once clients can connect; 0 of a Unix socket.
 
@@ -103,6 +106,7 @@ async def serve_gateway(
                 began,
                 hangups=hangups,
                 files=files or OpenFiles(),
+                crowd=crowd,
                 latest=latest,
                 task_status=task_status,
             )
@@ -120,6 +124,7 @@ async def _serve(
     *,
     hangups: AsyncIterable[object] | None,
     files: OpenFiles,
+    crowd: Crowd | None,
     latest: Callable[[], float],
     task_status: trio.TaskStatus[int],
 ) -> None:
@@ -198,7 +203,7 @@ async def _serve(
                     scrapers.start_soon(scraping.serve, stream)
                 nursery.start_soon(serve_all, scraping.serve, scraped, files, scrapers)
             task_status.started(port_of(listeners[0]))
-            await serve_all(server.serve, listeners, files, connections)
+            await serve_all(server.serve, listeners, files, connections, crowd)
         finally:
             server.shut_down(latest())
             scraping.shut_down(latest())

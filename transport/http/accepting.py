@@ -4,6 +4,7 @@ import errno
 import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from typing import Final
 
 import attrs
@@ -11,6 +12,7 @@ import trio
 
 from warren.base.values import define
 from warren.reports.health import FilesHealth
+from warren.transport.http.crowd import Crowd
 
 OVERLOAD: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 """The errors of `accept` that pass."""
@@ -69,10 +71,11 @@ async def serve_all(
     listeners: Sequence[trio.SocketListener],
     files: OpenFiles,
     clients: trio.Nursery,
+    crowd: Crowd | None = None,
 ) -> None:
     """Serve the clients of some sockets until cancelled, each in a task in `clients`; then close the sockets at once.
 
-    `serve` closes the connection.
+    `serve` closes the connection. The clients of sockets that workers share are divided evenly among the `crowd`.
     """
 
     async def serve_those_of(listener: trio.SocketListener) -> None:
@@ -80,6 +83,20 @@ async def serve_all(
             while True:
                 clients.start_soon(serve, await accept(listener, files))
 
-    async with trio.open_nursery() as nursery:
-        for listener in listeners:
-            nursery.start_soon(serve_those_of, listener)
+    async def serve_some_of(listener: trio.SocketListener, crowd: Crowd) -> None:
+        async def serve_one(stream: trio.SocketStream) -> None:
+            with crowd.one_more():
+                await serve(stream)
+
+        async with listener:
+            while True:
+                await crowd.wait_for_client(listener)
+                clients.start_soon(serve_one, await accept(listener, files))
+
+    with nullcontext() if crowd is None else crowd.accepting():
+        async with trio.open_nursery() as nursery:
+            for listener in listeners:
+                if crowd is not None and listener.socket.fileno() in crowd.sockets:
+                    nursery.start_soon(serve_some_of, listener, crowd)
+                else:
+                    nursery.start_soon(serve_those_of, listener)

@@ -199,7 +199,8 @@ async def _serve(settings: Serving) -> None:
         node = _reached(settings, listeners, stack)
         config = attrs.evolve(settings.config, node=node)
         hung_up, hangups = trio.open_memory_channel[None](1)
-        serve = partial(serve_gateway, metrics=metrics, hangups=hangups, files=files)
+        crowd = None if seat is None else seat.crowd()
+        serve = partial(serve_gateway, metrics=metrics, hangups=hangups, files=files, crowd=crowd)
         # Workers share their sockets: one that starts again must not hold clients that others could serve.
         own, scraped = (listeners, metrics) if seat is None else ([], [])
         async with (

@@ -26,6 +26,7 @@ from warren.base.values import define, frozen
 from warren.transport.cli.process.ending import LEAST, die_of, ends
 from warren.transport.cli.process.watchdog import Watchdog
 from warren.transport.cli.settings.names import WORKER
+from warren.transport.http.crowd import Crowd, shared
 
 LAST_WORDS: Final = 10.0
 """Seconds that workers have to end if the command fails; then they are killed."""
@@ -42,12 +43,16 @@ class Seat:
         group: the name of the command among all on the store.
         sockets: the file descriptors of the sockets that all workers accept clients from.
         metrics: those of the sockets for `/metrics` alone.
+        counts: that of the file with the counts of the clients.
+        workers: number of workers.
     """
 
     number: int
     group: str
     sockets: tuple[int, ...]
-    metrics: tuple[int, ...] = ()
+    metrics: tuple[int, ...]
+    counts: int
+    workers: int
 
     @classmethod
     def taken_from(cls, environ: MutableMapping[str, str]) -> Self | None:
@@ -55,12 +60,16 @@ class Seat:
         found = environ.pop(WORKER, None)
         if found is None:
             return None
-        number, group, sockets, metrics = json.loads(found)
-        return cls(number, group, tuple(sockets), tuple(metrics))
+        number, group, sockets, metrics, counts, workers = json.loads(found)
+        return cls(number, group, tuple(sockets), tuple(metrics), counts, workers)
 
     def in_environment(self) -> dict[str, str]:
         """Return this process's environment with the seat."""
-        return {**os.environ, WORKER: json.dumps([self.number, self.group, self.sockets, self.metrics])}
+        return {**os.environ, WORKER: json.dumps(attrs.astuple(self))}
+
+    def crowd(self) -> Crowd:
+        """Return the counts of the workers' clients."""
+        return Crowd.of(self.counts, self.number, self.workers, self.sockets)
 
     def listeners(self) -> list[trio.SocketListener]:
         """Return the sockets to accept clients from."""
@@ -101,6 +110,8 @@ class Workers:
     signals: int = 0
     _processes: dict[int, trio.Process] = attrs.field(factory=dict)
     _serving: set[int] = attrs.field(factory=set)
+    _counts: int = attrs.field(default=-1, init=False)
+    _count: int = attrs.field(default=0, init=False)
 
     async def run(self, count: int, *, task_status: trio.TaskStatus[None]) -> None:
         """Keep `count` workers until they were told to end, and have; report when all of them serve.
@@ -109,9 +120,15 @@ class Workers:
             click.exceptions.Exit: a worker could not begin; it has said why, and its exit code is the command's.
             click.ClickException: workers died too often.
         """
+        self._count = count
+        with shared(count) as file:
+            self._counts = file.fileno()
+            await self._run(task_status)
+
+    async def _run(self, task_status: trio.TaskStatus[None]) -> None:
         async with supervised_nursery() as nursery:
             # One after the other: the first makes the store, or says what is wrong with the command.
-            for number in range(1, count + 1):
+            for number in range(1, self._count + 1):
                 await nursery.start(self._keep, number)
             task_status.started()
 
@@ -156,12 +173,14 @@ class Workers:
     @asynccontextmanager
     async def _running(self, number: int) -> AsyncIterator[trio.Process]:
         """Run a worker for the block. If the block is left before the worker ends, it is told to end."""
+        group = f"{socket.gethostname()}-{os.getpid()}"
+        seat = Seat(number, group, self.sockets, self.metrics, self._counts, self._count)
         process = await trio.lowlevel.open_process(
             list(self.command),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            pass_fds=(*self.sockets, *self.metrics),
-            env=Seat(number, f"{socket.gethostname()}-{os.getpid()}", self.sockets, self.metrics).in_environment(),
+            pass_fds=(*self.sockets, *self.metrics, self._counts),
+            env=seat.in_environment(),
             start_new_session=True,  # a terminal's Ctrl-C reaches the parent alone, which passes it on once
         )
         self._processes[number] = process
@@ -172,6 +191,7 @@ class Workers:
         finally:
             with trio.CancelScope(shield=True):
                 await end_group(process, LAST_WORDS)
+            seat.crowd().leave()
             del self._processes[number]
             self._serving.discard(number)
 
