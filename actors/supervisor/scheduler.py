@@ -229,7 +229,7 @@ class Scheduler:
         if len(self.running) >= self.limits.max_sessions:
             self.refused["max_sessions"] += 1
             raise CapacityExceededError(f"{self.limits.max_sessions} turns run already")
-        if not self.has_room:
+        if self.memory_short and self.running:
             self.refused["memory"] += 1
             raise _memory_short()
         if by:

@@ -29,22 +29,24 @@ def charged(meter: Meter, kind: str, amount: int) -> Meter:
     """Book an amount of one kind."""
     match kind:
         case "tokens":
-            meter.charge(Usage(amount // 2, amount - amount // 2))
+            meter.usage += Usage(amount // 2, amount - amount // 2)
         case "cost":
-            meter.charge(Usage(1, 1, cost=Decimal(amount)))
+            meter.usage += Usage(1, 1, cost=Decimal(amount))
         case "time":
             meter.clock = lambda: float(amount)
         case "tool_calls":
-            meter.charge(tool_calls=amount)
+            meter.tool_calls += amount
         case _:
-            meter.charge(steps=amount)
+            meter.steps += amount
     return meter
 
 
 def test_without_limits_nothing_ends() -> None:
     """No budget: no end, no warning, all the time and all the tools in the world."""
     meter = Meter.of(NONE, NONE, Spent(10**9, 1e9, 10**9, 10**9))
-    meter.charge(Usage(10**9, 10**9), tool_calls=10**6, steps=10**6)
+    meter.usage += Usage(10**9, 10**9)
+    meter.tool_calls += 10**6
+    meter.steps += 10**6
     meter.clock = lambda: 1e9
     assert (meter.exhausted(), meter.warnings()) == (None, [])
     assert (meter.seconds_left(), meter.tool_calls_left(7)) == (math.inf, 7)
@@ -65,7 +67,7 @@ def test_each_limit_holds(kind: str, scope: str) -> None:
 def test_the_last_tool_call_does_not_end_the_turn() -> None:
     """A model that used its tool calls up may still answer: there are no more, but nothing is exhausted."""
     meter = Meter.of(Budget(max_tool_calls=2), NONE, Spent())
-    meter.charge(tool_calls=2)
+    meter.tool_calls += 2
     assert (meter.exhausted(), meter.tool_calls_left(1)) == (None, 0)
     assert meter.use("tool_calls") == Use("tool_calls", 2, 2)
 
@@ -83,7 +85,7 @@ def test_the_session_counts_earlier_turns(before: int, now: int, limit: int, kin
 def test_the_tightest_limit(before: int, tightest: Use) -> None:
     """Of the turn's limit and the session's, the one with less left is named."""
     meter = Meter.of(Budget(max_tokens=10, max_steps=1), Budget(max_tokens=20), Spent(before))
-    meter.charge(Usage(3))
+    meter.usage += Usage(3)
     assert meter.use("tokens") == tightest
 
 
@@ -103,9 +105,11 @@ def test_a_warning_at_eighty_percent(used: int, limit: int, kind: str) -> None:
 def test_each_limit_warns_for_itself() -> None:
     """Turn and session are two limits: each has its own warning, whenever it comes."""
     meter = Meter.of(Budget(max_tokens=10, max_steps=2), Budget(max_tokens=100), Spent(tokens=70))
-    meter.charge(Usage(8), steps=1)
+    meter.usage += Usage(8)
+    meter.steps += 1
     assert [(warning.budget_type, warning.limit) for warning in meter.warnings()] == [("tokens", 10)]
-    meter.charge(Usage(2), steps=1)
+    meter.usage += Usage(2)
+    meter.steps += 1
     assert [(warning.budget_type, warning.limit) for warning in meter.warnings()] == [("steps", 2), ("tokens", 100)]
 
 
@@ -115,7 +119,7 @@ def test_what_is_left() -> None:
         Budget(max_seconds=10, max_tool_calls=5), Budget(max_seconds=60, max_tool_calls=7), Spent(0, 55, 4)
     )
     assert (meter.seconds_left(), meter.tool_calls_left(9), meter.tool_calls_left(2)) == (5, 3, 2)
-    meter.charge(tool_calls=8)
+    meter.tool_calls += 8
     meter.clock = lambda: 6.0
     assert (meter.seconds_left(), meter.tool_calls_left(9)) == (-1, 0)
 
@@ -123,7 +127,9 @@ def test_what_is_left() -> None:
 def test_the_clock_is_read_not_added() -> None:
     """The turn's time is what the clock says now; the other figures stay."""
     meter = Meter.of(NONE, NONE, Spent())
-    meter.charge(Usage(1, 2, cache_read_tokens=100), tool_calls=3, steps=4)
+    meter.usage += Usage(1, 2, cache_read_tokens=100)
+    meter.tool_calls += 3
+    meter.steps += 4
     times = iter([1.5, 2.5, 2.5])
     meter.clock = lambda: next(times)
     assert meter.spent.seconds == 1.5
@@ -153,9 +159,9 @@ def test_costs_are_summed_exactly() -> None:
     """Ten calls of ten cents use up a dollar, which they would not as floats; one cent less is left over."""
     meter = Meter.of(Budget(max_cost=1.0), NONE, Spent())
     for _call in range(9):
-        meter.charge(Usage(1, 1, cost=Decimal("0.1")))
+        meter.usage += Usage(1, 1, cost=Decimal("0.1"))
     assert meter.exhausted() is None
-    meter.charge(Usage(1, 1, cost=Decimal("0.1")))
+    meter.usage += Usage(1, 1, cost=Decimal("0.1"))
     assert meter.exhausted() == Use("cost", 1.0, 1.0)
 
 
@@ -164,7 +170,7 @@ def test_an_unknown_cost_uses_all_up(before: Decimal | None) -> None:
     """An unknown cost, of the turn or of the session before it, ends the budget: nothing is spent uncounted."""
     meter = Meter.of(NONE, Budget(max_cost=5.0), Spent(), before)
     if before is not None:
-        meter.charge(Usage(1, 1))
+        meter.usage += Usage(1, 1)
     assert meter.exhausted() == Use("cost", 5.0, 5.0, unknown=True)
 
 
@@ -174,5 +180,5 @@ def test_the_cost_before_the_turn_counts_for_the_session() -> None:
     assert Meter.of(Budget(max_cost=4.0), NONE, Spent(), before).exhausted() is None
     meter = Meter.of(NONE, Budget(max_cost=5.0), Spent(), before)
     assert [warning.percent for warning in meter.warnings()] == [90.0]
-    meter.charge(Usage(1, 1, cost=Decimal("0.5")))
+    meter.usage += Usage(1, 1, cost=Decimal("0.5"))
     assert meter.exhausted() == Use("cost", 5.0, 5.0)

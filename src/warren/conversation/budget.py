@@ -187,13 +187,6 @@ class Meter:
         """The turn's use so far."""
         return Spent(self.tokens, self.seconds, self.tool_calls, self.steps)
 
-    def charge(self, usage: Usage | None = None, *, tool_calls: int = 0, steps: int = 0) -> None:
-        """Add the tokens of a model call, tool calls or steps to the turn's use."""
-        if usage is not None:
-            self.usage += usage
-        self.tool_calls += tool_calls
-        self.steps += steps
-
     def seconds_left(self) -> float:
         """Return the seconds that the turn may still run; infinite without a time limit."""
         return self._left("time")
