@@ -36,7 +36,7 @@ from warren.conversation.peers import Peer
 from warren.models.model import ModelReply, ModelRequest, TextPiece
 from warren.models.tools import tool
 from warren.settings.config import Limits, PostgresConfig, StoreConfig
-from warren.storage.queries import LivingNodes
+from warren.storage.queries import Holders, LivingNodes, Query
 from warren.transport.cluster.reader import MovingReader
 
 pytestmark = pytest.mark.time_limit(60)
@@ -399,21 +399,23 @@ async def test_a_follower_leaves_a_node_whose_session_has_gone_also_if_none_has_
 
 @attrs.define(eq=False)
 class Counting:
-    """A store that counts the calls for it.
+    """A store that counts what is read of it.
 
     Attributes:
         behind: the store.
-        calls: how often each method was called.
+        read_of: how often each class of queries was asked.
     """
 
     behind: Any
-    calls: Counter[str] = attrs.field(factory=Counter)
+    read_of: Counter[type] = attrs.field(factory=Counter)
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self.behind, name)
-        if callable(found):
-            self.calls[name] += 1
-        return found
+        return getattr(self.behind, name)
+
+    async def read(self, query: Query[Any]) -> Any:
+        """Ask the store."""
+        self.read_of[type(query)] += 1
+        return await self.behind.read(query)
 
 
 async def test_a_look_for_sessions_that_have_moved_asks_for_all_of_them_at_once(
@@ -427,7 +429,7 @@ async def test_a_look_for_sessions_that_have_moved_asks_for_all_of_them_at_once(
             await stack.enter_async_context(berta.service.subscribe(each, after_seq=0))
         counting = Counting(await berta.service.store())
         await berta.service.look(counting)
-        assert counting.calls == {"nodes": 1, "held": 1}
+        assert counting.read_of == {LivingNodes: 1, Holders: 1}
 
 
 async def test_the_reader_of_a_forwarded_turn_goes_on_after_it(store: StoreConfig | PostgresConfig) -> None:

@@ -23,6 +23,7 @@ from warren.calls.service import EventReader
 from warren.client import connect
 from warren.conversation.events import Envelope, RunStarted, StreamTruncated, TextComplete, TextDelta
 from warren.models.model import ModelReply, ModelRequest, ReasoningPiece, TextPiece
+from warren.storage.queries import Query
 from warren.storage.results import Held
 from warren.transport.cluster.fanout import Fanout
 from warren.transport.cluster.reader import Continuation, MovingReader
@@ -330,8 +331,8 @@ async def all_stored(_session_id: str, up_to: int) -> int:
 class NoStore:
     """A store that has no session."""
 
-    async def held(self, _session_ids: tuple[str, ...]) -> dict[str, Any]:
-        """Return nothing."""
+    async def read(self, _query: Query[Any]) -> dict[str, Any]:
+        """Return nothing: nobody is asked for but holders."""
         await trio.lowlevel.checkpoint()
         return {}
 
