@@ -1,5 +1,6 @@
 """Subscriptions over a gateway, which survive lost connections."""
 
+import logging
 from collections import deque
 from collections.abc import AsyncIterator
 from typing import Final
@@ -9,7 +10,7 @@ import anyio
 from warren.base.errors import AgentError, WarrenError
 from warren.base.principals import LOCAL, Principal
 from warren.calls.requests import SubscribeRequest
-from warren.calls.service import Notify
+from warren.calls.service import Notify, OnBegin
 from warren.conversation import codec
 from warren.conversation.events import Envelope, Event
 from warren.transport.client.connection import LostError
@@ -21,9 +22,10 @@ PAGE: Final = 256
 """Events that are taken at once."""
 MAX_HELD: Final = 1_000
 """Events that wait for a slow owner; beyond it the server is told to stop until they are taken."""
+logger: Final = logging.getLogger(__name__)
 
 
-def _quiet(_event: Event | None) -> None:
+def quiet(_event: Event | None) -> None:
     """Nobody waits."""
 
 
@@ -105,6 +107,61 @@ class _Place:
             self._links.tasks.start_soon(_unsubscribe, claim)
 
 
+class TurnPlace:
+    """The place of a turn's caller: its reader gets the events that the connection of the request brings.
+
+    The reader begins with the first event. When the turn has ended, the connection is lost, or the owner is slow, it
+    moves on to a subscription of its own.
+
+    Attributes:
+        reader: the reader; None before the turn has begun.
+        live: whether events that come now follow those that the reader has.
+        takes_all: see Feed. The caller gets the events of one turn.
+    """
+
+    takes_all = False
+
+    def __init__(self, links: Links, principal: Principal, on_begin: OnBegin | None) -> None:
+        """Prepare for a turn; `on_begin` gets the reader."""
+        self.reader: RemoteReader | None = None
+        self.live = True
+        self.on_begin = on_begin
+        self._links = links
+        self._principal = principal
+
+    def begin(self, session_id: str, cursor: int) -> "RemoteReader":
+        """Give the caller its reader."""
+        reader = self.reader = RemoteReader(self._links, session_id, cursor, self._principal)
+        if self.live:
+            reader.sit(self)
+        if self.on_begin is not None:
+            try:
+                self.on_begin(reader)
+            except Exception:
+                logger.exception("on_begin of session %s raised: it gets nothing of this turn", session_id)
+                reader.close()
+        return reader
+
+    def event(self, envelope: Envelope) -> None:
+        """Take the next event."""
+        if self.live:
+            reader = self.reader or self.begin(envelope.session_id, (envelope.first_seq or envelope.seq) - 1)
+            reader.hear(envelope)
+
+    def ended(self) -> None:
+        """Do nothing: the answer comes."""
+
+    def lost(self) -> None:
+        """Take no events of a later connection: there may be a gap before them."""
+        self.live = False
+        if self.reader is not None:
+            self.reader.leave()
+
+    def leave(self) -> None:
+        """Let the reader move on."""
+        self.live = False
+
+
 class RemoteReader(AsyncIterator[Envelope]):
     """A place in a session's log on a server: the `EventReader` of `warren.calls.service`.
 
@@ -119,14 +176,14 @@ class RemoteReader(AsyncIterator[Envelope]):
 
     def __init__(self, links: Links, session_id: str, cursor: int | None, principal: Principal = LOCAL) -> None:
         """Prepare a reader behind `cursor`; None is for the next event that is published. `load` connects it."""
-        self.notify: Notify = _quiet
+        self.notify: Notify = quiet
         self._links = links
         self._principal = principal
         self._session_id = session_id
         self._cursor = cursor
         self._held: deque[Envelope] = deque()
         self._newest = cursor or 0
-        self._place: _Place | None = None
+        self._place: _Place | TurnPlace | None = None
         self._ended = False
         self._moved: anyio.Event | None = None
         self._connecting = anyio.Lock()
@@ -177,7 +234,7 @@ class RemoteReader(AsyncIterator[Envelope]):
             await self.connect()
             if self._ended:
                 raise AgentError("the subscription has ended", cause="not_owner", retryable=True)
-            if self._place is None:  # it was lost as soon as it had begun
+            if not isinstance(self._place, _Place):  # it was lost as soon as it had begun
                 raise LostError(sent=False)
             return await self._place.newest(self._session_id)
 
@@ -194,6 +251,20 @@ class RemoteReader(AsyncIterator[Envelope]):
         self._ended = True
         self._held.clear()
         self._wake()
+
+    @property
+    def connected(self) -> bool:
+        """Whether events come, by a subscription or with the answer to a turn's request."""
+        return self._place is not None
+
+    @property
+    def subscribed(self) -> bool:
+        """Whether the reader has a subscription, or asks for one."""
+        return isinstance(self._place, _Place)
+
+    def sit(self, place: TurnPlace) -> None:
+        """Get the events of a turn from its own place."""
+        self._place = place
 
     def hear(self, envelope: Envelope) -> None:
         """Take an event from the connection."""
@@ -250,7 +321,7 @@ class RemoteReader(AsyncIterator[Envelope]):
             for _ in range(ATTEMPTS):
                 if self._place is not None or self._ended:
                     return
-                place = self._place = _Place(self, self._links, self._principal)
+                self._place = place = _Place(self, self._links, self._principal)
                 try:
                     first = await place.subscribe(self._session_id, self._held[-1].seq if self._held else self._cursor)
                 except BaseException as exc:

@@ -16,7 +16,7 @@ from warren.base.errors import AgentError, InvalidParamsError, WarrenError
 from warren.base.fields import FieldValueError
 from warren.base.nodes import Node
 from warren.base.principals import LOCAL, Principal
-from warren.base.values import define, frozen
+from warren.base.values import frozen
 from warren.calls.keywords import keywords_of, made
 from warren.calls.requests import (
     ApproveRequest,
@@ -36,11 +36,11 @@ from warren.calls.requests import (
     WatchRequest,
     WithdrawRequest,
 )
-from warren.calls.service import Capabilities, Health, OnBegin, OnEvent, SessionCall, SessionService, TurnCall
+from warren.calls.service import Capabilities, EventReader, Health, OnEvent, SessionCall, SessionService, TurnCall
 from warren.calls.tenants import TenantsPage, TenantsRequest
 from warren.conversation import codec
 from warren.conversation.attachments import AttachmentContent
-from warren.conversation.events import Envelope
+from warren.conversation.events import Envelope, Event
 from warren.conversation.inputs import Input
 from warren.conversation.memory import MemoryHit
 from warren.conversation.options import SessionRequest, TurnRequest, given
@@ -55,7 +55,7 @@ from warren.reports.reports import StoreReport
 from warren.transport.access.addresses import LONGEST, OVER_UNIX, WEBSOCKET_PATH, is_path, path_in
 from warren.transport.client.connection import CONNECT_TIMEOUT, NO_ANSWER, Dial
 from warren.transport.client.links import Links
-from warren.transport.client.readers import RemoteReader
+from warren.transport.client.readers import RemoteReader, TurnPlace, quiet
 from warren.transport.client.tools import runner_of
 from warren.transport.client.watching import RemoteWatch
 from warren.transport.rpc.behalf import TENANT_HEADER, carrying
@@ -178,63 +178,29 @@ def address_of(url: str) -> str:
     ).geturl()
 
 
-@define(eq=False)
-class _TurnEvents:
-    """The feed of an own turn: passes the events on while they come without a gap.
+class _Told:
+    """Calls the `on_event` of a turn with each event; a function that raises is not called again."""
 
-    Attributes:
-        last: the number of the last event that was passed on; None before the first.
-        live: whether events that come now follow it.
-    """
+    def __init__(self, on_event: OnEvent) -> None:
+        self._on_event: OnEvent | None = on_event
 
-    links: Links
-    on_event: OnEvent | None
-    on_begin: OnBegin | None
-    last: int | None = None
-    live: bool = True
+    def begin(self, reader: EventReader) -> None:
+        """Pass the events of a turn on as they come: an `on_begin`."""
 
-    @property
-    def wanted(self) -> bool:
-        """Whether the caller wants the events."""
-        return self.on_event is not None or self.on_begin is not None
+        def hear(_event: Event | None) -> None:
+            for envelope in reader.take() or ():
+                self.tell(envelope)
 
-    @property
-    def takes_all(self) -> bool:
-        """See Feed. The caller gets the events of one turn."""
-        return False
-
-    def event(self, envelope: Envelope) -> None:
-        """Pass an event on."""
-        if not self.live:
-            return
-        if self.last is None and self.on_begin is not None:
-            self.begin(envelope.session_id, (envelope.first_seq or envelope.seq) - 1)
-        self.last = envelope.seq
-        self.tell(envelope)
+        reader.notify = hear
 
     def tell(self, envelope: Envelope) -> None:
-        """Call the caller's function; one that raises is not called again."""
-        if self.on_event is not None:
+        """Pass an event on."""
+        if self._on_event is not None:
             try:
-                self.on_event(envelope)
+                self._on_event(envelope)
             except Exception:
                 logger.exception("on_event of session %s raised: it gets no more of this turn", envelope.session_id)
-                self.on_event = None
-
-    def begin(self, session_id: str, cursor: int) -> None:
-        """Give the caller its reader."""
-        if self.on_begin is not None:
-            try:
-                self.on_begin(RemoteReader(self.links, session_id, cursor))
-            except Exception:
-                logger.exception("on_begin of session %s raised: it gets nothing of this turn", session_id)
-
-    def ended(self) -> None:
-        """Do nothing: the answer comes."""
-
-    def lost(self) -> None:
-        """Take no events of a later connection: there may be a gap before them."""
-        self.live = False
+                self._on_event = None
 
 
 @frozen
@@ -494,45 +460,50 @@ class RemoteService(SessionService):
     async def _turn(self, turn: "_Turn", call: SessionCall | TurnCall) -> TurnResult:
         """Run a turn, and pass its events on before its result or its error."""
         turn = attrs.evolve(turn, params=carrying(turn.params, self._principal))
-        events = _TurnEvents(self._links, call.on_event, call.on_begin)
+        told = None if call.on_event is None else _Told(call.on_event)
+        place = TurnPlace(self._links, self._principal, call.on_begin if told is None else told.begin)
         try:
-            result = codec.from_server(TurnResult, await self._run(turn, events, call.extra_tools))
+            result = codec.from_server(TurnResult, await self._run(turn, place, call.extra_tools))
         except WarrenError as exc:
             if exc.session_id is not None:
-                await self._complete(events, exc.session_id, exc.details.get("first_seq"), exc.details.get("last_seq"))
+                first, last = exc.details.get("first_seq"), exc.details.get("last_seq")
+                await self._complete(place, told, exc.session_id, first, last)
             raise
-        await self._complete(events, result.session_id, result.first_seq, result.last_seq)
-        return result
+        else:
+            await self._complete(place, told, result.session_id, result.first_seq, result.last_seq)
+            return result
+        finally:
+            place.lost()
+            if told is not None and place.reader is not None:
+                place.reader.close()
 
-    async def _run(self, turn: "_Turn", events: _TurnEvents, tools: Sequence[Tool]) -> Any:
+    async def _run(self, turn: "_Turn", place: TurnPlace, tools: Sequence[Tool]) -> Any:
         async def send() -> Any:
             if tools:
-                return await self._run_with_tools(turn, events, tools)
-            if turn.session_id is not None and not events.wanted:
+                return await self._run_with_tools(turn, place, tools)
+            if turn.session_id is not None and place.on_begin is None:
                 return await self._links.run(turn.session_id, turn.method, turn.params)
-            claim = await self._links.claim(turn.session_id, events)
+            claim = await self._links.claim(turn.session_id, place)
             return await claim.ask(turn.method, turn.params)
 
         return await self._links.repeat(send, repeatable=turn.repeatable)
 
-    async def _run_with_tools(self, turn: "_Turn", events: _TurnEvents, tools: Sequence[Tool]) -> Any:
+    async def _run_with_tools(self, turn: "_Turn", place: TurnPlace, tools: Sequence[Tool]) -> Any:
         """Run a turn on a connection of its own: the server asks it to run the tools."""
         async with self._links.own(runner_of(tools)) as connection:
             await connection.ask("tools/register", RegisterTools(tuple(each.spec for each in tools)))
-            connection.follow(turn.session_id, events)
+            connection.follow(turn.session_id, place)
             return await connection.ask(turn.method, turn.params)
 
-    async def _complete(self, events: _TurnEvents, session_id: str, first: int | None, last: int | None) -> None:
+    async def _complete(
+        self, place: TurnPlace, told: _Told | None, session_id: str, first: int | None, last: int | None
+    ) -> None:
         """Pass on the events of a turn that did not come by themselves: those after a lost connection."""
-        if events.live or first is None or last is None or not events.wanted:
+        if place.live or first is None or last is None or place.on_begin is None:
             return
-        if events.last is None:
-            events.begin(session_id, first - 1)
-            events.last = first - 1
-        if events.last >= last or events.on_event is None:
+        reader = place.reader or place.begin(session_id, first - 1)
+        if told is None:  # the owner of the reader reads on
             return
-        async with self.subscribe(session_id, after_seq=events.last) as reader:
-            async for envelope in reader:
-                events.tell(envelope)
-                if envelope.seq >= last:
-                    return
+        reader.notify = quiet
+        while reader.cursor < last:
+            told.tell(await anext(reader))

@@ -13,71 +13,12 @@ from warren.base.errors import AgentError, InvalidParamsError, SessionNotFoundEr
 from warren.base.values import frozen
 from warren.calls.service import EventReader, Notify
 from warren.conversation.events import Envelope, Event, SessionMoved
-from warren.transport.client.readers import MAX_HELD, PAGE
+from warren.transport.client.readers import RemoteReader, quiet
 
 FIRST_PAUSE: Final = 0.05
 """Seconds between two attempts to follow a session; they double as long as no event comes, with jitter."""
 LONGEST_PAUSE: Final = 1.0
 logger: Final = logging.getLogger(__name__)
-
-
-def _quiet(_event: Event | None) -> None:
-    """Nobody waits."""
-
-
-class TurnFeed:
-    """The events of a turn that another node runs, as its answers bring them: an `EventReader` that ends with the turn.
-
-    It also ends if its owner is slow: the log has what comes then.
-    """
-
-    def __init__(self, session_id: str, cursor: int) -> None:
-        self.notify: Notify = _quiet
-        self.cursor: int = cursor
-        self.newest: int = cursor
-        self.session_id = session_id
-        self._held: deque[Envelope] = deque()
-        self._ended = False
-
-    @property
-    def over(self) -> bool:
-        """See EventReader."""
-        return self._ended and not self._held
-
-    def hear(self, envelope: Envelope) -> None:
-        """Take the next event."""
-        if self._ended:
-            return
-        self._held.append(envelope)
-        self.newest = envelope.seq
-        self._ended = len(self._held) >= MAX_HELD
-        self.notify(envelope.event)
-
-    def end(self) -> None:
-        """Take no more events."""
-        if not self._ended:
-            self._ended = True
-            self.notify(None)
-
-    def take(self) -> list[Envelope]:
-        """See EventReader."""
-        page = [self._held.popleft() for _ in range(min(PAGE, len(self._held)))]
-        if page:
-            self.cursor = page[-1].seq
-        return page
-
-    async def load(self) -> list[Envelope]:
-        """See EventReader."""
-        await trio.lowlevel.checkpoint()
-        return self.take()
-
-    def close(self) -> None:
-        """See EventReader."""
-        self._ended = True
-        self._held.clear()
-
-
-Upstream = EventReader | TurnFeed
 
 
 def _passes(error: WarrenError) -> bool:
@@ -122,19 +63,27 @@ class MovingReader(AsyncIterator[Envelope]):
 
     settling: bool = False
 
-    def __init__(self, upstream: Upstream, again: Again, closed: Callable[["MovingReader"], None]) -> None:
-        """Read on at the place of `upstream`. `closed` is called when this reader is closed."""
-        self.notify: Notify = _quiet
-        self._session_id = upstream.session_id
+    def __init__(
+        self,
+        session_id: str,
+        cursor: int,
+        again: Again,
+        closed: Callable[["MovingReader"], None],
+        upstream: EventReader | None = None,
+    ) -> None:
+        """Read on above `cursor`, by `upstream` if there is one. `closed` is called when this reader is closed."""
+        self.notify: Notify = quiet
+        self._session_id = session_id
         self._again = again
         self._closed = closed
-        self._cursor = upstream.cursor
-        self._newest = upstream.newest
-        self._upstream: Upstream | None = None
+        self._cursor = cursor
+        self._newest = cursor if upstream is None else upstream.newest
+        self._upstream: EventReader | None = None
         self._over = False
         self._pause = 0.0
         self._ready: deque[Envelope] = deque()
-        self._attach(upstream)
+        if upstream is not None:
+            self._attach(upstream)
 
     @property
     def session_id(self) -> str:
@@ -142,7 +91,7 @@ class MovingReader(AsyncIterator[Envelope]):
         return self._session_id
 
     @property
-    def upstream(self) -> Upstream | None:
+    def upstream(self) -> EventReader | None:
         """The reader at the session's node; None between two nodes."""
         return self._upstream
 
@@ -190,7 +139,8 @@ class MovingReader(AsyncIterator[Envelope]):
         """See EventReader. Waits until the session is found, for as long as a node that has died counts as living."""
         while not self._over:
             upstream = self._upstream
-            if upstream is None or upstream.over:
+            # A reader that its connection has left moves too: others may follow the session at its node already.
+            if upstream is None or upstream.over or (isinstance(upstream, RemoteReader) and not upstream.connected):
                 await self._move()
                 page = self.take()
                 if page is not None:
@@ -248,18 +198,16 @@ class MovingReader(AsyncIterator[Envelope]):
 
     def another(self) -> "MovingReader":
         """See EventReader."""
-        nowhere = TurnFeed(self._session_id, self._cursor)
-        nowhere.close()
-        return MovingReader(nowhere, self._again, self._closed)
+        return MovingReader(self._session_id, self._cursor, self._again, self._closed)
 
     def close(self) -> None:
         """See EventReader."""
-        self.notify = _quiet
+        self.notify = quiet
         self._ready.clear()
         self.end()
         self._closed(self)
 
-    def _attach(self, upstream: Upstream) -> None:
+    def _attach(self, upstream: EventReader) -> None:
         self._upstream = upstream
         upstream.notify = self._hear
 
@@ -267,7 +215,7 @@ class MovingReader(AsyncIterator[Envelope]):
         upstream, self._upstream = self._upstream, None
         if upstream is not None:
             self._newest = max(self._newest, upstream.newest)
-            upstream.notify = _quiet
+            upstream.notify = quiet
             upstream.close()
 
     def _hear(self, event: Event | None) -> None:

@@ -44,10 +44,10 @@ from warren.calls.requests import (
     UsageRequest,
     WithdrawRequest,
 )
-from warren.calls.service import Capabilities, EventReader, Health, OnBegin, RuntimeService, SessionCall, TurnCall
+from warren.calls.service import Capabilities, EventReader, Health, RuntimeService, SessionCall, TurnCall
 from warren.calls.tenants import TenantsPage, TenantsRequest
 from warren.conversation.attachments import AttachmentContent
-from warren.conversation.events import Envelope, SessionMoved
+from warren.conversation.events import SessionMoved
 from warren.conversation.inputs import Input
 from warren.conversation.memory import MemoryHit
 from warren.conversation.peers import PeerInfo, PeerMessage
@@ -76,7 +76,7 @@ from warren.transport.cluster.door import NodeService
 from warren.transport.cluster.fanout import Fanout, ForeignReader
 from warren.transport.cluster.health import by_worker, together
 from warren.transport.cluster.peers import Peers
-from warren.transport.cluster.reader import Continuation, MovingReader, TurnFeed
+from warren.transport.cluster.reader import Continuation, MovingReader
 from warren.transport.cluster.token import NodeTokens
 from warren.transport.rpc.feeds import session_over
 
@@ -153,12 +153,9 @@ class _Sessions(RuntimeService):
         if isinstance(method.__self__, Service) or call.on_begin is None:  # type: ignore[attr-defined] # as above
             result: TurnResult = await of_value(method)(call)
             return result
-        relay = _Relay(call.on_begin, self)
-        try:
-            result = await of_value(method)(attrs.evolve(call, on_begin=None, on_event=relay.tell))
-        finally:
-            relay.end()
-        return result
+        begin = call.on_begin
+        call = attrs.evolve(call, on_begin=lambda reader: begin(self.reading(reader)))
+        return await of_value(method)(call)  # type: ignore[no-any-return]
 
     @keywords_of(CompactRequest)
     @scoped
@@ -266,9 +263,11 @@ class _Sessions(RuntimeService):
     async def _follow_at(self, place: Place, session_id: str, after_seq: int | None) -> EventReader:
         return await place.follow(session_id, after_seq=after_seq)
 
-    def reading(self, upstream: EventReader | TurnFeed) -> MovingReader:
+    def reading(self, upstream: EventReader) -> MovingReader:
         """Return a reader that goes on at the place of another one, and stays with the session."""
-        reader = MovingReader(upstream, partial(self._again, upstream.session_id), self._readers.discard)
+        session_id = upstream.session_id
+        again = partial(self._again, session_id)
+        reader = MovingReader(session_id, upstream.cursor, again, self._readers.discard, upstream)
         self._readers.add(reader)
         return reader
 
@@ -771,7 +770,7 @@ class ClusterService(_Sessions, NodeService):
         followed = {*(each.session_id for each in readers), *self.fanout.sessions}
         held = await store.read(Holders(followed)) if followed else {}
         self.fanout.stored(held)
-        alone = [each for each in self._readers if isinstance(each.upstream, RemoteReader)]
+        alone = [each for each in self._readers if isinstance(each.upstream, RemoteReader) and each.upstream.subscribed]
         several = Counter(each.session_id for each in alone)
         for reader in alone:  # those that can go on with the others do so
             session_id = reader.session_id
@@ -788,33 +787,6 @@ class ClusterService(_Sessions, NodeService):
         self._supervisor.inboxes.on_elsewhere = _tell_nobody
         self._end_readers()
         self._own._end_readers()  # noqa: SLF001 - the two are one node
-
-
-class _Relay:
-    """Gives the caller of a turn that another node runs a reader of its events."""
-
-    def __init__(self, on_begin: OnBegin, sessions: _Sessions) -> None:
-        self._on_begin: OnBegin | None = on_begin
-        self._sessions = sessions
-        self._feed: TurnFeed | None = None
-
-    def tell(self, envelope: Envelope) -> None:
-        """Take an event of the turn."""
-        if self._feed is None and self._on_begin is not None:
-            self._feed = TurnFeed(envelope.session_id, (envelope.first_seq or envelope.seq) - 1)
-            try:
-                self._on_begin(self._sessions.reading(self._feed))
-            except Exception:
-                logger.exception("on_begin of session %s raised: it gets nothing of this turn", envelope.session_id)
-                self._feed.close()
-        if self._feed is not None:
-            self._feed.hear(envelope)
-
-    def end(self) -> None:
-        """Take no more: the turn has ended, or its caller has gone. A reader that goes on follows the session."""
-        self._on_begin = None
-        if self._feed is not None:
-            self._feed.end()
 
 
 @contextmanager

@@ -249,7 +249,8 @@ async def test_events_that_no_log_has_are_said_to_be_missing() -> None:
             return Continuation(await fanout.follow(remote, "s1", cursor, at_once))
 
         followers = [
-            MovingReader(await fanout.follow(remote, "s1", 0, at_once), again, lambda _reader: None) for _ in range(2)
+            MovingReader("s1", 0, again, lambda _reader: None, await fanout.follow(remote, "s1", 0, at_once))
+            for _ in range(2)
         ]
         log.emit(TextComplete("1"))
         for each in followers:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import pytest
@@ -18,12 +18,15 @@ from tests.support.checks import numbers
 from tests.support.envelopes import envelope
 from tests.support.fake_service import FakeService, FakeTurn, sessions_of
 from warren.base.errors import AgentError, CapacityExceededError, SessionBusyError
+from warren.base.principals import LOCAL
 from warren.calls.service import EventReader
 from warren.conversation import codec
 from warren.conversation.events import Envelope, RunStarted, StreamTruncated, TextDelta
 from warren.conversation.journal import release
 from warren.conversation.views import TurnResult
-from warren.transport.cluster.reader import MovingReader, TurnFeed
+from warren.transport.client.links import Links
+from warren.transport.client.readers import TurnPlace
+from warren.transport.cluster.reader import MovingReader
 from warren.transport.rpc.dialect import frame_of
 from warren.transport.rpc.feeds import Feeds
 from warren.transport.rpc.methods import Method
@@ -327,11 +330,11 @@ async def test_an_own_turn_whose_node_is_lost_holds_no_later_events_up(*, subscr
 
     async def lose(on_begin: Begin | None) -> TurnResult:
         assert on_begin is not None
-        turn = TurnFeed("s1", 0)
-        on_begin(MovingReader(turn, nowhere, lambda _: None))
+        turn = TurnPlace(cast("Links", None), LOCAL, None)
+        on_begin(MovingReader("s1", 0, nowhere, lambda _: None, turn.begin("s1", 0)))
         for seq in range(1, shown + 1):
-            turn.hear(Envelope("s1", seq, datetime.now(UTC), TextDelta("x")))
-        turn.end()
+            turn.event(Envelope("s1", seq, datetime.now(UTC), TextDelta("x")))
+        turn.lost()
         raise AgentError("lost", cause="connection_lost")
 
     async with feeds(service) as (client, out):
@@ -359,7 +362,8 @@ async def test_a_result_that_is_faster_than_the_subscription_waits_for_its_event
 
     async def fast(on_begin: Begin | None) -> TurnResult:
         assert on_begin is not None
-        on_begin(MovingReader(TurnFeed("s1", 0), nowhere, lambda _: None))
+        turn = TurnPlace(cast("Links", None), LOCAL, None)
+        on_begin(MovingReader("s1", 0, nowhere, lambda _: None, turn.begin("s1", 0)))
         return TurnResult("s1", first_seq=1, last_seq=3)
 
     async def stream(client: Feeds) -> None:
