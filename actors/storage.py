@@ -373,13 +373,10 @@ class StorageActor(Owner["Store"]):
                 mail.refuse(result)
             else:
                 mail.answer(result)
-                self._drop_release(cast("Write", mail.message).operation)
+                operation = cast("Write", mail.message).operation
+                if isinstance(operation, Release) and self._releases.get(operation.session_id) is operation:
+                    del self._releases[operation.session_id]  # it needs no further attempt
         return not all(isinstance(result, StoreError) and result.away for result in outcomes)
-
-    def _drop_release(self, operation: Operation[Any]) -> None:
-        """End the retries of a release that is committed."""
-        if self._releases.get(operation.session_id) is operation:
-            del self._releases[operation.session_id]
 
     def _look_back(self, store: "Store") -> bool:
         """Drop all that this process has derived from the store, if the store was found to have gone back."""

@@ -35,14 +35,13 @@ from warren.storage.operations import Claim, Claimed, Operation, Release
 from warren.storage.projection.formats import CHECKPOINT, checkpoint_of
 from warren.storage.projection.places import SESSIONS
 from warren.storage.rows import ARCHIVED, DELETED, OPEN, shown, time_in
-from warren.storage.sqlite.apply import SqliteOperation
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.database import version_of
 from warren.storage.sqlite.faults import damage_of, on_read_only_disk
 from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE, VERSION, open_writer
 from warren.storage.sqlite.inbox import damaged, set_aside
 from warren.storage.sqlite.lease import Holder
-from warren.storage.sqlite.writer import Writer
+from warren.storage.sqlite.writer import SqliteOperation, Writer
 
 LARGE_LOG: Final = 64 << 20
 LITTLE_SPACE: Final = 64 << 20

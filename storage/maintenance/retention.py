@@ -35,12 +35,11 @@ from warren.storage.operations import Audit, Delete
 from warren.storage.queries import ANY_TENANT, SessionRow
 from warren.storage.rows import ARCHIVED, DELETED, shown
 from warren.storage.sqlite import queries
-from warren.storage.sqlite.apply import SqliteOperation
 from warren.storage.sqlite.audit import removable
 from warren.storage.sqlite.columns import NEXT_CHANGE, raw
 from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE, open_writer
 from warren.storage.sqlite.lease import Holder
-from warren.storage.sqlite.writer import Writer
+from warren.storage.sqlite.writer import SqliteOperation, Writer
 
 Rest = Callable[[float], None]
 PATIENCE_MS: Final = 20

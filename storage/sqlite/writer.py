@@ -1,9 +1,10 @@
-"""The one connection that writes: groups of operations in one transaction."""
+"""The one connection that writes: groups of operations in one transaction, each by the function for its kind."""
 
 import contextlib
 import secrets
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, TypeVar, cast
 
 import apsw
 import attrs
@@ -13,10 +14,27 @@ from warren.base.nodes import Announcement
 from warren.base.values import define
 from warren.settings.config import StoreConfig
 from warren.storage.membership import SECRET_BYTES, ForgottenError, secret_of
-from warren.storage.operations import Commit, Operation
+from warren.storage.operations import (
+    Archive,
+    Attach,
+    Audit,
+    Claim,
+    Commit,
+    DeclineHandover,
+    Delete,
+    EndInputs,
+    Enqueue,
+    Erased,
+    Fork,
+    Label,
+    Operation,
+    Release,
+    RequestHandover,
+    Reserve,
+    Sweep,
+)
 from warren.storage.refusals import went_back
-from warren.storage.sqlite import ledger
-from warren.storage.sqlite.apply import apply
+from warren.storage.sqlite import attachments, audit, enqueue, forking, handover, ledger, operations
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.database import close_writer, impatient, transaction
 from warren.storage.sqlite.faults import precise
@@ -24,6 +42,47 @@ from warren.storage.sqlite.file import SESSION_STORE, open_writer
 from warren.storage.sqlite.lease import Holder
 from warren.storage.sqlite.queueing import Queue
 from warren.storage.sqlite.replacement import Files, abandon, alone, check_whole
+
+R_co = TypeVar("R_co", covariant=True)
+Applier = Callable[[Any, apsw.Connection, Holder], Any]
+APPLIERS: Final[dict[type[Operation[Any]], Applier]] = {
+    Commit: operations.commit,
+    Claim: operations.claim,
+    Release: operations.release,
+    Archive: operations.archive,
+    Attach: attachments.attach,
+    Sweep: attachments.sweep,
+    Reserve: operations.reserve,
+    Label: operations.label,
+    Delete: operations.delete,
+    Erased: operations.erased,
+    Enqueue: enqueue.enqueue,
+    EndInputs: enqueue.end_inputs,
+    Fork: forking.fork,
+    RequestHandover: handover.request,
+    DeclineHandover: handover.decline,
+    Audit: audit.audit,
+}
+
+
+class SqliteOperation(Operation[R_co]):
+    """A change that only this home knows, such as a repair of its file: it applies itself."""
+
+    @abstractmethod
+    def apply(self, db: apsw.Connection, holder: Holder) -> R_co:
+        """Make the change inside the transaction that the writer has opened on `db`, for a registered holder.
+
+        Raises a WarrenError only before the first change, as the functions of the table do.
+        """
+
+
+def apply(operation: Operation[Any], db: apsw.Connection, holder: Holder) -> Any:
+    """Apply an operation inside an open transaction and return its result. Raises its refusal, or apsw.Error."""
+    applier = APPLIERS.get(type(operation))
+    if applier is not None:
+        return applier(operation, db, holder)
+    return cast("SqliteOperation[Any]", operation).apply(db, holder)
+
 
 _SECRET: Final = f"SELECT {raw('secret')} FROM cluster"  # noqa: S608 - a column of ours
 

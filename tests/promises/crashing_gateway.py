@@ -19,9 +19,8 @@ from warren.storage import Archive, Claim, Commit, Delete, Release
 from warren.storage.postgres import lease as database_lease
 from warren.storage.postgres import operations as database_operations
 from warren.storage.postgres import writer as database_writer
-from warren.storage.sqlite.apply import APPLIERS
 from warren.storage.sqlite.lease import Holder
-from warren.storage.sqlite.writer import Writer
+from warren.storage.sqlite.writer import APPLIERS, Writer
 
 BEFORE: Final[dict[str, tuple[Any, Any]]] = {
     "a transaction": (Writer, "_together"),

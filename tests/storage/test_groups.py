@@ -15,8 +15,8 @@ from warren.conversation.records import EventRow
 from warren.storage import Archive, Commit, Delete, Runner, inline_runner, thread_runner
 from warren.storage.queries import ANY_TENANT, SessionList, SessionRow, SessionStart, StoredEvents, StoredMessages
 from warren.storage.sqlite import Holder, SqliteStore
-from warren.storage.sqlite.apply import SqliteOperation, apply
 from warren.storage.sqlite.file import FILE_NAME
+from warren.storage.sqlite.writer import SqliteOperation, apply
 
 RUNNERS = [inline_runner, thread_runner]
 

@@ -26,8 +26,8 @@ from warren.storage.queries import (
     StoredMessages,
 )
 from warren.storage.sqlite import Holder, queries
-from warren.storage.sqlite.apply import SqliteOperation, apply
 from warren.storage.sqlite.file import FILE_NAME
+from warren.storage.sqlite.writer import SqliteOperation, apply
 
 
 def ids(records: Sequence[SessionRecord]) -> list[str]:

@@ -15,8 +15,8 @@ from warren.storage.postgres import Holder as PostgresHolder
 from warren.storage.postgres import PostgresStore
 from warren.storage.queries import ModelContext, Query, SessionRow, SessionStart
 from warren.storage.sqlite import Holder, SqliteStore
-from warren.storage.sqlite.apply import SqliteOperation, apply
 from warren.storage.sqlite.file import SESSION_STORE
+from warren.storage.sqlite.writer import SqliteOperation, apply
 
 R = TypeVar("R")
 
