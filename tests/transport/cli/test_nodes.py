@@ -17,7 +17,7 @@ def nodes(cli: Cli) -> dict[str, Any]:
 
 async def test_a_node_that_drains_passes_its_sessions_on(cli: Cli) -> None:
     """Its idle sessions go on elsewhere, also for clients that ask it; its turn ends, and then the process."""
-    slow = cli.script({"chunks": ["a ", "whole ", "answer"], "chunk_delay": 1})
+    slow = cli.script({"chunks": ["a ", "whole ", "answer"], "chunk_delay": 2})
     often = {"WARREN_STORAGE_LEASE": "1.5s"}  # a node hears of the wish when it renews its leases
     first, at_first = serve(cli, "--node-name", "first", "-m", slow, "--drain", "60s", env=often)
     second, at_second = serve(cli, "--node-name", "second", "-m", "echo", env=often)
