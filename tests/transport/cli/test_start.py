@@ -54,7 +54,7 @@ def test_a_list_imports_the_store_alone(cli: Cli, *, stored: bool) -> None:
     assert packages(modules) <= COMMON | {"apsw"}
     others = ("warren.actors", "warren.mailbox", "warren.transport.providers", "warren.transport.rpc")
     assert not [name for name in modules if name.startswith(others)]
-    assert not {"asyncio", "warren.storage.operations", "warren.transport.cli.memory.remembered"} & set(modules)
+    assert not {"asyncio", "warren.storage.sqlite.store", "warren.transport.cli.memory.commands"} & set(modules)
     assert not [name for name in modules if name.startswith("warren.transport.cli.turns.")]
 
 

@@ -60,7 +60,8 @@ def _page(options: Options, wanted: ListRequest) -> SessionPage:
 
 def _of_file(options: Options, store: StoreConfig, wanted: ListRequest) -> SessionPage:
     from warren.storage.queries import SessionList  # noqa: PLC0415 - it has an extra of its own
-    from warren.storage.sqlite import Holder, queries  # noqa: PLC0415 - as above
+    from warren.storage.sqlite import queries  # noqa: PLC0415 - as above
+    from warren.storage.sqlite.lease import Holder  # noqa: PLC0415 - as above; the package itself imports trio
 
     page = wanted.offset, wanted.limit, wanted.labels or {}, wanted.include_archived
     with _readable(store) as db:
