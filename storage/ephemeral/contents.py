@@ -46,3 +46,12 @@ class Contents:
     last_input: int = 0
     started_at: datetime = attrs.field(factory=now)
     said: Announcement = attrs.field(factory=Announcement)
+
+    def next_input(self) -> int:
+        """Return the number of a new input."""
+        self.last_input += 1
+        return self.last_input
+
+    def announce(self, announcement: Announcement | None) -> None:
+        """Keep what this process says of itself as a node; None leaves what it has said before."""
+        self.said = announcement or self.said

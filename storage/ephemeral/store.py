@@ -118,7 +118,7 @@ class EphemeralStore(Contents):
     async def renew(self, announcement: Announcement | None = None) -> bool:
         """See Store."""
         await self._checkpoint()
-        self.said = announcement or self.said
+        self.announce(announcement)
         return self._leaves
 
     async def read(self, query: Query[R]) -> R:
@@ -261,8 +261,7 @@ class EphemeralStore(Contents):
             raise inbox_full(operation.session_id, operation.limit)
         if operation.blobs:
             self.attach(Attach(operation.session_id, operation.blobs))
-        self.last_input += 1
-        numbered = Numbered(self.last_input, operation.input)
+        numbered = Numbered(self.next_input(), operation.input)
         inbox.add(numbered)
         return Enqueued(numbered)
 

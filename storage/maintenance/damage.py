@@ -50,7 +50,6 @@ FILE: Final = "set-aside.jsonl"
 """The file beside the store that gets the rows that were set aside."""
 NO_TENANT: Final = "lost-and-found"
 """The tenant that a session gets if nobody can tell whose it was: none that has callers."""
-_ID_OF: Final = f"(SELECT {raw('session_id')} FROM sessions WHERE sessions.key = session)"
 
 
 @frozen
