@@ -3,7 +3,7 @@
 import logging
 from collections import deque
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import ClassVar, Final
 
 import anyio
 
@@ -119,13 +119,13 @@ class TurnPlace:
         takes_all: see Feed. The caller gets the events of one turn.
     """
 
-    takes_all = False
+    takes_all: ClassVar[bool] = False
 
     def __init__(self, links: Links, principal: Principal, on_begin: OnBegin | None) -> None:
         """Prepare for a turn; `on_begin` gets the reader."""
         self.reader: RemoteReader | None = None
-        self.live = True
-        self.on_begin = on_begin
+        self.live: bool = True
+        self.on_begin: OnBegin | None = on_begin
         self._links = links
         self._principal = principal
 
