@@ -14,7 +14,7 @@ import trio
 from warren.actors.fence import Guard
 from warren.base.errors import StoreError
 from warren.base.values import define, frozen, value
-from warren.calls.service import EventReader, Notify, OnBegin, OnEvent
+from warren.calls.streams import EventReader, Notify, OnBegin, OnEvent
 from warren.conversation.events import DELTAS, TERMINAL, Envelope, Event, RunFailed, SessionMoved, StreamTruncated
 from warren.conversation.journal import Deltas, LogItem, size_of
 

@@ -21,7 +21,7 @@ from warren.actors.supervision import Restarts, supervised_nursery
 from warren.base.errors import SessionNotFoundError, StoreError, WarrenError
 from warren.base.principals import DEFAULT_TENANT
 from warren.base.values import define
-from warren.calls.requests import SearchRequest
+from warren.calls.reading import SearchRequest
 from warren.conversation import codec
 from warren.conversation.memory import MAX_HITS, Chosen, Index, MemoryEntry, MemoryHit, Progress, Tail
 from warren.conversation.messages import AssistantMessage, Message, UserMessage, begins_turn

@@ -5,7 +5,7 @@ from typing import ClassVar, NoReturn
 
 from warren.base.errors import MemoryDisabledError, StoreError
 from warren.base.values import frozen
-from warren.calls.requests import SearchRequest
+from warren.calls.reading import SearchRequest
 from warren.conversation.memory import Chosen
 from warren.conversation.records import SessionRecord
 from warren.models.tools import Tool

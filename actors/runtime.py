@@ -11,8 +11,8 @@ import trio
 from warren.actors import attaching
 from warren.actors.audit import auditing
 from warren.actors.calls.history import LoadHistory
+from warren.actors.calls.local import Local
 from warren.actors.calls.service import Service
-from warren.actors.calls.unstored import UnstoredService
 from warren.actors.erasing import finish_erasing
 from warren.actors.eventlog import utc_now
 from warren.actors.no_memory import NoMemory
@@ -160,8 +160,7 @@ async def _sessions(shared: Shared, projector: ProjectorActor | None) -> AsyncIt
         history = LoadHistory(supervisor, loop)
         nursery.start_soon(history.keep)
         try:
-            service = Service if shared.storage.durable else UnstoredService
-            yield Runtime(service(supervisor, loop, history, projector), supervisor)
+            yield Runtime(Service(Local(supervisor), loop, history, projector), supervisor)
         finally:
             with trio.CancelScope(shield=True):
                 await supervisor.stop()

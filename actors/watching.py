@@ -7,7 +7,7 @@ import attrs
 import trio
 
 from warren.base.values import define
-from warren.calls.requests import WatchRequest
+from warren.calls.reading import WatchRequest
 from warren.conversation.records import SessionRecord
 from warren.conversation.views import SessionChanges, SessionSummary
 

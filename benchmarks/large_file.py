@@ -13,7 +13,7 @@ import trio
 from benchmarks.models import FixedModel
 from benchmarks.report import Goal, report
 from warren import Config, StoreConfig, open_supervisor
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.storage.sqlite.file import open_writer
 
 SESSIONS: Final = 10_000

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, Final, get_args
 
+from warren.calls.operators import AuditRequest
 from warren.conversation import codec
-from warren.reports.audit import ACTIONS, AuditEntry, AuditPage, AuditRequest, By, Outcome, cursor_of
+from warren.reports.audit import ACTIONS, AuditEntry, AuditPage, By, Outcome, cursor_of
 from warren.storage.results import Rows
 from warren.storage.rows import bytes_in, microseconds, number_in, text_in, time_in
 

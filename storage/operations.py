@@ -14,7 +14,7 @@ import attrs
 from warren.base.principals import LOCAL
 from warren.base.values import frozen, value
 from warren.calls.creation import Creation
-from warren.calls.requests import ForkRequest
+from warren.calls.sessions import ForkRequest
 from warren.conversation.attachments import Blob
 from warren.conversation.inputs import Input, Numbered
 from warren.conversation.journal import LogItem, row_of

@@ -13,10 +13,11 @@ import attrs
 from warren.base.nodes import Node
 from warren.base.values import frozen
 from warren.calls.creation import Created
+from warren.calls.operators import AuditRequest
 from warren.conversation.attachments import Attachment
 from warren.conversation.inputs import Numbered
 from warren.conversation.records import MessageRow, SessionRecord
-from warren.reports.audit import AuditPage, AuditRequest
+from warren.reports.audit import AuditPage
 from warren.reports.ledger import By, Figures
 from warren.storage.results import Context, Held, Lost, News, Replay, Rows, StoredPage, StoredSession
 

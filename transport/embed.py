@@ -12,7 +12,7 @@ from warren.actors.runtime import Runtime, open_runtime
 from warren.base.errors import InvalidParamsError
 from warren.base.extras import missing
 from warren.base.values import frozen
-from warren.calls.service import RuntimeService
+from warren.calls.facade import RuntimeService
 from warren.conversation.memory import Embedder
 from warren.models.model import Provider, Providers
 from warren.models.tools import Tool

@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from warren.base.values import frozen
-from warren.calls.service import RuntimeService
+from warren.calls.facade import RuntimeService
 from warren.reports.metrics import Metric, Metrics
 
 INFINITE: Final = "+Inf"

@@ -14,7 +14,7 @@ from warren.actors.observe.metrics import LoopLag, Writes
 from warren.actors.supervisor.gauge import resident
 from warren.actors.supervisor.supervisor import Supervisor
 from warren.base.version import VERSION
-from warren.calls.service import Health
+from warren.calls.facade import Health
 from warren.models.model import Providers, Waits
 from warren.reports.health import Status
 from warren.reports.metrics import Kind, Metric, Metrics, Series

@@ -15,10 +15,11 @@ from warren.actors.turn.chain import Chain
 from warren.base.errors import InvalidParamsError, WarrenError
 from warren.base.ids import new_session_id
 from warren.base.values import define
-from warren.calls.keywords import made
+from warren.calls.facade import made
+from warren.calls.turns import PeerMessage
 from warren.conversation import codec
 from warren.conversation.inputs import Input
-from warren.conversation.peers import PeerInfo, PeerKind, PeerMessage
+from warren.conversation.peers import PeerInfo, PeerKind
 from warren.conversation.records import SessionRecord
 from warren.models.tools import Tool, ToolError, tool
 from warren.settings.config import Limits

@@ -11,7 +11,7 @@ from warren.actors.supervision import supervised_nursery
 from warren.actors.tools.mcp.pool import McpPool
 from warren.base.errors import InvalidParamsError, WarrenError
 from warren.base.values import define, frozen
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.models.tools import Tool
 from warren.reports.health import McpHealth
 from warren.settings.tool_config import McpServer

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from warren.base.errors import ErrorCode, WarrenError
     from warren.base.principals import Principal
-    from warren.calls.service import RuntimeService, SessionService
+    from warren.calls.facade import RuntimeService, SessionService
     from warren.conversation.attachments import File
     from warren.conversation.budget import Budget
     from warren.conversation.categories import Gates, Switches
@@ -91,9 +91,9 @@ _PLACES: Final = {
     "Principal": "base.principals",
     "Provider": "models.model",
     "RetryPolicy": "settings.config",
-    "RuntimeService": "calls.service",
+    "RuntimeService": "calls.facade",
     "SessionPage": "conversation.views",
-    "SessionService": "calls.service",
+    "SessionService": "calls.facade",
     "SessionView": "conversation.views",
     "StoreConfig": "settings.config",
     "Switches": "conversation.categories",

@@ -14,7 +14,7 @@ from tests.support.postgres import database
 from warren import open_supervisor
 from warren.base.errors import CapacityExceededError, PermissionDeniedError, PersistenceDisabledError
 from warren.base.principals import LOCAL
-from warren.calls.service import RuntimeService
+from warren.calls.facade import RuntimeService
 from warren.conversation.attachments import File
 from warren.conversation.memory import MemoryConfig
 from warren.reports.reports import StoreReport

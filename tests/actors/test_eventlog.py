@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.support.checks import numbers
 from warren.actors.eventlog import TAIL, TEXT, Beginning, EventLog, LogPage, LogReader, Telling, utc_now
 from warren.base.errors import StoreError
-from warren.calls.service import EventReader
+from warren.calls.streams import EventReader
 from warren.conversation.events import (
     Envelope,
     RunCompleted,

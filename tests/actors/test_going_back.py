@@ -13,7 +13,7 @@ from tests.support.memories import memory_in, recalling_model, remembered, said_
 from tests.support.models import GatedModel
 from tests.support.runtime import new_session, open_runtime, storage_of
 from warren.base.errors import StoreError, WarrenError
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.conversation.views import TurnResult
 from warren.settings.config import StoreConfig
 from warren.storage.maintenance.backup import back_up

@@ -13,12 +13,8 @@ from tests.support.checks import assert_valid_stream
 from tests.support.faulty_store import Faults
 from tests.support.models import Emit, FunctionModel, reply, says, stuck
 from tests.support.runtime import Recorder, new_session, open_runtime
-from warren.base.errors import (
-    AgentError,
-    SessionNotRunningError,
-    StoreError,
-)
-from warren.calls.service import RuntimeService
+from warren.base.errors import AgentError, SessionNotRunningError, StoreError
+from warren.calls.facade import RuntimeService
 from warren.conversation.events import RunFailed
 from warren.models.model import ModelReply, ModelRequest
 from warren.settings.config import Config, Limits

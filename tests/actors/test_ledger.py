@@ -13,7 +13,7 @@ from tests.support.faulty_store import Faults
 from tests.support.models import Emit, reply
 from tests.support.runtime import new_session, open_runtime
 from warren.base.errors import AgentError, ProviderError, StoreError
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.compaction import CompactionConfig
 from warren.conversation.usage import Usage
 from warren.models.catalog import ModelEntry

@@ -21,7 +21,7 @@ from tests.support.runtime import memory_of, new_session, open_runtime
 from warren.actors.memory import RETRY_AFTER
 from warren.actors.runtime import open_runtime as open_actors
 from warren.base.errors import AgentError, InvalidParamsError, MemoryDisabledError, ProviderError, StoreError
-from warren.calls.requests import SearchRequest
+from warren.calls.reading import SearchRequest
 from warren.conversation.memory import MAX_HITS, MemoryEntry
 from warren.reports.health import MemoryHealth
 from warren.settings.config import Config, Intensity, StoreConfig

@@ -17,7 +17,7 @@ from warren.base.fields import FieldValueError
 from warren.base.nodes import NodeLoad
 from warren.base.principals import Principal
 from warren.base.tenant_limits import TenantLimits
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.settings.config import Config, Limits, NodeConfig
 from warren.storage.queries import LivingNodes
 

@@ -9,7 +9,7 @@ import trio
 
 from tests.parity.arguments import METHODS, needed
 from tests.support.runtime import new_session, open_runtime
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.compaction import CompactionConfig
 from warren.settings.config import Config
 

@@ -14,7 +14,7 @@ from tests.support.asking import ask
 from tests.support.models import USAGE, Emit, FunctionModel, reply
 from tests.support.runtime import Recorder, new_session, open_runtime
 from warren.base.errors import ProviderCause, ProviderError
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.compaction import CompactionConfig
 from warren.conversation.events import RequestRepaired, ToolExecutionStarted
 from warren.conversation.messages import (

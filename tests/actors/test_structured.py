@@ -15,7 +15,7 @@ from tests.support.checks import assert_valid_stream, assert_valid_transcript, n
 from tests.support.models import Emit, FunctionModel, reply, says, stuck
 from tests.support.runtime import Recorder, new_session, open_runtime, replay, supervisor_of, transcript
 from warren.base.errors import AgentError, BudgetExhaustedError, InvalidParamsError, ProviderError, SessionBusyError
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.compaction import CompactionConfig
 from warren.conversation import codec
 from warren.conversation.budget import Budget

@@ -11,7 +11,7 @@ from tests.support.runtime import new_session, open_runtime
 from warren.actors import watching
 from warren.base.errors import PermissionDeniedError
 from warren.base.principals import Principal
-from warren.calls.service import ChangeReader
+from warren.calls.streams import ChangeReader
 from warren.conversation.categories import Gates
 from warren.conversation.messages import ToolUseBlock
 from warren.conversation.views import SessionChanges, SessionSummary

@@ -12,7 +12,7 @@ from tests.builds.build import COMPACTION, MEMORY, SQLITE, STORE
 from tests.support.models import Emit, FunctionModel, reply
 from warren import Config, Envelope, ErrorCode, SessionService, StoreConfig, WarrenError, open_supervisor
 from warren.base.errors import ProviderError
-from warren.calls.service import Capabilities
+from warren.calls.facade import Capabilities
 from warren.compaction import PROMPT, CompactionConfig
 from warren.conversation.events import TERMINAL
 from warren.conversation.memory import MemoryConfig

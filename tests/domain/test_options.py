@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from warren.base.fields import FieldValueError
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.conversation.options import (
     ModelOptions,
     SessionOptions,

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, Final
 
-from warren.calls.service import RuntimeService, SessionService
+from warren.calls.facade import RuntimeService, SessionService
 
 GOOD: Final[Mapping[str, object]] = {
     "prompt": "hi",

@@ -7,16 +7,7 @@ from typing import Any, Final
 import attrs
 
 from warren.base.errors import ErrorCode, WarrenError
-from warren.calls.service import Capabilities
-from warren.calls.tenants import TenantsPage
-from warren.conversation import codec
-from warren.conversation.events import DELTAS, Envelope, Event
-from warren.conversation.messages import AssistantMessage, Message, UserMessage
-from warren.conversation.records import CompactionEntry
-from warren.conversation.views import ContextView, HistoryPage, SessionPage, SessionView, TurnResult
-from warren.reports.audit import AuditPage
-from warren.reports.ledger import UsageReport
-from warren.transport.rpc.results import (
+from warren.calls.answers import (
     Archived,
     Decided,
     Deleted,
@@ -27,9 +18,18 @@ from warren.transport.rpc.results import (
     MemoryHits,
     PeerMessageSent,
     Peers,
-    Registered,
     Withdrawn,
 )
+from warren.calls.facade import Capabilities
+from warren.calls.tenants import TenantsPage
+from warren.conversation import codec
+from warren.conversation.events import DELTAS, Envelope, Event
+from warren.conversation.messages import AssistantMessage, Message, UserMessage
+from warren.conversation.records import CompactionEntry
+from warren.conversation.views import ContextView, HistoryPage, SessionPage, SessionView, TurnResult
+from warren.reports.audit import AuditPage
+from warren.reports.ledger import UsageReport
+from warren.transport.rpc.results import Registered
 
 NUMBERS: Final[Mapping[ErrorCode, Mapping[str, int | None]]] = {
     ErrorCode(code): dict(zip(("jsonrpc", "http", "exit", "acp"), numbers, strict=True))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.parity.arguments import METHODS, needed
 from tests.support.runtime import open_runtime
 from warren.base.errors import InvalidParamsError
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.compaction import CompactionConfig
 from warren.conversation.budget import Budget
 from warren.settings.config import Config

@@ -12,7 +12,7 @@ from tests.parity.arguments import METHODS as CALLS
 from tests.support.runtime import new_session, open_runtime
 from warren.base.errors import InvalidParamsError
 from warren.base.fields import FieldValueError
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.compaction import CompactionConfig
 from warren.conversation import codec
 from warren.conversation.peers import Peer

@@ -11,7 +11,7 @@ import trio
 from tests.promises.crashing_gateway import die_at
 from warren.actors.calls.service import Service
 from warren.base.errors import AgentError
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.compaction import PROMPT, CompactionConfig
 from warren.conversation import codec
 from warren.conversation.messages import AssistantMessage, TextBlock, UserMessage

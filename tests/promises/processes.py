@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from warren.base.errors import StoreError
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.compaction import CompactionConfig
 from warren.settings.config import Config, PostgresConfig, StoreConfig
 from warren.transport.embed import open_supervisor

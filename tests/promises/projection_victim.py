@@ -7,7 +7,7 @@ from pathlib import Path
 
 import trio
 
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.compaction import CompactionConfig
 from warren.conversation import codec
 from warren.conversation.messages import AssistantMessage, TextBlock

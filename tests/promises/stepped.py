@@ -15,7 +15,7 @@ import trio
 
 from warren import tool
 from warren.base.errors import WarrenError
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.conversation import codec
 from warren.conversation.events import Envelope, TextDelta
 from warren.conversation.messages import AssistantMessage, Block, TextBlock, ToolUseBlock

@@ -6,7 +6,7 @@ import attrs
 import trio
 
 from warren.base.errors import WarrenError
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.conversation.messages import UserMessage
 
 

@@ -24,7 +24,7 @@ from tests.support.runtime import Recorder, new_session, open_runtime
 from warren.actors.calls.service import Service
 from warren.actors.memory import SEARCH
 from warren.base.errors import CompactionDisabledError, ErrorCode, MemoryDisabledError, ProviderError
-from warren.calls.service import Capabilities
+from warren.calls.facade import Capabilities
 from warren.compaction import CompactionConfig
 from warren.conversation.events import CompactionCompleted, CompactionFailed, RunCompleted
 from warren.models.model import ModelReply, ModelRequest

@@ -26,7 +26,7 @@ from tests.support.compacting import (
 from tests.support.models import Emit, reply
 from tests.support.runtime import new_session
 from warren.base.errors import ProviderError
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.compaction import estimate, size_of
 from warren.conversation import codec
 from warren.conversation.events import CompactionCompleted, CompactionFailed, Envelope, RunCompleted

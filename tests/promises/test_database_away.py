@@ -16,7 +16,7 @@ from tests.support.postgres_proxy import Wire, wire_to
 from tests.support.waiting import until
 from tests.transport.clients import gateway as serving
 from warren.base.errors import StoreError, WarrenError
-from warren.calls.service import RuntimeService, SessionService
+from warren.calls.facade import RuntimeService, SessionService
 from warren.client import connect
 from warren.conversation.events import Envelope, RunCompleted
 from warren.conversation.messages import UserMessage

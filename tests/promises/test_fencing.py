@@ -18,7 +18,7 @@ from tests.support.checks import numbers
 from tests.support.postgres import Server, database, needs_postgres
 from tests.support.postgres_proxy import wire_to
 from warren.base.errors import LeasedError
-from warren.calls.service import RuntimeService
+from warren.calls.facade import RuntimeService
 from warren.conversation.events import Envelope, RunCompleted, TextDelta
 from warren.settings.config import Config, PostgresConfig, StoreConfig
 from warren.transport.embed import open_supervisor

@@ -19,7 +19,7 @@ from tests.promises.inbox_victim import COMPACTION, Talker
 from tests.promises.processes import here, other
 from tests.support.checks import assert_valid_transcript, assert_whole_turns
 from warren.base.errors import LeasedError
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.conversation.events import TERMINAL, RunStarted
 from warren.conversation.messages import ContextMessage, Message, UserMessage
 from warren.conversation.peers import Peer, PeerInfo

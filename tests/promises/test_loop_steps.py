@@ -14,7 +14,7 @@ import trio
 from tests.support.runtime import open_runtime
 from tests.support.steps import Calls, Steps
 from warren.base.errors import WarrenError
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.conversation import codec
 from warren.conversation.events import ToolCallRequested
 from warren.conversation.messages import AssistantMessage, ToolUseBlock

@@ -17,7 +17,7 @@ from tests.support.checks import assert_valid_stream, assert_valid_transcript
 from tests.support.models import Emit, FunctionModel, reply, says
 from tests.support.runtime import Recorder, new_session, open_runtime, replay, transcript
 from warren.base.errors import AgentError, StoreError
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.conversation import codec
 from warren.conversation.events import RunFailed
 from warren.conversation.messages import ToolUseBlock

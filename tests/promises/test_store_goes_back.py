@@ -23,7 +23,7 @@ from tests.support.waiting import until
 from tests.transport.cli.process import Cli
 from tests.transport.cli.serving import serve
 from tests.transport.cluster.nodes import cluster
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.client import connect
 from warren.conversation.events import RunFailed, SessionMoved
 from warren.conversation.memory import MemoryConfig

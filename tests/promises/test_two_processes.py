@@ -12,7 +12,7 @@ from tests.promises.processes import here, other, soon
 from tests.support.checks import numbers
 from tests.support.postgres import database
 from warren.base.errors import AgentError, LeasedError
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.conversation.events import Envelope, RunCompleted, RunStarted
 from warren.conversation.messages import ContextMessage
 from warren.conversation.peers import Peer, PeerInfo

@@ -21,7 +21,7 @@ from tests.support.postgres import database, name_in, server
 from tests.transport.cli.process import Cli, Ended, one_line
 from tests.transport.cli.serving import connected, serve
 from warren.base.version import VERSION
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.settings.config import Config, PostgresConfig
 from warren.storage.postgres.schema import SCHEMA
 from warren.transport.embed import open_supervisor

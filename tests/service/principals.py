@@ -7,10 +7,10 @@ import trio
 
 from tests.parity.arguments import needed
 from warren.base.errors import WarrenError
-from warren.base.principals import SCOPE_OF, Principal
-from warren.calls.service import RuntimeService, SessionService
+from warren.base.principals import READ, Principal, Scope
+from warren.calls.facade import RuntimeService, SessionService, call_of
 
-METHODS: Final = sorted(name for name in vars(SessionService) if not name.startswith("_"))
+METHODS: Final = sorted(name for name in vars(SessionService) if not name.startswith("_") and name != "perform")
 OF_RUNTIMES: Final = sorted(name for name in vars(RuntimeService) if not name.startswith("_"))
 NO_SESSION: Final = (
     *(
@@ -29,7 +29,14 @@ NO_SESSION: Final = (
 )
 """Methods that name no session that has to be there."""
 OF_SESSIONS: Final = [name for name in METHODS if name not in NO_SESSION]
-SCOPED: Final = [name for name in METHODS if SCOPE_OF.get(name) is not None]
+SCOPE_OF: Final[dict[str, Scope | None]] = {
+    **{name: cls.facts.scope for name, method in vars(SessionService).items() if (cls := call_of(method)) is not None},
+    "subscribe": READ,
+    "watch": READ,
+    "capabilities": None,
+}
+"""The scope of each method."""
+SCOPED: Final = [name for name in METHODS if SCOPE_OF[name] is not None]
 ACME: Final = Principal("acme", "ann")
 
 

@@ -27,7 +27,7 @@ from warren.base.errors import (
     SessionNotFoundError,
     SessionNotRunningError,
 )
-from warren.calls.service import RuntimeService
+from warren.calls.facade import RuntimeService
 from warren.conversation.events import TERMINAL, RunCompleted, RunFailed
 from warren.conversation.messages import UserMessage
 from warren.models.model import ModelReply, ModelRequest, TextPiece

@@ -8,13 +8,15 @@ from typing import Any
 import attrs
 import pytest
 
-from tests.service.principals import ACME, METHODS, OF_RUNTIMES, OF_SESSIONS, SCOPED, called, fields
+from tests.service.principals import ACME, METHODS, OF_RUNTIMES, OF_SESSIONS, SCOPE_OF, SCOPED, called, fields
 from tests.support.runtime import open_runtime
+from warren.actors.calls.handlers import HANDLERS
 from warren.actors.calls.service import Service
 from warren.base.errors import ErrorCode, PermissionDeniedError, WarrenError
 from warren.base.ids import new_session_id
-from warren.base.principals import LOCAL, OWN_SCOPES, SCOPE_OF, Principal
-from warren.calls.service import RuntimeService
+from warren.base.principals import LOCAL, OWN_SCOPES, Principal
+from warren.calls.facade import RuntimeService, SessionService, call_of
+from warren.calls.table import CALLS
 from warren.conversation.peers import Peer
 
 pytestmark = pytest.mark.virtual_time
@@ -48,9 +50,11 @@ async def contents(service: RuntimeService, session_id: str) -> list[object]:
     return [listed, await service.history(session_id), await service.inputs(session_id), events]
 
 
-def test_every_method_has_a_scope_or_says_that_it_needs_none() -> None:
-    """A method that is added to the service has to be in the table, and its implementation reads it there."""
-    assert sorted(SCOPE_OF) == sorted([*METHODS, "health", "load", "metrics"])
+def test_every_call_has_its_method_and_its_handler() -> None:
+    """A call that is added to the table is a method of the service, and this process can carry it out."""
+    assert {call_of(method) for method in vars(SessionService).values()} == {None, *CALLS.values()}
+    assert set(HANDLERS) == set(CALLS.values())
+    assert sorted(SCOPE_OF) == METHODS
     assert OF_RUNTIMES == [
         "as_",
         "drain",

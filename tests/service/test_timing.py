@@ -17,7 +17,7 @@ from tests.support.runtime import open_runtime
 from tests.support.steps import Calls
 from warren.base.errors import SessionNotFoundError
 from warren.base.ids import new_session_id
-from warren.calls.service import RuntimeService
+from warren.calls.facade import RuntimeService
 from warren.conversation.peers import Peer
 from warren.settings.config import PostgresConfig
 from warren.storage import thread_runner

@@ -10,7 +10,7 @@ import trio
 from tests.simulation.network import Call
 from tests.simulation.world import World
 from warren.base.errors import AgentError, WarrenError
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.conversation.events import TERMINAL, Envelope, RunStarted, SessionMoved, StreamTruncated
 from warren.transport.client.service import RemoteService, open_links
 

@@ -18,7 +18,7 @@ from warren.actors.runtime import open_runtime
 from warren.actors.storage import StorageActor
 from warren.base.errors import StoreError
 from warren.base.nodes import Node as Neighbour
-from warren.calls.service import RuntimeService
+from warren.calls.facade import RuntimeService
 from warren.conversation.messages import ToolUseBlock
 from warren.conversation.options import CompactionConfig
 from warren.models.model import ModelReply, ModelRequest, TextPiece

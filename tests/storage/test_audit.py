@@ -19,7 +19,7 @@ from tests.storage.samples import NOW, opened, used, written
 from tests.support.postgres import database
 from warren.base.retention import Retention
 from warren.base.tenant_limits import TokenLimits
-from warren.reports.audit import AuditRequest
+from warren.calls.operators import AuditRequest
 from warren.settings.config import PostgresConfig, StoreConfig
 from warren.storage import Archive, Audit, Lease, Release, Store
 from warren.storage.maintenance import retention

@@ -20,9 +20,10 @@ from tests.storage.samples import NOW, TEXTS, entry, moved, of_text, turn, updat
 from tests.support.postgres import database, name_in, server
 from warren.base.errors import StoreError
 from warren.calls.creation import FIRST_PROMPT, Creation
-from warren.calls.requests import ForkRequest
+from warren.calls.operators import AuditRequest
+from warren.calls.sessions import ForkRequest
 from warren.conversation.peers import Peer
-from warren.reports.audit import AuditEntry, AuditPage, AuditRequest
+from warren.reports.audit import AuditEntry, AuditPage
 from warren.reports.ledger import GROUPS
 from warren.settings.config import PostgresConfig, StoreConfig
 from warren.storage import (

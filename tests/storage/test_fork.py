@@ -13,7 +13,7 @@ from tests.storage.processes import Process
 from tests.storage.samples import NOW, causes, entry, moved, opened, turn, updated, written
 from tests.support.faulty_store import HalfDone
 from warren.base.errors import InvalidParamsError, LeasedError, SessionNotFoundError
-from warren.calls.requests import ForkRequest
+from warren.calls.sessions import ForkRequest
 from warren.compaction import CompactionConfig
 from warren.conversation import codec
 from warren.conversation.budget import Budget, Spent

@@ -6,7 +6,7 @@ a chosen place, or to see the arguments of a call. A test that needs only a sess
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import attrs
 import outcome
@@ -26,16 +26,51 @@ from warren.base.errors import (
 )
 from warren.base.nodes import Node, NodeLoad
 from warren.base.principals import LOCAL, Principal
-from warren.calls.keywords import made
-from warren.calls.requests import DrainRequest, WatchRequest
-from warren.calls.service import Capabilities, EventReader, Health, OnBegin, OnEvent, RuntimeService
+from warren.calls.base import Call
+from warren.calls.facade import Capabilities, Health, RuntimeService, SessionService, call_of
+from warren.calls.operators import (
+    AuditRequest,
+    CheckStoreRequest,
+    DrainRequest,
+    NodesRequest,
+    TenantsRequest,
+    UsageRequest,
+)
+from warren.calls.reading import (
+    AttachmentRequest,
+    ContextViewRequest,
+    ForgetRequest,
+    HistoryRequest,
+    SearchRequest,
+    WatchRequest,
+)
+from warren.calls.sessions import (
+    ArchiveRequest,
+    DeleteRequest,
+    ForkRequest,
+    LabelRequest,
+    ListRequest,
+    ReadRequest,
+    ResumeRequest,
+)
+from warren.calls.streams import EventReader, OnBegin
 from warren.calls.tenants import TenantsPage
+from warren.calls.turns import (
+    ApproveRequest,
+    CompactRequest,
+    ContextRequest,
+    InputsRequest,
+    InterruptRequest,
+    PeerMessage,
+    PeersRequest,
+    SessionCall,
+    TurnCall,
+    WithdrawRequest,
+)
 from warren.conversation.attachments import Attachment, AttachmentContent
-from warren.conversation.categories import Answer
 from warren.conversation.events import Envelope, Event, FailureCause, RunCompleted, RunFailed, RunStarted, TextDelta
-from warren.conversation.inputs import Input
 from warren.conversation.memory import MemoryHit, ScoreParts
-from warren.conversation.peers import PeerInfo
+from warren.conversation.options import given
 from warren.conversation.records import CompactionEntry, Lifecycle, SessionRecord
 from warren.conversation.usage import Usage
 from warren.conversation.views import (
@@ -49,14 +84,15 @@ from warren.conversation.views import (
     TurnResult,
     summary_of,
 )
-from warren.reports.audit import AuditEntry, AuditPage, AuditRequest
-from warren.reports.ledger import UsageReport, report_of
+from warren.reports.audit import AuditEntry, AuditPage
+from warren.reports.ledger import report_of
 from warren.reports.metrics import History, Metric, Metrics, Series
 from warren.reports.reports import StoreReport
 from warren.reports.statistics import RuntimeStatistics
 
 ENTRY: Final = CompactionEntry(4, NOW, 6, 8, 3, "they talked", 2)
 
+R = TypeVar("R")
 Behaviour = Callable[["FakeTurn"], Awaitable[None]]
 
 
@@ -240,6 +276,7 @@ class FakeService(RuntimeService):
         watchers: those who watch the list: a test tells them of changes.
         entries: the entries of the audit that surfaces have made.
         principals: those that a service was asked for, each once a call of `as_`.
+        answers: answers to calls in place of those of the table.
         sessions: all sessions, oldest first: s1 to s3 exist from the start, and `create_session` adds n1, n2 and so on.
     """
 
@@ -255,11 +292,12 @@ class FakeService(RuntimeService):
     entries: list[AuditEntry] = attrs.field(factory=list)
     principals: list[Principal] = attrs.field(factory=list)
     watchers: Watchers = attrs.field(factory=Watchers)
+    answers: "Mapping[type, Answer]" = attrs.field(factory=dict)
     sessions: dict[str, FakeSession] = attrs.field(factory=lambda: sessions_of("s1", "s2", "s3"))
-    _created: int = 0
+    created: int = 0
     _draining: bool = False
     _stopped: bool = False
-    _compacting: trio.CancelScope | None = None
+    compacting: trio.CancelScope | None = None
 
     @property
     def principal(self) -> Principal:
@@ -279,125 +317,12 @@ class FakeService(RuntimeService):
         """Return how many read a session's events."""
         return self.sessions[session_id].events.subscriptions
 
-    async def create_session(
-        self,
-        prompt: str | None,
-        *,
-        on_event: OnEvent | None = None,
-        on_begin: OnBegin | None = None,
-        **options: Any,
-    ) -> TurnResult:
-        self.calls.append(("create_session", {"prompt": prompt, **options}))
-        self._check_running()
-        if prompt is not None:
-            self._check_draining()
-        self._created += 1
-        session = FakeSession(f"n{self._created}", dict(options.get("labels") or {}), options.get("title"))
-        self.sessions[session.session_id] = session
-        if prompt is None:
-            return TurnResult(session.session_id)
-        return await self._turn(session, prompt, on_begin if on_event is None else Telling(on_event))
-
-    async def start_turn(
-        self,
-        session_id: str,
-        prompt: str,
-        *,
-        on_event: OnEvent | None = None,
-        on_begin: OnBegin | None = None,
-        **options: Any,
-    ) -> TurnResult:
-        self.calls.append(("start_turn", {"session_id": session_id, "prompt": prompt, **options}))
-        session = self._session(session_id)
-        if session.lifecycle == "archived":
-            raise SessionNotFoundError("the session is archived", session_id=session_id)
-        return await self._turn(session, prompt, on_begin if on_event is None else Telling(on_event))
-
-    async def compact(self, session_id: str, *, instructions: str | None = None) -> CompactionEntry:
-        self.calls.append(("compact", {"session_id": session_id, "instructions": instructions}))
-        self._session(session_id)
-        if self.compaction is None:
-            with trio.CancelScope() as self._compacting:
-                await trio.sleep_forever()
-            raise AgentError("the turn was interrupted", session_id=session_id, cause="cancelled")
-        if isinstance(self.compaction, Exception):
-            raise self.compaction
-        return self.compaction
-
-    async def inject_context(self, session_id: str, text: str, **options: Any) -> bool:
-        self.calls.append(("inject_context", {"session_id": session_id, "text": text, **options}))
-        self._session(session_id)
-        return True
-
-    async def inputs(self, session_id: str) -> tuple[Input, ...]:
-        self.calls.append(("inputs", {"session_id": session_id}))
-        self._session(session_id)
-        return ()
-
-    async def withdraw(self, session_id: str, input_id: str) -> None:
-        self.calls.append(("withdraw", {"session_id": session_id, "input_id": input_id}))
-        self._session(session_id)
-
-    async def send_message(self, session_id: str, to: str, body: str, **options: Any) -> str:
-        self.calls.append(("send_message", {"session_id": session_id, "to": to, "body": body, **options}))
-        self._session(session_id)
-        return "m1"
-
-    async def peers(self, session_id: str) -> tuple[PeerInfo, ...]:
-        self.calls.append(("peers", {"session_id": session_id}))
-        self._session(session_id)
-        return ()
-
-    async def approve_tool(self, session_id: str, call_id: str, decision: Answer, *, reason: str | None = None) -> None:
-        self.calls.append(
-            ("approve_tool", {"session_id": session_id, "call_id": call_id, "decision": decision, "reason": reason})
-        )
-        self._session(session_id)
-
-    async def fork(
-        self,
-        session_id: str,
-        *,
-        at: int | None = None,
-        labels: Mapping[str, str] | None = None,
-        title: str | None = None,
-    ) -> SessionView:
-        self.calls.append(("fork", {"session_id": session_id, "at": at, "labels": labels, "title": title}))
-        return self._session(session_id).view()
-
-    async def label(
-        self, session_id: str, labels: Mapping[str, str | None] | None = None, *, title: str | None = None
-    ) -> SessionView:
-        self.calls.append(("label", {"session_id": session_id, "labels": labels, "title": title}))
-        session = self._session(session_id)
-        changed = {**session.labels, **(labels or {})}
-        session.labels = {name: value for name, value in changed.items() if value is not None}
-        session.title = title or session.title
-        return session.view()
-
-    async def interrupt(self, session_id: str) -> None:
-        self.calls.append(("interrupt", {"session_id": session_id}))
-        session = self._session(session_id)
-        if self._compacting is not None:
-            self._compacting.cancel()
-        elif session.turn is None or not session.turn.begun:
-            raise SessionNotRunningError("the session runs no turn", session_id=session_id)
-        await session.interrupt()
-
-    async def archive(self, session_id: str) -> None:
-        self.calls.append(("archive", {"session_id": session_id}))
-        session = self._session(session_id)
-        if session.turn is not None:
-            await session.turn.ended.wait()
-        session.lifecycle = "archived"
-        session.end_subscriptions()
-
-    async def delete(self, session_id: str) -> None:
-        self.calls.append(("delete", {"session_id": session_id}))
-        session = self._session(session_id)
-        await session.interrupt()
-        del self.sessions[session_id]
-        session.end_subscriptions()
+    async def perform(self, call: Call[R]) -> R:
+        """Note a call, and answer it by the table."""
+        self.calls.append((METHOD_OF[type(call)], arguments_of(call)))
+        answer = self.answers.get(type(call)) or ANSWERS[type(call)]
+        result: R = await answer(self, call)
+        return result
 
     async def drain(self) -> None:
         self.calls.append(("drain", {}))
@@ -413,54 +338,11 @@ class FakeService(RuntimeService):
             await session.interrupt()
             session.end_subscriptions()
 
-    async def resume(self, session_id: str) -> SessionView:
-        self.calls.append(("resume", {"session_id": session_id}))
-        return self._session(session_id).view()
-
-    async def read(self, session_id: str) -> SessionView:
-        self.calls.append(("read", {"session_id": session_id}))
-        if self.on_read is not None:
-            raise self.on_read
-        return self._session(session_id).view()
-
-    async def list(
-        self,
-        *,
-        offset: int = 0,
-        limit: int = 50,
-        labels: Mapping[str, str] | None = None,
-        include_archived: bool = False,
-    ) -> SessionPage:
-        arguments = {"offset": offset, "limit": limit, "labels": labels, "include_archived": include_archived}
-        self.calls.append(("list", arguments))
-        self._check_running()
-        shown = [
-            each.summary()
-            for each in reversed(self.sessions.values())
-            if (include_archived or each.lifecycle != "archived") and (labels or {}).items() <= each.labels.items()
-        ]
-        return SessionPage(tuple(shown[offset : offset + limit]))
-
-    async def history(self, session_id: str, *, offset: int = 0, limit: int = 100) -> HistoryPage:
-        self.calls.append(("history", {"session_id": session_id, "offset": offset, "limit": limit}))
-        self._session(session_id)
-        return HistoryPage(session_id, (), offset, 0)
-
-    async def attachment(self, session_id: str, sha256: str) -> AttachmentContent:
-        self.calls.append(("attachment", {"session_id": session_id, "sha256": sha256}))
-        self._session(session_id)
-        return AttachmentContent(Attachment("image/png", sha256, 2), b"hi")
-
-    async def context(self, session_id: str) -> ContextView:
-        self.calls.append(("context", {"session_id": session_id}))
-        self._session(session_id)
-        return ContextView(session_id, "echo", 0, None, None, (), (), None, ())
-
     @asynccontextmanager
     async def subscribe(self, session_id: str, *, after_seq: int | None = None) -> AsyncIterator[EventReader]:
         self.calls.append(("subscribe", {"session_id": session_id, "after_seq": after_seq}))
         await self.on_subscribe()
-        session = self._session(session_id)
+        session = self.session(session_id)
         log = session.events
         start = log.last_seq if after_seq is None else after_seq
         if not 0 <= start <= log.last_seq:
@@ -476,7 +358,7 @@ class FakeService(RuntimeService):
         self, *, labels: Mapping[str, str] | None = None, include_archived: bool = False
     ) -> AsyncIterator[Watch]:
         self.calls.append(("watch", {"labels": labels, "include_archived": include_archived}))
-        self._check_running()
+        self.check_running()
         watch = Watch(WatchRequest(labels=labels, include_archived=include_archived), LOCAL.tenant, _row)
         self.watchers.add(watch)
         try:
@@ -484,51 +366,8 @@ class FakeService(RuntimeService):
         finally:
             self.watchers.remove(watch)
 
-    async def usage(self, **wanted: Any) -> UsageReport:
-        self.calls.append(("usage", wanted))
-        self._check_running()
-        return report_of("day", {}, 0, 1)
-
-    async def tenants(self, **wanted: Any) -> TenantsPage:
-        self.calls.append(("tenants", wanted))
-        self._check_running()
-        return TenantsPage((), 0)
-
-    async def search_memory(self, query: str, **options: Any) -> tuple[MemoryHit, ...]:
-        self.calls.append(("search_memory", {"query": query, **options}))
-        self._check_running()
-        if self.hits is None:
-            raise MemoryDisabledError("semantic memory is disabled")
-        return tuple(self.hits)
-
-    async def forget_memory(self, session_id: str, **options: Any) -> int:
-        self.calls.append(("forget_memory", {"session_id": session_id, **options}))
-        self._check_running()
-        if self.hits is None:
-            raise MemoryDisabledError("semantic memory is disabled")
-        return len(self.hits)
-
-    async def audit(self, **wanted: Any) -> AuditPage:
-        made(AuditRequest, **wanted)
-        self.calls.append(("audit", wanted))
-        self._check_running()
-        return AuditPage(tuple(self.entries))
-
     def note(self, entry: AuditEntry) -> None:
         self.entries.append(entry)
-
-    async def nodes(self) -> tuple[Node, ...]:
-        self._check_running()
-        return (Node(1, "fake", None, "", NOW, load=NodeLoad(len(self.sessions))),)
-
-    async def drain_node(self, name: str) -> None:
-        made(DrainRequest, name)
-        self.calls.append(("drain_node", {"name": name}))
-        self._check_running()
-
-    async def check_store(self) -> StoreReport:
-        self._check_running()
-        return StoreReport(healthy=True, seconds=0.0, file=None, database=None)
 
     def capabilities(self) -> Capabilities:
         return self.can
@@ -552,22 +391,26 @@ class FakeService(RuntimeService):
     def metrics(self) -> Metrics:
         return Metrics((Metric("warren_sessions_live", "gauge", "", series=(Series((), len(self.sessions)),)),))
 
-    def _check_running(self) -> None:
+    def check_running(self) -> None:
+        """Raise AgentError if the service was stopped."""
         if self._stopped:
             raise AgentError("the runtime is shutting down", cause="shutting_down")
 
-    def _check_draining(self) -> None:
+    def check_draining(self) -> None:
+        """Raise AgentError if the service takes no more turns."""
         if self._draining:
             raise AgentError("the runtime is shutting down", cause="shutting_down")
 
-    def _session(self, session_id: str) -> FakeSession:
-        self._check_running()
+    def session(self, session_id: str) -> FakeSession:
+        """Return a session. Raises SessionNotFoundError."""
+        self.check_running()
         if session_id not in self.sessions:
             raise SessionNotFoundError("no such session", session_id=session_id)
         return self.sessions[session_id]
 
-    async def _turn(self, session: FakeSession, prompt: str, on_begin: OnBegin | None) -> TurnResult:
-        self._check_draining()
+    async def run_turn(self, session: FakeSession, prompt: str, on_begin: OnBegin | None) -> TurnResult:
+        """Run a turn, and return its result."""
+        self.check_draining()
         if session.turn is not None:
             raise SessionBusyError("another turn runs", session_id=session.session_id)
         turn = session.turn = FakeTurn(self, session, prompt, on_begin)
@@ -614,6 +457,175 @@ class FakeService(RuntimeService):
         return outcome.Value(
             TurnResult(turn.session_id, turn.text, steps=1, stop_reason="end_turn", first_seq=first, last_seq=last)
         )
+
+
+Answer = Callable[[FakeService, Any], Awaitable[Any]]
+
+
+async def _create(service: FakeService, call: SessionCall) -> TurnResult:
+    service.check_running()
+    if call.prompt is not None:
+        service.check_draining()
+    service.created += 1
+    session = FakeSession(f"n{service.created}", dict(call.labels or {}), call.title)
+    service.sessions[session.session_id] = session
+    if call.prompt is None:
+        return TurnResult(session.session_id)
+    return await service.run_turn(session, call.prompt, _on_begin(call))
+
+
+async def _start(service: FakeService, call: TurnCall) -> TurnResult:
+    session = service.session(call.session_id)
+    if session.lifecycle == "archived":
+        raise SessionNotFoundError("the session is archived", session_id=call.session_id)
+    return await service.run_turn(session, call.prompt, _on_begin(call))
+
+
+def _on_begin(call: SessionCall | TurnCall) -> OnBegin | None:
+    return call.on_begin if call.on_event is None else Telling(call.on_event)
+
+
+async def _compact(service: FakeService, call: CompactRequest) -> CompactionEntry:
+    service.session(call.session_id)
+    if service.compaction is None:
+        with trio.CancelScope() as service.compacting:
+            await trio.sleep_forever()
+        raise AgentError("the turn was interrupted", session_id=call.session_id, cause="cancelled")
+    if isinstance(service.compaction, Exception):
+        raise service.compaction
+    return service.compaction
+
+
+async def _label(service: FakeService, call: LabelRequest) -> SessionView:
+    session = service.session(call.session_id)
+    changed = {**session.labels, **(call.labels or {})}
+    session.labels = {name: value for name, value in changed.items() if value is not None}
+    session.title = call.title or session.title
+    return session.view()
+
+
+async def _interrupt(service: FakeService, call: InterruptRequest) -> None:
+    session = service.session(call.session_id)
+    if service.compacting is not None:
+        service.compacting.cancel()
+    elif session.turn is None or not session.turn.begun:
+        raise SessionNotRunningError("the session runs no turn", session_id=call.session_id)
+    await session.interrupt()
+
+
+async def _archive(service: FakeService, call: ArchiveRequest) -> None:
+    session = service.session(call.session_id)
+    if session.turn is not None:
+        await session.turn.ended.wait()
+    session.lifecycle = "archived"
+    session.end_subscriptions()
+
+
+async def _delete(service: FakeService, call: DeleteRequest) -> None:
+    session = service.session(call.session_id)
+    await session.interrupt()
+    del service.sessions[call.session_id]
+    session.end_subscriptions()
+
+
+async def _read(service: FakeService, call: ReadRequest) -> SessionView:
+    if service.on_read is not None:
+        raise service.on_read
+    return service.session(call.session_id).view()
+
+
+async def _list(service: FakeService, call: ListRequest) -> SessionPage:
+    service.check_running()
+    shown = [
+        each.summary()
+        for each in reversed(service.sessions.values())
+        if (call.include_archived or each.lifecycle != "archived")
+        and (call.labels or {}).items() <= each.labels.items()
+    ]
+    return SessionPage(tuple(shown[call.offset : call.offset + call.limit]))
+
+
+async def _search(service: FakeService, _call: SearchRequest) -> tuple[MemoryHit, ...]:
+    service.check_running()
+    if service.hits is None:
+        raise MemoryDisabledError("semantic memory is disabled")
+    return tuple(service.hits)
+
+
+async def _forget(service: FakeService, _call: ForgetRequest) -> int:
+    service.check_running()
+    if service.hits is None:
+        raise MemoryDisabledError("semantic memory is disabled")
+    return len(service.hits)
+
+
+def _of_session(answer: Callable[[FakeSession, Any], object]) -> Answer:
+    """Return the answer to a call about a session."""
+
+    async def find(service: FakeService, call: Any) -> object:
+        return answer(service.session(call.session_id), call)
+
+    return find
+
+
+def _of_runtime(answer: Callable[[FakeService], object]) -> Answer:
+    """Return the answer to a call about the runtime."""
+
+    async def find(service: FakeService, _call: object) -> object:
+        service.check_running()
+        return answer(service)
+
+    return find
+
+
+ANSWERS: Final[Mapping[type, Answer]] = {
+    SessionCall: _create,
+    TurnCall: _start,
+    CompactRequest: _compact,
+    LabelRequest: _label,
+    InterruptRequest: _interrupt,
+    ArchiveRequest: _archive,
+    DeleteRequest: _delete,
+    ReadRequest: _read,
+    ListRequest: _list,
+    SearchRequest: _search,
+    ForgetRequest: _forget,
+    ForkRequest: _of_session(lambda session, _call: session.view()),
+    ResumeRequest: _of_session(lambda session, _call: session.view()),
+    ContextRequest: _of_session(lambda _session, _call: True),
+    InputsRequest: _of_session(lambda _session, _call: ()),
+    WithdrawRequest: _of_session(lambda _session, _call: None),
+    ApproveRequest: _of_session(lambda _session, _call: None),
+    PeerMessage: _of_session(lambda _session, _call: "m1"),
+    PeersRequest: _of_session(lambda _session, _call: ()),
+    HistoryRequest: _of_session(lambda session, call: HistoryPage(session.session_id, (), call.offset, 0)),
+    AttachmentRequest: _of_session(
+        lambda _session, call: AttachmentContent(Attachment("image/png", call.sha256, 2), b"hi")
+    ),
+    ContextViewRequest: _of_session(
+        lambda session, _call: ContextView(session.session_id, "echo", 0, None, None, (), (), None, ())
+    ),
+    AuditRequest: _of_runtime(lambda service: AuditPage(tuple(service.entries))),
+    UsageRequest: _of_runtime(lambda _service: report_of("day", {}, 0, 1)),
+    TenantsRequest: _of_runtime(lambda _service: TenantsPage((), 0)),
+    NodesRequest: _of_runtime(lambda service: (Node(1, "fake", None, "", NOW, load=NodeLoad(len(service.sessions))),)),
+    DrainRequest: _of_runtime(lambda _service: None),
+    CheckStoreRequest: _of_runtime(lambda _service: StoreReport(healthy=True, seconds=0.0, file=None, database=None)),
+}
+"""The answers of the fake."""
+METHOD_OF: Final[Mapping[type, str]] = {
+    cls: name for name, method in vars(SessionService).items() if (cls := call_of(method)) is not None
+}
+"""The method of the service that makes each class of calls."""
+
+
+def arguments_of(call: Call[Any]) -> dict[str, Any]:
+    """Return the arguments of a call; those of turns alone that were given, without functions of the caller."""
+    cls: Any = type(call)
+    if not isinstance(call, SessionCall | TurnCall):
+        return {field.name: getattr(call, field.name) for field in attrs.fields(cls)}
+    found = {"prompt": call.prompt, **given(cls, call)}
+    return {name: value for name, value in found.items() if name not in ("on_begin", "on_event")}
 
 
 def hit(content: str, score: float, session_id: str, turn: int) -> MemoryHit:

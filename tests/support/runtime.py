@@ -16,7 +16,7 @@ from warren.actors.calls.service import Service
 from warren.actors.memory import MemoryActor, OpenMemory
 from warren.actors.storage import StorageActor
 from warren.actors.supervisor.supervisor import Supervisor
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.conversation.events import Envelope, Event
 from warren.conversation.messages import Message
 from warren.models.model import Provider
@@ -64,9 +64,9 @@ async def open_runtime(
 
 
 def supervisor_of(service: SessionService) -> Supervisor:
-    """Return the supervisor behind a service, however the runtime was opened: the one private field that tests use."""
+    """Return the supervisor behind a service, however the runtime was opened."""
     assert isinstance(service, Service)
-    return service._supervisor  # noqa: SLF001 - hosts have no use for it, tests interfere with its sessions
+    return service.local.supervisor
 
 
 def storage_of(service: SessionService) -> StorageActor:

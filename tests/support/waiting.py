@@ -7,7 +7,7 @@ from typing import Final
 import trio
 
 from warren.actors.calls.service import Service
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 
 AT_ONCE: Final = 20.0
 """Seconds that an effect may take on a busy machine that has none to wait for. The product's own limits are longer."""

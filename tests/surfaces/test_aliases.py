@@ -14,7 +14,7 @@ from tests.transport.mcp.clients import connected
 from tests.transport.rest.clients import problem, rest
 from tests.transport.stdio.client import near
 from warren.base.errors import InvalidParamsError
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.conversation.categories import Switches
 from warren.conversation.events import RunStarted
 from warren.conversation.messages import ToolResultsMessage, ToolUseBlock

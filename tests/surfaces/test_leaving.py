@@ -1,12 +1,17 @@
 """Clients that leave while their call costs the server much."""
 
+from typing import TypeVar
+
 import attrs
 import pytest
 import trio
 
 from tests.support.fake_service import FakeService
 from tests.transport.clients import HOST, connect, gateway
-from warren.reports.reports import StoreReport
+from warren.calls.base import Call
+from warren.calls.operators import CheckStoreRequest
+
+R = TypeVar("R")
 
 POST = "POST /store/check HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
 
@@ -18,7 +23,8 @@ class Examining(FakeService):
     begun: trio.Event = attrs.field(factory=trio.Event)
     ended: trio.Event = attrs.field(factory=trio.Event)
 
-    async def check_store(self) -> StoreReport:
+    async def perform(self, call: Call[R]) -> R:
+        assert isinstance(call, CheckStoreRequest)
         self.begun.set()
         try:
             await trio.sleep_forever()

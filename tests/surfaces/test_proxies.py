@@ -21,7 +21,7 @@ from tests.transport.clients import HOST, connect, gateway
 from tests.transport.gateway.serving import runtime
 from tests.transport.rest.clients import TLS, Events, client, create
 from warren.base.errors import AgentError
-from warren.calls.service import RuntimeService
+from warren.calls.facade import RuntimeService
 from warren.client import connect as connect_client
 from warren.conversation.events import RunCompleted
 

@@ -55,7 +55,7 @@ async def test_the_scopes_to_begin_with(
 @pytest.mark.parametrize("name", [*TOOLS, *OF_RESOURCES])
 async def test_a_call_beyond_the_scopes_of_a_token(name: str, tmp_path: Path) -> None:
     """It is refused with 403 and the scope that it needs; with that scope it is not."""
-    needed = OF_RESOURCES[name] if name in OF_RESOURCES else TOOLS[name].scope
+    needed = OF_RESOURCES[name] if name in OF_RESOURCES else TOOLS[name].method.scope
     others = OWN_SCOPES - {str(needed)}
     params: dict[str, Any] = params_of(TOOLS[name].method.name) if name in TOOLS else {"uri": "warren://sessions/s"}
     message = request(name, params) if "/" in name else request("tools/call", {"name": name, "arguments": params})

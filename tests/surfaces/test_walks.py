@@ -19,8 +19,8 @@ from tests.transport.http.tokens import listed
 from tests.transport.rest.clients import client
 from warren.base.fields import FieldValueError
 from warren.base.principals import Principal
-from warren.calls.requests import SessionRef
-from warren.calls.service import RuntimeService
+from warren.calls.base import SessionRef
+from warren.calls.facade import RuntimeService
 from warren.conversation.views import SessionPage, SessionView
 from warren.transport.access.addresses import WEBSOCKET_PATH
 from warren.transport.access.config import GatewayConfig
@@ -175,7 +175,7 @@ async def test_new_routes_methods_and_tools_are_walked(tmp_path: Path, monkeypat
         for method in (one, all_of_them):
             monkeypatch.setitem(METHODS, method.name, method)
             name = method.name.replace("session/", "warren_")
-            monkeypatch.setitem(TOOLS, name, McpTool(name, method, None, "New", "New."))
+            monkeypatch.setitem(TOOLS, name, McpTool(name, method, "New", "New."))
         path = tmp_path / "tokens.toml"
         async with gateway(service, token_file=path) as port:  # it has the new routes
             found = await attrs.evolve(tenants, port=port).leaks()

@@ -16,7 +16,7 @@ from tests.surfaces.good_requests import SESSION_ID, params_of
 from tests.surfaces.mcp_calls import open_mcp, over_mcp
 from tests.transport.clients import connect, gateway
 from tests.transport.rest.clients import client
-from warren.calls.service import RuntimeService
+from warren.calls.facade import RuntimeService
 from warren.transport.gateway.server import MCP_PATH
 from warren.transport.http.probes import PATHS
 from warren.transport.mcp.http import OF_RESOURCES

@@ -13,7 +13,7 @@ import wsproto
 from trio_websocket import ConnectionClosed, WebSocketConnection, wrap_client_stream
 from wsproto.events import AcceptConnection, CloseConnection, Event, RejectConnection, Request, TextMessage
 
-from warren.calls.service import RuntimeService
+from warren.calls.facade import RuntimeService
 from warren.transport.access.config import GatewayConfig
 from warren.transport.gateway.server import serve_gateway
 

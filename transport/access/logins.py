@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-from warren.base.principals import DEFAULT_TENANT, LOCAL, Principal, Scope
+from warren.base.principals import DEFAULT_TENANT, LOCAL, Principal, Scope, check_right
 from warren.base.values import define, frozen
 from warren.transport.access.refusals import RefusedError
 
@@ -64,8 +64,6 @@ class Login:
         principal = self.principal
         if tenant == principal.tenant:
             return self
-        from warren.actors.calls.access import check_right  # noqa: PLC0415 - the help of commands does without the runtime
-
         check_right(principal, "tenant:admin")
         name, home = f"{principal.tenant}/{principal.name}", principal.tenant
         acting = attrs.evolve(principal, tenant=tenant, name=name, home=home)

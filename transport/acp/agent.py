@@ -10,7 +10,7 @@ import trio
 from warren.base.errors import InvalidParamsError, SessionBusyError, WarrenError
 from warren.base.values import define, frozen
 from warren.base.version import VERSION
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.conversation.events import Event
 from warren.conversation.memory import MAX_HITS
 from warren.conversation.options import DEFAULT_THRESHOLD, CompactionConfig

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, cast
 
 from warren.base.values import frozen
-from warren.calls.service import Capabilities
+from warren.calls.facade import Capabilities
 from warren.conversation.memory import MemoryHit
 from warren.conversation.records import CompactionEntry
 

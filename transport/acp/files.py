@@ -6,7 +6,7 @@ from typing import Final
 from urllib.parse import quote
 
 from warren.base.errors import InvalidParamsError, WarrenError
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.conversation.attachments import Attachment
 from warren.transport.acp.updates import Block
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from warren.base.values import frozen
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.conversation.views import SessionSummary
 
 PAGE: Final = 50

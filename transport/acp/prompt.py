@@ -10,7 +10,8 @@ import trio
 
 from warren.base.errors import AgentError, SessionNotRunningError, WarrenError
 from warren.base.values import define
-from warren.calls.service import EventReader, SessionService
+from warren.calls.facade import SessionService
+from warren.calls.streams import EventReader
 from warren.conversation.categories import Gates
 from warren.conversation.events import (
     TERMINAL,

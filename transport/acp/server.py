@@ -7,7 +7,7 @@ from typing import Any, Final
 import trio
 
 from warren.base.errors import WarrenError
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.transport.acp.agent import Agent, AgentSettings, MethodResult
 from warren.transport.acp.updates import Update
 from warren.transport.rpc import jsonrpc

@@ -8,9 +8,10 @@ from typing import Any, Final
 import click
 import trio
 
-from warren.calls.keywords import made, of_value
+from warren.calls.facade import made
+from warren.calls.operators import AuditRequest
 from warren.conversation import codec
-from warren.reports.audit import MAX_ENTRIES, AuditEntry, AuditPage, AuditRequest
+from warren.reports.audit import MAX_ENTRIES, AuditEntry, AuditPage
 from warren.storage.queries import ANY_TENANT, AuditEntries
 from warren.transport.cli.help import examples
 from warren.transport.cli.runtime import execute, open_service, open_store
@@ -88,7 +89,7 @@ async def _entries(
 async def _opened(options: Options) -> AsyncIterator[Read]:
     if options.server is not None:
         async with open_service(options) as service:
-            yield of_value(service.audit)
+            yield service.perform
         return
     async with open_store(existing_store_of(options)) as store:
         yield lambda wanted: store.read(AuditEntries(ANY_TENANT if wanted.all_tenants else options.user.tenant, wanted))

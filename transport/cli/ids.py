@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from warren.base.errors import InvalidParamsError, SessionNotFoundError
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 
 LAST: Final = "last"
 PAGE: Final = 200

@@ -12,7 +12,7 @@ import click
 from warren.base.errors import InvalidParamsError
 from warren.base.extras import missing
 from warren.base.values import frozen
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.transport.access.token_list import is_token, read_token
 
 TOKEN: Final = "WARREN_TOKEN"  # noqa: S105 - a name

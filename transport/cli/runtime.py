@@ -11,7 +11,7 @@ import attrs
 import trio
 
 from warren.base.principals import Principal
-from warren.calls.service import RuntimeService, SessionService
+from warren.calls.facade import RuntimeService, SessionService
 from warren.settings.config import Config, PostgresConfig, StoreConfig
 from warren.transport.cli.ids import resolve
 from warren.transport.cli.settings.options import Mode, Options

@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from warren.calls.keywords import made
-from warren.calls.requests import UsageRequest
+from warren.calls.facade import made
+from warren.calls.operators import UsageRequest
 from warren.reports.ledger import UsageReport, UsageSums, report_of
 from warren.storage.queries import ANY_TENANT, LedgerSums
 from warren.transport.cli.help import examples

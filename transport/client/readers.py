@@ -9,8 +9,8 @@ import anyio
 
 from warren.base.errors import AgentError, WarrenError
 from warren.base.principals import LOCAL, Principal
-from warren.calls.requests import SubscribeRequest
-from warren.calls.service import Notify, OnBegin
+from warren.calls.reading import SubscribeRequest
+from warren.calls.streams import Notify, OnBegin
 from warren.conversation import codec
 from warren.conversation.events import Envelope, Event
 from warren.transport.client.connection import LostError
@@ -163,7 +163,7 @@ class TurnPlace:
 
 
 class RemoteReader(AsyncIterator[Envelope]):
-    """A place in a session's log on a server: the `EventReader` of `warren.calls.service`.
+    """A place in a session's log on a server: an `EventReader`.
 
     Events are read ahead up to a bound; beyond it, and after a lost connection, the reader subscribes again behind the
     last event that it has, so that none is missed and none comes twice.

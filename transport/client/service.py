@@ -5,7 +5,8 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, Self, TypeVar
+from types import NoneType
+from typing import Any, Final, Self, TypeVar, cast
 from urllib.parse import urlsplit
 
 import anyio
@@ -14,44 +15,26 @@ import httpx
 
 from warren.base.errors import AgentError, InvalidParamsError, WarrenError
 from warren.base.fields import FieldValueError
-from warren.base.nodes import Node
 from warren.base.principals import LOCAL, Principal
 from warren.base.values import frozen
-from warren.calls.keywords import keywords_of, made
-from warren.calls.requests import (
-    ApproveRequest,
-    AttachmentRequest,
-    CompactRequest,
-    ContextRequest,
-    DrainRequest,
-    ForgetRequest,
-    ForkRequest,
-    HistoryRequest,
-    LabelRequest,
-    ListRequest,
-    SearchRequest,
-    SessionRef,
+from warren.calls.base import Call, answer_of, result_of, unwrapped
+from warren.calls.facade import Capabilities, Health, SessionService, made
+from warren.calls.reading import (
     SubscribeRequest,
-    UsageRequest,
     WatchRequest,
-    WithdrawRequest,
 )
-from warren.calls.service import Capabilities, EventReader, Health, OnEvent, SessionCall, SessionService, TurnCall
-from warren.calls.tenants import TenantsPage, TenantsRequest
+from warren.calls.streams import EventReader, OnEvent
+from warren.calls.turns import (
+    ContextRequest,
+    SessionCall,
+    TurnCall,
+)
 from warren.conversation import codec
-from warren.conversation.attachments import AttachmentContent
 from warren.conversation.events import Envelope, Event
-from warren.conversation.inputs import Input
-from warren.conversation.memory import MemoryHit
 from warren.conversation.options import SessionRequest, TurnRequest, given
-from warren.conversation.peers import PeerInfo, PeerMessage
-from warren.conversation.records import CompactionEntry
-from warren.conversation.views import ContextView, HistoryPage, SessionPage, SessionView, TurnResult
+from warren.conversation.views import TurnResult
 from warren.models.tools import Tool
-from warren.reports.audit import AuditPage, AuditRequest
-from warren.reports.ledger import UsageReport
 from warren.reports.metrics import History, Metrics
-from warren.reports.reports import StoreReport
 from warren.transport.access.addresses import LONGEST, OVER_UNIX, WEBSOCKET_PATH, is_path, path_in
 from warren.transport.client.connection import CONNECT_TIMEOUT, NO_ANSWER, Dial
 from warren.transport.client.links import Links
@@ -60,16 +43,7 @@ from warren.transport.client.tools import runner_of
 from warren.transport.client.watching import RemoteWatch
 from warren.transport.rpc.behalf import TENANT_HEADER, carrying
 from warren.transport.rpc.params import RegisterTools
-from warren.transport.rpc.results import (
-    Forgotten,
-    Greeting,
-    Injected,
-    Inputs,
-    MemoryHits,
-    Nodes,
-    PeerMessageSent,
-    Peers,
-)
+from warren.transport.rpc.results import Greeting
 
 T = TypeVar("T")
 logger: Final = logging.getLogger(__name__)
@@ -242,96 +216,27 @@ class RemoteService(SessionService):
         """The connections to the gateway."""
         return self._links
 
-    @keywords_of(SessionCall)
-    async def create_session(self, call: SessionCall) -> TurnResult:
-        """See SessionService."""
-        for index, each in enumerate(call.tools or ()):
-            if isinstance(each, Tool):
-                raise FieldValueError(
-                    f"tools[{index}]", "must be a name: a client runs its tools as extra_tools"
-                ).refusal()
-        if call.compactor is not None:
-            raise FieldValueError("compactor", "must be None: it runs in the process of the runtime").refusal()
-        turn = _Turn("session/create", given(SessionRequest, call), None, repeatable=True)
-        return await self._repeated(turn, call)
+    async def perform(self, call: Call[T]) -> T:
+        """Return the answer of the server to a call."""
+        if isinstance(call, SessionCall | TurnCall):
+            return cast("T", await self._run_turn(call))
+        if isinstance(call, ContextRequest) and call.idempotency_key is None:
+            call = cast("Call[T]", attrs.evolve(call, idempotency_key=secrets.token_urlsafe(16)))
+        cls, facts = type(call), call.facts
+        answer = await self._sent(facts.name, call, repeatable=facts.repeatable)
+        if result_of(cls) is NoneType:
+            return cast("T", None)
+        return unwrapped(cls, codec.from_server(answer_of(cls), answer))
 
-    @keywords_of(TurnCall)
-    async def start_turn(self, call: TurnCall) -> TurnResult:
-        """See SessionService."""
-        turn = _Turn("turn/start", given(TurnRequest, call), call.session_id, repeatable=call.mode != "busy")
+    async def _run_turn(self, call: SessionCall | TurnCall) -> TurnResult:
+        """Run a turn, or create a session; it is sent again if its outcome is unknown and it cannot be taken twice."""
+        name = call.facts.name
+        if isinstance(call, TurnCall):
+            turn = _Turn(name, given(TurnRequest, call), call.session_id, repeatable=call.mode != "busy")
+        else:
+            _check_objects(call)
+            turn = _Turn(name, given(SessionRequest, call), None, repeatable=True)
         return await (self._repeated(turn, call) if turn.repeatable else self._turn(turn, call))
-
-    @keywords_of(CompactRequest)
-    async def compact(self, wanted: CompactRequest) -> CompactionEntry:
-        """See SessionService."""
-        return await self._ask(CompactionEntry, "session/compact", wanted)
-
-    @keywords_of(ContextRequest)
-    async def inject_context(self, wanted: ContextRequest) -> bool:
-        """See SessionService."""
-        if wanted.idempotency_key is None:
-            wanted = attrs.evolve(wanted, idempotency_key=secrets.token_urlsafe(16))
-        return (await self._ask(Injected, "session/inject_context", wanted, repeatable=True)).injected
-
-    @keywords_of(SessionRef)
-    async def inputs(self, session: SessionRef) -> tuple[Input, ...]:
-        """See SessionService."""
-        return (await self._ask(Inputs, "session/inputs", session, repeatable=True)).inputs
-
-    @keywords_of(WithdrawRequest)
-    async def withdraw(self, wanted: WithdrawRequest) -> None:
-        """See SessionService."""
-        await self._sent("session/withdraw", wanted, repeatable=False)
-
-    @keywords_of(PeerMessage)
-    async def send_message(self, message: PeerMessage) -> str:
-        """See SessionService."""
-        return (await self._ask(PeerMessageSent, "peer/send", message)).message_id
-
-    @keywords_of(SessionRef)
-    async def peers(self, session: SessionRef) -> tuple[PeerInfo, ...]:
-        """See SessionService."""
-        return (await self._ask(Peers, "peer/list", session, repeatable=True)).peers
-
-    @keywords_of(ApproveRequest)
-    async def approve_tool(self, said: ApproveRequest) -> None:
-        """See SessionService."""
-        await self._sent("tool/approve", said, repeatable=False)
-
-    @keywords_of(SessionRef)
-    async def interrupt(self, session: SessionRef) -> None:
-        """See SessionService."""
-        await self._sent("turn/interrupt", session, repeatable=False)
-
-    @keywords_of(SessionRef)
-    async def read(self, session: SessionRef) -> SessionView:
-        """See SessionService."""
-        return await self._ask(SessionView, "session/read", session, repeatable=True)
-
-    @keywords_of(ListRequest)
-    async def list(self, wanted: ListRequest) -> SessionPage:
-        """See SessionService."""
-        return await self._ask(SessionPage, "session/list", wanted, repeatable=True)
-
-    @keywords_of(HistoryRequest)
-    async def history(self, wanted: HistoryRequest) -> HistoryPage:
-        """See SessionService."""
-        return await self._ask(HistoryPage, "session/history", wanted, repeatable=True)
-
-    @keywords_of(AttachmentRequest)
-    async def attachment(self, wanted: AttachmentRequest) -> AttachmentContent:
-        """See SessionService."""
-        return await self._ask(AttachmentContent, "session/attachment", wanted, repeatable=True)
-
-    @keywords_of(SessionRef)
-    async def context(self, session: SessionRef) -> ContextView:
-        """See SessionService."""
-        return await self._ask(ContextView, "session/context", session, repeatable=True)
-
-    @keywords_of(SessionRef)
-    async def resume(self, session: SessionRef) -> SessionView:
-        """See SessionService."""
-        return await self._ask(SessionView, "session/resume", session, repeatable=True)
 
     @asynccontextmanager
     async def subscribe(self, session_id: str, *, after_seq: int | None = None) -> AsyncIterator[RemoteReader]:
@@ -365,64 +270,6 @@ class RemoteService(SessionService):
             yield watch
         finally:
             await watch.aclose()
-
-    @keywords_of(UsageRequest)
-    async def usage(self, wanted: UsageRequest) -> UsageReport:
-        """See SessionService."""
-        return await self._ask(UsageReport, "usage/get", wanted, repeatable=True)
-
-    @keywords_of(TenantsRequest)
-    async def tenants(self, wanted: TenantsRequest) -> TenantsPage:
-        """See SessionService."""
-        return await self._ask(TenantsPage, "tenants/list", wanted, repeatable=True)
-
-    @keywords_of(SearchRequest)
-    async def search_memory(self, wanted: SearchRequest) -> tuple[MemoryHit, ...]:
-        """See SessionService."""
-        return (await self._ask(MemoryHits, "memory/search", wanted, repeatable=True)).hits
-
-    @keywords_of(ForgetRequest)
-    async def forget_memory(self, wanted: ForgetRequest) -> int:
-        """See SessionService."""
-        return (await self._ask(Forgotten, "memory/forget", wanted, repeatable=True)).forgotten
-
-    @keywords_of(ForkRequest)
-    async def fork(self, wanted: ForkRequest) -> SessionView:
-        """See SessionService."""
-        return await self._ask(SessionView, "session/fork", wanted)
-
-    @keywords_of(LabelRequest)
-    async def label(self, wanted: LabelRequest) -> SessionView:
-        """See SessionService."""
-        return await self._ask(SessionView, "session/label", wanted, repeatable=True)
-
-    @keywords_of(SessionRef)
-    async def archive(self, session: SessionRef) -> None:
-        """See SessionService."""
-        await self._sent("session/archive", session, repeatable=True)
-
-    @keywords_of(SessionRef)
-    async def delete(self, session: SessionRef) -> None:
-        """See SessionService."""
-        await self._sent("session/delete", session, repeatable=False)
-
-    @keywords_of(AuditRequest)
-    async def audit(self, wanted: AuditRequest) -> AuditPage:
-        """See SessionService."""
-        return await self._ask(AuditPage, "audit/list", wanted, repeatable=True)
-
-    async def nodes(self) -> tuple[Node, ...]:
-        """See SessionService."""
-        return (await self._ask(Nodes, "nodes/list", {}, repeatable=True)).nodes
-
-    @keywords_of(DrainRequest)
-    async def drain_node(self, wanted: DrainRequest) -> None:
-        """See SessionService."""
-        await self._sent("nodes/drain", wanted, repeatable=True)
-
-    async def check_store(self) -> StoreReport:
-        """See SessionService."""
-        return await self._ask(StoreReport, "store/check", {}, repeatable=True)
 
     def capabilities(self) -> Capabilities:
         """Return the optional capabilities that were on when the client connected."""
@@ -507,3 +354,12 @@ class RemoteService(SessionService):
         reader.notify = quiet
         while reader.cursor < last:
             told.tell(await anext(reader))
+
+
+def _check_objects(call: SessionCall) -> None:
+    """Refuse objects that only a runtime in the same process can use. Raises InvalidParamsError."""
+    for index, each in enumerate(call.tools or ()):
+        if isinstance(each, Tool):
+            raise FieldValueError(f"tools[{index}]", "must be a name: a client runs its tools as extra_tools").refusal()
+    if call.compactor is not None:
+        raise FieldValueError("compactor", "must be None: it runs in the process of the runtime").refusal()

@@ -8,7 +8,7 @@ import anyio
 
 from warren.base.principals import Principal
 from warren.base.values import define
-from warren.calls.requests import WatchRequest
+from warren.calls.reading import WatchRequest
 from warren.conversation.views import SessionChanges, SessionSummary
 from warren.transport.client.links import Links
 from warren.transport.rpc.behalf import carrying

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from warren.calls.service import Health, RuntimeService
+from warren.calls.facade import Health, RuntimeService
 from warren.reports.metrics import History, Metrics
 
 if TYPE_CHECKING:

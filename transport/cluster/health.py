@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import attrs
 
-from warren.calls.service import Health
+from warren.calls.facade import Health
 from warren.reports.health import LoopHealth, MemoryHealth, ProjectorHealth, StoreHealth, worst
 from warren.reports.metrics import Metric, Metrics
 

@@ -13,7 +13,7 @@ from anyio.abc import TaskGroup
 
 from warren.base.nodes import Node
 from warren.base.values import define, frozen
-from warren.calls.service import Capabilities
+from warren.calls.facade import Capabilities
 from warren.transport.access.addresses import OVER_UNIX, path_in
 from warren.transport.access.auth import NODE_CHALLENGE, NODE_PROOF
 from warren.transport.client.connection import PING_INTERVAL, Dial, RefusedError

@@ -11,7 +11,7 @@ import trio
 from warren.actors.eventlog import utc_now
 from warren.base.errors import AgentError, InvalidParamsError, SessionNotFoundError, StoreError, WarrenError
 from warren.base.values import frozen
-from warren.calls.service import EventReader, Notify
+from warren.calls.streams import EventReader, Notify
 from warren.conversation.events import Envelope, Event, SessionMoved
 from warren.transport.client.readers import RemoteReader, quiet
 

@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar, cast
 
 import attrs
 import trio
 
-from warren.actors.calls.access import check_scope, scoped
 from warren.actors.calls.history import added
+from warren.actors.calls.local import OfSession
 from warren.actors.calls.service import Service
 from warren.actors.eventlog import LogReader
 from warren.actors.runtime import Runtime
@@ -25,39 +25,22 @@ from warren.base.backoff import Backoff
 from warren.base.end_budget import EndBudget
 from warren.base.errors import AgentError, LeasedError, StoreError, WarrenError
 from warren.base.nodes import Node
-from warren.base.principals import Principal
-from warren.calls.keywords import keywords_of, made, of_value
-from warren.calls.requests import (
-    ApproveRequest,
-    AttachmentRequest,
-    CompactRequest,
+from warren.base.principals import READ, Principal, check_right
+from warren.calls.base import Call
+from warren.calls.facade import Capabilities, Health, RuntimeService, made
+from warren.calls.reading import SubscribeRequest
+from warren.calls.streams import EventReader
+from warren.calls.turns import (
     ContextRequest,
-    DrainRequest,
-    ForgetRequest,
-    ForkRequest,
-    HistoryRequest,
-    LabelRequest,
-    ListRequest,
-    SearchRequest,
-    SessionRef,
-    SubscribeRequest,
-    UsageRequest,
-    WithdrawRequest,
+    InputsRequest,
+    SessionCall,
+    TurnCall,
 )
-from warren.calls.service import Capabilities, EventReader, Health, RuntimeService, SessionCall, TurnCall
-from warren.calls.tenants import TenantsPage, TenantsRequest
-from warren.conversation.attachments import AttachmentContent
 from warren.conversation.events import SessionMoved
-from warren.conversation.inputs import Input
-from warren.conversation.memory import MemoryHit
-from warren.conversation.peers import PeerInfo, PeerMessage
-from warren.conversation.records import CompactionEntry
-from warren.conversation.views import ContextView, HistoryPage, SessionPage, SessionSummary, SessionView, TurnResult
+from warren.conversation.views import SessionPage, SessionSummary, TurnResult
 from warren.models.tools import Tool
-from warren.reports.audit import AuditEntry, AuditPage, AuditRequest
-from warren.reports.ledger import UsageReport
+from warren.reports.audit import AuditEntry
 from warren.reports.metrics import History, Metrics
-from warren.reports.reports import StoreReport
 from warren.reports.statistics import RuntimeStatistics
 from warren.storage import leased
 from warren.storage.queries import (
@@ -88,7 +71,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Place = Service | RemoteService
 """A runtime that may have a session: that of this process, or that of another node."""
-Call = Callable[[Place], Awaitable[T]]
+PlaceCall = Callable[[Place], Awaitable[T]]
 HEALTH_TIMEOUT: Final = 1.0
 """Seconds within which a node has to answer for its health and its metrics."""
 NODE: Final = "node"
@@ -121,7 +104,7 @@ class _Sessions(RuntimeService):
         bound._local = self._local.as_(principal)  # noqa: SLF001 - a copy of this object
         return bound
 
-    async def _at(self, session_id: str, call: Call[T], *, begins: bool = False, stored: bool = False) -> T:
+    async def _at(self, session_id: str, call: PlaceCall[T], *, begins: bool = False, stored: bool = False) -> T:
         """Run a call at the node that has a session.
 
         Args:
@@ -132,114 +115,48 @@ class _Sessions(RuntimeService):
         """
         raise NotImplementedError
 
-    # -- where the session is: the scope is checked before the store is asked for that
+    async def perform(self, call: Call[T]) -> T:
+        """Carry a call out where its facts say. The scope is checked before the store is asked where the session is."""
+        facts = call.facts
+        if facts.at == "here" or not self._local.allows(call):  # it refuses the call, and notes that
+            return await self._local.perform(call)
+        if isinstance(call, SessionCall):
+            return cast("T", await self._create(call))
+        if isinstance(call, TurnCall):
+            return cast("T", await self._start_turn(call))
+        if isinstance(call, ContextRequest) and call.idempotency_key is None and not self._is_here(call.session_id):
+            call = cast("Call[T]", attrs.evolve(call, idempotency_key=new_key()))
+        session_id = cast("OfSession", call).session_id
+        stored = facts.at == "session or store"
+        return await self._at(session_id, lambda place: place.perform(call), begins=facts.begins, stored=stored)
 
-    @keywords_of(TurnCall)
-    @scoped
-    async def start_turn(self, call: TurnCall) -> TurnResult:
-        """See SessionService."""
+    async def _create(self, call: SessionCall) -> TurnResult:
+        """Create a session at the node that has room."""
+        raise NotImplementedError
+
+    async def _start_turn(self, call: TurnCall) -> TurnResult:
+        """Run a turn at the node of its session."""
         made = call.mode != "busy" and call.idempotency_key is None and not self._is_here(call.session_id)
         if made:
             call = attrs.evolve(call, idempotency_key=new_key())  # so that it is taken once, wherever it is sent
         try:
-            return await self._at(call.session_id, lambda place: self._run(place.start_turn, call), begins=True)
+            return await self._at(call.session_id, lambda place: self._run(place, call), begins=True)
         except WarrenError as exc:
             if made:
                 exc.forget_key()
             raise
 
-    async def _run(self, method: Callable[..., Any], call: TurnCall | SessionCall) -> TurnResult:
+    async def _run(self, place: Place, call: TurnCall | SessionCall) -> TurnResult:
         """Run a turn at a node; its events come with its answers."""
-        if isinstance(method.__self__, Service) or call.on_begin is None:  # type: ignore[attr-defined] # as above
-            result: TurnResult = await of_value(method)(call)
-            return result
+        if isinstance(place, Service) or call.on_begin is None:
+            return await place.perform(call)
         begin = call.on_begin
-        call = attrs.evolve(call, on_begin=lambda reader: begin(self.reading(reader)))
-        return await of_value(method)(call)  # type: ignore[no-any-return]
-
-    @keywords_of(CompactRequest)
-    @scoped
-    async def compact(self, wanted: CompactRequest) -> CompactionEntry:
-        """See SessionService."""
-        return await self._at(wanted.session_id, lambda place: of_value(place.compact)(wanted), begins=True)
-
-    @keywords_of(ContextRequest)
-    @scoped
-    async def inject_context(self, wanted: ContextRequest) -> bool:
-        """See SessionService. The node of the session hears of the text at once; it polls the store twice a second."""
-        if wanted.idempotency_key is None and not self._is_here(wanted.session_id):
-            wanted = attrs.evolve(wanted, idempotency_key=new_key())
-        return await self._at(wanted.session_id, lambda place: of_value(place.inject_context)(wanted), stored=True)
-
-    @keywords_of(WithdrawRequest)
-    @scoped
-    async def withdraw(self, wanted: WithdrawRequest) -> None:
-        """See SessionService."""
-        await self._at(wanted.session_id, lambda place: of_value(place.withdraw)(wanted))
-
-    @keywords_of(ApproveRequest)
-    @scoped
-    async def approve_tool(self, request: ApproveRequest) -> None:
-        """See SessionService."""
-        await self._at(request.session_id, lambda place: of_value(place.approve_tool)(request))
-
-    @keywords_of(SessionRef)
-    @scoped
-    async def interrupt(self, session: SessionRef) -> None:
-        """See SessionService."""
-        await self._at(session.session_id, lambda place: of_value(place.interrupt)(session))
-
-    @keywords_of(SessionRef)
-    @scoped
-    async def read(self, session: SessionRef) -> SessionView:
-        """See SessionService."""
-        return await self._at(session.session_id, lambda place: of_value(place.read)(session), stored=True)
-
-    @keywords_of(AttachmentRequest)
-    async def attachment(self, wanted: AttachmentRequest) -> AttachmentContent:
-        """See SessionService."""
-        return await of_value(self._local.attachment)(wanted)
-
-    @keywords_of(SessionRef)
-    @scoped
-    async def context(self, session: SessionRef) -> ContextView:
-        """See SessionService."""
-        return await self._at(session.session_id, lambda place: of_value(place.context)(session), stored=True)
-
-    @keywords_of(SessionRef)
-    @scoped
-    async def inputs(self, session: SessionRef) -> tuple[Input, ...]:
-        """See SessionService."""
-        return await self._at(session.session_id, lambda place: of_value(place.inputs)(session), stored=True)
-
-    @keywords_of(SessionRef)
-    @scoped
-    async def resume(self, session: SessionRef) -> SessionView:
-        """See SessionService."""
-        return await self._at(session.session_id, lambda place: of_value(place.resume)(session))
-
-    @keywords_of(LabelRequest)
-    @scoped
-    async def label(self, wanted: LabelRequest) -> SessionView:
-        """See SessionService."""
-        return await self._at(wanted.session_id, lambda place: of_value(place.label)(wanted))
-
-    @keywords_of(SessionRef)
-    @scoped
-    async def archive(self, session: SessionRef) -> None:
-        """See SessionService."""
-        await self._at(session.session_id, lambda place: of_value(place.archive)(session))
-
-    @keywords_of(SessionRef)
-    @scoped
-    async def delete(self, session: SessionRef) -> None:
-        """See SessionService."""
-        await self._at(session.session_id, lambda place: of_value(place.delete)(session))
+        return await place.perform(attrs.evolve(call, on_begin=lambda reader: begin(self.reading(reader))))
 
     @asynccontextmanager
     async def subscribe(self, session_id: str, *, after_seq: int | None = None) -> AsyncIterator[EventReader]:
         """See SessionService."""
-        check_scope(self.principal, "subscribe")
+        check_right(self.principal, READ)
         reader = self.reading(await self._follow(session_id, after_seq))
         try:
             yield reader
@@ -275,80 +192,11 @@ class _Sessions(RuntimeService):
         """Follow a session once more; see `MovingReader`."""
         raise NotImplementedError
 
-    # -- here, from the store: the service of this process checks the scope
-
-    @keywords_of(ListRequest)
-    async def list(self, wanted: ListRequest) -> SessionPage:
-        """See SessionService."""
-        return await of_value(self._local.list)(wanted)
-
-    @keywords_of(HistoryRequest)
-    async def history(self, wanted: HistoryRequest) -> HistoryPage:
-        """See SessionService."""
-        return await of_value(self._local.history)(wanted)
-
-    @keywords_of(UsageRequest)
-    async def usage(self, wanted: UsageRequest) -> UsageReport:
-        """See SessionService."""
-        return await of_value(self._local.usage)(wanted)
-
-    @keywords_of(TenantsRequest)
-    async def tenants(self, wanted: TenantsRequest) -> TenantsPage:
-        """See SessionService. Live sessions and turns are those of this node."""
-        return await of_value(self._local.tenants)(wanted)
-
-    @keywords_of(SearchRequest)
-    async def search_memory(self, wanted: SearchRequest) -> tuple[MemoryHit, ...]:
-        """See SessionService."""
-        return await of_value(self._local.search_memory)(wanted)
-
-    @keywords_of(ForgetRequest)
-    async def forget_memory(self, wanted: ForgetRequest) -> int:
-        """See SessionService."""
-        return await of_value(self._local.forget_memory)(wanted)
-
-    @keywords_of(ForkRequest)
-    async def fork(self, wanted: ForkRequest) -> SessionView:
-        """See SessionService."""
-        return await of_value(self._local.fork)(wanted)
-
-    @keywords_of(SessionRef)
-    async def peers(self, session: SessionRef) -> tuple[PeerInfo, ...]:
-        """See SessionService."""
-        return await of_value(self._local.peers)(session)
-
-    @keywords_of(PeerMessage)
-    async def send_message(self, message: PeerMessage) -> str:
-        """See SessionService."""
-        return await of_value(self._local.send_message)(message)
-
-    @keywords_of(AuditRequest)
-    async def audit(self, wanted: AuditRequest) -> AuditPage:
-        """See SessionService."""
-        return await of_value(self._local.audit)(wanted)
-
-    async def nodes(self) -> tuple[Node, ...]:
-        """See SessionService."""
-        return await self._local.nodes()
-
-    @keywords_of(DrainRequest)
-    async def drain_node(self, wanted: DrainRequest) -> None:
-        """See SessionService."""
-        await of_value(self._local.drain_node)(wanted)
-
-    async def check_store(self) -> StoreReport:
-        """See SessionService."""
-        return await self._local.check_store()
-
     # -- the runtime of this process
 
     def note(self, entry: AuditEntry) -> None:
         """See RuntimeService."""
         self._local.note(entry)
-
-    def note_denied(self, method: str, value: Any) -> None:
-        """See Bound."""
-        self._local.note_denied(method, value)
 
     def capabilities(self) -> Capabilities:
         """See SessionService."""
@@ -392,7 +240,7 @@ class _Sessions(RuntimeService):
 
     def _is_here(self, session_id: str) -> bool:
         """Return whether this process has a session of the tenant, and need not ask the store to know it."""
-        return self._has_current(session_id) and self._local.has_live(session_id)
+        return self._has_current(session_id) and self._local.local.has_live(session_id)
 
     def _has_current(self, session_id: str) -> bool:
         """Return whether this process has a session, of whichever tenant."""
@@ -427,15 +275,20 @@ class _Sessions(RuntimeService):
 class OwnSessions(_Sessions):
     """The sessions of this node for other nodes. No call is passed on: one that is not for this node is refused."""
 
-    @keywords_of(SessionCall)
-    @scoped
-    async def create_session(self, call: SessionCall) -> TurnResult:
-        """See SessionService."""
+    async def perform(self, call: Call[T]) -> T:
+        """See Performer. The session takes inputs that have come to the store, before it looks there itself."""
+        # A session of another tenant is told nothing.
+        if isinstance(call, InputsRequest) and self._local.allows(call) and self._is_here(call.session_id):
+            for each in await (await self.store()).read(WaitingInputs(call.session_id, ANY_TENANT)):
+                self._supervisor.inboxes.found(call.session_id, each)
+        return await super().perform(call)
+
+    async def _create(self, call: SessionCall) -> TurnResult:
         self._check_room()
         with _not_owned():
-            return await of_value(self._local.create_session)(call)
+            return await self._local.perform(call)
 
-    async def _at(self, session_id: str, call: Call[T], *, begins: bool = False, stored: bool = False) -> T:
+    async def _at(self, session_id: str, call: PlaceCall[T], *, begins: bool = False, stored: bool = False) -> T:
         del stored
         holder = await self._elsewhere(session_id)
         if holder is not None:
@@ -444,16 +297,6 @@ class OwnSessions(_Sessions):
             self._check_room(session_id)
         with _not_owned(session_id):
             return await call(self._local)
-
-    @keywords_of(SessionRef)
-    @scoped
-    async def inputs(self, session: SessionRef) -> tuple[Input, ...]:
-        """See SessionService. The session takes inputs that have come to the store, before it looks there itself."""
-        session_id = session.session_id
-        if self._is_here(session_id):  # a session of another tenant is told nothing
-            for each in await (await self.store()).read(WaitingInputs(session_id, ANY_TENANT)):
-                self._supervisor.inboxes.found(session_id, each)
-        return await super().inputs(session_id)
 
     def _check_room(self, session_id: str | None = None) -> None:
         if self._supervisor.scheduler.closed:
@@ -587,31 +430,34 @@ class ClusterService(_Sessions, NodeService):
         else:
             await node.asked.wait()
 
-    @keywords_of(SessionCall)
-    @scoped
-    async def create_session(self, call: SessionCall) -> TurnResult:
-        """See SessionService. If this node takes no more work, the less loaded of two others creates the session."""
+    async def perform(self, call: Call[T]) -> T:
+        """See Performer. The rows of sessions at other nodes name these."""
+        result = await super().perform(call)
+        return cast("T", await self._named(result)) if isinstance(result, SessionPage) else result
+
+    async def _create(self, call: SessionCall) -> TurnResult:
+        """Create a session. If this node takes no more work, the less loaded of two others does it."""
         objects = call.compactor is not None or any(isinstance(each, Tool) for each in call.tools or ())
         node = None if objects else await self._better_place()
         made = node is not None and call.idempotency_key is None
         if node is not None:
             call = attrs.evolve(call, idempotency_key=call.idempotency_key or new_key())
             try:
-                return await self._run(self._passed_on_to(node).create_session, call)
+                return await self._run(self._passed_on_to(node), call)
             except WarrenError as exc:
                 if not _is_passing(exc):
                     if made:
                         exc.forget_key()
                     raise
         try:
-            return await of_value(self._local.create_session)(call)
+            return await self._local.perform(call)
         except LeasedError as exc:
             if call.idempotency_key is None or exc.session_id is None:
                 raise
             session_id = exc.session_id  # of an earlier call with this key: its node runs the first turn
-        return await self._at(session_id, lambda place: self._run(place.create_session, call))
+        return await self._at(session_id, lambda place: self._run(place, call))
 
-    async def _at(self, session_id: str, call: Call[T], *, begins: bool = False, stored: bool = False) -> T:
+    async def _at(self, session_id: str, call: PlaceCall[T], *, begins: bool = False, stored: bool = False) -> T:
         self._supervisor.check_loop()
         pauses, deadline = iter(BACKOFF), math.inf
         while True:
@@ -663,10 +509,8 @@ class ClusterService(_Sessions, NodeService):
         two = random.sample(others, min(2, len(others)))
         return min(two, key=lambda node: node.load.running_turns, default=None)
 
-    @keywords_of(ListRequest)
-    async def list(self, wanted: ListRequest) -> SessionPage:
-        """See SessionService. The rows of sessions at other nodes name these."""
-        page = await of_value(self._local.list)(wanted)
+    async def _named(self, page: SessionPage) -> SessionPage:
+        """Return a page of the list of sessions; its rows name the nodes that have the sessions."""
         elsewhere = {row.session_id for row in page.sessions if row.lifecycle == "stored"}
         store = await self.store()
         nodes = (

@@ -10,11 +10,10 @@ import attrs
 import trio
 from starlette.types import ASGIApp
 
-from warren.actors.calls.access import check_scope
 from warren.base.extras import installed
-from warren.base.principals import Principal
+from warren.base.principals import METRICS, Principal, check_right
 from warren.base.values import frozen
-from warren.calls.service import Health, RuntimeService
+from warren.calls.facade import Health, RuntimeService
 from warren.reports.audit import AuditEntry, calling_from
 from warren.reports.health import worst
 from warren.reports.metrics import Metric, Metrics, Series
@@ -280,7 +279,7 @@ async def _health(
 
     Raises PermissionDeniedError without the scope `metrics:read`.
     """
-    check_scope(principal, "health")
+    check_right(principal, METRICS)
     found = service.health() if node is None else await node.health_of_group()
     tokens, room = access.health, files.health()
     status = worst(found.status, *(part.status for part in (tokens, room) if part is not None))

@@ -9,7 +9,8 @@ import trio
 
 from warren.base.errors import WarrenError
 from warren.base.values import define
-from warren.calls.service import EventReader, SessionService
+from warren.calls.facade import SessionService
+from warren.calls.streams import EventReader
 from warren.conversation import codec, events
 from warren.conversation.events import Envelope
 from warren.transport.load.target import FIELDS, LOST, OnSeen, Said, Seen, TargetError, said_of

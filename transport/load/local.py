@@ -9,7 +9,7 @@ from typing import Final
 import trio
 
 from warren.base.values import frozen
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.conversation.options import CompactionConfig
 from warren.settings.config import Config, Limits, StoreConfig
 from warren.transport.embed import open_supervisor

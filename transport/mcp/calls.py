@@ -10,7 +10,8 @@ from warren.actors.eventlog import Telling
 from warren.base.errors import AgentError, InvalidParamsError, WarrenError
 from warren.base.ids import new_session_id
 from warren.base.values import define
-from warren.calls.service import EventReader, OnBegin, SessionService
+from warren.calls.facade import SessionService
+from warren.calls.streams import EventReader, OnBegin
 from warren.conversation.events import TERMINAL, Envelope, RunStarted
 from warren.conversation.options import TurnRequest
 from warren.conversation.views import TurnResult

@@ -17,11 +17,10 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as AsgiScope
 
-from warren.actors.calls.access import lacks
 from warren.base.errors import AgentError, CapacityExceededError, InvalidParamsError, WarrenError
-from warren.base.principals import SCOPE_OF, Scope
+from warren.base.principals import READ, Scope, lacks
 from warren.base.values import define, frozen
-from warren.calls.service import RuntimeService
+from warren.calls.facade import RuntimeService
 from warren.transport.access import auth
 from warren.transport.access.logins import PASSED_ON, PRINCIPAL, SIGN_IN, SignIn
 from warren.transport.access.refusals import JSON, RETRY
@@ -47,10 +46,10 @@ BEGINNING: Final = "initialize"
 """The method of the request that begins an MCP session."""
 CALL: Final = "tools/call"
 OF_RESOURCES: Final = {
-    "resources/list": SCOPE_OF["list"],
-    "resources/read": SCOPE_OF["read"],
-    "resources/subscribe": SCOPE_OF["read"],
-    "completion/complete": SCOPE_OF["list"],
+    "resources/list": READ,
+    "resources/read": READ,
+    "resources/subscribe": READ,
+    "completion/complete": READ,
 }
 """The scopes that requests about resources need."""
 NO_SESSION: Final = f"$.headers.{MCP_SESSION_ID_HEADER}"
@@ -261,7 +260,7 @@ def _denied(message: jsonrpc.Incoming | None, scope: AsgiScope) -> _Denied | Non
     if message.method == CALL and isinstance(params, dict) and isinstance(params.get("name"), str):
         name = params["name"]
         tool = TOOLS.get(ALIASES.get(name, name))
-        needed = None if tool is None else tool.scope
+        needed = None if tool is None else tool.method.scope
     if needed is None or needed in scope[PRINCIPAL].scopes:
         return None
     arguments = params.get("arguments") if name is not None else None

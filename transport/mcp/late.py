@@ -9,7 +9,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from warren.base.values import define
-from warren.calls.service import RuntimeService
+from warren.calls.facade import RuntimeService
 from warren.transport.http.shutdown import Shutdown
 
 logger: Final = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from typing import Final
 
 import trio
 
-from warren.calls.service import EventReader
+from warren.calls.streams import EventReader
 from warren.conversation import codec
 from warren.conversation.events import TERMINAL, Envelope, Event, ReasoningDelta, StreamTruncated, TextDelta
 from warren.transport.event_text import text_of_event

@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from warren.base.errors import AgentError, CapacityExceededError, SessionNotFoundError, WarrenError
 from warren.base.principals import Principal
 from warren.base.values import define, frozen
-from warren.calls.service import RuntimeService
+from warren.calls.facade import RuntimeService
 from warren.conversation import codec
 from warren.conversation.events import TERMINAL, StreamTruncated
 from warren.conversation.views import HistoryEntry, SessionSummary, SessionView

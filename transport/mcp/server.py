@@ -18,7 +18,7 @@ from starlette.requests import Request
 from warren.base.errors import AgentError, CapacityExceededError, WarrenError
 from warren.base.principals import Principal
 from warren.base.version import VERSION
-from warren.calls.service import Capabilities, RuntimeService
+from warren.calls.facade import Capabilities, RuntimeService
 from warren.conversation import codec
 from warren.conversation.events import Envelope
 from warren.reports.tracing import HEADER, context_of, here

@@ -19,7 +19,7 @@ from mcp.shared.message import SessionMessage
 
 from warren.base.errors import CapacityExceededError, InvalidParamsError
 from warren.base.values import define
-from warren.calls.service import RuntimeService
+from warren.calls.facade import RuntimeService
 from warren.transport.mcp.client import McpClient
 from warren.transport.mcp.refusal import bad_id
 from warren.transport.mcp.resources import Resources

@@ -6,8 +6,19 @@ The arguments of a tool are the parameters of its method, with their sentences.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from warren.base.principals import SCOPE_OF, Scope
 from warren.base.values import frozen
+from warren.calls.base import Call
+from warren.calls.reading import ForgetRequest, HistoryRequest, SearchRequest
+from warren.calls.sessions import ArchiveRequest, ForkRequest, LabelRequest, ListRequest, ReadRequest
+from warren.calls.turns import (
+    ApproveRequest,
+    ContextRequest,
+    InputsRequest,
+    InterruptRequest,
+    PeerMessage,
+    SessionCall,
+    TurnCall,
+)
 from warren.conversation import aliases
 from warren.transport.rpc.methods import METHODS, Method
 
@@ -19,7 +30,6 @@ class McpTool:
     Attributes:
         name: the name that clients call.
         method: the method; its parameters are the tool's arguments.
-        scope: the scope that a call needs.
         title: the title for people.
         doc: the description for the model that decides whether to call the tool.
         read_only: whether the tool changes nothing.
@@ -30,7 +40,6 @@ class McpTool:
 
     name: str
     method: Method[Any, Any]
-    scope: Scope | None
     title: str
     doc: str
     read_only: bool = False
@@ -39,11 +48,14 @@ class McpTool:
     open_world: bool = False
 
 
+def _method_of(cls: type[Call[Any]]) -> Method[Any, Any]:
+    return METHODS[cls.facts.name]
+
+
 _TABLE: Final = (
     McpTool(
         "warren_run",
-        METHODS["session/create"],
-        SCOPE_OF["create_session"],
+        _method_of(SessionCall),
         "Start a session",
         "Start a new session and run its first turn. Returns the answer and the session's id, with which warren_resume "
         "continues it. The session outlives this call and, if there is a store, the server.",
@@ -51,8 +63,7 @@ _TABLE: Final = (
     ),
     McpTool(
         "warren_resume",
-        METHODS["turn/start"],
-        SCOPE_OF["start_turn"],
+        _method_of(TurnCall),
         "Continue a session",
         "Run the next turn of a session. A session runs one turn at a time: if another turn runs, this fails with "
         "SESSION_BUSY, unless the mode says otherwise.",
@@ -60,80 +71,70 @@ _TABLE: Final = (
     ),
     McpTool(
         "warren_interrupt",
-        METHODS["turn/interrupt"],
-        SCOPE_OF["interrupt"],
+        _method_of(InterruptRequest),
         "Interrupt a turn",
         "End the turn that a session runs, whoever started it. Its results so far are kept.",
         destructive=True,
     ),
     McpTool(
         "warren_approve",
-        METHODS["tool/approve"],
-        SCOPE_OF["approve_tool"],
+        _method_of(ApproveRequest),
         "Approve a tool call",
         "Allow or deny a tool call of a session's model that waits for approval. The progress of the turn announces "
         "such a call. The first answer counts.",
     ),
     McpTool(
         "warren_inject_context",
-        METHODS["session/inject_context"],
-        SCOPE_OF["inject_context"],
+        _method_of(ContextRequest),
         "Tell a session something",
         "Give a session's model a text that is no prompt. The model reads it at the next step of the running turn, or "
         "with the next turn. No turn begins.",
     ),
     McpTool(
         "warren_inputs",
-        METHODS["session/inputs"],
-        SCOPE_OF["inputs"],
+        _method_of(InputsRequest),
         "List waiting inputs",
         "List the inputs that wait in a session's inbox: prompts in the queue, messages of other sessions, context.",
         read_only=True,
     ),
     McpTool(
         "warren_send",
-        METHODS["peer/send"],
-        SCOPE_OF["send_message"],
+        _method_of(PeerMessage),
         "Send a message to a session",
         "Send a message to another session, in the name of a session; both must trust each other by name. Returns when "
         "the message is in the other session's inbox. If that session is kept alive, a turn begins.",
     ),
     McpTool(
         "warren_sessions",
-        METHODS["session/list"],
-        SCOPE_OF["list"],
+        _method_of(ListRequest),
         "List sessions",
         "List the sessions, the most recently changed one first.",
         read_only=True,
     ),
     McpTool(
         "warren_read",
-        METHODS["session/read"],
-        SCOPE_OF["read"],
+        _method_of(ReadRequest),
         "Read a session",
         "Show a session as of its last finished turn: its last answer, whether a turn runs now, its use of tokens.",
         read_only=True,
     ),
     McpTool(
         "warren_history",
-        METHODS["session/history"],
-        SCOPE_OF["history"],
+        _method_of(HistoryRequest),
         "Read a conversation",
         "Show the messages of a session, oldest first.",
         read_only=True,
     ),
     McpTool(
         "warren_fork",
-        METHODS["session/fork"],
-        SCOPE_OF["fork"],
+        _method_of(ForkRequest),
         "Fork a session",
         "Make a new session of the first messages of another one, which stays as it is. No model is called. Returns "
         "the new session, which warren_resume continues by its id.",
     ),
     McpTool(
         "warren_label",
-        METHODS["session/label"],
-        SCOPE_OF["label"],
+        _method_of(LabelRequest),
         "Label a session",
         "Change the labels or the title of a session. Labels that are not named stay; warren_sessions finds sessions "
         "by their labels.",
@@ -141,8 +142,7 @@ _TABLE: Final = (
     ),
     McpTool(
         "warren_archive",
-        METHODS["session/archive"],
-        SCOPE_OF["archive"],
+        _method_of(ArchiveRequest),
         "Archive a session",
         "Archive a session: with a store it can still be read, it is no longer listed, and it cannot be continued. A "
         "running turn ends first.",
@@ -151,16 +151,14 @@ _TABLE: Final = (
     ),
     McpTool(
         "warren_memory_search",
-        METHODS["memory/search"],
-        SCOPE_OF["search_memory"],
+        _method_of(SearchRequest),
         "Search the memory",
         "Search messages that have left the context of their session by compaction.",
         read_only=True,
     ),
     McpTool(
         "warren_memory_forget",
-        METHODS["memory/forget"],
-        SCOPE_OF["forget_memory"],
+        _method_of(ForgetRequest),
         "Forget remembered texts",
         "Remove texts from the memory for good: one hit of a search by its text_id, those of a turn, or all that are "
         "remembered of a session. The messages stay in the history of the session.",

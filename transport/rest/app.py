@@ -13,14 +13,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from warren.actors.calls.access import check_scope
 from warren.base.errors import AgentError, InvalidParamsError, WarrenError
 from warren.base.extras import installed
 from warren.base.fields import CAN_CONFLICT, FieldValueError
-from warren.base.principals import Principal
+from warren.base.principals import WRITE, Principal, check_right
 from warren.base.values import frozen
-from warren.calls.requests import WatchRequest
-from warren.calls.service import Capabilities
+from warren.calls.facade import Capabilities
+from warren.calls.reading import WatchRequest
 from warren.conversation import codec
 from warren.conversation.views import TurnResult
 from warren.reports.audit import calling_from
@@ -337,7 +336,7 @@ class _Rest:
     async def _with_files(self, row: RestRoute, request: Request, login: Login) -> Answer:
         """Run a method whose request is a form, with its files. They are in memory once, until the method returns."""
         host = self.host_of(login)
-        check_scope(host.service.principal, "start_turn")  # before its body takes room
+        check_right(host.service.principal, WRITE)  # before its body takes room
         most = self.config.max_message_bytes + MOST_FILES * host.max_attachment
         request.scope[ALLOW](most)
         place = host.opened.room.begin(owner_of(host.service.principal))

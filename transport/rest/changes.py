@@ -7,8 +7,9 @@ import trio
 from starlette.types import Receive, Scope, Send
 
 from warren.base.values import frozen
-from warren.calls.requests import WatchRequest
-from warren.calls.service import ChangeReader, RuntimeService
+from warren.calls.facade import RuntimeService
+from warren.calls.reading import WatchRequest
+from warren.calls.streams import ChangeReader
 from warren.conversation import codec
 from warren.transport.rest.streaming import HEARTBEAT, Streaming, Tell
 from warren.transport.rpc.shares import Shares, counted

@@ -10,8 +10,10 @@ from starlette.types import Receive, Scope, Send
 
 from warren.base.errors import InvalidParamsError
 from warren.base.values import frozen
-from warren.calls.requests import SessionRef, SubscribeRequest
-from warren.calls.service import EventReader, RuntimeService
+from warren.calls.base import SessionRef
+from warren.calls.facade import RuntimeService
+from warren.calls.reading import SubscribeRequest
+from warren.calls.streams import EventReader
 from warren.conversation import codec
 from warren.conversation.events import Envelope
 from warren.transport.rest.answers import failure

@@ -6,8 +6,9 @@ from functools import cache
 from typing import Any, Final, get_args
 
 from warren.base.version import VERSION
-from warren.calls.requests import SubscribeRequest, WatchRequest
-from warren.calls.service import Capabilities
+from warren.calls.base import Capability
+from warren.calls.facade import Capabilities
+from warren.calls.reading import SubscribeRequest, WatchRequest
 from warren.conversation.events import Envelope
 from warren.conversation.views import SessionChanges
 from warren.transport.access.refusals import JSON
@@ -16,7 +17,6 @@ from warren.transport.rest.parameters import KEY, KEY_HEADER, NESTED
 from warren.transport.rest.routes import ROUTES, WITH_BODY, RestRoute
 from warren.transport.rest.streaming import MEDIA_TYPE
 from warren.transport.rpc.error_schema import error_schema
-from warren.transport.rpc.methods import Capability
 from warren.transport.rpc.schemas import Schemas
 
 OPENAPI: Final = "3.1.0"

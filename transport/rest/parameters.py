@@ -10,7 +10,7 @@ from starlette.datastructures import Headers, QueryParams
 from starlette.requests import ClientDisconnect, Request
 
 from warren.base.errors import InvalidParamsError
-from warren.calls.requests import MAX_OFFSET
+from warren.calls.base import MAX_OFFSET
 from warren.conversation import codec
 from warren.transport.access.refusals import JSON, RefusedError
 from warren.transport.rest.forms import Form

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 import attrs
 
 from warren.base.values import frozen
-from warren.calls.requests import SessionRef
+from warren.calls.base import SessionRef
 from warren.conversation import codec
 from warren.conversation.events import Envelope, StreamTruncated
 from warren.transport.rpc import jsonrpc

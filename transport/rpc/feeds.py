@@ -15,7 +15,8 @@ import trio
 
 from warren.base.errors import CapacityExceededError, SessionNotFoundError, WarrenError
 from warren.base.values import define
-from warren.calls.service import EventReader, RuntimeService, SessionService
+from warren.calls.facade import RuntimeService, SessionService
+from warren.calls.streams import EventReader
 from warren.conversation import codec
 from warren.conversation.events import TERMINAL, Envelope, Event, StreamTruncated
 from warren.conversation.views import TurnResult

@@ -1,73 +1,46 @@
-"""The table of methods: name, parameters, result, handler and documentation of each. Every surface calls these."""
+"""The table of methods: name, parameters, result, handler and documentation of each. Every surface calls these.
+
+Most are the calls of `warren.calls.table`, which the service performs. What a connection has of its own is here: its
+greeting, its files and tools, its subscriptions, and what it tells of the process.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final, Generic, Literal, ParamSpec, Protocol, TypeVar
+from functools import partial
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import attrs
 
 from warren.base.errors import InvalidParamsError
-from warren.base.principals import Principal
+from warren.base.principals import WRITE, Principal, Scope, check_right
 from warren.base.values import frozen
 from warren.base.version import VERSION
-from warren.calls.requests import (
-    ApproveRequest,
-    AttachmentRequest,
-    CompactRequest,
-    ContextRequest,
-    DrainRequest,
-    ForgetRequest,
-    ForkRequest,
-    HistoryRequest,
-    LabelRequest,
-    ListRequest,
-    SearchRequest,
-    SessionRef,
-    SubscribeRequest,
-    UsageRequest,
-    WatchRequest,
-    WithdrawRequest,
-)
-from warren.calls.service import Capabilities, Health, OnBegin, RuntimeService, SessionService
-from warren.calls.tenants import TenantsPage, TenantsRequest
+from warren.calls.base import Call, Capability, SessionRef, answer_of
+from warren.calls.facade import Capabilities, Health, RuntimeService
+from warren.calls.reading import SubscribeRequest, WatchRequest
+from warren.calls.streams import OnBegin
+from warren.calls.table import CALLS
+from warren.calls.turns import SessionCall, TurnCall
 from warren.conversation import codec
-from warren.conversation.attachments import AttachmentContent, File
-from warren.conversation.options import SessionRequest, TurnRequest, given
-from warren.conversation.peers import PeerMessage
-from warren.conversation.records import CompactionEntry
-from warren.conversation.views import ContextView, HistoryPage, SessionPage, SessionView, TurnResult
+from warren.conversation.attachments import File
+from warren.conversation.options import SessionRequest, TurnRequest
+from warren.conversation.views import TurnResult
 from warren.models.tools import Tool, ToolSpec
-from warren.reports.audit import AuditPage, AuditRequest
-from warren.reports.ledger import UsageReport
 from warren.reports.metrics import History, Metrics
-from warren.reports.reports import StoreReport
 from warren.settings.config import Limits
 from warren.transport.rpc.opened import Opened
 from warren.transport.rpc.params import Initialize, NoParams, PutFile, RegisterTools
 from warren.transport.rpc.results import (
-    Archived,
-    Asked,
     CallerInfo,
-    Decided,
-    Deleted,
     FileReceived,
-    Forgotten,
     Greeting,
-    Injected,
-    Inputs,
-    Interrupted,
-    MemoryHits,
-    Nodes,
     Nothing,
-    PeerMessageSent,
-    Peers,
     Registered,
     ServerInfo,
     Subscribed,
     Unsubscribed,
     Unwatched,
     Watching,
-    Withdrawn,
 )
 from warren.transport.rpc.settings import Settings
 from warren.transport.rpc.shares import owner_of
@@ -75,12 +48,9 @@ from warren.transport.rpc.unread import UnreadReplies
 from warren.transport.rpc.uploads import Uploads
 
 PROTOCOL: Final = "2.0"
-Capability = Literal["session-store", "session-compaction", "memory-store"]
 
 P = TypeVar("P")
 R = TypeVar("R")
-T = TypeVar("T")
-A = ParamSpec("A")
 
 
 RunTurn = Callable[[OnBegin | None], Awaitable[TurnResult]]
@@ -197,6 +167,7 @@ class Method(Generic[P, R]):
         waits: whether the handler may wait for more than a moment. A call of one that does not cannot be cut off by a
             shutdown.
         costly: whether a call costs much, and is in vain without its client: it ends if the client leaves.
+        scope: the right that a call needs.
     """
 
     name: str
@@ -209,6 +180,7 @@ class Method(Generic[P, R]):
     bulky: bool = False
     waits: bool = True
     costly: bool = False
+    scope: Scope | None = None
 
     def decode(self, params: object) -> P:
         """Return checked parameters. Raises InvalidParamsError that names the bad field: `$.budget.max_steps`."""
@@ -230,9 +202,7 @@ async def _initialized(_host: Host, _caller: Caller, _params: NoParams) -> Nothi
 
 
 async def _put(host: Host, caller: Caller, params: PutFile) -> FileReceived:
-    from warren.actors.calls.access import check_scope  # noqa: PLC0415 - the help of commands does without the runtime
-
-    check_scope(host.service.principal, "start_turn")
+    check_right(host.service.principal, WRITE)
     if caller.uploads is None:
         raise InvalidParamsError("$: this surface takes no files ahead of their prompts", path="$")
     return caller.uploads.put(owner_of(host.service.principal), params, host.max_attachment)
@@ -245,24 +215,22 @@ def _files(host: Host, caller: Caller, given_files: Sequence[File]) -> AbstractC
     return caller.uploads.lent(host.service.principal.tenant, given_files)
 
 
-async def _create(host: Host, caller: Caller, params: SessionRequest) -> TurnResult:
-    options, tools = given(SessionRequest, params), caller.tools()
+async def _run_turn(
+    of: Callable[..., Call[TurnResult]], host: Host, caller: Caller, params: SessionRequest | TurnRequest
+) -> TurnResult:
+    """Perform a call that runs a turn, with the tools and the files that the caller brings."""
+    objects: dict[str, Any] = {"extra_tools": caller.tools()}
     with _files(host, caller, params.attachments) as files:
-        options |= {"attachments": files} if files else {}
+        if files:
+            objects["attachments"] = files
         return await caller.stream(
-            None,
-            lambda on_begin: host.service.create_session(**options, extra_tools=tools, on_begin=on_begin),
+            getattr(params, "session_id", None),
+            lambda on_begin: host.service.perform(of(params, **objects, on_begin=on_begin)),
         )
 
 
-async def _start_turn(host: Host, caller: Caller, params: TurnRequest) -> TurnResult:
-    options, tools = given(TurnRequest, params), caller.tools()
-    with _files(host, caller, params.attachments) as files:
-        options |= {"attachments": files} if files else {}
-        return await caller.stream(
-            params.session_id,
-            lambda on_begin: host.service.start_turn(**options, extra_tools=tools, on_begin=on_begin),
-        )
+async def _perform(host: Host, _caller: Caller, call: Call[Any]) -> Any:
+    return call.answer(await host.service.perform(call))
 
 
 async def _subscribe(_host: Host, caller: Caller, params: SubscribeRequest) -> Subscribed:
@@ -303,304 +271,90 @@ async def _history(host: Host, _caller: Caller, _params: NoParams) -> History:
     return host.service.load() if host.load is None else await host.load()
 
 
-async def _nodes(host: Host, _caller: Caller, _params: NoParams) -> Nodes:
-    return Nodes(await host.service.nodes())
-
-
-async def _drain(host: Host, _caller: Caller, params: DrainRequest) -> Asked:
-    await host.service.drain_node(params.name)
-    return Asked(params.name)
-
-
-async def _check(host: Host, _caller: Caller, _params: NoParams) -> StoreReport:
-    return await host.service.check_store()
-
-
 async def _register(_host: Host, caller: Caller, params: RegisterTools) -> Registered:
     caller.register(params.tools)
     return Registered(len(params.tools))
 
 
-def _row(
-    name: str,
-    params: Callable[A, P],
-    result: type[R],
-    method: Callable[[SessionService], Callable[A, Awaitable[T]]],
-    doc: str,
-    *,
-    show: Callable[[T], R] | None = None,
-    **more: Any,
-) -> Method[P, R]:
-    """Return the row of a method of the service that takes the fields of `params`.
-
-    `show` makes the result of the value that the service returns; None if the value is the result.
-    """
-
-    async def handle(host: Host, _caller: Caller, wanted: P) -> Any:
-        call: Callable[..., Awaitable[Any]] = method(host.service)
-        found = await call(**{name: getattr(wanted, name) for name in names})
-        return found if show is None else show(found)
-
-    cls: Any = params
-    names = tuple(attrs.fields_dict(cls))
-    return Method(name, cls, result, handle, doc, **more)
+_TURNS: Final[Mapping[str, Callable[..., Call[TurnResult]]]] = {
+    each.facts.name: each.of for each in (SessionCall, TurnCall)
+}
+"""Makes the call of each request that runs a turn."""
 
 
-_STORE: Final = "session-store"
-_TABLE: Final[tuple[Method[Any, Any], ...]] = (
-    Method(
-        "initialize",
-        Initialize,
-        Greeting,
-        _initialize,
-        "Greet the server; the answer has its name, its methods, its capabilities, and the rights of the caller.",
+def _of(cls: type[Call[Any]]) -> Method[Any, Any]:
+    """Return the row of a class of calls."""
+    facts = cls.facts
+    return Method(
+        facts.name,
+        facts.params or cls,
+        answer_of(cls),
+        _perform if facts.params is None else partial(_run_turn, _TURNS[facts.name]),
+        facts.doc,
+        capability=facts.needs,
+        urgent=facts.urgent,
+        bulky=facts.bulky,
+        costly=facts.costly,
+        scope=facts.scope,
+    )
+
+
+_OWN: Final[Mapping[str, Sequence[Method[Any, Any]]]] = {
+    "session/create": (
+        Method(
+            "initialize",
+            Initialize,
+            Greeting,
+            _initialize,
+            "Greet the server; the answer has its name, its methods, its capabilities, and the rights of the caller.",
+        ),
+        Method(
+            "initialized",
+            NoParams,
+            Nothing,
+            _initialized,
+            "Notification that the client is ready; nothing depends on it.",
+        ),
     ),
-    Method(
-        "initialized", NoParams, Nothing, _initialized, "Notification that the client is ready; nothing depends on it."
+    "session/attachment": (
+        Method(
+            "file/put",
+            PutFile,
+            FileReceived,
+            _put,
+            "Send a file ahead of its prompt, in pieces if it is too large for a message.",
+        ),
     ),
-    Method(
-        "session/create",
-        SessionRequest,
-        TurnResult,
-        _create,
-        "Create a session and run its first turn, if there is a prompt.",
+    "turn/start": (
+        Method(
+            "session/subscribe",
+            SubscribeRequest,
+            Subscribed,
+            _subscribe,
+            "Get the events of a session; a second call moves the subscription to another event.",
+        ),
+        Method("session/unsubscribe", SessionRef, Unsubscribed, _unsubscribe, "End a subscription."),
+        Method(
+            "session/watch",
+            WatchRequest,
+            Watching,
+            _watch,
+            "Get the changes of the list of sessions; a second call begins anew, with another filter.",
+        ),
+        Method("session/unwatch", NoParams, Unwatched, _unwatch, "End the watch of the list of sessions."),
     ),
-    _row(
-        "session/resume",
-        SessionRef,
-        SessionView,
-        lambda service: service.resume,
-        "Load a stored session without running a turn.",
-        capability=_STORE,
+    "memory/search": (
+        Method(
+            "tools/register",
+            RegisterTools,
+            Registered,
+            _register,
+            "Offer tools that the client runs itself, in the turns that it starts from now on.",
+        ),
     ),
-    _row(
-        "session/read",
-        SessionRef,
-        SessionView,
-        lambda service: service.read,
-        "Show a session as of its last finished turn.",
-    ),
-    _row(
-        "session/list",
-        ListRequest,
-        SessionPage,
-        lambda service: service.list,
-        "List sessions, the most recently changed one first.",
-        bulky=True,
-    ),
-    _row(
-        "session/history",
-        HistoryRequest,
-        HistoryPage,
-        lambda service: service.history,
-        "Show messages of finished turns, oldest first.",
-        bulky=True,
-    ),
-    Method(
-        "file/put",
-        PutFile,
-        FileReceived,
-        _put,
-        "Send a file ahead of its prompt, in pieces if it is too large for a message.",
-    ),
-    _row(
-        "session/attachment",
-        AttachmentRequest,
-        AttachmentContent,
-        lambda service: service.attachment,
-        "Read a file that the messages of a session have, by its hash.",
-        bulky=True,
-    ),
-    _row(
-        "session/context",
-        SessionRef,
-        ContextView,
-        lambda service: service.context,
-        "Show what the model sees of a session now, by part, with its tokens.",
-        bulky=True,
-    ),
-    _row(
-        "session/archive",
-        SessionRef,
-        Archived,
-        lambda service: service.archive,
-        "Archive a session; a running turn ends first.",
-        show=lambda _: Archived(archived=True),
-    ),
-    _row(
-        "session/delete",
-        SessionRef,
-        Deleted,
-        lambda service: service.delete,
-        "Delete a session and all that it stored.",
-        show=lambda _: Deleted(deleted=True),
-        capability=_STORE,
-    ),
-    _row(
-        "session/compact",
-        CompactRequest,
-        CompactionEntry,
-        lambda service: service.compact,
-        "Summarise the context of a session now.",
-        capability="session-compaction",
-    ),
-    _row(
-        "session/fork",
-        ForkRequest,
-        SessionView,
-        lambda service: service.fork,
-        "Make a session of the first messages of another one; no model is called.",
-    ),
-    _row(
-        "session/label",
-        LabelRequest,
-        SessionView,
-        lambda service: service.label,
-        "Change the labels or the title of a session.",
-    ),
-    _row(
-        "session/inject_context",
-        ContextRequest,
-        Injected,
-        lambda service: service.inject_context,
-        "Give a session's model a text that is no prompt; no turn begins.",
-        show=lambda _: Injected(injected=True),
-    ),
-    _row(
-        "session/inputs",
-        SessionRef,
-        Inputs,
-        lambda service: service.inputs,
-        "Show the inputs that wait in a session's inbox, oldest first.",
-        show=Inputs,
-        bulky=True,
-    ),
-    _row(
-        "session/withdraw",
-        WithdrawRequest,
-        Withdrawn,
-        lambda service: service.withdraw,
-        "Take back an input that waits; a turn that has taken it is not touched.",
-        show=lambda _: Withdrawn(withdrawn=True),
-    ),
-    Method(
-        "session/subscribe",
-        SubscribeRequest,
-        Subscribed,
-        _subscribe,
-        "Get the events of a session; a second call moves the subscription to another event.",
-    ),
-    Method("session/unsubscribe", SessionRef, Unsubscribed, _unsubscribe, "End a subscription."),
-    Method(
-        "session/watch",
-        WatchRequest,
-        Watching,
-        _watch,
-        "Get the changes of the list of sessions; a second call begins anew, with another filter.",
-    ),
-    Method("session/unwatch", NoParams, Unwatched, _unwatch, "End the watch of the list of sessions."),
-    Method("turn/start", TurnRequest, TurnResult, _start_turn, "Run a turn; the answer comes after its last event."),
-    _row(
-        "turn/interrupt",
-        SessionRef,
-        Interrupted,
-        lambda service: service.interrupt,
-        "End the running turn; the answer comes when it has ended.",
-        show=lambda _: Interrupted(interrupted=True),
-        urgent=True,
-    ),
-    _row(
-        "tool/approve",
-        ApproveRequest,
-        Decided,
-        lambda service: service.approve_tool,
-        "Allow or deny a tool call that waits for approval.",
-        show=lambda _: Decided(decided=True),
-        urgent=True,
-    ),
-    _row(
-        "peer/send",
-        PeerMessage,
-        PeerMessageSent,
-        lambda service: service.send_message,
-        "Send a message to another session, in the name of a session.",
-        show=PeerMessageSent,
-    ),
-    _row(
-        "peer/list",
-        SessionRef,
-        Peers,
-        lambda service: service.peers,
-        "Show the peers that a session trusts, and whether each can be reached.",
-        show=Peers,
-    ),
-    Method(
-        "tools/register",
-        RegisterTools,
-        Registered,
-        _register,
-        "Offer tools that the client runs itself, in the turns that it starts from now on.",
-    ),
-    _row(
-        "memory/search",
-        SearchRequest,
-        MemoryHits,
-        lambda service: service.search_memory,
-        "Search the remembered texts of one session, or of all.",
-        show=MemoryHits,
-        capability="memory-store",
-        bulky=True,
-    ),
-    _row(
-        "memory/forget",
-        ForgetRequest,
-        Forgotten,
-        lambda service: service.forget_memory,
-        "Remove remembered texts for good: one, those of a turn, or all that are remembered of a session.",
-        show=Forgotten,
-        capability="memory-store",
-    ),
-    _row(
-        "audit/list",
-        AuditRequest,
-        AuditPage,
-        lambda service: service.audit,
-        "Show entries of the audit, oldest first.",
-        bulky=True,
-    ),
-    _row(
-        "usage/get",
-        UsageRequest,
-        UsageReport,
-        lambda service: service.usage,
-        "Show the tokens and the cost of models, summed by hour, day, model, tenant, session or label.",
-        bulky=True,
-    ),
-    Method("nodes/list", NoParams, Nodes, _nodes, "Show the living processes that have the store open."),
-    Method(
-        "nodes/drain",
-        DrainRequest,
-        Asked,
-        _drain,
-        "Ask a node to end in order: its sessions go on at the others. The answer does not wait for that.",
-    ),
-    _row(
-        "tenants/list",
-        TenantsRequest,
-        TenantsPage,
-        lambda service: service.tenants,
-        "Show the figures of the tenant, or of all: sessions, running turns, limits and what counts against them.",
-        bulky=True,
-    ),
-    Method(
-        "store/check",
-        NoParams,
-        StoreReport,
-        _check,
-        "Examine the store beside the sessions, as `warren doctor` does; that may take minutes.",
-        capability=_STORE,
-        costly=True,
-    ),
+}
+"""The methods that a connection has of its own, by the call before which the documentation has them."""
+_OF_PROCESS: Final[Sequence[Method[Any, Any]]] = (
     Method(
         "capabilities/get",
         NoParams,
@@ -622,5 +376,8 @@ _TABLE: Final[tuple[Method[Any, Any], ...]] = (
     ),
 )
 
-METHODS: Final[Mapping[str, Method[Any, Any]]] = {method.name: method for method in _TABLE}
+METHODS: Final[Mapping[str, Method[Any, Any]]] = {
+    method.name: method
+    for method in (*(row for name, cls in CALLS.items() for row in (*_OWN.get(name, ()), _of(cls))), *_OF_PROCESS)
+}
 """Every method by its name, in the order of the documentation."""

@@ -10,7 +10,7 @@ import attrs
 
 from warren.base.errors import NUMBERS
 from warren.base.fields import LARGEST
-from warren.calls.requests import SessionRef
+from warren.calls.base import SessionRef
 from warren.conversation import aliases, codec
 from warren.conversation.events import Envelope
 from warren.conversation.views import SessionChanges

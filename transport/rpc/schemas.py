@@ -21,11 +21,12 @@ from warren.base.fields import (
     not_negative,
     positive,
 )
-from warren.calls.requests import SearchRequest
+from warren.calls.reading import SearchRequest
+from warren.calls.turns import PeerMessage
 from warren.conversation import codec, events, messages
 from warren.conversation.attachments import MAX_ATTACHMENTS, File, are_files
 from warren.conversation.options import HOSTED, SessionRequest, TurnRequest, hosted
-from warren.conversation.peers import MAX_TRUSTED, NAME, PeerMessage, peer_name, peer_names
+from warren.conversation.peers import MAX_TRUSTED, NAME, peer_name, peer_names
 from warren.reports.audit import is_cursor
 
 Schema = dict[str, Any]

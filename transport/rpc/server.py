@@ -8,8 +8,8 @@ import attrs
 import trio
 
 from warren.base.values import define
-from warren.calls.requests import WatchRequest
-from warren.calls.service import RuntimeService
+from warren.calls.facade import RuntimeService
+from warren.calls.reading import WatchRequest
 from warren.conversation.views import TurnResult
 from warren.models.tools import Tool, ToolSpec
 from warren.transport.rpc import jsonrpc

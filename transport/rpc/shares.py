@@ -10,7 +10,7 @@ import attrs
 from warren.base.errors import CapacityCause, CapacityExceededError
 from warren.base.principals import Principal
 from warren.base.values import define
-from warren.calls.service import RuntimeService
+from warren.calls.facade import RuntimeService
 from warren.settings.config import Limits
 
 Owner = tuple[str, str]

@@ -7,7 +7,7 @@ import trio
 
 from warren.base.fields import not_negative, positive
 from warren.base.values import frozen
-from warren.calls.service import RuntimeService
+from warren.calls.facade import RuntimeService
 from warren.settings.config import Config, Limits
 from warren.transport.rpc.dialect import Dialect, Native
 from warren.transport.rpc.endpoint import Endpoint, EndpointBounds

@@ -1,11 +1,11 @@
 """Principals: the callers of a service, each with its tenant and its rights."""
 
 import re
-from collections.abc import Mapping
 from typing import Any, Final, Literal, get_args
 
 import attrs
 
+from warren.base.errors import PermissionDeniedError
 from warren.base.fields import FieldValueError, is_text, not_blank
 from warren.base.tenant_limits import NO_LIMITS, TokenLimits
 from warren.base.values import frozen
@@ -75,41 +75,20 @@ LOCAL: Final = Principal()
 
 METRICS: Final[Scope] = "metrics:read"
 """The right to see figures of all tenants."""
-SCOPE_OF: Final[Mapping[str, Scope | None]] = {
-    "create_session": "session:write",
-    "start_turn": "session:write",
-    "compact": "session:write",
-    "inject_context": "session:write",
-    "inputs": "session:read",
-    "withdraw": "session:write",
-    "send_message": "session:write",
-    "peers": "session:read",
-    "approve_tool": "session:write",
-    "interrupt": "session:write",
-    "read": "session:read",
-    "list": "session:read",
-    "history": "session:read",
-    "context": "session:read",
-    "attachment": "session:read",
-    "resume": "session:read",
-    "subscribe": "session:read",
-    "watch": "session:read",
-    "usage": "session:read",
-    "tenants": "session:read",
-    "search_memory": "memory:read",
-    "forget_memory": "session:admin",
-    "fork": "session:write",
-    "label": "session:write",
-    "archive": "session:admin",
-    "delete": "session:admin",
-    "audit": "session:admin",
-    "nodes": METRICS,
-    "drain_node": "tenant:admin",
-    "check_store": METRICS,
-    "capabilities": None,
-    "health": METRICS,
-    "metrics": METRICS,
-    "load": METRICS,
-}
-"""The scope that a principal needs for each method of `SessionService`, and for those of `RuntimeService` that clients
-may call; None needs none. A program with the runtime may always ask for its health: a server checks that scope."""
+READ: Final[Scope] = "session:read"
+"""The right to follow the events of sessions, and the changes of their list."""
+WRITE: Final[Scope] = "session:write"
+"""The right to run turns."""
+ACROSS: Final[Scope] = "tenant:admin"
+"""The right to read other tenants' data."""
+
+
+def check_right(principal: Principal, scope: Scope | None) -> None:
+    """Raise PermissionDeniedError if a principal does not have a scope; None is no scope."""
+    if scope is not None and scope not in principal.scopes:
+        raise lacks(scope)
+
+
+def lacks(scope: Scope) -> PermissionDeniedError:
+    """Return the error for a principal without a scope."""
+    return PermissionDeniedError(f"this needs the scope {scope}", details={"scope": scope})

@@ -8,7 +8,7 @@ import attrs
 
 from warren.base.errors import InvalidParamsError
 from warren.base.fields import FieldValueError, labels_problem
-from warren.calls.requests import ForkRequest
+from warren.calls.sessions import ForkRequest
 from warren.conversation.budget import NOTHING_SPENT
 from warren.conversation.messages import AssistantMessage, Message, UserMessage
 from warren.conversation.records import CompactionEntry, Parent, SessionRecord, Span

@@ -1,27 +1,7 @@
 """The figures of tenants, as plain values. They are of one moment."""
 
-import attrs
-
-from warren.base.fields import Between, is_flag, is_whole
 from warren.base.tenant_limits import TenantLimits
 from warren.base.values import frozen
-from warren.calls.requests import MAX_OFFSET, MAX_PAGE
-
-
-@frozen(kw_only=True)
-class TenantsRequest:
-    """The figures of tenants.
-
-    Attributes:
-        all_tenants: return those of all tenants that have limits, sessions or usage; it needs the scope `tenant:admin`.
-            Else there are those of the own tenant.
-        offset: number of tenants to skip, in the order of their names.
-        limit: the most tenants to return.
-    """
-
-    all_tenants: bool = attrs.field(default=False, validator=is_flag)
-    offset: int = attrs.field(default=0, validator=[is_whole, Between(0, MAX_OFFSET)])
-    limit: int = attrs.field(default=100, validator=[is_whole, Between(1, MAX_PAGE)])
 
 
 @frozen(kw_only=True)

@@ -1,22 +1,11 @@
 """Messages between sessions: the names of peers, their trust, and the messages."""
 
 import re
-from collections.abc import Mapping
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 
 import attrs
 
-from warren.base.fields import (
-    CAN_CONFLICT,
-    FieldValueError,
-    OneOf,
-    is_flag,
-    is_json,
-    is_object,
-    is_text,
-    not_blank,
-    optional,
-)
+from warren.base.fields import FieldValueError, is_flag
 from warren.base.values import frozen
 
 NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -54,40 +43,6 @@ class Peer:
     name: str = attrs.field(validator=peer_name)
     trusts: tuple[str, ...] = attrs.field(default=(), validator=peer_names)
     keep_alive: bool = attrs.field(default=False, validator=is_flag)
-
-
-@frozen
-class PeerMessage:
-    """A message of one session to another. Raises FieldValueError, which names the field, if a value is bad.
-
-    Attributes:
-        session_id: the sender.
-        to: name of the peer that gets the message.
-        body: the text: of a request the task, of a response the result.
-        kind: a `request` expects a `response`, a `message` does not.
-        params: of a request: more data, as JSON.
-        request_id: of a response: id of the request that it answers.
-        status: of a response: such as `ok`, `refused`, `failed`.
-    """
-
-    session_id: str = attrs.field(validator=is_text)
-    to: str = attrs.field(validator=is_text)
-    body: str = attrs.field(validator=[is_text, not_blank])
-    kind: PeerKind = attrs.field(default="message", validator=OneOf(get_args(PeerKind)), kw_only=True)
-    params: Mapping[str, Any] | None = attrs.field(default=None, validator=[is_object, is_json], kw_only=True)
-    request_id: str | None = attrs.field(
-        default=None, validator=optional(is_text, not_blank), kw_only=True, metadata=CAN_CONFLICT
-    )
-    status: str | None = attrs.field(default=None, validator=optional(is_text, not_blank), kw_only=True)
-
-    def __attrs_post_init__(self) -> None:
-        """Refuse a response without its required fields, and fields that do not belong to the kind."""
-        for name in ("request_id", "status"):
-            if (self.kind == "response") != (getattr(self, name) is not None):
-                problem = "is required for a response" if self.kind == "response" else "is for a response"
-                raise FieldValueError(name, problem)
-        if self.params is not None and self.kind != "request":
-            raise FieldValueError("params", "is for a request")
 
 
 @frozen

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, Literal, get_args
 
 import attrs
 
-from warren.base.fields import LARGEST, Between, FieldValueError, OneOf, is_flag, is_moment, is_text, is_whole, optional
+from warren.base.fields import LARGEST, FieldValueError
 from warren.base.principals import Principal
 from warren.base.values import frozen
 from warren.conversation.views import DamagedRow
@@ -115,33 +115,10 @@ def is_cursor(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) 
         raise FieldValueError(attribute.name, "must be the cursor of an earlier answer")
 
 
-@frozen(kw_only=True)
-class AuditRequest:
-    """A part of the audit.
-
-    Attributes:
-        since: the earliest time; null begins with the first entry that is kept.
-        until: the time before which entries are returned; null is now.
-        action: return only entries of this action.
-        session_id: return only entries about this session.
-        all_tenants: return the entries of all tenants, and of none; it needs the scope `tenant:admin`.
-        limit: the most entries to return.
-        cursor: the place from which to go on, from an earlier answer; null begins at `since`.
-    """
-
-    since: datetime | None = attrs.field(default=None, validator=optional(is_moment))
-    until: datetime | None = attrs.field(default=None, validator=optional(is_moment))
-    action: Action | None = attrs.field(default=None, validator=optional(OneOf(ACTIONS)))
-    session_id: str | None = attrs.field(default=None, validator=optional(is_text))
-    all_tenants: bool = attrs.field(default=False, validator=is_flag)
-    limit: int = attrs.field(default=100, validator=[is_whole, Between(1, MAX_ENTRIES)])
-    cursor: str | None = attrs.field(default=None, validator=optional(is_cursor))
-
-    @property
-    def after(self) -> tuple[int, int] | None:
-        """The time, in microseconds since 1970, and the number of the entry behind which to go on."""
-        found = None if self.cursor is None else _CURSOR.fullmatch(self.cursor)
-        return None if found is None else (int(found[1]), int(found[2]))
+def place_of(cursor: str) -> tuple[int, int] | None:
+    """Return the time, in microseconds since 1970, and the number of the entry behind which a cursor goes on."""
+    found = _CURSOR.fullmatch(cursor)
+    return None if found is None else (int(found[1]), int(found[2]))
 
 
 def cursor_of(microseconds: int, number: int) -> str:

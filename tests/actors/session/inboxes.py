@@ -7,7 +7,7 @@ import trio.testing
 from tests.support.checks import assert_valid_transcript
 from tests.support.models import Emit, reply
 from tests.support.runtime import transcript
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.conversation.messages import ContextMessage, Message, ToolUseBlock, UserMessage
 from warren.models.model import ModelReply, ModelRequest, TextPiece
 from warren.models.tools import tool

@@ -23,7 +23,7 @@ from warren.base.errors import (
     ProviderError,
     SessionBusyError,
 )
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.conversation.budget import Budget
 from warren.conversation.events import InputTaken, RunStarted
 from warren.conversation.inputs import Input
@@ -323,7 +323,7 @@ async def test_a_repeat_that_comes_as_the_turn_ends(tmp_path: Path) -> None:
     async with open_runtime(says(reply("done")), store=tmp_path) as service:
         session_id = await new_session(service)
         await service.start_turn(session_id, "hello", mode="queue", idempotency_key="k")
-        supervisor = service._supervisor  # noqa: SLF001 - no call of a user comes exactly then
+        supervisor = service.local.supervisor  # no call of a user comes exactly then
         again = Input("again", "queue", "hello", datetime.now(UTC), key="k")
         stored = await supervisor.shared.storage.write(Enqueue(session_id, again, 10))
         assert await supervisor.mailbox(session_id).ask(Arrived(stored.numbered, waits=True)) is None

@@ -18,7 +18,7 @@ from warren.actors.memory import SEARCH
 from warren.actors.session.comms import COMMS_TOOLS
 from warren.base.errors import InvalidParamsError
 from warren.base.principals import Principal
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.conversation.categories import Switches
 from warren.conversation.peers import Peer
 from warren.models.model import ModelReply, ModelRequest

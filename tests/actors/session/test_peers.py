@@ -13,7 +13,7 @@ from tests.support.models import Emit, reply
 from tests.support.runtime import new_session, open_runtime, replay, storage_of, supervisor_of, transcript
 from warren.actors.protocol import StartTurn
 from warren.base.errors import InvalidParamsError
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.conversation.budget import Budget
 from warren.conversation.categories import Switch, Switches
 from warren.conversation.events import RunFailed, RunStarted

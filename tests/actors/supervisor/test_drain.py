@@ -10,7 +10,7 @@ from tests.support.asking import ask
 from tests.support.models import FunctionModel, GatedModel, stuck
 from tests.support.runtime import Recorder, new_session, open_runtime, transcript
 from warren.base.errors import AgentError, SessionBusyError
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.conversation.events import Envelope, RunFailed
 
 pytestmark = pytest.mark.virtual_time

@@ -19,7 +19,7 @@ from warren.actors.attaching import FETCH_SECONDS, fetched
 from warren.base.errors import CapacityExceededError, SessionBusyError
 from warren.base.principals import Principal
 from warren.base.tenant_limits import TenantLimits
-from warren.calls.service import RuntimeService
+from warren.calls.facade import RuntimeService
 from warren.conversation.attachments import Attachment, Blob, File
 from warren.conversation.events import RunStarted
 from warren.conversation.messages import AssistantMessage, TextBlock, UserMessage

@@ -18,7 +18,7 @@ from warren.actors.tools.session_tools import SessionTools
 from warren.base.errors import InvalidParamsError, SessionNotFoundError
 from warren.base.fields import FieldValueError
 from warren.base.principals import Principal
-from warren.calls.service import RuntimeService
+from warren.calls.facade import RuntimeService
 from warren.conversation.categories import Gates, Switches
 from warren.conversation.events import Envelope, ToolApprovalRequested
 from warren.conversation.memory import MemoryConfig

@@ -13,7 +13,7 @@ import trio
 from tests.actors.tools.mcp.world import bare, descriptors, exists, kill, pids
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.waiting import until
-from warren.calls.service import RuntimeService
+from warren.calls.facade import RuntimeService
 from warren.conversation.messages import Message, ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.models.model import ModelReply, ModelRequest
 from warren.settings.config import Config, StoreConfig

@@ -17,7 +17,7 @@ from warren.base.errors import (
     SessionNotFoundError,
     SessionNotRunningError,
 )
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.conversation.budget import Budget
 from warren.conversation.categories import Gates, Switches
 from warren.conversation.events import Envelope, ToolApprovalRequested, ToolApprovalResolved

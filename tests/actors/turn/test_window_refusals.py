@@ -14,7 +14,7 @@ from tests.support.runtime import Recorder, new_session, supervisor_of
 from warren.actors.turn.model_call import sent_size
 from warren.actors.turn.room import REMEMBERED
 from warren.base.errors import CompactionDisabledError, ProviderCause, ProviderError
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.conversation.attachments import File
 from warren.conversation.events import CompactionCompleted, CompactionFailed, RequestRepaired, Retrying
 from warren.conversation.messages import AssistantMessage, ReasoningBlock, TextBlock, ToolUseBlock

@@ -6,7 +6,7 @@ import trio
 
 from tests.support.checks import assert_valid_stream, assert_valid_transcript
 from tests.support.runtime import Recorder, transcript
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.conversation.messages import ToolUseBlock
 from warren.models.tools import tool
 

@@ -26,14 +26,7 @@ from tests.parity.surface import (
 from tests.parity.world import World
 from tests.support.runtime import Recorder
 from warren.base.errors import InvalidParamsError, WarrenError
-from warren.calls.service import SessionService
-from warren.compaction import CompactionConfig
-from warren.conversation import codec
-from warren.conversation.budget import Budget
-from warren.conversation.categories import Gates, Switches
-from warren.conversation.peers import Peer
-from warren.transport.rpc.params import NoParams
-from warren.transport.rpc.results import (
+from warren.calls.answers import (
     Archived,
     Decided,
     Deleted,
@@ -46,6 +39,13 @@ from warren.transport.rpc.results import (
     Peers,
     Withdrawn,
 )
+from warren.calls.facade import SessionService
+from warren.compaction import CompactionConfig
+from warren.conversation import codec
+from warren.conversation.budget import Budget
+from warren.conversation.categories import Gates, Switches
+from warren.conversation.peers import Peer
+from warren.transport.rpc.params import NoParams
 
 METHODS: Final[Mapping[str, Callable[[SessionService], Callable[..., Awaitable[Any]]]]] = {
     CREATE: lambda service: service.create_session,

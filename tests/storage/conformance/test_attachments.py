@@ -14,7 +14,7 @@ from tests.storage.files import BYTES, blob, with_file
 from tests.storage.samples import NOW, turn
 from tests.support.postgres import available
 from warren.base.errors import CapacityExceededError, SessionNotFoundError, StoreError
-from warren.calls.requests import ForkRequest
+from warren.calls.sessions import ForkRequest
 from warren.conversation.attachments import Blob
 from warren.storage import Attach, Delete, Fork, Lease, Release, Store, Sweep
 from warren.storage.ephemeral import EphemeralStore

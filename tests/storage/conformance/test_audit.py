@@ -11,8 +11,8 @@ from tests.storage.audited import created, said
 from tests.storage.conformance.homes import Home, done
 from tests.storage.samples import NOW, turn, updated
 from warren.base.errors import SessionNotFoundError, StoreError
-from warren.calls.requests import ForkRequest
-from warren.reports.audit import AuditRequest
+from warren.calls.operators import AuditRequest
+from warren.calls.sessions import ForkRequest
 from warren.storage import Archive, Audit, Delete, Fork, Store
 from warren.storage.queries import ANY_TENANT, AuditEntries, SessionStart
 

@@ -9,7 +9,7 @@ import pytest
 from tests.storage.conformance.homes import Home, done
 from tests.storage.samples import NOW, entry, moved, turn, updated
 from warren.base.errors import InvalidParamsError, SessionNotFoundError
-from warren.calls.requests import ForkRequest
+from warren.calls.sessions import ForkRequest
 from warren.conversation import codec
 from warren.conversation.records import Parent
 from warren.conversation.transcript import with_data

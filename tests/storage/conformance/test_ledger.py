@@ -10,7 +10,7 @@ import pytest
 from tests.storage.conformance.homes import Home, done
 from tests.storage.samples import NOW, TEXTS, of_text, turn, updated, used
 from warren.base.errors import StoreError
-from warren.calls.requests import ForkRequest
+from warren.calls.sessions import ForkRequest
 from warren.conversation.usage import Usage
 from warren.reports.ledger import Charge, Figures
 from warren.storage import Commit, Delete, Fork, Lease

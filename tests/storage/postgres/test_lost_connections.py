@@ -14,7 +14,7 @@ from tests.support.postgres import Server, database, fill, name_in, needs_postgr
 from tests.support.postgres_proxy import wire_to
 from tests.support.waiting import until
 from warren.base.errors import StoreError, WarrenError
-from warren.calls.requests import ForkRequest
+from warren.calls.sessions import ForkRequest
 from warren.settings.config import PostgresConfig
 from warren.storage import Claim, Claimed, Delete, Enqueued, Fork, Label, Labelled, Operation, Store
 from warren.storage.postgres import PostgresStore

@@ -13,7 +13,7 @@ from acp import schema
 from trio.testing import lockstep_stream_one_way_pair, memory_stream_one_way_pair
 
 from warren.actors.tools.session_tools import SessionTools
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.conversation.options import CompactionConfig
 from warren.transport.acp import AgentSettings, serve_acp
 

@@ -1,7 +1,7 @@
 """A cancel hits the prompt it was meant for, at any moment of it, and never another one."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import attrs
 import pytest
@@ -14,10 +14,14 @@ from tests.support.fake_service import FakeService, until_interrupted
 from tests.support.models import FunctionModel, GatedModel, reply, stuck
 from tests.support.runtime import open_runtime, transcript
 from tests.transport.acp.client import cancel, connect, said
-from warren.conversation.memory import MemoryHit
+from warren.calls.base import Call
+from warren.calls.reading import SearchRequest
+from warren.calls.turns import InterruptRequest
 from warren.conversation.messages import AssistantMessage, ToolUseBlock
 from warren.models.model import ModelReply, ModelRequest, TextPiece
 from warren.models.tools import tool
+
+R = TypeVar("R")
 
 
 async def test_a_cancel_that_comes_with_the_prompt_is_not_lost() -> None:
@@ -172,9 +176,12 @@ async def test_a_cancel_waits_for_the_turn_to_begin() -> None:
 class Deaf(FakeService):
     """A service whose turns no interrupt ends."""
 
-    async def interrupt(self, session_id: str) -> None:
+    async def perform(self, call: Call[R]) -> R:
+        if not isinstance(call, InterruptRequest):
+            return await super().perform(call)
         await trio.lowlevel.checkpoint()
-        self.calls.append(("interrupt", {"session_id": session_id}))
+        self.calls.append(("interrupt", {"session_id": call.session_id}))
+        return cast("R", None)
 
 
 @pytest.mark.virtual_time
@@ -192,9 +199,10 @@ async def test_a_turn_that_does_not_end_does_not_hold_up_the_agent() -> None:
 class Forgetful(FakeService):
     """A runtime whose memory never answers."""
 
-    async def search_memory(self, query: str, **_options: Any) -> tuple[MemoryHit, ...]:  # noqa: ARG002
-        await trio.sleep_forever()
-        raise AssertionError
+    async def perform(self, call: Call[R]) -> R:
+        if isinstance(call, SearchRequest):
+            await trio.sleep_forever()
+        return await super().perform(call)
 
 
 async def test_a_search_can_be_cancelled() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.fake_service import hit
 from warren.base.errors import InvalidParamsError
-from warren.calls.service import Capabilities
+from warren.calls.facade import Capabilities
 from warren.conversation.attachments import File
 from warren.settings.tool_config import McpServer
 from warren.transport.acp import commands

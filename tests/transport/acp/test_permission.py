@@ -11,7 +11,7 @@ from tests.support.checks import assert_valid_transcript
 from tests.support.models import FunctionModel, reply, says
 from tests.support.runtime import open_runtime, transcript
 from tests.transport.acp.client import Client, chosen, connect, said
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.conversation.categories import Gates
 from warren.conversation.messages import ToolResultsMessage, ToolUseBlock
 from warren.models.model import ModelReply, ModelRequest

@@ -3,7 +3,7 @@
 import json
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import attrs
 import pytest
@@ -19,9 +19,12 @@ from tests.support.models import FunctionModel, GatedModel, reply, stuck
 from tests.support.runtime import new_session, open_runtime, transcript
 from tests.transport.acp.client import FOLDER, Client, cancel, connect, said
 from warren.base.retention import Retention
+from warren.calls.base import Call
+from warren.calls.reading import HistoryRequest
+from warren.calls.turns import TurnCall
 from warren.conversation.events import Event, RunCompleted, RunStarted, TextDelta, ToolApprovalRequested
 from warren.conversation.messages import AssistantMessage, ToolUseBlock, UserMessage
-from warren.conversation.views import HistoryEntry, HistoryPage, TurnResult
+from warren.conversation.views import HistoryEntry, HistoryPage
 from warren.models.model import ModelReply, ModelRequest, TextPiece
 from warren.models.tools import tool
 from warren.settings.config import Config, Limits, StoreConfig
@@ -29,6 +32,8 @@ from warren.storage.maintenance.retention import plan, prune
 from warren.transport.acp import AgentSettings, serve_acp, server
 from warren.transport.acp.content import AcpPrompt
 from warren.transport.acp.prompt import PendingPrompt
+
+R = TypeVar("R")
 
 PIECES = 3000
 LOGGED = 6
@@ -99,9 +104,10 @@ async def test_the_turn_of_another_caller_is_not_relayed() -> None:
     class Late(FakeService):
         """A service in which another caller is quicker."""
 
-        async def start_turn(self, session_id: str, prompt: str, **options: Any) -> TurnResult:
-            await super().start_turn(session_id, "theirs")
-            return await super().start_turn(session_id, prompt, **options)
+        async def perform(self, call: Call[R]) -> R:
+            if isinstance(call, TurnCall):
+                await super().perform(TurnCall(call.session_id, "theirs"))
+            return await super().perform(call)
 
     async def tell(event: Event) -> None:
         told.append(event)
@@ -176,12 +182,14 @@ class Library(FakeService):
 
     read_so_far: int = 0
 
-    async def history(self, session_id: str, *, offset: int = 0, limit: int = 100) -> HistoryPage:
-        places = range(offset, min(100, offset + limit))
+    async def perform(self, call: Call[R]) -> R:
+        if not isinstance(call, HistoryRequest):
+            return await super().perform(call)
+        places = range(call.offset, min(100, call.offset + call.limit))
         self.read_so_far += len(places)
         await trio.lowlevel.checkpoint()
         entries = tuple(HistoryEntry(place, NOW, UserMessage(f"{place:02}" * 250_000)) for place in places)
-        return HistoryPage(session_id, entries, offset, 100)
+        return cast("R", HistoryPage(call.session_id, entries, call.offset, 100))
 
 
 @pytest.mark.virtual_time

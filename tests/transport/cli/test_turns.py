@@ -1,9 +1,8 @@
 """A turn in front of a user, with a service that does what the test says."""
 
-import contextlib
 import io
 import signal
-from typing import Any
+from typing import TypeVar, cast
 
 import pytest
 import trio
@@ -12,6 +11,8 @@ from trio.testing import wait_all_tasks_blocked
 from tests.support.fake_service import FakeService, FakeTurn, failing, publishing, until_interrupted
 from tests.transport.cli.fakes import FakeTerminal
 from warren.base.errors import AgentError, ProviderError, SessionNotRunningError
+from warren.calls.base import Call
+from warren.calls.turns import SessionCall
 from warren.conversation.attachments import File
 from warren.conversation.budget import Budget
 from warren.conversation.categories import Gates, Switches
@@ -23,6 +24,8 @@ from warren.transport.cli.settings.options import Options
 from warren.transport.cli.terminal.streams import Streams
 from warren.transport.cli.turns.screen import Screen
 from warren.transport.cli.turns.taking import FIRST_WORDS, TOO_LATE, Begin, first_turn, next_turn, take_turn
+
+R = TypeVar("R")
 
 
 def a_screen(out: io.StringIO | None = None) -> tuple[Screen, io.StringIO, io.StringIO]:
@@ -83,14 +86,14 @@ async def test_an_interrupt_that_came_too_late_says_so() -> None:
     """The turn had completed when the interrupt arrived: its answer is whole, and the user is told."""
 
     class Completing(FakeService):
-        async def interrupt(self, session_id: str) -> None:
-            with contextlib.suppress(SessionNotRunningError):
-                await super().interrupt(session_id)
-
-        async def create_session(self, prompt: str | None, **options: Any) -> TurnResult:
-            result = await super().create_session(prompt, **options)
-            signal.raise_signal(signal.SIGINT)
-            await wait_all_tasks_blocked()
+        async def perform(self, call: Call[R]) -> R:
+            try:
+                result = await super().perform(call)
+            except SessionNotRunningError:
+                return cast("R", None)
+            if isinstance(call, SessionCall):
+                signal.raise_signal(signal.SIGINT)
+                await wait_all_tasks_blocked()
             return result
 
     screen, out, err = a_screen()
@@ -105,9 +108,10 @@ async def test_a_signal_before_the_turn_has_begun_is_kept() -> None:
     loaded = trio.Event()
 
     class Loading(FakeService):
-        async def create_session(self, prompt: str | None, **options: Any) -> TurnResult:
-            await loaded.wait()
-            return await super().create_session(prompt, **options)
+        async def perform(self, call: Call[R]) -> R:
+            if isinstance(call, SessionCall):
+                await loaded.wait()
+            return await super().perform(call)
 
     service = Loading(until_interrupted())
     screen, _, _ = a_screen()

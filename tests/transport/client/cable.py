@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from tests.transport.clients import HOST, gateway
-from warren.calls.service import RuntimeService
+from warren.calls.facade import RuntimeService
 from warren.client import RemoteService, connect
 
 

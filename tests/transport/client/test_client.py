@@ -24,7 +24,7 @@ from tests.transport.client.cable import Cable, linked
 from tests.transport.clients import HOST, gateway
 from tests.transport.gateway.serving import runtime
 from warren.base.errors import AgentError, InvalidParamsError, SessionBusyError
-from warren.calls.service import RuntimeService
+from warren.calls.facade import RuntimeService
 from warren.client import RemoteService, connect
 from warren.conversation.events import Envelope, RunCompleted, TextDelta
 from warren.conversation.messages import ToolResultsMessage, ToolUseBlock

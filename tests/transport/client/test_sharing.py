@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TypeVar
 
 import attrs
 import pytest
@@ -14,10 +14,13 @@ from tests.support.fake_service import FakeService
 from tests.support.waiting import until
 from tests.transport.client.cable import Cable, cable
 from tests.transport.clients import gateway
+from warren.calls.base import Call
+from warren.calls.turns import TurnCall
 from warren.client import RemoteService, connect
 from warren.conversation.events import Envelope
-from warren.conversation.views import TurnResult
 from warren.transport.client.readers import RemoteReader
+
+R = TypeVar("R")
 
 
 @attrs.define(eq=False)
@@ -50,10 +53,11 @@ class Waiting(FakeService):
 
     door: Door = attrs.field(factory=Door)
 
-    async def start_turn(self, session_id: str, prompt: str, **options: Any) -> TurnResult:
+    async def perform(self, call: Call[R]) -> R:
         """See SessionService."""
-        await self.door.enter()
-        return await super().start_turn(session_id, prompt, **options)
+        if isinstance(call, TurnCall):
+            await self.door.enter()
+        return await super().perform(call)
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from tests.transport.clients import HOST, gateway
 from tests.transport.clients import connect as raw
 from tests.transport.gateway.serving import runtime
 from tests.transport.rest.clients import Events, client
-from warren.calls.service import ChangeReader
+from warren.calls.streams import ChangeReader
 from warren.conversation.views import SessionSummary
 from warren.transport.client import watching
 

@@ -11,7 +11,8 @@ import trio
 
 from tests.support.postgres import database
 from tests.transport.clients import HOST
-from warren.calls.service import EventReader, SessionService
+from warren.calls.facade import SessionService
+from warren.calls.streams import EventReader
 from warren.settings.config import Config, Limits, NodeConfig, PostgresConfig, StoreConfig
 from warren.storage.queries import ANY_TENANT, SessionHolder
 from warren.transport.access.config import GatewayConfig

@@ -27,7 +27,7 @@ from warren.base.errors import (
     WarrenError,
 )
 from warren.base.nodes import NodeLoad
-from warren.calls.service import EventReader
+from warren.calls.streams import EventReader
 from warren.client import connect
 from warren.conversation.categories import Gates
 from warren.conversation.events import Envelope, RunCompleted, RunStarted, TextDelta, ToolApprovalRequested

@@ -19,7 +19,7 @@ from tests.transport.clients import gateway
 from tests.transport.cluster.nodes import Node, node, read_to, shared_store
 from warren.actors.eventlog import EventLog, LogPage, LogReader
 from warren.base.errors import AgentError, InvalidParamsError
-from warren.calls.service import EventReader
+from warren.calls.streams import EventReader
 from warren.client import connect
 from warren.conversation.events import Envelope, RunStarted, StreamTruncated, TextComplete, TextDelta
 from warren.models.model import ModelReply, ModelRequest, ReasoningPiece, TextPiece

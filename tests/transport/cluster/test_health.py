@@ -2,7 +2,7 @@
 
 import attrs
 
-from warren.calls.service import Health
+from warren.calls.facade import Health
 from warren.reports.health import LoopHealth, ProjectorHealth, StoreHealth
 from warren.reports.metrics import Metric, Metrics, Series
 from warren.transport.cluster.health import by_worker, together

@@ -12,7 +12,7 @@ import wsproto
 from tests.transport.clients import HOST, gateway
 from warren.base.errors import AgentError
 from warren.base.nodes import Node
-from warren.calls.service import Capabilities
+from warren.calls.facade import Capabilities
 from warren.transport.access.auth import NODE_PROOF
 from warren.transport.access.refusals import RefusedError
 from warren.transport.client.links import ATTEMPTS

@@ -16,7 +16,7 @@ from tests.transport.clients import HOST
 from tests.transport.cluster.nodes import node, shared_store
 from warren.base.errors import InvalidParamsError
 from warren.base.nodes import Node
-from warren.calls.service import Capabilities
+from warren.calls.facade import Capabilities
 from warren.conversation.events import Envelope, RunStarted, TextDelta, UnknownEvent
 from warren.storage.queries import LivingNodes
 from warren.transport.access.auth import NODE_PROOF

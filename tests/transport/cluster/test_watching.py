@@ -7,7 +7,7 @@ import trio
 
 from tests.support.models import Puppet
 from tests.transport.cluster.nodes import cluster
-from warren.calls.service import ChangeReader
+from warren.calls.streams import ChangeReader
 from warren.conversation.views import SessionChanges
 from warren.settings.config import StoreConfig
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.transport.clients import gateway
-from warren.calls.service import RuntimeService
+from warren.calls.facade import RuntimeService
 from warren.settings.config import Config, StoreConfig
 from warren.transport.embed import open_supervisor
 

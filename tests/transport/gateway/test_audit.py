@@ -22,7 +22,7 @@ from warren.base.errors import PermissionDeniedError
 from warren.base.principals import SCOPES as ALL
 from warren.base.principals import Principal
 from warren.base.tenant_limits import TokenLimits
-from warren.calls.service import RuntimeService
+from warren.calls.facade import RuntimeService
 from warren.client import connect
 from warren.models.tools import tool
 from warren.settings.config import Config, StoreConfig

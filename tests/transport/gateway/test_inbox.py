@@ -13,7 +13,7 @@ from tests.support.runtime import new_session, transcript
 from tests.support.waiting import inbox_has
 from tests.transport.clients import Client, connect, seqs
 from tests.transport.gateway.serving import served
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.conversation.messages import UserMessage
 
 

@@ -4,7 +4,7 @@ import json
 import logging
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import attrs
 import httpx
@@ -16,10 +16,14 @@ from tests.support.envelopes import NOW
 from tests.support.fake_service import FakeService, FakeTurn
 from tests.support.models import Flood
 from tests.transport.clients import HOST, Client, Frames, connect, frames, gateway, healthy, let_in, text
+from warren.calls.base import Call
+from warren.calls.reading import HistoryRequest
 from warren.conversation.messages import UserMessage
 from warren.conversation.views import HistoryEntry, HistoryPage
 from warren.settings.config import Config, Limits, StoreConfig
 from warren.transport.embed import open_supervisor
+
+R = TypeVar("R")
 
 
 async def test_a_client_that_asks_without_reading_is_not_read_either() -> None:
@@ -152,12 +156,13 @@ class Library(FakeService):
 
     asked: int = 0
 
-    async def history(self, session_id: str, *, offset: int = 0, limit: int = 100) -> HistoryPage:
-        del limit
+    async def perform(self, call: Call[R]) -> R:
+        if not isinstance(call, HistoryRequest):
+            return await super().perform(call)
         self.asked += 1
         await trio.lowlevel.checkpoint()
         entry = HistoryEntry(0, NOW, UserMessage(PAGE_TEXT))
-        return HistoryPage(session_id, (entry,), offset, 1)
+        return cast("R", HistoryPage(call.session_id, (entry,), call.offset, 1))
 
 
 def history_call(number: int) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from tests.transport.clients import HOST, gateway
 from tests.transport.http import serving
 from tests.transport.mcp.clients import ERAS, at_rest, using
 from tests.transport.mcp.turning import PLAIN, under_way
-from warren.calls.service import RuntimeService
+from warren.calls.facade import RuntimeService
 from warren.conversation.messages import AssistantMessage, TextBlock, UserMessage
 from warren.transport.mcp.http import open_mcp
 

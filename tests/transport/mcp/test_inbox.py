@@ -12,7 +12,7 @@ from tests.support.runtime import new_session, open_runtime, transcript
 from tests.support.waiting import inbox_has
 from tests.transport.mcp.clients import at_rest, connected
 from warren.actors.calls.service import Service
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.conversation.messages import ContextMessage, UserMessage
 
 

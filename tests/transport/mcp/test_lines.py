@@ -4,7 +4,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
 import attrs
 import pytest
@@ -20,13 +20,17 @@ from tests.support.runtime import new_session, open_runtime
 from tests.transport.mcp.clients import at_rest
 from tests.transport.stdio.client import line
 from warren.actors.streams import LineReader
-from warren.calls.service import RuntimeService
+from warren.calls.base import Call
+from warren.calls.facade import RuntimeService
+from warren.calls.reading import HistoryRequest
 from warren.conversation.messages import UserMessage
 from warren.conversation.views import HistoryEntry, HistoryPage
 from warren.transport.mcp import stdio
 from warren.transport.mcp.server import MAX_CALLS
 from warren.transport.mcp.stdio import LINGER, MAX_IN_FLIGHT, serve_mcp
 from warren.transport.rpc import jsonrpc
+
+R = TypeVar("R")
 
 HELLO: Final = {
     "protocolVersion": "2025-06-18",
@@ -221,11 +225,14 @@ class Library(FakeService):
 
     asked: int = 0
 
-    async def history(self, session_id: str, *, offset: int = 0, limit: int = 100) -> HistoryPage:
-        del limit
+    async def perform(self, call: Call[R]) -> R:
+        if not isinstance(call, HistoryRequest):
+            return await super().perform(call)
         self.asked += 1
         await trio.lowlevel.checkpoint()
-        return HistoryPage(session_id, (HistoryEntry(0, NOW, UserMessage("x" * 1_000_000)),), offset, 1)
+        return cast(
+            "R", HistoryPage(call.session_id, (HistoryEntry(0, NOW, UserMessage("x" * 1_000_000)),), call.offset, 1)
+        )
 
 
 @pytest.mark.virtual_time

@@ -16,7 +16,7 @@ from tests.transport.clients import HOST, gateway
 from tests.transport.http.tokens import listed
 from tests.transport.mcp.clients import ACCEPT, HELLO, PING, at_rest
 from warren.base.principals import Principal
-from warren.calls.service import RuntimeService
+from warren.calls.facade import RuntimeService
 from warren.settings.config import Config, Limits
 from warren.transport.mcp.http import open_mcp
 from warren.transport.mcp.sessions import IDLE

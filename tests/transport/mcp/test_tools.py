@@ -14,7 +14,7 @@ from tests.support.models import FunctionModel, Puppet, reply, says
 from tests.support.runtime import new_session, open_runtime
 from tests.transport.mcp.clients import ERAS, connected
 from warren.base.errors import ProviderError
-from warren.calls.service import Capabilities, RuntimeService
+from warren.calls.facade import Capabilities, RuntimeService
 from warren.compaction import CompactionConfig
 from warren.conversation import codec
 from warren.conversation.budget import Budget

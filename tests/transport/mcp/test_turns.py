@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
 import attrs
 import pytest
@@ -17,13 +17,18 @@ from tests.support.runtime import new_session, open_runtime, transcript
 from tests.transport.mcp.clients import ERAS, at_rest, connected
 from tests.transport.mcp.turning import PLAIN, under_way
 from warren.base.errors import SessionBusyError
-from warren.calls.service import OnBegin, SessionService
+from warren.calls.base import Call
+from warren.calls.facade import SessionService
+from warren.calls.streams import OnBegin
+from warren.calls.turns import InterruptRequest
 from warren.conversation.events import Envelope, RunCompleted, StreamTruncated, TextDelta, TurnStarted
 from warren.conversation.messages import AssistantMessage, TextBlock, UserMessage
 from warren.conversation.views import TurnResult
 from warren.transport.mcp.calls import ToolCall
 from warren.transport.mcp.client import McpClient
 from warren.transport.mcp.server import Tools
+
+R = TypeVar("R")
 
 LONG: Final = 768
 """Pieces of a long answer."""
@@ -169,9 +174,12 @@ async def test_a_cancelled_first_turn_leaves_its_session() -> None:
 class Deaf(FakeService):
     """A service whose turns no interrupt ends."""
 
-    async def interrupt(self, session_id: str) -> None:
+    async def perform(self, call: Call[R]) -> R:
+        if not isinstance(call, InterruptRequest):
+            return await super().perform(call)
         await trio.lowlevel.checkpoint()
-        self.calls.append(("interrupt", {"session_id": session_id}))
+        self.calls.append(("interrupt", {"session_id": call.session_id}))
+        return cast("R", None)
 
 
 async def cancelled(service: SessionService, *, begin: Callable[[], Awaitable[object]]) -> None:

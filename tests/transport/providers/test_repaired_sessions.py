@@ -20,7 +20,7 @@ from tests.support.runtime import Recorder
 from tests.transport.providers.calls import environ, servers
 from warren.actors import runtime
 from warren.base.errors import ProviderError
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.conversation.attachments import File
 from warren.conversation.events import RequestRepaired
 from warren.models.tools import tool

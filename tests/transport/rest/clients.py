@@ -13,7 +13,7 @@ import trio
 
 from tests.support.fake_service import FakeService
 from tests.transport.clients import HOST, gateway
-from warren.calls.service import RuntimeService
+from warren.calls.facade import RuntimeService
 
 TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """Never used; without it each client would read the certificates of the world."""

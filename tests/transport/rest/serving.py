@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from tests.transport.rest.clients import rest
-from warren.calls.service import RuntimeService
+from warren.calls.facade import RuntimeService
 from warren.settings.config import Config, StoreConfig
 from warren.transport.embed import open_supervisor
 

@@ -19,7 +19,7 @@ import trio
 from tests.support.fake_service import FakeService
 from tests.transport.clients import HOST, gateway
 from tests.transport.http.tokens import listed
-from warren.calls.service import Capabilities
+from warren.calls.facade import Capabilities
 from warren.conversation.options import SessionRequest, TurnRequest
 from warren.models.catalog import ModelEntry
 from warren.settings.config import Config, StoreConfig

@@ -14,7 +14,7 @@ from tests.support.waiting import inbox_has
 from tests.transport.clients import HOST
 from tests.transport.rest.clients import port_of, problem
 from tests.transport.rest.serving import served
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.conversation.messages import UserMessage
 
 

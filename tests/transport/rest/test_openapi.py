@@ -16,7 +16,7 @@ from tests.support.fake_service import FakeService
 from tests.transport.clients import HOST, gateway
 from tests.transport.rest.clients import rest
 from warren.base.errors import NUMBERS, AgentError
-from warren.calls.service import Capabilities
+from warren.calls.facade import Capabilities
 from warren.conversation.options import CompactionConfig
 from warren.models.catalog import ModelEntry
 from warren.settings.config import Config, StoreConfig

@@ -15,7 +15,7 @@ from tests.support.fake_service import FakeService
 from tests.transport.clients import HOST, gateway, http
 from tests.transport.rest.clients import port_of, problem, rest
 from warren.base.errors import InvalidParamsError
-from warren.calls.requests import ListRequest
+from warren.calls.sessions import ListRequest
 from warren.settings.config import Config
 from warren.transport.embed import open_supervisor
 from warren.transport.rest.parameters import from_query

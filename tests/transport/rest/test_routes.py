@@ -14,7 +14,7 @@ from tests.support.models import Puppet
 from tests.transport.rest.clients import create, problem, rest
 from tests.transport.rest.serving import served
 from warren.base.errors import ProviderError
-from warren.calls.service import Health
+from warren.calls.facade import Health
 from warren.conversation.options import CompactionConfig
 from warren.models.model import ModelReply, ModelRequest, Piece
 from warren.reports.health import Status
@@ -206,7 +206,7 @@ async def test_each_route_calls_the_method_it_names() -> None:
         called = {name for name, _ in service.calls}
         needing_nothing = {"fork", "label", "inputs", "withdraw", "peers", "context", "audit", "attachment"}
         reached = {"list", "read", "delete", "interrupt", "archive", "compact", "resume", "history", "drain_node"}
-        assert called == reached | needing_nothing | {"tenants", "usage"}
+        assert called == reached | needing_nothing | {"tenants", "usage", "nodes", "check_store"}
 
 
 async def test_what_cannot_be_done_is_no_failure_of_the_server() -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.support.fake_service import FakeService
 from tests.transport.clients import Client, connect, gateway
 from tests.transport.stdio.client import Near, near
-from warren.calls.service import RuntimeService
+from warren.calls.facade import RuntimeService
 
 MAX = 5
 

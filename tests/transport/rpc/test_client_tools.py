@@ -16,7 +16,7 @@ from tests.transport.clients import Client, connect, gateway
 from tests.transport.rpc.endpoints import Line, opened
 from tests.transport.stdio.client import Near, near
 from warren.base.errors import CapacityExceededError
-from warren.calls.service import RuntimeService
+from warren.calls.facade import RuntimeService
 from warren.conversation.messages import AssistantMessage, ToolResultsMessage, ToolUseBlock
 from warren.conversation.usage import Usage
 from warren.models.model import ModelReply, ModelRequest

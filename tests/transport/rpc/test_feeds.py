@@ -19,7 +19,7 @@ from tests.support.envelopes import envelope
 from tests.support.fake_service import FakeService, FakeTurn, sessions_of
 from warren.base.errors import AgentError, CapacityExceededError, SessionBusyError
 from warren.base.principals import LOCAL
-from warren.calls.service import EventReader
+from warren.calls.streams import EventReader
 from warren.conversation import codec
 from warren.conversation.events import Envelope, RunStarted, StreamTruncated, TextDelta
 from warren.conversation.journal import release

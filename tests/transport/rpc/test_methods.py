@@ -13,7 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 from tests.support.asking import ask
 from tests.support.fake_service import ENTRY, FakeService, hit, until_interrupted
 from warren.base.errors import AgentError, InvalidParamsError, MemoryDisabledError
-from warren.calls.requests import WatchRequest
+from warren.calls.reading import WatchRequest
 from warren.conversation import codec
 from warren.conversation.budget import Budget
 from warren.conversation.options import CompactionConfig
@@ -240,7 +240,7 @@ async def test_create_passes_every_option_on() -> None:
     }
     answer = await call("session/create", service, caller, **given, budget={"max_steps": 2}, compaction={"window": 9})
     options = {"tools": ("t",), "budget": Budget(max_steps=2), "compaction": CompactionConfig(window=9)}
-    made = {**given, **options, "extra_tools": ()}
+    made = {**given, **options}
     assert service.calls == [("create_session", made)]
     assert caller.calls == [("stream", None)]
     assert isinstance(answer, dict)
@@ -254,7 +254,7 @@ async def test_start_passes_every_option_on() -> None:
     given |= {"output_schema": {"type": "object"}, "structured_output_retries": 1}
     given |= {"mode": "queue", "idempotency_key": "k"}
     answer = await call("turn/start", service, caller, **given, budget=None)
-    assert service.calls == [("start_turn", {**given, "extra_tools": ()})]
+    assert service.calls == [("start_turn", given)]
     assert caller.calls == [("stream", "s1")]
     assert isinstance(answer, dict)
     assert (answer["text"], answer["stop_reason"]) == ("hi", "end_turn")

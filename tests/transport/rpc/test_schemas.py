@@ -9,7 +9,8 @@ import pytest
 
 from tests.support.fake_service import ENTRY
 from warren.base.errors import InvalidParamsError
-from warren.calls.requests import ListRequest, SearchRequest
+from warren.calls.reading import SearchRequest
+from warren.calls.sessions import ListRequest
 from warren.conversation import codec, events
 from warren.conversation.events import Envelope, RunFailed, TextDelta, TurnCompleted, UnknownEvent
 from warren.conversation.messages import (

@@ -21,7 +21,7 @@ from tests.transport.providers.server import serve as serve_model
 from tests.transport.rest.clients import port_of, rest
 from tests.transport.tracing.receiver import Receiver, Span, receiving
 from warren.base.errors import ProviderError, WarrenError
-from warren.calls.service import RuntimeService
+from warren.calls.facade import RuntimeService
 from warren.conversation.events import RunStarted, TurnStarted
 from warren.conversation.messages import ToolUseBlock
 from warren.models.model import Provider

@@ -11,9 +11,8 @@ import click
 
 from warren.base.errors import InvalidParamsError, MemoryDisabledError, SessionNotFoundError, WarrenError
 from warren.base.values import define
-from warren.calls.keywords import made
-from warren.calls.requests import ForgetRequest, Scope, SearchRequest
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService, made
+from warren.calls.reading import ForgetRequest, Scope, SearchRequest
 from warren.conversation import codec
 from warren.conversation.memory import MemoryConfig, MemoryHit, MemoryStats
 from warren.transport.cli.groups import CommandGroup

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from warren.base.values import frozen
-from warren.calls.service import RuntimeService
+from warren.calls.facade import RuntimeService
 from warren.settings.config import Config
 from warren.transport.cli.process.ending import until_signalled
 from warren.transport.cli.process.tuning import tune

@@ -12,7 +12,7 @@ import trio
 
 from warren.base.end_budget import EndBudget
 from warren.base.values import define
-from warren.calls.service import RuntimeService
+from warren.calls.facade import RuntimeService
 from warren.transport.cli.process.watchdog import Watchdog, kill_descendants
 from warren.transport.cli.terminal.stderr import settle
 

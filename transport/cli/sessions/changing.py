@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 from warren.base.errors import MemoryDisabledError
-from warren.calls.requests import ContextRequest, ForkRequest
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
+from warren.calls.sessions import ForkRequest
+from warren.calls.turns import ContextRequest
 from warren.conversation.views import SessionView
 from warren.transport.cli.help import ID_HELP, examples
 from warren.transport.cli.memory.remembered import forget

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from warren.calls.keywords import made
-from warren.calls.requests import ListRequest
+from warren.calls.facade import made
+from warren.calls.sessions import ListRequest
 from warren.conversation.views import SessionPage, summary_of
 from warren.settings.config import StoreConfig
 from warren.transport.cli.help import examples

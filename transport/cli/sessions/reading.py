@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from warren.base.errors import InvalidParamsError
-from warren.calls.requests import MAX_PAGE
-from warren.calls.service import SessionService
+from warren.calls.base import MAX_PAGE
+from warren.calls.facade import SessionService
 from warren.conversation import codec
 from warren.conversation.inputs import Input
 from warren.conversation.records import CompactionEntry

@@ -11,7 +11,7 @@ import trio
 
 from warren.base.errors import WarrenError
 from warren.base.values import define
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.conversation.categories import Decision
 from warren.conversation.events import Envelope, ToolApprovalRequested, ToolApprovalResolved
 from warren.transport.cli.terminal.questions import Question

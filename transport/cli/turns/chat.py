@@ -9,7 +9,7 @@ import trio
 
 from warren.base.errors import InvalidParamsError, WarrenError
 from warren.base.values import define
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.transport.cli.help import ID_HELP, examples
 from warren.transport.cli.ids import resolve
 from warren.transport.cli.process.ending import heard

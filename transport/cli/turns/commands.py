@@ -7,8 +7,8 @@ from typing import Any, Final
 import click
 
 from warren.base.errors import CompactionDisabledError, WarrenError
-from warren.calls.requests import CompactRequest
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
+from warren.calls.turns import CompactRequest
 from warren.conversation.messages import UserMessage
 from warren.transport.cli.help import ID_HELP, examples
 from warren.transport.cli.ids import LAST

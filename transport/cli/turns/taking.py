@@ -10,7 +10,8 @@ import trio
 
 from warren.base.errors import SessionNotRunningError, WarrenError
 from warren.base.values import define
-from warren.calls.service import OnEvent, SessionService
+from warren.calls.facade import SessionService
+from warren.calls.streams import OnEvent
 from warren.conversation.events import Envelope
 from warren.conversation.options import TurnOptions, given
 from warren.conversation.records import CompactionEntry

@@ -13,7 +13,7 @@ import trio
 
 from warren.base.errors import WarrenError
 from warren.base.values import define, frozen
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.conversation.events import ReasoningDelta, SessionMoved, StreamTruncated, TextDelta
 from warren.conversation.messages import UserMessage
 from warren.settings.config import StoreConfig

@@ -15,7 +15,7 @@ from tests.support.models import FunctionModel, reply, says
 from tests.support.runtime import Recorder
 from tests.support.waiting import until
 from warren.base.errors import AgentError
-from warren.calls.service import SessionService
+from warren.calls.facade import SessionService
 from warren.conversation.categories import Gate, Gates
 from warren.conversation.events import (
     ToolApprovalRequested,

@@ -12,7 +12,7 @@ from warren.base.errors import (
     InvalidParamsError,
 )
 from warren.base.values import define
-from warren.calls.requests import SessionRef
+from warren.calls.base import SessionRef
 from warren.conversation.events import Envelope, StreamTruncated
 from warren.conversation.views import TurnResult
 from warren.transport.rpc import jsonrpc

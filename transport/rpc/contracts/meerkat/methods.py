@@ -17,7 +17,7 @@ from warren.base.errors import (
 from warren.base.fields import FieldValueError
 from warren.base.ids import new_session_id
 from warren.base.values import frozen
-from warren.calls.requests import SessionRef
+from warren.calls.base import SessionRef
 from warren.conversation.options import TurnRequest
 from warren.conversation.views import TurnResult
 from warren.models.tools import Tool

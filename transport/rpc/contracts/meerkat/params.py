@@ -8,7 +8,7 @@ import attrs
 from warren.base.errors import InvalidParamsError
 from warren.base.fields import LARGEST, Between, FieldValueError, fits, not_negative, positive
 from warren.base.values import frozen
-from warren.calls.requests import MAX_PAGE
+from warren.calls.base import MAX_PAGE
 from warren.conversation.aliases import SWITCHES
 from warren.conversation.budget import Budget
 from warren.conversation.categories import INHERIT, Switches

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from warren.base.values import frozen
-from warren.calls.service import Capabilities
+from warren.calls.facade import Capabilities
 from warren.conversation.messages import (
     AssistantMessage,
     Block,

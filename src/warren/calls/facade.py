@@ -1,45 +1,61 @@
-"""`SessionService`, the one interface of Warren: every surface is a thin client of it, with any set of capabilities."""
+"""`SessionService`, the interface for programs: a typed method for each call, over whatever performs it."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Literal, Protocol, Self
+from functools import wraps
+from typing import Any, Concatenate, Final, Literal, NoReturn, ParamSpec, Protocol, Self, TypeVar
 
 import attrs
 
 from warren.base.end_budget import EndBudget
+from warren.base.errors import InvalidParamsError
 from warren.base.fields import FieldValueError
 from warren.base.nodes import Node
 from warren.base.principals import Principal
 from warren.base.values import frozen
-from warren.calls.keywords import keywords_of
-from warren.calls.requests import (
-    ApproveRequest,
-    AttachmentRequest,
-    CompactRequest,
-    ContextRequest,
+from warren.calls.base import Call
+from warren.calls.operators import (
+    AuditRequest,
+    CheckStoreRequest,
     DrainRequest,
-    ForgetRequest,
+    NodesRequest,
+    TenantsRequest,
+    UsageRequest,
+)
+from warren.calls.reading import AttachmentRequest, ContextViewRequest, ForgetRequest, HistoryRequest, SearchRequest
+from warren.calls.sessions import (
+    ArchiveRequest,
+    DeleteRequest,
     ForkRequest,
-    HistoryRequest,
     LabelRequest,
     ListRequest,
-    SearchRequest,
-    SessionRef,
-    UsageRequest,
+    ReadRequest,
+    ResumeRequest,
+)
+from warren.calls.streams import ChangeReader, EventReader
+from warren.calls.tenants import TenantsPage
+from warren.calls.turns import (
+    ApproveRequest,
+    CompactRequest,
+    ContextRequest,
+    InputsRequest,
+    InterruptRequest,
+    PeerMessage,
+    PeersRequest,
+    SessionCall,
+    TurnCall,
     WithdrawRequest,
 )
-from warren.calls.tenants import TenantsPage, TenantsRequest
-from warren.compaction.policy import Compactor, NewCompactor
+from warren.conversation.aliases import resolved
 from warren.conversation.attachments import AttachmentContent
-from warren.conversation.events import Envelope, Event
+from warren.conversation.categories import Switches
 from warren.conversation.inputs import Input
 from warren.conversation.memory import MemoryHit
-from warren.conversation.options import SessionRequest, TurnRequest
-from warren.conversation.peers import PeerInfo, PeerMessage
+from warren.conversation.peers import Peer, PeerInfo
 from warren.conversation.records import CompactionEntry
-from warren.conversation.views import ContextView, HistoryPage, SessionChanges, SessionPage, SessionView, TurnResult
-from warren.models.tools import Tool
-from warren.reports.audit import AuditEntry, AuditPage, AuditRequest
+from warren.conversation.views import ContextView, HistoryPage, SessionPage, SessionView, TurnResult
+from warren.reports.audit import AuditEntry, AuditPage
 from warren.reports.health import (
     AccessHealth,
     FilesHealth,
@@ -56,154 +72,105 @@ from warren.reports.metrics import History, Metrics
 from warren.reports.reports import StoreReport
 from warren.reports.statistics import RuntimeStatistics
 
-Notify = Callable[[Event | None], None]
-"""Called when there is something to read: with the event, or None if the log has ended or moved on elsewhere."""
+P = ParamSpec("P")
+S = TypeVar("S")
+V = TypeVar("V")
+R = TypeVar("R")
+_PARTS: Final[Mapping[str, type]] = {"overrides": Switches, "peer": Peer}
+"""Options with parts that have an alias."""
+_ITSELF: Final = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-class EventReader(Protocol):
-    """A place in a session's event log: its owner reads on whenever it likes, and nobody waits for it.
+def made(cls: Callable[P, V], *args: P.args, **kwargs: P.kwargs) -> V:
+    """Return the value of these arguments, some of them under aliases.
 
-    `async for` yields events until the session is archived or deleted, or the runtime ends. A surface that has no task
-    to wait in sets `notify`, and then calls `take` and `load` until it has read everything.
+    Raises InvalidParamsError that names the bad field if the value refuses them, and TypeError for arguments that it
+    does not have.
+    """
+    try:
+        return cls(*args, **kwargs)
+    except FieldValueError as exc:
+        raise exc.refusal() from None
+    except TypeError:
+        paths: Mapping[str, str] = getattr(cls, "ALIASES", {})
+        if paths.keys().isdisjoint(kwargs):
+            raise
+        arguments: Any = _without_aliases(kwargs, paths)
+        try:
+            return cls(*args, **arguments)
+        except FieldValueError as exc:
+            raise exc.refusal() from None
+
+
+def keywords_of(
+    cls: Callable[P, V],
+) -> Callable[[Callable[[S, V], Coroutine[Any, Any, R]]], Callable[Concatenate[S, P], Coroutine[Any, Any, R]]]:
+    """Return a decorator for a method that takes a call: its callers give the arguments that the call is made of.
+
+    The method raises TypeError for arguments that the call does not have; awaiting it raises InvalidParamsError for a
+    bad value.
+    """
+
+    def decorate(
+        method: Callable[[S, V], Coroutine[Any, Any, R]],
+    ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
+        @wraps(method)
+        def make(self: S, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+            try:
+                call = made(cls, *args, **kwargs)
+            except InvalidParamsError as exc:
+                return _refuse(exc)
+            return method(self, call)
+
+        vars(make)["__wrapped__"] = _Signed(cls, method)  # `inspect.signature` looks there
+        return make
+
+    return decorate
+
+
+class _Signed:
+    """Stands for a method of the facade where its signature is asked for.
+
+    `help` and `inspect.signature` do so. The signature is made when they do: most programs never ask.
 
     Attributes:
-        cursor: the last seq that was taken; setting it moves the reader.
-        notify: called, on the event loop, with the next event that is published once all before it were taken, and
-            with None if the log ends. It must neither block nor raise.
+        call: the class of the calls that the method makes.
     """
 
-    cursor: int
-    notify: Notify
+    def __init__(self, call: Any, method: Callable[..., Any]) -> None:
+        self.call = call
+        self.__wrapped__ = method
 
     @property
-    def session_id(self) -> str:
-        """The session."""
-        ...
-
-    @property
-    def newest(self) -> int:
-        """The last seq that was published."""
-        ...
-
-    @property
-    def settling(self) -> bool:
-        """Whether the newest turn has published all but its terminal event, and is being stored, or has ended."""
-        ...
-
-    @property
-    def over(self) -> bool:
-        """Whether there will be no more: the log has ended, and everything was taken."""
-        ...
-
-    def take(self) -> list[Envelope] | None:
-        """Take the next events that are in memory, at most a page, adjacent deltas as one.
-
-        Returns an empty list if everything was taken, None if the next events are no longer in memory: `load` does it.
-        """
-        ...
-
-    async def load(self) -> list[Envelope]:
-        """Take the next page of events from the store, with a marker for those that are kept nowhere.
-
-        It waits for a store that cannot be reached just now, and may return an empty list meanwhile.
-
-        Raises:
-            StoreError: if the store cannot be read, and that does not pass by itself.
-        """
-        ...
-
-    def another(self) -> "EventReader":
-        """Return a new reader at the same place."""
-        ...
-
-    def close(self) -> None:
-        """Give the place up. Idempotent."""
-        ...
-
-    def __aiter__(self) -> AsyncIterator[Envelope]: ...
-
-    async def __anext__(self) -> Envelope: ...
+    def __signature__(self) -> inspect.Signature:
+        signature = inspect.signature(self.call)
+        return signature.replace(
+            parameters=[_ITSELF, *signature.parameters.values()],
+            return_annotation=self.__wrapped__.__annotations__["return"],
+        )
 
 
-class ChangeReader(Protocol):
-    """The changes of sessions, for one watcher: its owner reads on whenever it likes, and nobody waits for it.
-
-    `async for` yields `SessionChanges` until the runtime ends. Changes that come while nobody reads are merged.
-    """
-
-    def __aiter__(self) -> "AsyncIterator[SessionChanges]": ...
-
-    async def __anext__(self) -> SessionChanges: ...
+def call_of(method: Any) -> type[Call[Any]] | None:
+    """Return the class of the calls that a method of the facade makes; None for all other objects."""
+    signed = getattr(method, "__wrapped__", None)
+    return signed.call if isinstance(signed, _Signed) else None
 
 
-OnEvent = Callable[[Envelope], None]
-"""Called with each event of a turn, in order, on the event loop: it must not block. If it raises, that is logged."""
-OnBegin = Callable[[EventReader], None]
-"""Called once, on the event loop, when a turn publishes its first event: it gets a reader before that event.
+def _without_aliases(given: Mapping[str, Any], paths: Mapping[str, str]) -> dict[str, Any]:
+    """Return keywords under their own names. Raises InvalidParamsError that names the bad one."""
+    from warren.conversation import codec  # noqa: PLC0415 - few callers use aliases
 
-The reader goes on after the turn, until it is closed. The function must not block. If it raises, that is logged.
-"""
-
-
-def _are_tools(_instance: object, attribute: "attrs.Attribute[Any]", value: Any, *, names: bool = False) -> None:
-    # The check of an abstract class and a union that is made anew are slow, and mostly it is the empty tuple.
-    if type(value) is not tuple and (not isinstance(value, Sequence) or isinstance(value, (str, bytes))):
-        raise FieldValueError(attribute.name, "must be a list")
-    for index, each in enumerate(value):
-        if not isinstance(each, (str, Tool) if names else Tool):
-            problem = "must be a tool" + (" or the name of one" if names else "")
-            raise FieldValueError(f"{attribute.name}[{index}]", problem)
+    parts = {paths[alias].partition(".")[0] for alias in given.keys() & paths.keys()} & _PARTS.keys()
+    data = {**given, **{name: codec.to_data(given[name]) for name in parts & given.keys()}}
+    try:
+        found = resolved(data, paths)
+        return {**found, **{name: codec.from_data(_PARTS[name], found[name], root=f"$.{name}") for name in parts}}
+    except FieldValueError as exc:
+        raise exc.refusal() from None
 
 
-def _are_tools_or_names(instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
-    if value is not None:
-        _are_tools(instance, attribute, value, names=True)
-
-
-def _is_callable(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
-    if value is not None and not callable(value):
-        raise FieldValueError(attribute.name, "must be callable")
-
-
-@frozen
-class SessionCall(SessionRequest):
-    """The arguments of `SessionService.create_session`: a request, and objects that only code in the same process has.
-
-    Attributes:
-        tools: names of tools, as `SessionOptions` says, or tools of this session's own, which do not outlive the
-            process; None offers all that the runtime has.
-        compactor: a compaction strategy for this session alone, as `Config.compactor` is for all; it does not outlive
-            the process either, and forks of the session have it too.
-        extra_tools: tools for the first turn, see `TurnCall`.
-        on_event: gets the events of the first turn, as `TurnCall` says.
-        on_begin: gets a reader of them, as `TurnCall` says.
-    """
-
-    tools: Sequence[str | Tool] | None = attrs.field(  # type: ignore[assignment] # a host may bring tools, not only names
-        default=None, validator=_are_tools_or_names, kw_only=True
-    )
-    compactor: Compactor | NewCompactor | None = attrs.field(default=None, kw_only=True)
-    extra_tools: Sequence[Tool] = attrs.field(default=(), validator=_are_tools, kw_only=True)
-    on_event: OnEvent | None = attrs.field(default=None, validator=_is_callable, kw_only=True)
-    on_begin: OnBegin | None = attrs.field(default=None, validator=_is_callable, kw_only=True)
-
-
-@frozen
-class TurnCall(TurnRequest):
-    """The arguments of `SessionService.start_turn`: a request, and objects that only code in the same process has.
-
-    Attributes:
-        extra_tools: offered besides the session's own, unless the session was created with a list of names and theirs
-            are not in it; one of a known name takes its place.
-        on_event: gets the events of the turn, or from the one on with which the running turn takes the prompt: all of
-            them before the call returns. If the call is cancelled, the turn runs on, and so does its callback.
-        on_begin: gets a reader of these events instead, for a caller that reads at a pace of its own. The result says
-            up to which event the turn reaches. If the call is cancelled before, it is not called any more.
-    """
-
-    extra_tools: Sequence[Tool] = attrs.field(default=(), validator=_are_tools, kw_only=True)
-    on_event: OnEvent | None = attrs.field(default=None, validator=_is_callable, kw_only=True)
-    on_begin: OnBegin | None = attrs.field(default=None, validator=_is_callable, kw_only=True)
+async def _refuse(error: InvalidParamsError) -> NoReturn:
+    raise error from None
 
 
 @frozen
@@ -269,15 +236,19 @@ class SessionService(Protocol):
     No method has a timeout: use `trio.fail_after`. Cancelling a call never cancels a turn that was admitted: the turn
     runs on, is stored and can be read. Only the answer is lost, so the outcome of a cancelled call is unknown to you.
 
-    The arguments of a method are the fields of the class that `keywords_of` names above it, as in
-    `fork(session_id, at=4)` of `ForkRequest`. The classes document and check them: a bad argument is an
-    InvalidParamsError that names it, and nothing has happened.
+    Each method makes a call of its arguments, and performs it: the arguments are the fields of the class that
+    `keywords_of` names above it, as in `fork(session_id, at=4)` of `ForkRequest`. The classes document and check
+    them: a bad argument is an InvalidParamsError that names it, and nothing has happened.
 
     Every method with a `session_id`, except `search_memory`, raises SessionNotFoundError if the session is unknown or
     deleted, and every method may raise AgentError(cause="shutting_down") once the runtime ends. A service is that of
     one principal, see `RuntimeService.as_`: a method whose scope it does not have raises PermissionDeniedError before
     it looks at anything, and a session of another tenant is unknown. The methods' own lists do not repeat these four.
     """
+
+    def perform(self, call: Call[R]) -> Coroutine[Any, Any, R]:
+        """Return the result of a call: all methods but `subscribe`, `watch` and `capabilities` come here."""
+        ...
 
     @keywords_of(SessionCall)
     async def create_session(self, call: SessionCall) -> TurnResult:
@@ -301,7 +272,7 @@ class SessionService(Protocol):
             WarrenError: every error of `start_turn`, with a `session_id`: the session exists, and its first turn
                 failed.
         """
-        ...
+        return await self.perform(call)
 
     @keywords_of(TurnCall)
     async def start_turn(self, call: TurnCall) -> TurnResult:
@@ -327,10 +298,10 @@ class SessionService(Protocol):
             StoreError: if the turn could not be stored. The answer is in `details["text"]`, and the session is as it
                 was before the turn.
         """
-        ...
+        return await self.perform(call)
 
     @keywords_of(CompactRequest)
-    async def compact(self, wanted: CompactRequest) -> CompactionEntry:
+    async def compact(self, call: CompactRequest) -> CompactionEntry:
         """Summarise the session's context now. The session is busy meanwhile, as with a turn.
 
         Raises:
@@ -341,10 +312,10 @@ class SessionService(Protocol):
             AgentError: if nothing changed, with the cause `compaction_failed` and the reason in `details["reason"]`;
                 if it was interrupted, with the cause `cancelled`.
         """
-        ...
+        return await self.perform(call)
 
     @keywords_of(ContextRequest)
-    async def inject_context(self, wanted: ContextRequest) -> bool:
+    async def inject_context(self, call: ContextRequest) -> bool:
         """Tell the model something besides the conversation, and return when the text is in the session's inbox.
 
         It enters the running turn at its next step, or else the next turn. It opens no exchange, and the memory does
@@ -355,25 +326,25 @@ class SessionService(Protocol):
             CapacityExceededError: if the inbox is full; the cause is `inbox_full`.
             StoreError: if the text could not be stored.
         """
-        ...
+        return await self.perform(call)
 
-    @keywords_of(SessionRef)
-    async def inputs(self, session: SessionRef) -> tuple[Input, ...]:
+    @keywords_of(InputsRequest)
+    async def inputs(self, call: InputsRequest) -> tuple[Input, ...]:
         """Return the inputs that wait in a session's inbox, oldest first."""
-        ...
+        return await self.perform(call)
 
     @keywords_of(WithdrawRequest)
-    async def withdraw(self, wanted: WithdrawRequest) -> None:
+    async def withdraw(self, call: WithdrawRequest) -> None:
         """Take an input back that waits in the inbox. A call that waits for its turn gets AgentError("cancelled").
 
         Raises:
             InvalidParamsError: if no input of that id waits; a turn may have taken it.
             StoreError: if the withdrawal could not be stored.
         """
-        ...
+        await self.perform(call)
 
     @keywords_of(PeerMessage)
-    async def send_message(self, message: PeerMessage) -> str:
+    async def send_message(self, call: PeerMessage) -> str:
         """Send a message to a peer in a session's name, and return its id when it is in the peer's inbox.
 
         A `response` has the `request_id` of the request that it answers.
@@ -383,15 +354,15 @@ class SessionService(Protocol):
             CapacityExceededError: if the peer's inbox is full; the cause is `inbox_full`.
             StoreError: if the message could not be stored.
         """
-        ...
+        return await self.perform(call)
 
-    @keywords_of(SessionRef)
-    async def peers(self, session: SessionRef) -> tuple[PeerInfo, ...]:
+    @keywords_of(PeersRequest)
+    async def peers(self, call: PeersRequest) -> tuple[PeerInfo, ...]:
         """Return the peers that a session trusts, and for each if it can be reached."""
-        ...
+        return await self.perform(call)
 
     @keywords_of(ApproveRequest)
-    async def approve_tool(self, request: ApproveRequest) -> None:
+    async def approve_tool(self, call: ApproveRequest) -> None:
         """Allow or deny a tool call that waits for approval, as a `tool_approval_requested` event announced it.
 
         The first answer to a call counts.
@@ -400,10 +371,10 @@ class SessionService(Protocol):
             InvalidParamsError: if no call of that id waits.
             SessionNotRunningError: if no turn runs.
         """
-        ...
+        await self.perform(call)
 
-    @keywords_of(SessionRef)
-    async def interrupt(self, session: SessionRef) -> None:
+    @keywords_of(InterruptRequest)
+    async def interrupt(self, call: InterruptRequest) -> None:
         """End the running turn, and return when it has ended. The turn's own caller gets AgentError("cancelled").
 
         A turn that is already past its last step counts as finished.
@@ -413,48 +384,48 @@ class SessionService(Protocol):
             AgentError: if the turn outlives the grace period, with the cause `interrupt_timeout`. It ends later.
             StoreError: if the turn cannot be stored just now, as the store does not answer. It ends when that is known.
         """
-        ...
+        await self.perform(call)
 
-    @keywords_of(SessionRef)
-    async def read(self, session: SessionRef) -> SessionView:
+    @keywords_of(ReadRequest)
+    async def read(self, call: ReadRequest) -> SessionView:
         """Return a session as of its last finished turn. It does not wait for a running turn."""
-        ...
+        return await self.perform(call)
 
     @keywords_of(ListRequest)
-    async def list(self, wanted: ListRequest) -> SessionPage:
+    async def list(self, call: ListRequest) -> SessionPage:
         """Return live and stored sessions, newest `updated_at` first, then by id."""
-        ...
+        return await self.perform(call)
 
     @keywords_of(HistoryRequest)
-    async def history(self, wanted: HistoryRequest) -> HistoryPage:
+    async def history(self, call: HistoryRequest) -> HistoryPage:
         """Return messages of finished turns, oldest first: those at the `limit` positions from `offset` on.
 
         Messages that retention has removed are left out; all others keep their positions.
         """
-        ...
+        return await self.perform(call)
 
     @keywords_of(AttachmentRequest)
-    async def attachment(self, wanted: AttachmentRequest) -> AttachmentContent:
+    async def attachment(self, call: AttachmentRequest) -> AttachmentContent:
         """Return the bytes of a file that a session's messages have.
 
         Raises:
             InvalidParamsError: if the session has no attachment with that hash, also if another session has one.
         """
-        ...
+        return await self.perform(call)
 
-    @keywords_of(SessionRef)
-    async def context(self, session: SessionRef) -> ContextView:
+    @keywords_of(ContextViewRequest)
+    async def context(self, call: ContextViewRequest) -> ContextView:
         """Return the context of a session as its model sees it now, by part, with the estimated tokens of each."""
-        ...
+        return await self.perform(call)
 
-    @keywords_of(SessionRef)
-    async def resume(self, session: SessionRef) -> SessionView:
+    @keywords_of(ResumeRequest)
+    async def resume(self, call: ResumeRequest) -> SessionView:
         """Load a stored session into memory without running a turn.
 
         Raises:
             PersistenceDisabledError: if there is no store to load the session from.
         """
-        ...
+        return await self.perform(call)
 
     def subscribe(self, session_id: str, *, after_seq: int | None = None) -> AbstractAsyncContextManager[EventReader]:
         """Follow a session's events: first the events above `after_seq` from the log, then live events.
@@ -471,7 +442,6 @@ class SessionService(Protocol):
             PersistenceDisabledError: on entering with `after_seq`, if there is no store, and no such session in memory.
             InvalidParamsError: on entering, if `after_seq` is ahead of the log.
         """
-        ...
 
     def watch(
         self, *, labels: Mapping[str, str] | None = None, include_archived: bool = False
@@ -485,10 +455,9 @@ class SessionService(Protocol):
 
         The arguments are the fields of `WatchRequest`.
         """
-        ...
 
     @keywords_of(UsageRequest)
-    async def usage(self, wanted: UsageRequest) -> UsageReport:
+    async def usage(self, call: UsageRequest) -> UsageReport:
         """Return the tokens and the cost of models, summed by hour, day, model, tenant, session or label.
 
         They are those of the caller's tenant, or of all tenants for a caller with the scope `tenant:admin` that asks
@@ -498,10 +467,10 @@ class SessionService(Protocol):
         Raises:
             StoreError: if the store cannot be read, or a row of the ledger is damaged.
         """
-        ...
+        return await self.perform(call)
 
     @keywords_of(TenantsRequest)
-    async def tenants(self, wanted: TenantsRequest) -> TenantsPage:
+    async def tenants(self, call: TenantsRequest) -> TenantsPage:
         """Return the figures of the caller's tenant at this moment, with its limits.
 
         A caller with the scope `tenant:admin` may ask for those of all tenants, which is an entry in the audit. Live
@@ -511,10 +480,10 @@ class SessionService(Protocol):
         Raises:
             StoreError: if the store or the memory cannot be read.
         """
-        ...
+        return await self.perform(call)
 
     @keywords_of(SearchRequest)
-    async def search_memory(self, wanted: SearchRequest) -> tuple[MemoryHit, ...]:
+    async def search_memory(self, call: SearchRequest) -> tuple[MemoryHit, ...]:
         """Return the remembered texts that fit the query, best first.
 
         A text that has nothing in common with the query is no hit.
@@ -523,10 +492,10 @@ class SessionService(Protocol):
             MemoryDisabledError: if the capability is off.
             StoreError: if the memory cannot be read.
         """
-        ...
+        return await self.perform(call)
 
     @keywords_of(ForgetRequest)
-    async def forget_memory(self, wanted: ForgetRequest) -> int:
+    async def forget_memory(self, call: ForgetRequest) -> int:
         """Remove remembered texts of a session for good; return how many. Forgetting them again removes none.
 
         No search finds them from then on, and neither a later compaction nor the same input to `warren memory add`
@@ -540,10 +509,10 @@ class SessionService(Protocol):
             MemoryDisabledError: if the capability is off.
             StoreError: if the memory cannot be written.
         """
-        ...
+        return await self.perform(call)
 
     @keywords_of(ForkRequest)
-    async def fork(self, wanted: ForkRequest) -> SessionView:
+    async def fork(self, call: ForkRequest) -> SessionView:
         """Make a new session of the first messages of another one, and return its view. No model is called.
 
         The fork has the settings and limits of the original. Its budget is unused, its events are numbered from 1, and
@@ -558,10 +527,10 @@ class SessionService(Protocol):
                 messages that retention has removed.
             StoreError: if the fork could not be stored.
         """
-        ...
+        return await self.perform(call)
 
     @keywords_of(LabelRequest)
-    async def label(self, wanted: LabelRequest) -> SessionView:
+    async def label(self, call: LabelRequest) -> SessionView:
         """Change labels of a session, or its title, also while a turn runs. Return the new view.
 
         Raises:
@@ -569,28 +538,28 @@ class SessionService(Protocol):
             LeasedError: if another process has the session.
             StoreError: if the change could not be stored.
         """
-        ...
+        return await self.perform(call)
 
-    @keywords_of(SessionRef)
-    async def archive(self, session: SessionRef) -> None:
+    @keywords_of(ArchiveRequest)
+    async def archive(self, call: ArchiveRequest) -> None:
         """Archive a session. A running turn ends first and is stored. Archiving it again does nothing.
 
         With a store the session can still be read, and `list` hides it; without a store it is gone.
         """
-        ...
+        await self.perform(call)
 
-    @keywords_of(SessionRef)
-    async def delete(self, session: SessionRef) -> None:
+    @keywords_of(DeleteRequest)
+    async def delete(self, call: DeleteRequest) -> None:
         """Delete a session with its messages, events and remembered texts. A running turn is interrupted.
 
         Raises:
             PersistenceDisabledError: if there is no store.
             StoreError: if the session could not be deleted.
         """
-        ...
+        await self.perform(call)
 
     @keywords_of(AuditRequest)
-    async def audit(self, wanted: AuditRequest) -> AuditPage:
+    async def audit(self, call: AuditRequest) -> AuditPage:
         """Return entries of the audit, oldest first.
 
         The entries are those of the principal's tenant. With the scope `tenant:admin` they may be those of all, and
@@ -603,9 +572,10 @@ class SessionService(Protocol):
         Raises:
             StoreError: if the store cannot be read.
         """
-        ...
+        return await self.perform(call)
 
-    async def nodes(self) -> tuple[Node, ...]:
+    @keywords_of(NodesRequest)
+    async def nodes(self, call: NodesRequest) -> tuple[Node, ...]:
         """Return the living processes that have the store open, this one among them.
 
         Those with an address serve the sessions of all of them; without a shared store there is this process alone. The
@@ -614,10 +584,10 @@ class SessionService(Protocol):
         Raises:
             StoreError: if the store cannot be read.
         """
-        ...
+        return await self.perform(call)
 
     @keywords_of(DrainRequest)
-    async def drain_node(self, wanted: DrainRequest) -> None:
+    async def drain_node(self, call: DrainRequest) -> None:
         """Ask a node to end in order: it takes no new sessions, ends its turns, and releases its sessions.
 
         The call does not wait for that: the node hears of it by its next renewal. It is an entry of the audit.
@@ -626,9 +596,10 @@ class SessionService(Protocol):
             InvalidParamsError: if no living node has the name.
             StoreError: if the store cannot be written.
         """
-        ...
+        await self.perform(call)
 
-    async def check_store(self) -> StoreReport:
+    @keywords_of(CheckStoreRequest)
+    async def check_store(self, call: CheckStoreRequest) -> StoreReport:
         """Examine the store as `warren doctor` does, and return the report.
 
         It reads the whole store, beside the sessions, which go on. It takes five minutes at most, and there is one at a
@@ -640,11 +611,10 @@ class SessionService(Protocol):
             CapacityExceededError: if another examination runs.
             StoreError: if the store cannot be examined; with the cause "timeout" if it takes too long.
         """
-        ...
+        return await self.perform(call)
 
     def capabilities(self) -> Capabilities:
         """Return the optional capabilities that are on."""
-        ...
 
 
 class RuntimeService(SessionService, Protocol):
@@ -653,15 +623,13 @@ class RuntimeService(SessionService, Protocol):
     @property
     def principal(self) -> Principal:
         """The principal of all calls: they have its rights, and find its tenant's sessions."""
-        ...
 
     def as_(self, principal: Principal) -> Self:
         """Return the same service for a caller: it creates sessions of its tenant, and finds no others.
 
         A session of another tenant is not found, as one that does not exist. The service that a runtime is opened with
-        is that of `warren.base.principals.LOCAL`. It costs little: make one for each call if you like.
+        is that of `warren.principals.LOCAL`. It costs little: make one for each call if you like.
         """
-        ...
 
     async def drain(self) -> None:
         """Refuse new turns from now on, and return when the running turns have ended. Other calls still work.
@@ -669,7 +637,6 @@ class RuntimeService(SessionService, Protocol):
         Use it if your host is told to end and has time, with a time limit around it. Turns that still run when you
         leave the runtime are interrupted. Trap: draining cannot be undone.
         """
-        ...
 
     async def stop(self, budget: EndBudget | None = None) -> None:
         """End every session, and return when all have ended. Running turns are interrupted and stored.
@@ -683,14 +650,12 @@ class RuntimeService(SessionService, Protocol):
         Args:
             budget: the times of the end of this process, on trio's clock; None has the configured drain time.
         """
-        ...
 
     def note(self, entry: AuditEntry) -> None:
         """Add an entry to the audit, for a surface that has refused a client. Never waits.
 
         Of many refusals within a minute the first ones are entries; the others are counted in one entry at its end.
         """
-        ...
 
     @property
     def ready(self) -> bool:
@@ -698,15 +663,12 @@ class RuntimeService(SessionService, Protocol):
 
         It is what the runtime knows already: asking costs the store nothing.
         """
-        ...
 
     def health(self) -> Health:
         """Return the health of the runtime at this moment. Never waits."""
-        ...
 
     def statistics(self) -> RuntimeStatistics:
         """Return the figures of the runtime at this moment. Never waits; takes about 1 ms for each 1,000 sessions."""
-        ...
 
     def load(self) -> History:
         """Return the load of the last hour, a sample for every ten seconds since the start. Never waits.
@@ -716,7 +678,6 @@ class RuntimeService(SessionService, Protocol):
         Raises:
             PermissionDeniedError: if the principal does not have the scope `metrics:read`.
         """
-        ...
 
     def metrics(self) -> Metrics:
         """Return the totals since the start of the runtime, and its figures of this moment. Never waits.
@@ -726,4 +687,3 @@ class RuntimeService(SessionService, Protocol):
         Raises:
             PermissionDeniedError: if the principal does not have the scope `metrics:read`.
         """
-        ...

@@ -1,0 +1,17 @@
+"""The handlers of calls: plain functions of the runtime and the call, and the table of all of them."""
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
+
+from warren.actors.calls.handlers import creating, operators, reading, sessions, turns
+from warren.actors.calls.local import Local
+
+Handler = Callable[[Local, Any], Coroutine[Any, Any, Any]]
+HANDLERS: Final[Mapping[type, Handler]] = {
+    **creating.HANDLERS,
+    **turns.HANDLERS,
+    **sessions.HANDLERS,
+    **reading.HANDLERS,
+    **operators.HANDLERS,
+}
+"""The handler of each class of calls."""

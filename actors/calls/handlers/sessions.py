@@ -1,0 +1,137 @@
+"""The handlers of calls that list, change and end sessions.
+
+The store forks and labels, also a session that another process has in memory.
+"""
+
+import contextlib
+from typing import Any, Final
+
+from warren.actors.calls.local import Local, no_store
+from warren.actors.erasing import erase
+from warren.actors.eventlog import utc_now
+from warren.actors.limits.limiter import FOR_SESSION
+from warren.actors.protocol import Loaded, Relabel, Retire
+from warren.base.errors import LeasedError, SessionNotFoundError, StoreError, WarrenError
+from warren.base.ids import new_session_id
+from warren.calls.sessions import (
+    ArchiveRequest,
+    DeleteRequest,
+    ForkRequest,
+    LabelRequest,
+    ListRequest,
+    ReadRequest,
+    ResumeRequest,
+)
+from warren.conversation.views import SessionPage, SessionView, view_of
+from warren.storage import Fork, Label
+from warren.storage.queries import ANY_TENANT, SessionList, SessionRow
+
+
+async def read(local: Local, call: ReadRequest) -> SessionView:
+    """Return a session as of its last finished turn."""
+    return await local.view(call.session_id)
+
+
+async def list_(local: Local, call: ListRequest) -> SessionPage:
+    """Return a page of the list of sessions."""
+    local.supervisor.check_open()
+    page = call.offset, call.limit, call.labels or {}, call.include_archived
+    records = await local.read(SessionList(local.principal.tenant, *page))
+    return SessionPage(tuple(map(local.summary, records)), tuple(records.damaged))
+
+
+async def resume(local: Local, call: ResumeRequest) -> SessionView:
+    """Load a session."""
+    local.supervisor.check_open()
+    actor = local.supervisor.revive(call.session_id)
+    record = await actor.mailbox.ask(Loaded())
+    if record.archived:
+        problem = "the session is archived: it can be read, not continued"
+        raise SessionNotFoundError(problem, session_id=call.session_id, cause="archived")
+    return view_of(record, live=True, active=actor.turn_runs)
+
+
+async def fork(local: Local, call: ForkRequest) -> SessionView:
+    """Make a session of the first messages of another one."""
+    supervisor, by = local.supervisor, local.by
+    supervisor.check_open()
+    limiter = supervisor.shared.limiter
+    await limiter.look(by, FOR_SESSION)
+    supervisor.scheduler.check_session(by)
+    session_id = new_session_id()
+    entry = local.entry("fork", session_id, of=call.session_id)
+    operation = Fork(session_id, utc_now(), call, local.principal.name, entry)
+    try:
+        limiter.tenancy.creates(by)
+        with limiter.tenancy.creating(by):
+            made = SessionRow(session_id, ANY_TENANT)
+            record = await supervisor.shared.storage.write_or_find(operation, lambda store: store.read(made))
+    except StoreError as exc:
+        exc.session_id = call.session_id  # the fork's own id names no session: nothing was made
+        raise
+    supervisor.watchers.changed(record)
+    supervisor.registry.lend(call.session_id, record.session_id)
+    return view_of(record, live=supervisor.is_live(None), active=False)
+
+
+async def label(local: Local, call: LabelRequest) -> SessionView:
+    """Change labels of a session, or its title. A live session shows the stored change from then on."""
+    supervisor = local.supervisor
+    supervisor.check_open()
+    storage = supervisor.shared.storage
+    operation = Label(call.session_id, call.labels or {}, call.title)
+    try:
+        stored = await storage.write(operation)
+    except LeasedError:
+        if not await storage.ask_for(call.session_id):
+            raise
+        stored = await storage.write(operation)
+    actor = supervisor.find(stored.record.session_id)
+    if actor is not None:
+        with contextlib.suppress(WarrenError):  # an actor that ends: the next one loads the stored change
+            await actor.mailbox.ask(Relabel(operation.changes, operation.title, stored))
+    supervisor.watchers.changed(stored.record, leaves=True)
+    actor = supervisor.find(stored.record.session_id)
+    if actor is not None and actor.current:
+        return actor.view()
+    return view_of(stored.record, live=supervisor.is_live(actor), active=actor is not None and actor.turn_runs)
+
+
+async def archive(local: Local, call: ArchiveRequest) -> None:
+    """Archive a session."""
+    entry = local.entry("archive", call.session_id)
+    await local.supervisor.revive(call.session_id).mailbox.ask(Retire("archive", entry))
+    local.supervisor.shared.limiter.tenancy.retired(local.principal.tenant)
+
+
+async def delete(local: Local, call: DeleteRequest) -> None:
+    """Delete a session."""
+    supervisor, session_id = local.supervisor, call.session_id
+    shared = supervisor.shared
+    if not shared.storage.durable:
+        raise no_store(call)
+    entry = local.entry("delete", session_id)
+    try:
+        await supervisor.revive(session_id).mailbox.ask(Retire("delete", entry))
+    except (SessionNotFoundError, StoreError) as exc:
+        if supervisor.find(session_id) is not None:
+            raise  # its actor lives, and must not be robbed of its rows
+        if isinstance(exc, StoreError) and exc.away:
+            raise
+        # Deleted before, which is fine, or damaged so that no actor can load it.
+        await erase(session_id, shared.storage, shared.memory, entry)
+        supervisor.watchers.gone(session_id, local.principal.tenant)
+        if isinstance(exc, SessionNotFoundError):
+            return
+    shared.limiter.tenancy.retired(local.principal.tenant, deleted=True)
+
+
+HANDLERS: Final[dict[type, Any]] = {
+    ReadRequest: read,
+    ListRequest: list_,
+    ResumeRequest: resume,
+    ForkRequest: fork,
+    LabelRequest: label,
+    ArchiveRequest: archive,
+    DeleteRequest: delete,
+}

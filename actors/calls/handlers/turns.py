@@ -1,0 +1,228 @@
+"""The handlers of calls that run turns, end them, and reach into them."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import trio
+
+from warren.actors import attaching
+from warren.actors.calls.local import Local
+from warren.actors.eventlog import Beginning, Telling, utc_now
+from warren.actors.limits.limiter import FOR_TURN
+from warren.actors.limits.tenancy import Acceptance
+from warren.actors.protocol import Compact, Decide, Interrupt, StartTurn
+from warren.actors.session.planning import candidates_for
+from warren.actors.turn.schemas import check_options
+from warren.base.errors import AgentError, CompactionDisabledError, SessionBusyError, StoreError
+from warren.base.ids import new_session_id
+from warren.calls.turns import (
+    ApproveRequest,
+    CompactRequest,
+    ContextRequest,
+    InputsRequest,
+    InterruptRequest,
+    PeerMessage,
+    PeersRequest,
+    SessionCall,
+    TurnCall,
+    WithdrawRequest,
+)
+from warren.conversation.attachments import Attachment, Blob
+from warren.conversation.categories import Decision
+from warren.conversation.inputs import Input
+from warren.conversation.options import NO_OPTIONS, TurnOptions, turn_options
+from warren.conversation.peers import PeerInfo
+from warren.conversation.records import CompactionEntry
+from warren.conversation.views import TurnResult
+from warren.models.tools import Tool
+from warren.reports.tracing import caller
+from warren.storage.queries import WaitingInputs
+
+MOMENT: Final = 0.25
+"""Seconds that an interrupted turn has to end before the interrupter hears of a store that does not answer."""
+
+
+async def start(local: Local, call: TurnCall) -> TurnResult:
+    """Run a turn."""
+    options, turn_tools = turn_options(call), by_name(call.extra_tools)
+    if options is not NO_OPTIONS:
+        options = await check_options(options)
+        options.check_kinds(local.supervisor.shared.categories)
+    files, new = await _attached(local, call, options) if call.attachments else ((), ())
+    payer, begun = local.principal.payer, beginning_of(call)
+    if call.mode == "busy":
+        turn = StartTurn(call.prompt, options, turn_tools, caller(), files, new, payer, begun=begun)
+        return await local.counted(new, local.turn(call.session_id, turn))
+    input_ = Input(
+        new_session_id(),
+        call.mode,
+        call.prompt,
+        utc_now(),
+        call.idempotency_key,
+        options=options,
+        attachments=files,
+        payer=payer,
+    )
+    return await enqueue(local, call.session_id, input_, turn_tools, begun, blobs=new)
+
+
+async def _attached(
+    local: Local, call: TurnCall, options: TurnOptions
+) -> tuple[tuple[Attachment, ...], tuple[Blob, ...]]:
+    """Return the files of a prompt, which its model takes, and those of them that are to be stored."""
+    shared, session_id = local.supervisor.shared, call.session_id
+    record = await local.record(session_id)
+    find = partial(attaching.find_in, shared.storage, record.tenant, session_id)
+    sent = await attaching.prepared(call.attachments, shared.config.limits.max_attachment, find)
+    attaching.check_kinds(attaching.references(sent), candidates_for(options, record, shared))
+    fetches = fetch_of(local, sent) is not None and not await _is_known(local, call)
+    kept = await kept_of(local, sent) if fetches else sent
+    new = attaching.new_of(kept)
+    await local.check_room(new)
+    return attaching.references(kept), new
+
+
+async def _is_known(local: Local, call: TurnCall) -> bool:
+    """Return whether a prompt is in the store already, under its key, before its files are fetched.
+
+    Raises the error of one that is sure to be refused: it asks no other server.
+    """
+    limiter, actor = local.supervisor.shared.limiter, local.supervisor.registry.find(call.session_id)
+    if call.mode == "busy":
+        if actor is not None and actor.turn_runs:
+            raise SessionBusyError("the session already runs a turn", session_id=call.session_id)
+    elif (key := call.idempotency_key) is not None:
+        input_ = Input(new_session_id(), call.mode, call.prompt, utc_now(), key)
+        if await local.supervisor.inboxes.is_known(call.session_id, input_):
+            return True
+    if local.by:
+        await limiter.look(local.by, FOR_TURN)
+        limiter.check_turn(local.by, call.session_id)
+    return False
+
+
+async def kept_of(local: Local, sent: tuple[Blob, ...]) -> tuple[Blob, ...]:
+    """Return the files of a prompt, those at a URL with their bytes if the host fetches them."""
+    if (fetch := fetch_of(local, sent)) is None:
+        return sent
+    return await attaching.fetched(sent, local.supervisor.shared.config.limits.max_attachment, fetch)
+
+
+def fetch_of(local: Local, sent: Sequence[Blob]) -> attaching.FetchFile | None:
+    """Return what fetches the files of a prompt; None if none of them is fetched."""
+    fetch = local.supervisor.shared.fetch_file
+    return fetch if fetch is not None and any(each.attachment.url is not None for each in sent) else None
+
+
+async def enqueue(
+    local: Local,
+    session_id: str,
+    input_: Input,
+    tools: Mapping[str, Tool],
+    begun: Beginning | None,
+    *,
+    blobs: tuple[Blob, ...] = (),
+    accepted: Acceptance | None = None,
+) -> TurnResult:
+    """Put a prompt into the inbox of a session, and return the result of the turn that takes it."""
+    put = local.supervisor.inboxes.put_and_wait
+    turn = put(session_id, input_, tools, local.by, blobs, accepted=accepted, begun=begun)
+    return await local.counted(blobs, turn if begun is None else begun.of(turn))
+
+
+def beginning_of(call: SessionCall | TurnCall) -> Beginning | None:
+    """Return what gives the caller a reader of the events of its turn; None if it wants none."""
+    on_begin = call.on_begin if call.on_event is None else Telling(call.on_event)
+    return None if on_begin is None else Beginning(on_begin)
+
+
+def by_name(tools: Sequence[str | Tool]) -> dict[str, Tool]:
+    """Return the tools among tools and names of tools, by their names."""
+    return {tool.spec.name: tool for tool in tools if isinstance(tool, Tool)}
+
+
+async def compact(local: Local, call: CompactRequest) -> CompactionEntry:
+    """Compact the context of a session."""
+    if local.supervisor.shared.config.compaction is None:
+        raise no_compaction()  # whatever the session, so before it is looked up
+    if not local.has_live(call.session_id):
+        await local.find(call.session_id)
+    return await local.turn(call.session_id, Compact(call.instructions, caller(), local.principal.payer))
+
+
+def no_compaction() -> CompactionDisabledError:
+    """Return the error of a request for a compaction at a runtime without it."""
+    return CompactionDisabledError("session compaction is disabled: the runtime was started without it")
+
+
+async def interrupt(local: Local, call: InterruptRequest) -> None:
+    """End the running turn of a session."""
+    session_id = call.session_id
+    actor = await local.running(session_id)
+    shared = local.supervisor.shared
+    grace, storage = shared.config.limits.interrupt_grace, shared.storage
+    reply = actor.mailbox.post(Interrupt(local.entry("interrupt", session_id)))
+    deadline = trio.current_time() + grace
+    while True:
+        with trio.move_on_at(min(deadline, trio.current_time() + MOMENT)):
+            return await reply.wait()
+        if storage.stalled:
+            problem = "the turn is interrupted, and ends when the store answers, which it does not just now"
+            raise StoreError(problem, session_id=session_id, cause="unreachable")
+        if trio.current_time() >= deadline:
+            break
+    raise AgentError(
+        f"the turn has not ended within {grace:g} s; it will", session_id=session_id, cause="interrupt_timeout"
+    )
+
+
+async def approve(local: Local, call: ApproveRequest) -> None:
+    """Answer a tool call that waits for approval."""
+    actor, decision = await local.running(call.session_id), Decision(call.decision == "allow", call.reason)
+    entry = local.entry(call.audited, call.session_id, call=call.call_id)
+    await actor.mailbox.ask(Decide(call.call_id, decision, entry))
+
+
+async def inject(local: Local, call: ContextRequest) -> bool:
+    """Put a text that is no prompt into the inbox of a session."""
+    input_ = Input(new_session_id(), "context", call.text, utc_now(), call.idempotency_key, call.source, starts=False)
+    return await local.supervisor.inboxes.put(call.session_id, input_, local.by)
+
+
+async def inputs(local: Local, call: InputsRequest) -> tuple[Input, ...]:
+    """Return the inputs that wait."""
+    await local.view(call.session_id)
+    stored = await local.read(WaitingInputs(call.session_id, local.principal.tenant))
+    actor = local.supervisor.find(call.session_id)
+    # The store lists the inputs that a running turn has taken until that turn is stored.
+    return tuple(each.input for each in stored if actor is None or actor.conversation.inbox.may_take(each.number))
+
+
+async def withdraw(local: Local, call: WithdrawRequest) -> None:
+    """Take an input back."""
+    await local.supervisor.inboxes.withdraw(call.session_id, call.input_id)
+
+
+async def send(local: Local, call: PeerMessage) -> str:
+    """Send a message to a peer; return its id."""
+    record = await local.record(call.session_id)
+    return await local.supervisor.comms.send(record, call, local.by, local.principal.payer)
+
+
+async def peers(local: Local, call: PeersRequest) -> tuple[PeerInfo, ...]:
+    """Return the peers of a session."""
+    return tuple(await local.supervisor.comms.peers(await local.record(call.session_id)))
+
+
+HANDLERS: Final[dict[type, Any]] = {
+    TurnCall: start,
+    CompactRequest: compact,
+    InterruptRequest: interrupt,
+    ApproveRequest: approve,
+    ContextRequest: inject,
+    InputsRequest: inputs,
+    WithdrawRequest: withdraw,
+    PeerMessage: send,
+    PeersRequest: peers,
+}

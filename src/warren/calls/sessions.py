@@ -1,0 +1,160 @@
+"""Calls that make, list, change and end sessions."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import attrs
+
+from warren.base.fields import (
+    CAN_CONFLICT,
+    AtMost,
+    Between,
+    Labels,
+    fits,
+    is_flag,
+    is_text,
+    is_whole,
+    not_blank,
+    not_negative,
+    optional,
+)
+from warren.base.values import frozen
+from warren.calls.answers import Archived, Deleted
+from warren.calls.base import MAX_OFFSET, MAX_PAGE, Call, Facts, SessionRef
+from warren.conversation.options import MAX_TITLE
+from warren.conversation.views import SessionPage, SessionView
+
+
+@frozen
+class ResumeRequest(SessionRef, Call[SessionView]):
+    """A session to load."""
+
+    facts: ClassVar[Facts] = Facts(
+        name="session/resume",
+        doc="Load a stored session without running a turn.",
+        scope="session:read",
+        at="session",
+        finds=True,
+        repeatable=True,
+        needs="session-store",
+    )
+
+
+@frozen
+class ReadRequest(SessionRef, Call[SessionView]):
+    """A session to read."""
+
+    facts: ClassVar[Facts] = Facts(
+        name="session/read",
+        doc="Show a session as of its last finished turn.",
+        scope="session:read",
+        at="session or store",
+        finds=True,
+        repeatable=True,
+    )
+
+
+@frozen(kw_only=True)
+class ListRequest(Call[SessionPage]):
+    """A page of the list of sessions.
+
+    Attributes:
+        offset: number of sessions to skip.
+        limit: the most sessions to return.
+        labels: return only sessions that have all of these labels.
+        include_archived: whether to return archived sessions too.
+    """
+
+    facts: ClassVar[Facts] = Facts(
+        name="session/list",
+        doc="List sessions, the most recently changed one first.",
+        scope="session:read",
+        repeatable=True,
+        bulky=True,
+    )
+    offset: int = attrs.field(default=0, validator=[is_whole, Between(0, MAX_OFFSET)])
+    limit: int = attrs.field(default=50, validator=[is_whole, Between(1, MAX_PAGE)])
+    labels: Mapping[str, str] | None = attrs.field(default=None, validator=Labels())
+    include_archived: bool = attrs.field(default=False, validator=is_flag)
+
+
+@frozen
+class ForkRequest(SessionRef, Call[SessionView]):
+    """A session to make of the first messages of another one.
+
+    Attributes:
+        session_id: the original.
+        at: number of messages to take; null takes all messages of finished turns.
+        labels: labels that are added to those of the original, or replace them.
+        title: title of the fork; null takes that of the original if the fork has its first prompt.
+    """
+
+    facts: ClassVar[Facts] = Facts(
+        name="session/fork",
+        doc="Make a session of the first messages of another one; no model is called.",
+        scope="session:write",
+        finds=True,
+        audited="fork",
+    )
+    at: int | None = attrs.field(
+        default=None, validator=optional(is_whole, not_negative, fits), kw_only=True, metadata=CAN_CONFLICT
+    )
+    labels: Mapping[str, str] | None = attrs.field(default=None, validator=Labels(), kw_only=True)
+    title: str | None = attrs.field(
+        default=None, validator=optional(is_text, not_blank, AtMost(MAX_TITLE)), kw_only=True
+    )
+
+
+@frozen
+class LabelRequest(SessionRef, Call[SessionView]):
+    """A change of labels, or of the title.
+
+    Attributes:
+        labels: labels to set; null as a value removes a label. Labels that are not named stay.
+        title: the new title; null leaves it as it is.
+    """
+
+    facts: ClassVar[Facts] = Facts(
+        name="session/label",
+        doc="Change the labels or the title of a session.",
+        scope="session:write",
+        at="session",
+        finds=True,
+        repeatable=True,
+    )
+    labels: Mapping[str, str | None] | None = attrs.field(default=None, validator=Labels(removable=True))
+    title: str | None = attrs.field(
+        default=None, validator=optional(is_text, not_blank, AtMost(MAX_TITLE)), kw_only=True
+    )
+
+
+@frozen
+class ArchiveRequest(SessionRef, Call[None]):
+    """A session to archive."""
+
+    facts: ClassVar[Facts] = Facts(
+        name="session/archive",
+        doc="Archive a session; a running turn ends first.",
+        scope="session:admin",
+        at="session",
+        finds=True,
+        repeatable=True,
+        audited="archive",
+        wraps=Archived,
+    )
+
+
+@frozen
+class DeleteRequest(SessionRef, Call[None]):
+    """A session to delete."""
+
+    facts: ClassVar[Facts] = Facts(
+        name="session/delete",
+        doc="Delete a session and all that it stored.",
+        scope="session:admin",
+        at="session",
+        finds=True,
+        audited="delete",
+        needs="session-store",
+        wraps=Deleted,
+    )
