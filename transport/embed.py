@@ -143,7 +143,7 @@ async def _clustered(runtime: Runtime, stack: AsyncExitStack) -> RuntimeService:
     problem = missing("client", "a node needs")
     if problem is not None:
         raise InvalidParamsError(f"$.node: {problem}", path="$.node")
-    from warren.transport.cluster.service import clustered  # noqa: PLC0415 - it needs the extra of the client
+    from warren.transport.cluster.placed import clustered  # noqa: PLC0415 - it needs the extra of the client
 
     return await stack.enter_async_context(clustered(runtime))
 

@@ -20,7 +20,7 @@ from warren.actors.runtime import Runtime
 from warren.client import RemoteService, connect
 from warren.settings.config import Config, NodeConfig
 from warren.transport.access.config import GatewayConfig
-from warren.transport.cluster.service import clustered
+from warren.transport.cluster.placed import clustered
 from warren.transport.gateway.server import serve_gateway
 
 

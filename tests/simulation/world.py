@@ -28,7 +28,7 @@ from warren.storage import Commit, Operation
 from warren.storage.sqlite import Holder, SqliteStore
 from warren.transport.client.connection import Dial
 from warren.transport.cluster.peers import Peers
-from warren.transport.cluster.service import clustered
+from warren.transport.cluster.placed import clustered
 from warren.transport.providers import open_providers
 from warren.transport.rpc.methods import Host
 

@@ -16,7 +16,7 @@ from warren.calls.streams import EventReader
 from warren.settings.config import Config, Limits, NodeConfig, PostgresConfig, StoreConfig
 from warren.storage.queries import ANY_TENANT, SessionHolder
 from warren.transport.access.config import GatewayConfig
-from warren.transport.cluster.service import ClusterService
+from warren.transport.cluster.placed import Placed
 from warren.transport.embed import open_supervisor
 from warren.transport.gateway.server import serve_gateway
 
@@ -36,7 +36,7 @@ class Node:
     """
 
     name: str
-    service: ClusterService
+    service: Placed
     port: int
     gateway: trio.CancelScope
 
@@ -94,7 +94,7 @@ async def node(
     served = GatewayConfig(port=port, runtime=told, **{"close_timeout": 0.3, **(settings or {})})
     async with open_supervisor(told, providers=models, environ={}) as service, trio.open_nursery() as nursery:
         await nursery.start(serve_gateway, service, served)
-        assert isinstance(service, ClusterService)
+        assert isinstance(service, Placed)
         yield Node(name, service, port, nursery.cancel_scope)
         nursery.cancel_scope.cancel()
 

@@ -386,11 +386,11 @@ async def test_a_follower_leaves_a_node_whose_session_has_gone_also_if_none_has_
             tasks.start_soon(berta.service.start_turn, session_id, "hi")
             await gate.began.wait()
             followed = await read_to(reader, 3)
-            (there,) = berta.service.own._readers  # noqa: SLF001 - the moment is too short for the store to show it
+            (there,) = berta.service.own.readers  # the moment is too short for the store to show it
             gate.go.set()
             await berta.until_held_by(session_id, None)
             there.leave()
-            await until(lambda: not berta.service.own._readers)  # noqa: SLF001 - as above
+            await until(lambda: not berta.service.own.readers)
             tasks.start_soon(anna.service.start_turn, session_id, "again")
             while sum(isinstance(each.event, RunCompleted) for each in followed) < 2:
                 followed.append(await anext(reader))
