@@ -23,6 +23,7 @@ PLACES: Final = (
     "actors/tools/test_shell.py",
     "actors/tools/test_shell_ends.py",
     "actors/tools/test_skills.py::test_without_the_extra",
+    "actors/tools/test_wiring.py",
     "actors/tools/test_wiring_chaos.py",
     "benchmarks",
     "builds",

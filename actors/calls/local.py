@@ -122,7 +122,6 @@ class Local:
         Raises SessionNotFoundError if there is no such session, LeasedError if another process has it, and
         SessionNotRunningError if nobody does.
         """
-        self.supervisor.check_loop()
         actor = self.supervisor.find(session_id)
         if actor is None:
             await self.view(session_id)

@@ -71,9 +71,10 @@ class Service(RuntimeService):
         """Carry a call out by its handler, if the caller has its scope and finds its session.
 
         A session of another tenant is not found, in the same way as an unknown one: by one look-up in the store. A
-        live session of the tenant costs no wait.
+        live session of the tenant costs no wait. Raises RuntimeError in another event loop than the runtime's.
         """
         facts, local = call.facts, self.local
+        local.supervisor.check_loop()
         if facts.scope is not None and facts.scope not in local.principal.scopes:  # `allows`, without its call
             return self._denied(call, facts.scope)
         handler = HANDLERS[type(call)]
@@ -94,7 +95,6 @@ class Service(RuntimeService):
     async def _denied(self, call: Call[Any], scope: Scope) -> NoReturn:
         """Raise PermissionDeniedError; the audit has an entry if calls of that class are audited."""
         local = self.local
-        local.supervisor.check_loop()
         if isinstance(call, DrainRequest):
             local.note(attrs.evolve(local.drain_entry(call.name[:SHOWN]), outcome="refused"))
         elif call.audited is not None:

@@ -23,7 +23,7 @@ SETTINGS = ROOT / "docs" / "site" / "mkdocs.yml"
 def pages(nav: Any) -> Iterator[str]:
     """Yield the pages of a navigation."""
     for entry in nav:
-        for where in entry.values():
+        for where in [entry] if isinstance(entry, str) else entry.values():
             if isinstance(where, str):
                 yield where
             else:
@@ -33,7 +33,7 @@ def pages(nav: Any) -> Iterator[str]:
 def test_each_page_is_in_the_navigation() -> None:
     """And once; the building of the site looks at the links in them."""
     found = list(pages(yaml.safe_load(SETTINGS.read_text(encoding="utf-8"))["nav"]))
-    there = {page.name for page in (ROOT / "docs").glob("*.md")}
+    there = {page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")}
     assert sorted(found) == sorted({*there, "CONTRIBUTING.md", "CHANGELOG.md"})
 
 

@@ -22,7 +22,9 @@ GOOD: Final[Mapping[str, object]] = {
 METHODS: Final = [
     name
     for name in vars(SessionService)
-    if not name.startswith("_") and len(inspect.signature(getattr(SessionService, name)).parameters) > 1
+    if not name.startswith("_")
+    and name != "perform"
+    and len(inspect.signature(getattr(SessionService, name)).parameters) > 1
 ]
 
 

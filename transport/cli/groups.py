@@ -34,7 +34,7 @@ class CommandGroup(click.Group):
             settings: as of click.Group.
         """
         super().__init__(*args, **settings)
-        self.table = table or {}
+        self.table: Table = table or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands."""

@@ -9,7 +9,6 @@ import click
 
 from warren.transport.cli.groups import CommandGroup
 from warren.transport.cli.help import examples
-from warren.transport.cli.load.failover import run_failover
 from warren.transport.cli.load.running import compare, run_plan
 from warren.transport.cli.settings.option import group, of_field
 from warren.transport.cli.settings.options import output_options
@@ -205,6 +204,8 @@ def failover(context: click.Context, /, **given: Any) -> int:
 
     Use a database or a folder of its own: the run fills it with sessions.
     """
+    from warren.transport.cli.load.failover import run_failover  # noqa: PLC0415 - it needs the extra `client`
+
     names = attrs.fields_dict(FailoverPlan)
     return run_failover({name: given[name] for name in names}, json=context.obj.json)
 
