@@ -38,6 +38,8 @@ PLACES: Final = (
     "docs/test_snippets.py::test_the_reader_sees_what_is_wrong",
     "domain/test_face.py",
     "overload",
+    "parity/test_bad_input.py::test_the_bad_field_is_named[cli]",
+    "parity/test_bad_input.py::test_the_bad_field_is_named[cli-server]",
     "parity/test_slow_readers.py::test_the_result_of_a_command_comes_last",
     "promises/test_compaction_kills.py",
     "promises/test_compaction_random_kills.py",
