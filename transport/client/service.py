@@ -309,6 +309,7 @@ class RemoteService(SessionService):
         turn = attrs.evolve(turn, params=carrying(turn.params, self._principal))
         told = None if call.on_event is None else _Told(call.on_event)
         place = TurnPlace(self._links, self._principal, call.on_begin if told is None else told.begin)
+        goes_on = False
         try:
             result = codec.from_server(TurnResult, await self._run(turn, place, call.extra_tools))
         except WarrenError as exc:
@@ -316,13 +317,17 @@ class RemoteService(SessionService):
                 first, last = exc.details.get("first_seq"), exc.details.get("last_seq")
                 await self._complete(place, told, exc.session_id, first, last)
             raise
+        except anyio.get_cancelled_exc_class():
+            goes_on = told is not None and place.live  # the turn runs on, and so does its callback, until the answer
+            raise
         else:
             await self._complete(place, told, result.session_id, result.first_seq, result.last_seq)
             return result
         finally:
-            place.lost()
-            if told is not None and place.reader is not None:
-                place.reader.close()
+            if not goes_on:
+                place.lost()
+                if told is not None and place.reader is not None:
+                    place.reader.close()
 
     async def _run(self, turn: "_Turn", place: TurnPlace, tools: Sequence[Tool]) -> Any:
         async def send() -> Any:

@@ -368,6 +368,21 @@ async def test_a_cancelled_call_leaves_its_turn_alone(tmp_path: Path) -> None:
         assert gate.calls == 2
 
 
+async def test_the_callback_of_a_cancelled_call_hears_the_rest(tmp_path: Path) -> None:
+    """The turn runs on, and so does its callback, to the turn's last event, as in the process of the runtime."""
+    gate, heard = Gate(), list[Envelope]()
+    async with runtime(tmp_path, test=gate) as service, linked(service) as (remote, _):
+        session_id = (await remote.create_session(None, model="test")).session_id
+        async with trio.open_nursery() as tasks:
+            tasks.start_soon(partial(remote.start_turn, session_id, "hi", on_event=heard.append))
+            await until(lambda: any(isinstance(each.event, TextDelta) for each in heard))
+            tasks.cancel_scope.cancel()
+        gate.go.set()
+        await until(lambda: isinstance(heard[-1].event, RunCompleted))
+        seqs = [each.seq for each in heard]
+        assert seqs == sorted(set(seqs))
+
+
 async def test_a_server_that_stays_away_is_an_error() -> None:
     """After the client's patience; when the server is back, the same client goes on."""
     async with runtime() as service, linked(service, patience=0.2) as (remote, wire):
