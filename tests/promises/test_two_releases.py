@@ -58,7 +58,7 @@ def following(cli: Cli) -> Iterator[NextRelease]:
     """Make the next release, and a database with the tables of this one."""
     package = cli.folder / "next" / "warren"
     shutil.copytree(ROOT / "src" / "warren", package)
-    _edit(package / "version.py", VERSION, NEXT_VERSION)
+    _edit(package / "base" / "version.py", VERSION, NEXT_VERSION)
     for name in ("queries.py", "operations.py"):
         _edit(package / "storage" / "postgres" / name, "warren.erasures", "warren.purges")
     for name, sql in SCRIPTS.items():
