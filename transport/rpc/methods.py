@@ -20,7 +20,7 @@ from warren.calls.facade import Capabilities, Health, RuntimeService
 from warren.calls.reading import SubscribeRequest, WatchRequest
 from warren.calls.streams import OnBegin
 from warren.calls.table import CALLS
-from warren.calls.turns import SessionCall, TurnCall
+from warren.calls.turns import bound
 from warren.conversation import codec
 from warren.conversation.attachments import File
 from warren.conversation.options import SessionRequest, TurnRequest
@@ -276,12 +276,6 @@ async def _register(_host: Host, caller: Caller, params: RegisterTools) -> Regis
     return Registered(len(params.tools))
 
 
-_TURNS: Final[Mapping[str, Callable[..., Call[TurnResult]]]] = {
-    each.facts.name: each.of for each in (SessionCall, TurnCall)
-}
-"""Makes the call of each request that runs a turn."""
-
-
 def _of(cls: type[Call[Any]]) -> Method[Any, Any]:
     """Return the row of a class of calls."""
     facts = cls.facts
@@ -289,7 +283,7 @@ def _of(cls: type[Call[Any]]) -> Method[Any, Any]:
         facts.name,
         facts.params or cls,
         answer_of(cls),
-        _perform if facts.params is None else partial(_run_turn, _TURNS[facts.name]),
+        _perform if facts.params is None else partial(_run_turn, partial(bound, cls)),
         facts.doc,
         capability=facts.needs,
         urgent=facts.urgent,

@@ -1,7 +1,7 @@
 """Calls that run turns, end them, and reach into them; inputs that wait for them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self, get_args
+from typing import Any, ClassVar, TypeVar, get_args
 
 import attrs
 
@@ -31,11 +31,13 @@ from warren.conversation.views import TurnResult
 from warren.models.tools import Tool
 from warren.reports.audit import Action
 
+C = TypeVar("C", bound=Call[TurnResult])
 
-def _bound(cls: Any, request: object, objects: Mapping[str, Any]) -> Any:
-    """Return a call with the fields of a request, which has checked them, and with objects of this process."""
-    call, fields = object.__new__(cls), attrs.fields(cls)
-    for field in fields:
+
+def bound(cls: type[C], request: SessionRequest | TurnRequest, **objects: Any) -> C:
+    """Return the call of a request, which has checked its fields, with those that only code in the same process has."""
+    call = object.__new__(cls)
+    for field in attrs.fields(cls):  # type: ignore[arg-type] # a call is an attrs class
         name = field.name
         value = objects[name] if name in objects else getattr(request, name, field.default)
         object.__setattr__(call, name, value)
@@ -99,12 +101,6 @@ class SessionCall(SessionRequest, Call[TurnResult]):
     on_event: OnEvent | None = attrs.field(default=None, validator=_is_callable, kw_only=True)
     on_begin: OnBegin | None = attrs.field(default=None, validator=_is_callable, kw_only=True)
 
-    @classmethod
-    def of(cls, request: SessionRequest, **objects: Any) -> Self:
-        """Return the call of a request that has been checked, with fields that only code in the same process has."""
-        call: Self = _bound(cls, request, objects)
-        return call
-
 
 @frozen
 class TurnCall(TurnRequest, Call[TurnResult]):
@@ -131,12 +127,6 @@ class TurnCall(TurnRequest, Call[TurnResult]):
     extra_tools: Sequence[Tool] = attrs.field(default=(), validator=_are_tools, kw_only=True)
     on_event: OnEvent | None = attrs.field(default=None, validator=_is_callable, kw_only=True)
     on_begin: OnBegin | None = attrs.field(default=None, validator=_is_callable, kw_only=True)
-
-    @classmethod
-    def of(cls, request: TurnRequest, **objects: Any) -> Self:
-        """Return the call of a request that has been checked, with fields that only code in the same process has."""
-        call: Self = _bound(cls, request, objects)
-        return call
 
 
 @frozen
@@ -200,7 +190,7 @@ class ApproveRequest(SessionRef, Call[None]):
 
     @property
     def audited(self) -> Action:
-        """See Call."""
+        """The action that the audit has of the call if it is refused: an answer is audited by its decision."""
         return "approve" if self.decision == "allow" else "deny"
 
 
