@@ -38,6 +38,7 @@ class TurnTrace:
 
     def begin(self, turn: RunningTurn) -> None:
         """Give a turn its place, below that of its caller; begin to record it if it is sampled."""
+        self.log.recorder = None  # the log outlives an actor, which may have left the recorder of a turn that crashed
         try:
             turn.place = self.tracer.begin(turn.caller)
         except Exception:
