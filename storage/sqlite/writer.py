@@ -126,6 +126,7 @@ class Writer:
                 abandon(self._db)
                 self._db = open_writer(config)
                 self._files = Files.of(self._db)
+            self._queue.close()  # its folder may have been replaced, too
             self.closed = False
 
     def write(self, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:

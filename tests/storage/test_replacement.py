@@ -37,6 +37,11 @@ def touched(path: Path) -> None:
     os.utime(path, (1, 1))
 
 
+def descriptors() -> set[str]:
+    """Return what this process has open."""
+    return {str(each.readlink()) for each in Path("/proc/self/fd").glob("*") if each.is_symlink()}
+
+
 @pytest.mark.parametrize("change", [checkpointed, touched])
 async def test_a_file_that_another_program_uses_has_not_gone_back(
     change: Callable[[Path], None], tmp_path: Path
@@ -141,3 +146,21 @@ async def test_a_read_of_a_file_that_was_replaced_is_refused(tmp_path: Path) -> 
             await store.read(SessionList("default"))
         assert (raised.value.cause, raised.value.retryable, store.went_back) == ("lease_lost", True, 1)
         assert [each.session_id for each in await store.read(SessionList("default"))] == ["a"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="descriptors are found in /proc")
+async def test_a_store_that_is_replaced_with_its_folders_keeps_none_of_them_open(tmp_path: Path) -> None:
+    """Writers queue at the folder that is there now, with the processes that open the store later."""
+    path = tmp_path / "store" / FILE_NAME
+    async with opened(tmp_path) as store:
+        await written(store, turn("a"))
+        back_up(StoreConfig(tmp_path / "store"), tmp_path / "backup")
+        for each in path.parent.glob(f"{FILE_NAME}*"):
+            each.unlink()
+        shutil.rmtree(path.parent / "holders")
+        assert causes(await store.write([turn("b")])) == ["lease_lost"]
+        shutil.copy(tmp_path / "backup", path)
+        await written(store, turn("b"))
+        held = descriptors()
+        assert f"{path.parent / 'holders'} (deleted)" not in held
+        assert str(path.parent / "holders") in held
