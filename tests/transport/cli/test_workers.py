@@ -101,6 +101,38 @@ async def test_a_signal_reaches_a_worker_that_is_just_being_started() -> None:
             workers.signal(signal.SIGTERM)
 
 
+LEAVES_A_PROCESS = """
+import os, pathlib, signal, subprocess, sys
+mark = pathlib.Path(sys.argv[1])
+print("serves", flush=True)
+if mark.exists():
+    mark.with_name("again").touch()
+    signal.pause()
+deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); signal.pause()"
+left = subprocess.Popen([sys.executable, "-c", deaf], stdout=subprocess.PIPE)
+left.stdout.readline()
+mark.write_text(str(left.pid))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+async def test_a_worker_is_started_again_whatever_the_dead_one_has_left(tmp_path: Path) -> None:
+    """Its successor waits for no process of the dead worker, and signals none."""
+    mark = tmp_path / "left"
+    workers = Workers([sys.executable, "-c", LEAVES_A_PROCESS, str(mark)], (), (), Restarts(Intensity()))
+    with trio.fail_after(LIMIT):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(workers.run, 1)
+            while not mark.with_name("again").exists():  # noqa: ASYNC110 - another process has no event
+                await trio.sleep(0.02)
+            left = int(mark.read_text())
+            try:
+                assert lives(left)
+            finally:
+                os.kill(left, signal.SIGKILL)
+                workers.signal(signal.SIGTERM)
+
+
 async def test_one_scrape_has_the_metrics_of_all_workers(cli: Cli) -> None:
     """Whichever of them answers; a worker that dies takes its own series along, and its successor begins them anew."""
     port = free_port()

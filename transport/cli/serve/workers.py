@@ -190,7 +190,8 @@ class Workers:
             yield process
         finally:
             with trio.CancelScope(shield=True):
-                await end_group(process, LAST_WORDS)
+                if process.returncode is None:  # else its successor waits for nothing that it has left
+                    await end_group(process, LAST_WORDS)
             seat.crowd().leave()
             del self._processes[number]
             self._serving.discard(number)
