@@ -221,7 +221,7 @@ class RemoteService(SessionService):
         if isinstance(call, SessionCall | TurnCall):
             return cast("T", await self._run_turn(call))
         if isinstance(call, ContextRequest) and call.idempotency_key is None:
-            call = cast("Call[T]", attrs.evolve(call, idempotency_key=secrets.token_urlsafe(16)))
+            call = cast("Call[T]", attrs.evolve(call, idempotency_key=new_key()))
         cls, facts = type(call), call.facts
         answer = await self._sent(facts.name, call, repeatable=facts.repeatable)
         if result_of(cls) is NoneType:
@@ -297,7 +297,7 @@ class RemoteService(SessionService):
         """Run a turn whose request may be sent again, under a key of its own unless the caller has given one."""
         if call.idempotency_key is not None:
             return await self._turn(turn, call)
-        params = {**turn.params, "idempotency_key": secrets.token_urlsafe(16)}
+        params = {**turn.params, "idempotency_key": new_key()}
         try:
             return await self._turn(attrs.evolve(turn, params=params), call)
         except WarrenError as exc:
@@ -359,6 +359,11 @@ class RemoteService(SessionService):
         reader.notify = quiet
         while reader.cursor < last:
             told.tell(await anext(reader))
+
+
+def new_key() -> str:
+    """Return an idempotency key that nobody else uses."""
+    return secrets.token_urlsafe(16)
 
 
 def _check_objects(call: SessionCall) -> None:

@@ -3,7 +3,6 @@
 import logging
 import math
 import random
-import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -35,7 +34,7 @@ from warren.storage import leased
 from warren.storage.queries import ANY_TENANT, Holders, LivingNodes, LostEvents, SessionHolder, SessionRow
 from warren.transport.client.connection import OTHER_VERSION
 from warren.transport.client.readers import RemoteReader
-from warren.transport.client.service import RemoteService
+from warren.transport.client.service import RemoteService, new_key
 from warren.transport.cluster.door import NodeService
 from warren.transport.cluster.fanout import Fanout
 from warren.transport.cluster.health import by_worker, together
@@ -413,11 +412,6 @@ def _is_taken_twice(call: Call[Any]) -> bool:
 
 def _with_key(call: Any) -> Any:
     return attrs.evolve(call, idempotency_key=new_key())
-
-
-def new_key() -> str:
-    """Return an idempotency key that nobody else uses."""
-    return secrets.token_urlsafe(16)
 
 
 @asynccontextmanager
