@@ -18,8 +18,13 @@ YOUNG: Final = 0.25
 
 
 def listen_at(path: str, mode: int = MODE) -> socket.socket:
-    """Listen at a path, in the place of a socket that a killed process has left. Raises OSError."""
-    remove_dead(path)
+    """Listen at a path, in the place of a socket that a killed process has left. Raises OSError.
+
+    It waits a moment if that one was made just now.
+    """
+    if remove_dead(path):
+        time.sleep(YOUNG)
+        remove_dead(path)
     sock = socket.socket(socket.AF_UNIX)
     try:
         sock.bind(path)
@@ -31,16 +36,19 @@ def listen_at(path: str, mode: int = MODE) -> socket.socket:
     return sock
 
 
-def remove_dead(path: str) -> None:
-    """Remove the socket at a path if no process listens on it, unless it was made just now."""
+def remove_dead(path: str) -> bool:
+    """Remove the socket at a path if no process listens on it, unless it was made just now; return whether it was."""
     with socket.socket(socket.AF_UNIX) as probe, suppress(OSError):
         probe.setblocking(False)  # a full backlog would block, and shows that somebody listens
         try:
             probe.connect(path)
         except ConnectionRefusedError:  # so does every other kind of file
             file = os.stat(path)  # noqa: PTH116 - as above
-            if stat.S_ISSOCK(file.st_mode) and not 0 <= time.time() - file.st_mtime < YOUNG:
+            if stat.S_ISSOCK(file.st_mode):
+                if 0 <= time.time() - file.st_mtime < YOUNG:
+                    return True
                 os.unlink(path)  # noqa: PTH108 - as above
+    return False
 
 
 @contextmanager
