@@ -7,6 +7,7 @@ Lines are made in C and leave by the page, so that the interpreter has next to n
 import contextlib
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import apsw
@@ -30,6 +31,7 @@ from warren.storage.rows import ARCHIVED, COLUMNS, DELETED, row_to_record
 from warren.storage.sqlite.database import snapshot
 from warren.storage.sqlite.file import SESSION_STORE, open_reader
 from warren.storage.sqlite.lease import Holder
+from warren.storage.sqlite.replacement import BYSTANDERS
 
 _ROW: Final = f"""
     key, change, state, events_after, (SELECT count(*) FROM attachments WHERE session = key), {COLUMNS}
@@ -111,13 +113,23 @@ class FileFeed:
     """A store in files; see Feed."""
 
     def __init__(self, config: StoreConfig) -> None:
-        """Open the store that is there. Raises apsw.Error."""
-        self._db = open_reader(config)
+        """Open the store that is there. Raises apsw.Error, and StoreError while this process opens it anew."""
+        self._folder: Path | None = config.path
+        BYSTANDERS.enter(config.path)
+        try:
+            self._db = open_reader(config)
+        except BaseException:
+            BYSTANDERS.leave(config.path)
+            raise
 
     def close(self) -> None:
         """See Feed."""
+        if self._folder is None:
+            return
         with contextlib.suppress(apsw.Error):
             self._db.close()
+        BYSTANDERS.leave(self._folder)
+        self._folder = None
 
     def snapshot(self) -> contextlib.AbstractContextManager[None]:
         """See Feed. The store's log cannot be reset meanwhile."""

@@ -7,11 +7,14 @@ and the commits that it confirms are gone.
 import contextlib
 import os
 import sys
+import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import apsw
+import attrs
 
 from warren.base.errors import StoreError
 from warren.base.values import define
@@ -87,6 +90,55 @@ class Files:
             if log is not None:
                 Path(self._log_path).unlink(missing_ok=True)
         self._log = None
+
+
+@define(eq=False)
+class Bystanders:
+    """The connections of this process to the files of stores, beside those of the stores themselves.
+
+    SQLite shares the index of a log among all connections of a process to one file. A connection that is opened after
+    the file was replaced, and before the former log is removed, has the former index; one that was open before a file
+    was written over has it, too. If the store opened the file beside it, it would share that index: each write would
+    find the file locked, or end in a log that no other process reads. So while a store is away, from the moment that
+    it has found its file replaced until it has opened the one of now, nobody else opens it, and the store waits for
+    those that have it open. Its methods may be called in any thread.
+    """
+
+    _lock: threading.Lock = attrs.field(factory=threading.Lock)
+    _open: Counter[str] = attrs.field(factory=Counter)
+    _away: Counter[str] = attrs.field(factory=Counter)
+
+    def enter(self, folder: Path) -> None:
+        """Note a connection that is about to be opened. Raises StoreError while the store of the folder is away."""
+        with self._lock:
+            if self._away[key := os.path.realpath(folder)]:
+                raise StoreError(f"the store in {folder} is being opened anew", cause="cannot_open", retryable=True)
+            self._open[key] += 1
+
+    def leave(self, folder: Path) -> None:
+        """Forget a connection that is closed."""
+        with self._lock:
+            self._open[os.path.realpath(folder)] -= 1
+
+    def store_left(self, folder: Path) -> None:
+        """Keep others away from a folder whose store has found its file replaced."""
+        with self._lock:
+            self._away[os.path.realpath(folder)] += 1
+
+    def check_left(self, folder: Path) -> None:
+        """Raise StoreError while somebody has the file of a folder open whose store is away."""
+        with self._lock:
+            if self._open[os.path.realpath(folder)]:
+                problem = f"the projections in {folder} still read the file that was there before: try again"
+                raise StoreError(problem, cause="cannot_open", retryable=True)
+
+    def store_is_back(self, folder: Path) -> None:
+        """Let others open the file again: the store has, or is closed."""
+        with self._lock:
+            self._away[os.path.realpath(folder)] -= 1
+
+
+BYSTANDERS: Final = Bystanders()
 
 
 @contextlib.contextmanager

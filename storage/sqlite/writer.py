@@ -4,6 +4,7 @@ import contextlib
 import secrets
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 import apsw
@@ -41,7 +42,7 @@ from warren.storage.sqlite.faults import precise
 from warren.storage.sqlite.file import SESSION_STORE, open_writer
 from warren.storage.sqlite.lease import Holder
 from warren.storage.sqlite.queueing import Queue
-from warren.storage.sqlite.replacement import Files, abandon, alone, check_whole
+from warren.storage.sqlite.replacement import BYSTANDERS, Files, abandon, alone, check_whole
 
 R_co = TypeVar("R_co", covariant=True)
 Applier = Callable[[Any, apsw.Connection, Holder], Any]
@@ -120,6 +121,7 @@ class Writer:
         """Open the file that is there now, if the store has gone back. Raises StoreError, apsw.Error and OSError."""
         if self.closed:
             with alone(config.path):
+                BYSTANDERS.check_left(self._folder)
                 if not self._files.there():
                     check_whole(config.path)
                     self._files.remove_log()
@@ -127,7 +129,7 @@ class Writer:
                 self._db = open_writer(config)
                 self._files = Files.of(self._db)
             self._queue.close()  # its folder may have been replaced, too
-            self.closed = False
+            self._came_back()
 
     def write(self, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
         """Apply all in one transaction; if one fails, each in its own. Return the results and errors in order.
@@ -213,6 +215,8 @@ class Writer:
             abandon(self._db)
         close_writer(self._db)
         self._queue.close()
+        if self.closed:
+            self._came_back()
         if leave:
             self.holder.die()
 
@@ -246,6 +250,15 @@ class Writer:
         if not self._files.log_left():
             abandon(self._db)
         self.closed = True
+        BYSTANDERS.store_left(self._folder)
+
+    def _came_back(self) -> None:
+        self.closed = False
+        BYSTANDERS.store_is_back(self._folder)
+
+    @property
+    def _folder(self) -> Path:
+        return self.holder.folder.parent
 
     def _check_open(self) -> None:
         if self.closed:

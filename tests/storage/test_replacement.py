@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.storage.samples import causes, opened, turn, written
 from warren.base.errors import StoreError
 from warren.settings.config import StoreConfig
 from warren.storage.maintenance.backup import back_up
+from warren.storage.projection.file_feed import FileFeed
 from warren.storage.queries import KnownTenants, SessionList
 from warren.storage.sqlite.file import FILE_NAME
 
@@ -164,3 +166,55 @@ async def test_a_store_that_is_replaced_with_its_folders_keeps_none_of_them_open
         held = descriptors()
         assert f"{path.parent / 'holders'} (deleted)" not in held
         assert str(path.parent / "holders") in held
+
+
+def written_over(backup: Path, store: Path) -> None:
+    """Write a backup over the file, and remove its log first."""
+    for ending in ("-wal", "-shm"):
+        (store / f"{FILE_NAME}{ending}").unlink()
+    shutil.copyfile(backup, store / FILE_NAME)
+
+
+def renamed(backup: Path, store: Path) -> None:
+    """Put a backup in the place of the file by its name."""
+    shutil.copy(backup, store / "new")
+    (store / "new").rename(store / FILE_NAME)
+
+
+SESSIONS_THERE = """
+import sys, apsw
+for session_id, in apsw.Connection(sys.argv[1]).execute("SELECT session_id FROM sessions ORDER BY 1"):
+    print(session_id)
+"""
+
+
+@pytest.mark.outside
+@pytest.mark.parametrize("before", [True, False], ids=["open_before", "opened_between"])
+@pytest.mark.parametrize("replace", [written_over, renamed])
+async def test_projections_do_not_keep_the_log_of_the_former_file(
+    replace: Callable[[Path, Path], None], *, before: bool, tmp_path: Path
+) -> None:
+    """The store opens the new file once they have let go of the former one: every process finds its commits."""
+    config, path = StoreConfig(tmp_path / "store"), tmp_path / "store" / FILE_NAME
+    async with opened(tmp_path) as store:
+        await written(store, turn("a"))
+        back_up(config, tmp_path / "backup")
+        await store.write([turn(f"gone-{number}") for number in range(30)])
+        feed = FileFeed(config) if before else None
+        if feed is not None:
+            feed.newest()
+        replace(tmp_path / "backup", config.path)
+        if feed is None:
+            feed = FileFeed(config)
+            feed.newest()
+        assert causes(await store.write([turn("b")])) == ["lease_lost"]
+        with pytest.raises(StoreError, match="opened anew"):
+            FileFeed(config)
+        assert causes(await store.write([turn("b")])) == ["cannot_open"]
+        feed.close()
+        feed.close()
+        await written(store, turn("b"))
+        command = (sys.executable, "-c", SESSIONS_THERE, str(path))
+        found = await trio.run_process(command, capture_stdout=True)
+        assert found.stdout.decode().split() == ["a", "b"]
+        FileFeed(config).close()
