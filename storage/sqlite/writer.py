@@ -272,7 +272,7 @@ class Writer:
 
     def _register(self) -> None:
         try:
-            with transaction(self._db, SESSION_STORE):
+            with transaction(self._db, SESSION_STORE, self._queue.ahead()):
                 self.holder.register(self._db)
         except BaseException:
             self.holder.die()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import trio
 
-from tests.storage.samples import opened, turn
+from tests.storage.samples import opened, turn, written
 from warren.storage import thread_runner
 from warren.storage.sqlite.queueing import PATIENCE, Queue
 
@@ -15,23 +15,34 @@ GROUPS = 400
 async def test_nobody_waits_while_another_process_writes_group_after_group(tmp_path: Path) -> None:
     """A process that wants to write gets the lock after a few groups of one that never rests."""
     async with opened(tmp_path, runner=thread_runner) as busy, opened(tmp_path, runner=thread_runner) as patient:
-        written = 0
+        done = 0
 
         async def write_on() -> None:
-            nonlocal written
-            while written < GROUPS:
-                await busy.write([turn(f"busy-{written}-{number}") for number in range(20)])
-                written += 1
+            nonlocal done
+            while done < GROUPS:
+                await busy.write([turn(f"busy-{done}-{number}") for number in range(20)])
+                done += 1
 
         waits = []
         async with trio.open_nursery() as nursery:
             nursery.start_soon(write_on)
             for number in range(15):
-                before = written
+                before = done
                 assert await patient.write([turn(f"patient-{number}")]) == [None]
-                waits.append(written - before)
+                waits.append(done - before)
             nursery.cancel_scope.cancel()
         assert max(waits) < 10, waits
+
+
+async def test_the_first_write_of_a_process_waits_in_order_too(tmp_path: Path) -> None:
+    """A process that comes while others write waits in the queue to be known in the file, and then to write."""
+    async with opened(tmp_path) as late:
+        busy = Queue(tmp_path / "store" / "holders")
+        with busy.ahead():
+            begun = time.monotonic()
+            await written(late, turn("late"))
+            assert time.monotonic() - begun >= 2 * PATIENCE
+        busy.close()
 
 
 def test_the_next_one_waits_behind_one_that_waits(tmp_path: Path) -> None:
