@@ -106,6 +106,34 @@ PLACES: Final = (
     "transport/stdio/test_process.py",
 )
 """Folders, modules and tests of the second tier: the beginnings of their names below `tests/`."""
+LONG: Final = (
+    "actors/session/test_inbox_interrupts.py::test_at_every_step",
+    "actors/session/test_inbox_model.py",
+    "actors/session/test_room.py::test_inputs_that_run_by_themselves_wait_for_room",
+    "actors/test_leases.py::test_who_lapsed_once_is_alive_again",
+    "actors/turn/test_never_stuck.py",
+    "actors/turn/test_window_refusals.py::test_other_sessions_learn_from_a_refusal",
+    "domain/structured/test_output.py::test_nothing_takes_for_ever",
+    "domain/test_codec_round_trip.py::test_round_trip",
+    "parity/test_nodes.py",
+    "promises/test_compaction_long.py",
+    "promises/test_disk.py::test_a_fault_at_every_call_of_a_commit",
+    "promises/test_loop_steps.py::test_a_schema_delays_nobody",
+    "promises/test_scripts.py",
+    "service/test_two_tenants.py",
+    "simulation",
+    "storage/memory/test_damage.py::test_one_damaged_value",
+    "storage/memory/test_tenants.py::test_vectors_of_others_do_not_decide_which_texts_are_weighed",
+    "storage/test_damage.py::test_one_damaged_value",
+    "storage/test_damage_pruning.py",
+    "surfaces/test_tokens.py",
+    "transport/gateway/test_heartbeat.py",
+    "transport/gateway/test_slow.py",
+    "transport/mcp/test_lines.py::test_a_client_that_does_not_read_is_not_read_either",
+    "transport/providers/test_prompt_cache.py::test_each_request_of_200_turns_begins_with_the_one_before",
+    "transport/providers/test_repaired_sessions.py::test_no_session_is_ever_stuck",
+)
+"""The same of tests that stay in this process, and take seconds: alone or with all their cases."""
 FIXTURES: Final = frozenset({"cli"})
 """Fixtures whose tests are of the second tier."""
 PARAMETERS: Final = frozenset({"postgres", "two_on_postgres", "database", "katan", *"GHI"})
@@ -156,7 +184,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def is_outside(item: pytest.Item) -> bool:
     """Return whether one of the lists puts a test into the second tier."""
     name = item.nodeid.removeprefix("tests/")
-    if any(name == place or name.startswith((f"{place}/", f"{place}::", f"{place}[")) for place in PLACES):
+    if any(name == place or name.startswith((f"{place}/", f"{place}::", f"{place}[")) for place in (*PLACES, *LONG)):
         return True
     call = getattr(item, "callspec", None)
     parameters = () if call is None else call.id.split("-")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from tests.support.imports import arrows, module_of, read, sources
+from tests.support.imports import library, module_of, sources
 from tests.support.layers import FOLDERS, LAYERS
 from warren.base.pages import with_part
 
@@ -19,9 +19,8 @@ END: Final = "<!-- the end of the picture -->\n"
 
 def renewed(page: str) -> str:
     """Return the page with the picture as the code has it now."""
-    modules = {module_of(path): read(path) for path in sources()}
     rooms = {room for path in sources() if path.stem == "__init__" and (room := room_of(module_of(path))) is not None}
-    return with_part(page, BEGIN, END, _picture(rooms, between(rooms, arrows(modules))))
+    return with_part(page, BEGIN, END, _picture(rooms, between(rooms, library())))
 
 
 def room_of(module: str) -> str | None:

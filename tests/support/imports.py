@@ -35,6 +35,12 @@ def module_of(path: PurePosixPath) -> str:
     return ".".join(("warren", *parts)).removesuffix(".py").removesuffix(".__init__")
 
 
+@functools.cache
+def library() -> Mapping[str, set[str]]:
+    """Return the imports between the modules of the library, as `arrows` has them."""
+    return arrows({module_of(path): read(path) for path in sources()})
+
+
 def arrows(texts: Mapping[str, str]) -> dict[str, set[str]]:
     """Return, for each module in `texts`, the others that it imports anywhere: inside functions and for types, too."""
     return {module: {each for each in named(text, texts) if each in texts} - {module} for module, text in texts.items()}
