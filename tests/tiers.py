@@ -7,12 +7,11 @@ in either tier, so none slips into the first.
 
 import platform
 import sys
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Any, Final
 
 import pytest
 
-TESTS: Final = Path(__file__).resolve().parent
 MARKER: Final = "outside"
 LEFT: Final = "warren.tests.outside"
 """The audit event of a helper whose process or server may be running already."""
@@ -134,6 +133,7 @@ LONG: Final = (
     "transport/providers/test_repaired_sessions.py::test_no_session_is_ever_stuck",
 )
 """The same of tests that stay in this process, and take seconds: alone or with all their cases."""
+SECOND: Final = frozenset((*PLACES, *LONG))
 FIXTURES: Final = frozenset({"cli"})
 """Fixtures whose tests are of the second tier."""
 PARAMETERS: Final = frozenset({"postgres", "two_on_postgres", "database", "katan", *"GHI"})
@@ -183,8 +183,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def is_outside(item: pytest.Item) -> bool:
     """Return whether one of the lists puts a test into the second tier."""
-    name = item.nodeid.removeprefix("tests/")
-    if any(name == place or name.startswith((f"{place}/", f"{place}::", f"{place}[")) for place in (*PLACES, *LONG)):
+    path, *inner = item.nodeid.removeprefix("tests/").split("::")
+    names = {path, *map(str, PurePosixPath(path).parents)}
+    for part in inner:
+        path += f"::{part}"
+        names |= {path, path.partition("[")[0]}
+    if not names.isdisjoint(SECOND):
         return True
     call = getattr(item, "callspec", None)
     parameters = () if call is None else call.id.split("-")
