@@ -7,12 +7,12 @@ from typing import Final
 
 import attrs
 import pytest
-import trio
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.domain import strategies
-from warren.actors.eventlog import EventLog, LogPage
+from tests.support.logs import new_log
+from warren.actors.eventlog import EventLog
 from warren.conversation import codec
 from warren.conversation.events import (
     DELTAS,
@@ -30,20 +30,6 @@ from warren.conversation.usage import Usage
 
 EPOCH: Final = datetime(2024, 5, 17, tzinfo=UTC)
 END: Final = RunCompleted("s", "", Usage())
-
-
-def new_log() -> EventLog:
-    """Return a log whose store is empty."""
-
-    async def read_stored(_session_id: str, _after_seq: int) -> LogPage:
-        await trio.lowlevel.checkpoint()
-        return LogPage()
-
-    async def last_stored(_session_id: str, _up_to: int) -> int | None:
-        await trio.lowlevel.checkpoint()
-        return 0
-
-    return EventLog("s", read_stored, last_stored, 5)
 
 
 def runs_of(log: EventLog) -> int:

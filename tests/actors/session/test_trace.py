@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from tests.actors.test_log_tail import new_log
+from tests.support.logs import new_log
 from warren.actors.session.trace import TurnTrace
 from warren.reports.tracing import TraceContext, TracedTurn, Tracer
 
