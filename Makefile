@@ -77,13 +77,13 @@ builds: $(READY) ## the contract of each capability build, from the wheel, in an
 	$(BIN)/python tests/builds/run.py
 
 docs: $(READY) ## make the pages under docs/ that come from the code
-	$(BIN)/python -m warren.transport.rpc.protocol_page > docs/protocol.md
-	$(BIN)/python -m warren.transport.cli.pages.settings_page > docs/settings.md
-	$(BIN)/python -m warren.actors.session.diagram docs/architecture.md
+	$(BIN)/python -m tests.docs.protocol_page > docs/protocol.md
+	$(BIN)/python -m tests.docs.settings_page > docs/settings.md
+	$(BIN)/python -m tests.docs.diagram docs/architecture.md
 	$(BIN)/python -m tests.docs.rooms docs/architecture.md
-	$(BIN)/python -m warren.transport.cli.pages.bounds_page docs/security.md
-	$(BIN)/python -m warren.transport.providers.repairs_page docs/models.md
-	$(BIN)/python -m warren.transport.cli.pages.tool_rules_page docs/tools.md
+	$(BIN)/python -m tests.docs.bounds_page docs/security.md
+	$(BIN)/python -m tests.docs.repairs_page docs/models.md
+	$(BIN)/python -m tests.docs.tool_rules_page docs/tools.md
 
 vendor: ## the libraries of the console, at the versions that are pinned (needs npm)
 	cd transport/console/vendoring && npm ci --no-audit --no-fund && node vendor.mjs && rm -rf node_modules

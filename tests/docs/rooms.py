@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from tests.docs.parts import with_part
 from tests.support.imports import library, module_of, sources
 from tests.support.layers import FOLDERS, LAYERS
-from warren.base.pages import with_part
 
 BEGIN: Final = "<!-- made from the imports of the code by `make docs` -->\n"
 END: Final = "<!-- the end of the picture -->\n"

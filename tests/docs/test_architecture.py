@@ -5,8 +5,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from tests.docs import rooms
-from warren.actors.session import diagram
+from tests.docs import diagram, rooms
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")

@@ -4,11 +4,11 @@ from typing import Final
 
 import attrs
 
+from tests.docs import bounds_page
+from tests.docs.bounds_page import BOUNDS, SHARED
 from tests.docs.snippets import DOCS
 from warren.settings.config import Limits
 from warren.transport.access.config import GatewayConfig
-from warren.transport.cli.pages import bounds_page
-from warren.transport.cli.pages.bounds_page import BOUNDS, SHARED
 from warren.transport.cli.settings.table import default_of
 
 PAGE: Final = (DOCS / "security.md").read_text(encoding="utf-8")

@@ -11,10 +11,10 @@ import attrs
 import pytest
 
 from tests.conftest import ROOT
+from tests.docs.protocol_page import protocol_page
 from warren.conversation import codec
 from warren.conversation.events import Envelope
 from warren.transport.rpc.methods import METHODS
-from warren.transport.rpc.protocol_page import protocol_page
 
 PAGE: Path = ROOT / "docs" / "protocol.md"
 

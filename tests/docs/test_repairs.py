@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from warren.transport.providers import repairs_page
+from tests.docs import repairs_page
 
 PAGE: Final = Path(__file__).parents[2].joinpath("docs/models.md").read_text(encoding="utf-8")
 

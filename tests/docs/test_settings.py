@@ -1,7 +1,7 @@
 """`docs/settings.md` against the options and classes it is made from."""
 
+from tests.docs.settings_page import rows, settings_page
 from tests.docs.snippets import DOCS
-from warren.transport.cli.pages.settings_page import rows, settings_page
 from warren.transport.cli.settings.show import FILE_ORDER
 
 

@@ -1,7 +1,7 @@
 """The table of `docs/tools.md` about the rules of servers is that of the rules."""
 
+from tests.docs import tool_rules_page
 from tests.docs.snippets import DOCS
-from warren.transport.cli.pages import tool_rules_page
 
 
 def test_the_page_has_the_rules() -> None:

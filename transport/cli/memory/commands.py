@@ -159,8 +159,7 @@ def memory_forget(session: str, turn: int | None, text_id: str | None, *, yes: b
 
     async def work() -> int:
         async with open_service(options) as service:
-            session_id = await _session(service, wanted.session_id)
-            return await service.forget_memory(session_id, turn=wanted.turn, text_id=wanted.text_id)
+            return await service.perform(attrs.evolve(wanted, session_id=await _session(service, session)))
 
     forgotten = execute(work, options)
     show_text(options, {"forgotten": forgotten}, f"forgot {forgotten}\n")

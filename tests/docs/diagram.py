@@ -1,6 +1,6 @@
 """The part of `docs/architecture.md` that is made from the table of the session's machine: a diagram, and the answers.
 
-`python -m warren.actors.session.diagram docs/architecture.md` renews it in place.
+`python -m tests.docs.diagram docs/architecture.md` renews it in place.
 """
 
 import sys
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from tests.docs.parts import with_part
 from warren.actors.session.machine import TABLE, Effect, Move, Signal, State, Verdict
-from warren.base.pages import with_part
 
 BEGIN: Final = "<!-- made from the table in actors/session/machine.py by `make docs` -->\n"
 END: Final = "<!-- the end of what is made from the table -->\n"

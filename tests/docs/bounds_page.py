@@ -1,6 +1,6 @@
 """The tables of `docs/security.md` that say what bounds what a client can open, made from the bounds themselves.
 
-`python -m warren.transport.cli.pages.bounds_page docs/security.md` renews them in place.
+`python -m tests.docs.bounds_page docs/security.md` renews them in place.
 """
 
 import sys
@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from tests.docs.parts import with_part
 from warren.actors.session.inbox import REMEMBERED
 from warren.base.fields import MAX_LABEL_BYTES, MAX_LABELS
-from warren.base.pages import with_part
 from warren.base.values import frozen
 from warren.conversation.attachments import MAX_ATTACHMENTS
 from warren.conversation.options import MAX_FALLBACK, MAX_HOSTED, MAX_KEY
@@ -30,7 +30,7 @@ from warren.transport.rpc.params import MAX_TOOLS
 from warren.transport.rpc.shares import Shares, several
 from warren.transport.rpc.uploads import MAX_FILES
 
-BEGIN: Final = "<!-- made from the bounds in transport/cli/pages/bounds_page.py by `make docs` -->\n"
+BEGIN: Final = "<!-- made from the bounds in tests/docs/bounds_page.py by `make docs` -->\n"
 END: Final = "<!-- the end of what is made from the bounds -->\n"
 MIB: Final = 1024 * 1024
 SOMEBODY: Final = ("tenant", "name")

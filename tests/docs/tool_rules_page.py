@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from warren.base.pages import with_part
+from tests.docs.parts import with_part
 from warren.transport.providers.tool_rules import BY_PROTOCOL
 
 BEGIN: Final = "<!-- made from the rules in transport/providers/tool_rules.py by `make docs` -->\n"

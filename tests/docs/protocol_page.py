@@ -1,4 +1,4 @@
-"""`docs/protocol.md`, made from the table of methods: `python -m warren.transport.rpc.protocol_page > FILE`."""
+"""`docs/protocol.md`, made from the table of methods: `python -m tests.docs.protocol_page > FILE`."""
 
 import re
 import sys

@@ -1,6 +1,6 @@
 """The table of `docs/models.md` that says which refusals are repaired, made from the rules themselves.
 
-`python -m warren.transport.providers.repairs_page docs/models.md` renews it in place.
+`python -m tests.docs.repairs_page docs/models.md` renews it in place.
 """
 
 import sys
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from warren.base.pages import with_part
+from tests.docs.parts import with_part
 from warren.transport.providers.repair import RULES
 
 BEGIN: Final = "<!-- made from the rules in transport/providers/repair.py by `make docs` -->\n"
