@@ -22,7 +22,7 @@ from warren.conversation.messages import (
     UnknownBlock,
 )
 from warren.conversation.usage import Usage
-from warren.models.model import ModelReply, joined
+from warren.models.model import ModelReply, Piece, TextPiece, joined
 from warren.transport.providers import wire
 
 BYTES_PER_TOKEN: Final = 4
@@ -32,6 +32,32 @@ _REFUSES: Final = re.compile(
     r"armor|block|filter|guardrail|polic|prohibit|recitation|refus|safety|sensitive", re.IGNORECASE
 )
 """Reasons of tomorrow for which a server holds an answer back."""
+
+
+@define
+class Said:
+    """The texts of an answer that nobody has taken yet.
+
+    Neighbours of one kind become one piece: each piece is an event for the log, the store and all readers.
+    """
+
+    _kind: type[Piece] = TextPiece  # of the newest texts
+    _texts: list[str] = attrs.field(factory=list)
+    _pieces: list[Piece] = attrs.field(factory=list)  # before them
+
+    def add(self, kind: type[Piece], text: str) -> None:
+        """Add the next text."""
+        if kind is not self._kind:
+            self._pieces, self._kind = self.taken(), kind
+        self._texts.append(text)
+
+    def taken(self) -> list[Piece]:
+        """Return the pieces since the last call."""
+        pieces, self._pieces = self._pieces, []
+        if self._texts:
+            pieces.append(self._kind("".join(self._texts)))
+            self._texts.clear()
+        return pieces
 
 
 @define

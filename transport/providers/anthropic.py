@@ -32,7 +32,7 @@ from warren.models.catalog import entry_of
 from warren.models.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, joined
 from warren.models.tools import ToolSpec
 from warren.transport.providers import claude, failures, pictures, wire
-from warren.transport.providers.accumulate import Call, Counts, Ids, reply, stop_of
+from warren.transport.providers.accumulate import Call, Counts, Ids, Said, reply, stop_of
 from warren.transport.providers.dialect import DEFAULT_CACHE, OUTPUT, WEB_SEARCH, forced_schema, with_hosted
 from warren.transport.providers.encoded import (
     Encoded,
@@ -254,6 +254,10 @@ _block_delta: Final = codec.parser_of(_BlockDelta, b"content_block_delta")
 """Returns the event if it has the next part of a block, in the form that the vendor sends; else None."""
 
 
+_PIECES: Final[Mapping[str, type[Piece]]] = {"text": TextPiece, "thinking": ReasoningPiece}
+"""The pieces that the texts of blocks become, by the kind of the block; those of other kinds are not shown."""
+
+
 @define
 class MessagesAnswer:
     """An answer, assembled from its events; see `dialect.Answer`."""
@@ -273,6 +277,7 @@ class MessagesAnswer:
     _container: str = ""
     reason: str = ""
     counted: bool = False
+    said: Said = attrs.field(factory=Said)
     _usage: dict[str, Any] = attrs.field(factory=dict)
 
     @property
@@ -280,30 +285,32 @@ class MessagesAnswer:
         """The number of its content blocks that have begun."""
         return len(self._parts)
 
-    def feed(self, data: bytes) -> list[Piece]:
-        """Add the next event of the stream, and return its pieces. Raises ProviderError for an error or a bad event."""
+    def feed(self, data: bytes) -> None:
+        """Add the next event of the stream. Raises ProviderError for an error or a bad event."""
         if (found := _block_delta(data)) is not None:  # nearly every event; the others are read member by member
             delta = found.delta
             if delta.text is None:
                 if delta.citation is not None:
-                    return self._cite(found.index, [delta.citation])
+                    self._cite(found.index, [delta.citation])
+                    return
                 if delta.content is not None or delta.encrypted_content is not None:
-                    return self._summarised(found.index, delta)
-            return self._add(
-                found.index, delta.signature or "", delta.partial_json or "", delta.text or delta.thinking or ""
-            )
+                    self._summarised(found.index, delta)
+                    return
+            text = delta.text or delta.thinking or ""
+            self._add(found.index, delta.signature or "", delta.partial_json or "", text)
+            return
         if data.strip() in (b"", b"[DONE]"):
-            return []
+            return
         event = wire.parse_object(data)
         kind = wire.as_text(event.get("type"))
         if kind == "content_block_delta":
             event = wire.with_halves(data, event)
         if (take := _EVENTS.get(kind)) is not None:
-            return take(self, event)
-        failures.check(self._endpoint, event)
-        return []
+            take(self, event)
+        else:
+            failures.check(self._endpoint, event)
 
-    def whole(self, data: bytes) -> list[Piece]:
+    def whole(self, data: bytes) -> None:
         """Add an answer that was not streamed, as plain JSON. Raises ProviderError if it is malformed or an error."""
         message = wire.parse_object(data)
         if "content" not in message:
@@ -311,8 +318,8 @@ class MessagesAnswer:
         if "content" not in message:
             raise wire.bad_response("JSON that is no message")
         self._message_start({"message": message})
-        pieces = self._message_delta({"delta": message}) + self._take_early()
-        return pieces + self._message_stop({})
+        self._message_delta({"delta": message})
+        self._message_stop({})
 
     @property
     def counts(self) -> Counts:
@@ -345,12 +352,12 @@ class MessagesAnswer:
             else:
                 yield block
 
-    def _message_start(self, event: dict[str, Any]) -> list[Piece]:
+    def _message_start(self, event: dict[str, Any]) -> None:
         """Begin the answer; if a proxy begins another one, its blocks come behind those that have been shown.
 
         Calls of the first one are dropped: none has run yet, and the second one makes them again.
         """
-        pieces = self._take_early()
+        self._take_early()
         if self._begun:
             self._parts = [part for part in self._parts if part.kind != "tool_use"]
         self._begun = True
@@ -359,21 +366,18 @@ class MessagesAnswer:
         self._take_container(message)
         self._early = wire.objects_in(message, "content")
         self._open.clear()
-        return pieces
 
-    def _take_early(self) -> list[Piece]:
+    def _take_early(self) -> None:
         """Take the blocks that a message had at its start; its later events may have begun them themselves."""
         early, self._early = self._early, []
-        late = (each for index, each in enumerate(early) if index not in self._open)
-        return [piece for block in late for piece in self._begin(block)]
+        for block in [each for index, each in enumerate(early) if index not in self._open]:
+            self._begin(block)
 
-    def _block_start(self, event: dict[str, Any]) -> list[Piece]:
-        start = wire.object_in(event, "content_block")
-        pieces = self._begin(start)
+    def _block_start(self, event: dict[str, Any]) -> None:
+        self._begin(wire.object_in(event, "content_block"))
         self._open[_index(event)] = self._parts[-1]
-        return pieces
 
-    def _begin(self, start: dict[str, Any]) -> list[Piece]:
+    def _begin(self, start: dict[str, Any]) -> None:
         """Begin a block; in an answer that was not streamed it has its whole content already."""
         vendor, signs = self._endpoint.vendor.name, self._endpoint.official
         part = _Part(wire.as_text(start.get("type")), vendor, self._model, start, signs=signs)
@@ -388,71 +392,71 @@ class MessagesAnswer:
             part.file = pictures.file_of(data, part.start["media_type"])
         self._begun = True
         self.size += 1 + codec.weight(wire.as_object(start.get("input")))
-        return _said(part, wire.text_in(start, "text") or wire.text_in(start, "thinking"))
+        self._say(part, wire.text_in(start, "text") or wire.text_in(start, "thinking"))
 
-    def _block_delta(self, event: dict[str, Any]) -> list[Piece]:
+    def _block_delta(self, event: dict[str, Any]) -> None:
         delta = wire.object_in(event, "delta")
         if citation := wire.object_in(delta, "citation"):
-            return self._cite(_index(event), [citation])
+            self._cite(_index(event), [citation])
+            return
         signature, arguments = joined([wire.text_in(delta, "signature")]), wire.text_in(delta, "partial_json")
         text = wire.text_in(delta, "text") or wire.text_in(delta, "thinking")
-        return self._add(_index(event), signature, arguments, text)
+        self._add(_index(event), signature, arguments, text)
 
-    def _cite(self, index: int, citations: list[dict[str, Any]]) -> list[Piece]:
+    def _cite(self, index: int, citations: list[dict[str, Any]]) -> None:
         """Add sources of a text."""
         if (part := self._open.get(index)) is not None:
             part.citations += citations
             self.size += 1
-        return []
 
-    def _summarised(self, index: int, delta: _Delta) -> list[Piece]:
+    def _summarised(self, index: int, delta: _Delta) -> None:
         """Add to the summary that the server has made of a context."""
         if (part := self._open.get(index)) is not None:
             for name in ("content", "encrypted_content"):
                 if text := getattr(delta, name):
                     part.start[name] = wire.as_text(part.start.get(name)) + text
                     self.size += len(text)
-        return []
 
-    def _add(self, index: int, signature: str, arguments: str, text: str) -> list[Piece]:
+    def _add(self, index: int, signature: str, arguments: str, text: str) -> None:
         """Add the next parts of a block."""
-        part = self._open.get(index)
-        if part is None:
-            return []
-        part.signature.append(signature)
-        part.call.add("", arguments)
-        self.size += len(signature) + len(arguments) + len(text)
-        return _said(part, text)
+        if (part := self._open.get(index)) is not None:
+            part.signature.append(signature)
+            part.call.add("", arguments)
+            self.size += len(signature) + len(arguments) + len(text)
+            self._say(part, text)
 
-    def _message_delta(self, event: dict[str, Any]) -> list[Piece]:
+    def _say(self, part: _Part, text: str) -> None:
+        if text:
+            part.text.append(text)
+            if (kind := _PIECES.get(part.kind)) is not None:
+                self.said.add(kind, text)
+
+    def _message_delta(self, event: dict[str, Any]) -> None:
         """Note the stop reason, and the token counts, which replace those of the start."""
         self._usage |= {name: count for name, count in wire.as_object(event.get("usage")).items() if count is not None}
         delta = wire.object_in(event, "delta")
         self._take_container(delta)
         if stop := wire.text_in(delta, "stop_reason"):
-            pieces = self._take_early()
+            self._take_early()
             self.reason = stop
             self.complete, self.ended_at = True, self.size
-            return pieces
-        return []
 
     def _take_container(self, data: dict[str, Any]) -> None:
         self._container = wire.as_text(wire.as_object(data.get(CONTAINER)).get("id")) or self._container
 
-    def _message_stop(self, _event: dict[str, Any]) -> list[Piece]:
+    def _message_stop(self, _event: dict[str, Any]) -> None:
         if not self._begun:
             raise wire.bad_response("the end of an answer, and no answer")
         self.reason = self.reason or "end_turn"
         self.complete = self.closed = True
-        pieces = self._take_early()
+        self._take_early()
         self.ended_at = self.size
-        return pieces
 
-    def _error(self, event: dict[str, Any]) -> list[Piece]:
+    def _error(self, event: dict[str, Any]) -> None:
         raise failures.in_stream(self._endpoint, event)
 
 
-_EVENTS: Final[Mapping[str, Callable[[MessagesAnswer, dict[str, Any]], list[Piece]]]] = {
+_EVENTS: Final[Mapping[str, Callable[[MessagesAnswer, dict[str, Any]], None]]] = {
     "message_start": MessagesAnswer._message_start,  # noqa: SLF001 - the table belongs to the class
     "content_block_start": MessagesAnswer._block_start,  # noqa: SLF001
     "content_block_delta": MessagesAnswer._block_delta,  # noqa: SLF001
@@ -468,19 +472,6 @@ def _spoken(block: Block, members: Mapping[str, str]) -> Block:
         return block
     args = restored(block.args, members) if members else block.args
     return TextBlock(codec.encode(args).decode() if block.invalid_args is None else block.invalid_args)
-
-
-def _said(part: _Part, text: str) -> list[Piece]:
-    if not text:
-        return []
-    part.text.append(text)
-    match part.kind:
-        case "text":
-            return [TextPiece(text)]
-        case "thinking":
-            return [ReasoningPiece(text)]
-        case _:
-            return []
 
 
 def _index(event: dict[str, Any]) -> int:

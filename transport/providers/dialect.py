@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 from warren.base.fields import FieldValueError
 from warren.conversation import codec
 from warren.conversation.options import CacheTime, ModelOptions
-from warren.models.model import ModelReply, ModelRequest, Piece
+from warren.models.model import ModelReply, ModelRequest
 from warren.transport.providers.settings import ModelEndpoint
 
 if TYPE_CHECKING:
-    from warren.transport.providers.accumulate import Counts
+    from warren.transport.providers.accumulate import Counts, Said
     from warren.transport.providers.encoded import Encoded, EncodedTools, Part
 
 OUTPUT: Final = "structured_output"
@@ -31,12 +31,14 @@ class Answer(Protocol):
         ended_at: its size at that moment.
         reason: the server's name of the stop reason; empty as long as it gave none.
         counted: whether the server has counted the tokens behind the answer, in an event of their own.
+        said: its texts that nobody has taken yet.
     """
 
     complete: bool
     ended_at: int
     reason: str
     counted: bool
+    said: "Said"
 
     @property
     def closed(self) -> bool:
@@ -53,11 +55,11 @@ class Answer(Protocol):
         """Blocks of the answer that have begun; some protocols count the calls of tools alone."""
         ...
 
-    def feed(self, data: bytes) -> list[Piece]:
-        """Add the next event of the stream, and return its pieces. Raises ProviderError for an error or a bad event."""
+    def feed(self, data: bytes) -> None:
+        """Add the next event of the stream. Raises ProviderError for an error or a bad event."""
         ...
 
-    def whole(self, data: bytes) -> list[Piece]:
+    def whole(self, data: bytes) -> None:
         """Add an answer that was not streamed, as plain JSON. Raises ProviderError if it is malformed or an error."""
         ...
 

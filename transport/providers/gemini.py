@@ -31,9 +31,9 @@ from warren.conversation.messages import (
     UserMessage,
 )
 from warren.conversation.options import Effort, ModelOptions
-from warren.models.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, joined
+from warren.models.model import ModelReply, ModelRequest, ReasoningPiece, TextPiece, joined
 from warren.transport.providers import failures, pictures, wire
-from warren.transport.providers.accumulate import Counts, Ids, parse_arguments, reply, stop_of
+from warren.transport.providers.accumulate import Counts, Ids, Said, parse_arguments, reply, stop_of
 from warren.transport.providers.dialect import SURE_TOKENS, WEB_SEARCH, forced_schema, with_hosted
 from warren.transport.providers.encoded import (
     Encoded,
@@ -256,27 +256,27 @@ class GeminiAnswer:
     reason: str = ""
     counted: bool = False
     counts: Counts = attrs.field(factory=Counts)
+    said: Said = attrs.field(factory=Said)
 
     @property
     def blocks(self) -> int:
         """The number of its parts that have begun."""
         return len(self._parts)
 
-    def feed(self, data: bytes) -> list[Piece]:
-        """Add the next event of the stream, and return its pieces. Raises ProviderError for an error or a bad event."""
-        if not data.strip() or data.strip() == b"[DONE]":
-            return []
-        return self._take(wire.with_halves(data, wire.parse_object(data)))
+    def feed(self, data: bytes) -> None:
+        """Add the next event of the stream. Raises ProviderError for an error or a bad event."""
+        if data.strip() not in (b"", b"[DONE]"):
+            self._take(wire.with_halves(data, wire.parse_object(data)))
 
-    def whole(self, data: bytes) -> list[Piece]:
+    def whole(self, data: bytes) -> None:
         """Add an answer that was not streamed, as plain JSON. Raises ProviderError if it is malformed or an error."""
         parsed = wire.parse_all(data)
-        pieces = [piece for response in parsed for piece in self._take(response)]
+        for response in parsed:
+            self._take(response)
         if not any({"candidates", "promptFeedback"} & response.keys() for response in parsed):
             raise wire.bad_response("JSON that is no answer")
         self.closed = True
         self._end(self.reason or "STOP")
-        return pieces
 
     def reply(self, sent: int) -> ModelReply:
         """Return the whole answer; `sent` is the size of the request in bytes, for estimates."""
@@ -287,19 +287,20 @@ class GeminiAnswer:
         files = tuple([part.file for part in self._parts if part.file is not None])
         return reply(blocks, stop_of(_STOP, self.reason), self.counts, sent, files)
 
-    def _take(self, chunk: dict[str, Any]) -> list[Piece]:
+    def _take(self, chunk: dict[str, Any]) -> None:
         if chunk.get("error") or not _MEMBERS & chunk.keys():
             failures.check(self._endpoint, chunk)
         if usage := wire.object_in(chunk, "usageMetadata"):
             self.counts = _counts(usage)
         if wire.object_in(chunk, "promptFeedback").get("blockReason"):
             self._end("PROHIBITED_CONTENT")
-        candidates = [each for each in wire.objects_in(chunk, "candidates") if not each.get("index")]
-        return [piece for candidate in candidates for piece in self._candidate(candidate)]
+        for candidate in wire.objects_in(chunk, "candidates"):
+            if not candidate.get("index"):
+                self._candidate(candidate)
 
-    def _candidate(self, candidate: dict[str, Any]) -> list[Piece]:
-        parts = wire.objects_in(wire.object_in(candidate, "content"), "parts")
-        pieces = [piece for part in parts for piece in self._part(part)]
+    def _candidate(self, candidate: dict[str, Any]) -> None:
+        for part in wire.objects_in(wire.object_in(candidate, "content"), "parts"):
+            self._part(part)
         if sources := wire.object_in(candidate, "groundingMetadata"):
             (self._sources if self._newest is None else self._newest.citations).append(sources)
         if finish := wire.text_in(candidate, "finishReason"):
@@ -308,18 +309,17 @@ class GeminiAnswer:
                 problem = f"the model broke off with {finish}" + (f": {said[: failures.LONGEST_QUOTE]}" if said else "")
                 raise ProviderError(problem, cause="bad_response", retryable=True)
             self._end(finish)
-        return pieces
 
     def _end(self, reason: str) -> None:
         self.reason = reason
         self.complete, self.ended_at = True, self.size
 
-    def _part(self, data: dict[str, Any]) -> list[Piece]:
+    def _part(self, data: dict[str, Any]) -> None:
         signature, text = wire.text_in(data, SIGNATURE), wire.text_in(data, "text")
         if call := wire.object_in(data, "functionCall"):
             self._parts.append(_Part("call", call=call, signature=signature))
             self.size += len(codec.encode(call))
-            return []
+            return
         kind = "thought" if data.get("thought") else "text"
         if (own := wire.object_in(data, DATA)) and not text:
             self.size += 1
@@ -329,11 +329,11 @@ class GeminiAnswer:
                 self._parts.append(_Part(DATA, call=data | {DATA: rest}, file=file))
                 if self._newest is None:
                     self._show(self._parts[-1])
-            return []
+            return
         if not text and (hosted := next((name for name in data if name not in PLAIN), None)):
             self._parts.append(_Part(hosted, call=data))
             self.size += len(codec.encode(data))
-            return []
+            return
         last = self._parts[-1] if self._parts else None
         if last is None or last.kind != kind or last.signature or (signature and not text):
             last = _Part(kind)
@@ -343,9 +343,8 @@ class GeminiAnswer:
         last.signature = signature
         last.text.append(text)
         self.size += len(text)
-        if not text:
-            return []
-        return [ReasoningPiece(text) if kind == "thought" else TextPiece(text)]
+        if text:
+            self.said.add(ReasoningPiece if kind == "thought" else TextPiece, text)
 
     def _show(self, part: _Part) -> None:
         """Let the sources belong to a part: the newest text, or the first picture of an answer without a text."""

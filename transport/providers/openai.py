@@ -27,9 +27,9 @@ from warren.conversation.messages import (
     UserMessage,
 )
 from warren.conversation.options import ModelOptions
-from warren.models.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, joined
+from warren.models.model import ModelReply, ModelRequest, ReasoningPiece, TextPiece, joined
 from warren.transport.providers import failures, pictures, wire
-from warren.transport.providers.accumulate import NO_COUNTS, Counts, Ids, ToolCalls, reply, stop_of
+from warren.transport.providers.accumulate import NO_COUNTS, Counts, Ids, Said, ToolCalls, reply, stop_of
 from warren.transport.providers.dialect import (
     OUTPUT,
     SURE_TOKENS,
@@ -254,6 +254,7 @@ class ChatAnswer:
     reason: str = ""
     counted: bool = False
     counts: Counts = NO_COUNTS
+    said: Said = attrs.field(factory=Said)
     _at_head: bool = attrs.field(init=False)  # whether no text has come that is certainly the answer's
     _head: Head | None = None  # once there is a text that may begin with a tag
 
@@ -266,10 +267,10 @@ class ChatAnswer:
         """The number of its calls that have begun."""
         return 0 if self._calls is None else len(self._calls)
 
-    def feed(self, data: bytes) -> list[Piece]:
-        """Add the next event of the stream, and return its pieces. Raises ProviderError for an error or a bad event."""
+    def feed(self, data: bytes) -> None:
+        """Add the next event of the stream. Raises ProviderError for an error or a bad event."""
         if self.closed:
-            return []
+            return
         if (chunk := _text_chunk(data)) is not None:  # nearly every event; the others are read member by member
             self._begun, choice = True, chunk.choices[0]
             delta = choice.delta
@@ -277,47 +278,40 @@ class ChatAnswer:
             if text and not (self._at_head or delta.refusal or delta.reasoning_content or delta.reasoning):  # as above
                 self.size += len(text)
                 self._text.append(text)
-                pieces: list[Piece] = [TextPiece(text)]
+                self.said.add(TextPiece, text)
             elif text or delta.refusal or delta.reasoning or delta.reasoning_content is not None:
-                pieces = self._texts(delta)
-            else:
-                pieces = []
+                self._texts(delta)
             if choice.finish_reason:
-                pieces += self._finish(choice.finish_reason)
-            return pieces
-        if (last := _usage_chunk(data)) is not None:
+                self._finish(choice.finish_reason)
+        elif (last := _usage_chunk(data)) is not None:
             usage, details = last.usage, last.usage.prompt_tokens_details or _Details()
             created, read = details.cache_write_tokens or 0, details.cached_tokens or 0
             self.counts = Counts(usage.prompt_tokens, usage.completion_tokens, created, read)
             self.counted = usage.completion_tokens > 0
-            return []
-        if data.strip() == b"[DONE]":
-            return self._end()
-        if not data.strip():
-            return []
-        return self._take(wire.with_halves(data, wire.parse_object(data)))
+        elif data.strip() == b"[DONE]":
+            self._end()
+        elif data.strip():
+            self._take(wire.with_halves(data, wire.parse_object(data)))
 
-    def whole(self, data: bytes) -> list[Piece]:
+    def whole(self, data: bytes) -> None:
         """Add an answer that was not streamed, as plain JSON. Raises ProviderError if it is malformed or an error."""
-        pieces = self._take(wire.parse_object(data)) + self._end()
+        self._take(wire.parse_object(data))
+        self._end()
         self.reason = self.reason or "stop"
-        return pieces
 
-    def _end(self) -> list[Piece]:
+    def _end(self) -> None:
         if not self._begun:
             raise wire.bad_response("the end of an answer, and no answer")
         self.closed = True
-        return self._whole_head()
+        self._end_head()
 
-    def _whole_head(self) -> list[Piece]:
-        """Return the pieces that have waited for more of the head of the text: the answer has ended."""
-        pieces: list[Piece] = []
+    def _end_head(self) -> None:
+        """Say what has waited for more of the head of the text: the answer has ended."""
         self._at_head = False
         if self._head is not None:
             (reasoning, text), self._head = self._head.end(), None
-            pieces = self._say("", reasoning, text)
+            self._say("", reasoning, text)
         self.complete, self.ended_at = True, self.size
-        return pieces
 
     def reply(self, sent: int) -> ModelReply:
         """Return the whole answer; `sent` is the size of the request in bytes, for estimates."""
@@ -329,7 +323,7 @@ class ChatAnswer:
             stopped = "max_tokens", ""  # servers that never give reasons: it was cut within a call
         return reply(blocks, stopped, self.counts, sent, tuple(self._files))
 
-    def _take(self, chunk: dict[str, Any]) -> list[Piece]:
+    def _take(self, chunk: dict[str, Any]) -> None:
         if chunk.get("error") or chunk.get("base_resp") or not chunk.get("choices"):
             failures.check(self._endpoint, chunk)
         choices = [choice for choice in wire.objects_in(chunk, "choices") if not choice.get("index")]
@@ -337,9 +331,10 @@ class ChatAnswer:
             if isinstance(place.get("usage"), dict):
                 self.counts, self.counted = _counts(place["usage"]), not choices
         self._begun = self._begun or bool(choices)
-        return [piece for choice in choices for piece in self._choice(choice)]
+        for choice in choices:
+            self._choice(choice)
 
-    def _choice(self, choice: dict[str, Any]) -> list[Piece]:
+    def _choice(self, choice: dict[str, Any]) -> None:
         if choice.get("error"):
             raise failures.in_stream(self._endpoint, choice["error"])
         whole = wire.object_in(choice, "message")
@@ -350,10 +345,9 @@ class ChatAnswer:
         for position, fragment in enumerate(fragments):
             index = fragment.get("index")
             self._call(fragment, position if delta is whole or (index is None and len(fragments) > 1) else index)
-        pieces = self._delta(self._without_files(delta), whole=delta is whole)
+        self._delta(self._without_files(delta), whole=delta is whole)
         if finish := wire.text_in(choice, "finish_reason"):
-            pieces += self._finish(finish)
-        return pieces
+            self._finish(finish)
 
     def _unsaid(self) -> Collection[str]:
         """Return the members of a whole message that may have what its stream has not said."""
@@ -388,13 +382,13 @@ class ChatAnswer:
             self._files.append(file)
         return ""
 
-    def _finish(self, reason: str) -> list[Piece]:
+    def _finish(self, reason: str) -> None:
         if reason.lower() in _BROKEN:
             raise ProviderError(f"the model broke off with {reason}", cause="server_error", retryable=True)
         self.reason = reason
-        return self._whole_head()
+        self._end_head()
 
-    def _delta(self, delta: dict[str, Any], *, whole: bool) -> list[Piece]:
+    def _delta(self, delta: dict[str, Any], *, whole: bool) -> None:
         shown = wire.text_in(delta, "thinking")
         for name in LISTS:
             if parts := [part for part in wire.as_list(delta.get(name)) if isinstance(part, dict)]:
@@ -405,15 +399,15 @@ class ChatAnswer:
             self._extra = {EXTRA: extra}
         given = (wire.text_in(delta, name) if delta.get(name) is not None else None for name in REASONING)
         field, reasoning = _reasoning_of(*given)
-        return self._say(field, reasoning or shown, wire.text_in(delta, "content") + wire.text_in(delta, "refusal"))
+        self._say(field, reasoning or shown, wire.text_in(delta, "content") + wire.text_in(delta, "refusal"))
 
-    def _texts(self, delta: _Delta) -> list[Piece]:
+    def _texts(self, delta: _Delta) -> None:
         text = (delta.content or "") + (delta.refusal or "")
         if self._at_head and text and self._head is None and text[0] != "<" and not text[0].isspace():  # as most begin
             self._at_head = False
-        return self._say(*_reasoning_of(delta.reasoning_content, delta.reasoning), text)
+        self._say(*_reasoning_of(delta.reasoning_content, delta.reasoning), text)
 
-    def _say(self, field: str, reasoning: str, text: str) -> list[Piece]:
+    def _say(self, field: str, reasoning: str, text: str) -> None:
         self.size += len(reasoning) + len(text)
         if field:
             self._kept.setdefault(FIELD, field)
@@ -425,14 +419,12 @@ class ChatAnswer:
                 self._kept[TAG] = head.tag
             if head.done:
                 self._at_head, self._head = False, None
-        pieces: list[Piece] = []
         if reasoning:
             self._reasoning.append(reasoning)
-            pieces.append(ReasoningPiece(reasoning))
+            self.said.add(ReasoningPiece, reasoning)
         if text:
             self._text.append(text)
-            pieces.append(TextPiece(text))
-        return pieces
+            self.said.add(TextPiece, text)
 
     def _call(self, fragment: dict[str, Any], index: object) -> None:
         function = wire.object_in(fragment, "function")

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from itertools import groupby
 from typing import Any, Final, TypeVar
 
 import attrs
@@ -762,12 +761,6 @@ async def beside(work: Callable[[], T]) -> T:
     return found  # noqa: RET504 - mypy assumes that the scope may swallow an error
 
 
-def together(pieces: list[Piece]) -> Iterator[Piece]:
-    """Yield pieces with neighbours of one kind joined."""
-    for kind, group in groupby(pieces, type):
-        yield kind("".join([piece.text for piece in group]))
-
-
 def _is_whole(answer: Answer) -> bool:
     """Return whether an answer is whole as it is; text behind a stop reason says that there is more."""
     return answer.complete and answer.size <= answer.ended_at
@@ -777,8 +770,7 @@ def _is_whole(answer: Answer) -> bool:
 class _Reading:
     """Feeds events to an answer and emits its pieces; on the first failure it keeps the error and ends the reading.
 
-    Pieces that arrive together are emitted as one: nobody could see the first of them earlier than the last, and each
-    is an event for the log, the store and all readers.
+    Texts that arrive together are emitted as one piece: nobody could see the first of them earlier than the last.
 
     Attributes:
         answer: the answer.
@@ -811,18 +803,21 @@ class _Reading:
         self.failure = self.failure or error
         self.scope.cancel()
 
-    async def take(self, events: list[bytes], feed: Callable[[bytes], list[Piece]] | None = None) -> None:
+    async def take(self, events: list[bytes], feed: Callable[[bytes], None] | None = None) -> None:
         """Feed the events that have arrived together; `feed` is the answer's way to take them, if not the usual one."""
         if self.failure is not None or not events:
             return
-        answer, pieces = self.answer, list[Piece]()
+        answer = self.answer
         feed = feed or answer.feed
         try:
             try:
                 for data in events:
-                    pieces += feed(data) if len(data) <= self.most else await self._large(data, feed)
+                    if len(data) <= self.most:
+                        feed(data)
+                    else:
+                        await self._large(data, feed)
             finally:
-                for piece in together(pieces):
+                for piece in answer.said.taken():
                     self.emit(piece)
             self.check(answer)
             if answer.blocks > MAX_BLOCKS:  # no more are kept: the turn tells the model, or fails
@@ -831,13 +826,13 @@ class _Reading:
         except Exception as exc:  # noqa: BLE001 - raised when the reading has ended
             self.fail(exc)
 
-    async def _large(self, data: bytes, feed: Callable[[bytes], list[Piece]]) -> list[Piece]:
+    async def _large(self, data: bytes, feed: Callable[[bytes], None]) -> None:
         """Feed a large event, on a thread. The files in it make room for as many bytes of the body."""
         files = min(await beside(partial(self.files_in, data)), self.files)
         if self.body is not None:
             self.files -= files
             self.body.left += files
-        return await parsed(feed, data)
+        await parsed(feed, data)
 
     def wait(self, size: int) -> None:
         """Set the time for more of the answer, which had this size before its newest part."""

@@ -27,9 +27,9 @@ from warren.conversation.messages import (
     UserMessage,
 )
 from warren.conversation.options import ModelOptions
-from warren.models.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, joined
+from warren.models.model import ModelReply, ModelRequest, ReasoningPiece, TextPiece, joined
 from warren.transport.providers import failures, pictures, unanswered, wire
-from warren.transport.providers.accumulate import Call, Counts, Ids, reply, stop_of
+from warren.transport.providers.accumulate import Call, Counts, Ids, Said, reply, stop_of
 from warren.transport.providers.dialect import (
     OUTPUT,
     SURE_TOKENS,
@@ -228,31 +228,33 @@ class ResponsesAnswer:
     reason: str = ""
     counted: bool = False
     counts: Counts = attrs.field(factory=Counts)
+    said: Said = attrs.field(factory=Said)
 
     @property
     def blocks(self) -> int:
         """The number of its items that have begun."""
         return len(self._items)
 
-    def feed(self, data: bytes) -> list[Piece]:
-        """Add the next event of the stream, and return its pieces. Raises ProviderError for an error or a bad event."""
+    def feed(self, data: bytes) -> None:
+        """Add the next event of the stream. Raises ProviderError for an error or a bad event."""
         if (delta := _text_delta(data)) is not None:  # nearly every event; the others are read member by member
-            return self._say(self._item(delta.output_index, "message"), delta.delta)
+            self._say(self._item(delta.output_index, "message"), delta.delta)
+            return
         if self.closed or not data.strip() or data.strip() == b"[DONE]":
-            return []
+            return
         event = wire.with_halves(data, wire.parse_object(data))
         if (take := _EVENTS.get(wire.as_text(event.get("type")))) is not None:
-            return take(self, event)
-        failures.check(self._endpoint, event)
-        return []
+            take(self, event)
+        else:
+            failures.check(self._endpoint, event)
 
-    def whole(self, data: bytes) -> list[Piece]:
+    def whole(self, data: bytes) -> None:
         """Add an answer that was not streamed, as plain JSON. Raises ProviderError if it is malformed or an error."""
         response = wire.parse_object(data)
         if "output" not in response:
             failures.check(self._endpoint, response)
             raise wire.bad_response("JSON that is no response")
-        return self._end({"response": response})
+        self._end({"response": response})
 
     def reply(self, sent: int) -> ModelReply:
         """Return the whole answer; `sent` is the size of the request in bytes, for estimates."""
@@ -282,10 +284,9 @@ class ResponsesAnswer:
         begins = data and item is not None and (is_new or item.done or item.kind != data.get("type"))
         return next(named, newest + 1 if begins else newest)
 
-    def _item_added(self, event: dict[str, Any]) -> list[Piece]:
+    def _item_added(self, event: dict[str, Any]) -> None:
         item = wire.object_in(event, "item")
         self._begin(self._item(self._index(event, is_new=True), wire.as_text(item.get("type"))), item)
-        return []
 
     def _begin(self, kept_item: _Item, item: dict[str, Any]) -> None:
         kept_item.whole = item
@@ -294,7 +295,7 @@ class ResponsesAnswer:
             kept_item.call.add(joined([wire.as_text(item.get("name"))]), "")
         self.size += 1
 
-    def _item_done(self, event: dict[str, Any]) -> list[Piece]:
+    def _item_done(self, event: dict[str, Any]) -> None:
         """Take a whole item; those of its parts that did not come before are said now."""
         data = wire.object_in(event, "item")
         item = self._item(self._index(event), wire.as_text(data.get("type")))
@@ -304,90 +305,86 @@ class ResponsesAnswer:
         self._begin(item, data)
         item.done = True
         if item.kind == "function_call":
-            return self._call_arguments(item, wire.arguments_in(data, "arguments"))
-        return self._rest(item, _text_in(data))
+            self._call_arguments(item, wire.arguments_in(data, "arguments"))
+        else:
+            self._rest(item, _text_in(data))
 
-    def _call_arguments(self, item: _Item, arguments: str) -> list[Piece]:
+    def _call_arguments(self, item: _Item, arguments: str) -> None:
         """Take the whole arguments of a call, in place of fragments that have gaps."""
         if arguments and item.call.arguments != arguments:
             item.call = Call(item.call.id, item.call.name)
             item.call.add("", arguments)
             self.size += len(arguments)
-        return []
 
-    def _arguments_done(self, event: dict[str, Any]) -> list[Piece]:
+    def _arguments_done(self, event: dict[str, Any]) -> None:
         item = self._item(self._index(event), "function_call")
         item.done = True
-        return self._call_arguments(item, wire.arguments_in(event, "arguments"))
+        self._call_arguments(item, wire.arguments_in(event, "arguments"))
 
-    def _text_done(self, event: dict[str, Any]) -> list[Piece]:
-        return self._part_done(self._item(self._index(event), "message"), event)
+    def _text_done(self, event: dict[str, Any]) -> None:
+        self._part_done(self._item(self._index(event), "message"), event)
 
-    def _reasoning_done(self, event: dict[str, Any]) -> list[Piece]:
-        return self._part_done(self._item(self._index(event), "reasoning"), event)
+    def _reasoning_done(self, event: dict[str, Any]) -> None:
+        self._part_done(self._item(self._index(event), "reasoning"), event)
 
-    def _part_done(self, item: _Item, event: dict[str, Any]) -> list[Piece]:
+    def _part_done(self, item: _Item, event: dict[str, Any]) -> None:
         """Take the whole text of a part of an item."""
         between = "\n\n" if item.kind == "reasoning" and item.ended else ""
         item.ended += between + (wire.text_in(event, "text") or wire.text_in(event, "refusal"))
-        return self._rest(item, item.ended)
+        self._rest(item, item.ended)
 
-    def _rest(self, item: _Item, whole: str) -> list[Piece]:
+    def _rest(self, item: _Item, whole: str) -> None:
         """Say the end of a text of which the beginning has been shown; another text replaces it if it is longer."""
         if len(whole) <= sum(map(len, item.text)):
-            return []
+            return
         shown = joined(item.text)
         if whole.startswith(shown):
-            return self._say(item, whole.removeprefix(shown))
-        item.text = [whole]
-        self.size += len(whole) - len(shown)
-        return []
+            self._say(item, whole.removeprefix(shown))
+        else:
+            item.text = [whole]
+            self.size += len(whole) - len(shown)
 
-    def _text(self, event: dict[str, Any]) -> list[Piece]:
-        return self._say(self._item(self._index(event), "message"), wire.text_in(event, "delta"))
+    def _text(self, event: dict[str, Any]) -> None:
+        self._say(self._item(self._index(event), "message"), wire.text_in(event, "delta"))
 
-    def _reasoning(self, event: dict[str, Any]) -> list[Piece]:
-        return self._say(self._item(self._index(event), "reasoning"), wire.text_in(event, "delta"))
+    def _reasoning(self, event: dict[str, Any]) -> None:
+        self._say(self._item(self._index(event), "reasoning"), wire.text_in(event, "delta"))
 
-    def _next_summary(self, event: dict[str, Any]) -> list[Piece]:
+    def _next_summary(self, event: dict[str, Any]) -> None:
         item = self._item(self._index(event), "reasoning")
-        return self._say(item, "\n\n" if item.text else "")
+        self._say(item, "\n\n" if item.text else "")
 
-    def _arguments(self, event: dict[str, Any]) -> list[Piece]:
+    def _arguments(self, event: dict[str, Any]) -> None:
         arguments = wire.text_in(event, "delta")
         self._item(self._index(event), "function_call").call.add("", arguments)
         self.size += len(arguments)
-        return []
 
-    def _say(self, item: _Item, text: str) -> list[Piece]:
-        if not text:
-            return []
-        item.text.append(text)
-        self.size += len(text)
-        return [ReasoningPiece(text) if item.kind == "reasoning" else TextPiece(text)]
+    def _say(self, item: _Item, text: str) -> None:
+        if text:
+            item.text.append(text)
+            self.size += len(text)
+            self.said.add(ReasoningPiece if item.kind == "reasoning" else TextPiece, text)
 
-    def _end(self, event: dict[str, Any]) -> list[Piece]:
+    def _end(self, event: dict[str, Any]) -> None:
         """Take the end of the answer, and those of its items that did not come before."""
         response = wire.object_in(event, "response")
         if response.get("error") or response.get("status") == "failed":
             self._error(response)
-        pieces: list[Piece] = []
         for index, data in enumerate(wire.objects_in(response, "output")):
             if (place := self._open_place(index, data)) is not None:
-                pieces += self._item_done({"output_index": place, "item": data})
+                self._item_done({"output_index": place, "item": data})
         texts = [place for place, item in self._items.items() if item.kind == "message" and item.text]
         hosted = {place: item for place, item in self._items.items() if item.kind not in _PLAIN}
         for place, item in hosted.items():
             item.ran = item.kind == CUSTOM and not self._endpoint.official and place < max(texts, default=-1)
         waiting = [item.whole for item in hosted.values() if not item.ran]
         if waiting and (notes := unanswered.notes(waiting)):
-            pieces += self._say(self._item(max(self._items) + 1, "message"), ("\n\n" if texts else "") + notes)
+            self._say(self._item(max(self._items) + 1, "message"), ("\n\n" if texts else "") + notes)
         reason = wire.as_text(wire.object_in(response, "incomplete_details").get("reason"))
         self.reason = reason or COMPLETED
         self.counts = _counts(wire.as_object(response.get("usage")))
         self.complete = self.closed = True
         self.ended_at = self.size
-        return pieces
 
     def _open_place(self, index: int, data: dict[str, Any]) -> int | None:
         """Return the index of an item of the whole answer if its end has not come; None if it has."""
@@ -398,11 +395,11 @@ class ResponsesAnswer:
             return place
         return None if (item.done and item.whole) or item.kind != data.get("type") else place
 
-    def _error(self, event: dict[str, Any]) -> list[Piece]:
+    def _error(self, event: dict[str, Any]) -> None:
         raise failures.in_stream(self._endpoint, event.get("error") or event)
 
 
-_EVENTS: Final[Mapping[str, Callable[[ResponsesAnswer, dict[str, Any]], list[Piece]]]] = {
+_EVENTS: Final[Mapping[str, Callable[[ResponsesAnswer, dict[str, Any]], None]]] = {
     "response.output_item.added": ResponsesAnswer._item_added,  # noqa: SLF001 - the table belongs to the class
     "response.output_item.done": ResponsesAnswer._item_done,  # noqa: SLF001
     "response.output_text.delta": ResponsesAnswer._text,  # noqa: SLF001

@@ -66,14 +66,13 @@ class Splitter:
         """Return the data of a part that consists of whole events of one line each, as most do; None for another."""
         if self._data or self._line_size or self._after_return or part.find(b"\r") >= 0:
             return None
-        events = part.split(b"\n\n")
-        found = [event[6:] for event in events if event.startswith(b"data: ")]
-        if events[-1] or not found or len(found) != len(events) - 1 or max(map(len, found)) > self.most:
+        if not (part.startswith(b"data: ") and part.endswith(b"\n\n")):
             return None
-        if b"".join(found).find(b"\n") >= 0:
+        events = part[6:-2].split(b"\n\ndata: ")
+        if part.count(b"\n") != 2 * len(events) or max(map(len, events)) > self.most:
             return None
         self.streams = True
-        return found
+        return events
 
     @property
     def _longest(self) -> int:

@@ -53,14 +53,13 @@ BLOCK = st.fixed_dictionaries(
 
 def read(answer: Answer, *events: bytes) -> object:
     """Return the pieces of events, what they leave in the answer, and the error that ends them."""
-    pieces: list[object] = []
     try:
         for data in events:
-            pieces += answer.feed(data)
+            answer.feed(data)
     except ProviderError as exc:
-        return pieces, exc.cause, exc.message
+        return answer.said.taken(), exc.cause, exc.message
     reply = answer.reply(100)
-    return pieces, answer.size, answer.complete, answer.closed, reply
+    return answer.said.taken(), answer.size, answer.complete, answer.closed, reply
 
 
 @given(st.lists(CHUNK, max_size=3), st.booleans())
