@@ -40,7 +40,6 @@ SANS_IO: Final[tuple[str, ...]] = (
     "transport/cluster/door.py",
     "transport/cluster/health.py",
     "transport/cluster/token.py",
-    "transport/gateway/bounds.py",
     "transport/access/config.py",
     "transport/gateway/handshake.py",
     "transport/access/auth.py",

@@ -21,7 +21,7 @@ from warren.transport.access.config import GatewayConfig
 from warren.transport.access.head import MAX_HEAD
 from warren.transport.access.places import Places
 from warren.transport.cli.settings.table import default_of
-from warren.transport.gateway.bounds import parts_of
+from warren.transport.gateway.websocket import parts_of
 from warren.transport.mcp.resources import MAX_WATCHED
 from warren.transport.rest.answers import MAX_UNREAD
 from warren.transport.rpc.opened import Opened

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 import trio
 
 from warren.base.values import define
-from warren.transport.gateway.stream import FrameStream
 
 LOOKS: Final = 8
 """Looks at each connection within the time of a heartbeat."""
@@ -19,11 +18,23 @@ BATCH: Final = 64
 """Connections that are looked at in one go: after a restart thousands may be silent at the same time."""
 
 
+class Client(Protocol):
+    """The client of an open connection."""
+
+    def was_heard(self) -> bool:
+        """Return whether the client has shown since the last call that it is there."""
+        ...
+
+    def ping(self) -> None:
+        """Ask the client for a sign of life."""
+        ...
+
+
 @define(eq=False)
 class _Watched:
     """An open connection, and the number of looks in a row that have found nothing new from its client."""
 
-    stream: FrameStream
+    client: Client
     end: Callable[[], None]
     looks: int = 0
 
@@ -43,9 +54,9 @@ class Heartbeat:
     _open: set[_Watched] = attrs.field(factory=set, init=False)
 
     @contextmanager
-    def watches(self, stream: FrameStream, end: Callable[[], None]) -> Iterator[None]:
-        """Ping the client of a stream when it is silent, during a block, and call `end` if it stays silent."""
-        watched = _Watched(stream, end)
+    def watches(self, client: Client, end: Callable[[], None]) -> Iterator[None]:
+        """Ping a client when it is silent, during a block, and call `end` if it stays silent."""
+        watched = _Watched(client, end)
         self._open.add(watched)
         try:
             yield
@@ -66,8 +77,8 @@ class Heartbeat:
                     await trio.lowlevel.checkpoint()
 
     def _look(self, watched: _Watched) -> None:
-        watched.looks = 0 if watched.stream.was_heard() else watched.looks + 1
+        watched.looks = 0 if watched.client.was_heard() else watched.looks + 1
         if watched.looks == PING_AT:
-            watched.stream.ping()
+            watched.client.ping()
         elif watched.looks == END_AT:
             watched.end()

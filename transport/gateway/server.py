@@ -27,10 +27,9 @@ from warren.transport.access.logins import Login
 from warren.transport.access.refusals import RefusedError
 from warren.transport.cluster.door import NodeService
 from warren.transport.console.pages import console_pages
-from warren.transport.gateway.bounds import ESCAPED
-from warren.transport.gateway.connection import UNAUTHORIZED, WebSocketConnection
 from warren.transport.gateway.handshake import check
 from warren.transport.gateway.heartbeat import Heartbeat
+from warren.transport.gateway.websocket import ESCAPED, UNAUTHORIZED, WebSocketConnection
 from warren.transport.http.accepting import OpenFiles, serve_all
 from warren.transport.http.connection import HttpConnection
 from warren.transport.http.crowd import Crowd

@@ -6,8 +6,7 @@ bounds the requests that run and the bytes that wait for a slow reader, keeps th
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import attrs
@@ -18,16 +17,12 @@ from warren.base.errors import CapacityExceededError, WarrenError
 from warren.base.values import define, frozen
 from warren.reports.tracing import here
 from warren.transport.rpc import jsonrpc
-from warren.transport.rpc.outbox import MAX_BYTES, Outbox, frames_of, is_large
+from warren.transport.rpc.outbox import MAX_BYTES, Outbox, is_large, pieces_of
 from warren.transport.rpc.traces import place_in
 from warren.transport.rpc.unread import Share, UnreadReplies
 
 COUNTED: Final = 64 * 1024
 """Bytes of replies on their way from which on they count as unread at once, and not when the next one comes."""
-BATCH: Final = 256
-"""Messages that are sent in one piece. At the end of a connection, each piece proves that the peer still reads."""
-PIECE: Final = 256 * 1024
-"""Bytes after which a piece takes no more messages."""
 GRACE: Final = 0.5
 """Seconds that requests have to end once the endpoint stops; after that they are answered with an error."""
 RESERVE: Final = 2
@@ -70,7 +65,7 @@ class Channel(Protocol):
         ...
 
     async def send(self, frames: Sequence[bytes]) -> None:
-        """Send messages, in order. Raises one of `GONE` if the peer no longer reads.
+        """Send messages, in order. Raises one of `GONE` if the peer no longer reads. It need not be a checkpoint.
 
         Cancelling it may leave half a message in the stream: nothing may be sent after that.
         """
@@ -176,7 +171,8 @@ class Endpoint:
     Attributes:
         serving: cancel it to shut down in good order.
         outbox: the messages that wait to be sent.
-        moved: tasks parked here are woken whenever the outbox was emptied.
+        moved: tasks parked here are woken whenever the outbox was emptied. It is mostly empty, and looked at first:
+            trio takes twenty times as long to find that out.
         let_go: whether it was stopped because of the replies that its peer has not read.
     """
 
@@ -201,7 +197,7 @@ class Endpoint:
         self.serving: trio.CancelScope = serving or trio.CancelScope()
         self.moved: trio.lowlevel.ParkingLot = trio.lowlevel.ParkingLot()
         self._waiting = trio.lowlevel.ParkingLot()
-        self.outbox: Outbox = Outbox(bounds.outbox_events, partial(wake, self._waiting), bounds.outbox_bytes)
+        self.outbox: Outbox = Outbox(bounds.outbox_events, self._waiting.unpark_all, bounds.outbox_bytes)
         self._channel = channel
         self._bounds = bounds
         self._end_turns = end_turns
@@ -243,7 +239,8 @@ class Endpoint:
                     tasks.cancel_scope.cancel()
                 self._reading = False
                 self._ending = True
-                wake(self._waiting)
+                if self._waiting:
+                    self._waiting.unpark_all()
                 self._farewell.deadline = trio.current_time() + self._bounds.close_timeout
         finally:
             self.outbox.close()
@@ -438,7 +435,8 @@ class Endpoint:
             # The reply is added only below. There is no checkpoint until then, so a task that `wait_idle` wakes here
             # runs when the reply is in the outbox.
             self._running -= 1
-            wake(self._ended)
+            if self._ended:
+                self._ended.unpark_all()
         if reply is not None:
             self._reply(reply, batch)
 
@@ -478,7 +476,7 @@ class Endpoint:
         try:
             with self._farewell:
                 while True:
-                    while not outbox:
+                    while not outbox.items:
                         if not self._reading:
                             return
                         await self._waiting.park()
@@ -486,6 +484,8 @@ class Endpoint:
                             # A model that answers at once does so a pass after the turn's first events: one send less.
                             await trio.lowlevel.checkpoint()
                     await self._send_all()
+                    if outbox.items:
+                        await trio.lowlevel.checkpoint()  # a channel may send without one
         except GONE as exc:
             logger.debug("the peer no longer reads: %s", exc)
             if self._bounds.needs_reader:
@@ -493,7 +493,8 @@ class Endpoint:
         finally:
             outbox.close()
             self._transit_bytes = 0
-            wake(self.moved)
+            if self.moved:
+                self.moved.unpark_all()
             self._hang_up()
 
     async def _send_all(self) -> None:
@@ -502,10 +503,13 @@ class Endpoint:
         self._transit_bytes = outbox.reply_bytes
         items = outbox.take()
         outbox.stalled = True
-        wake(self.moved)
+        if self.moved:
+            self.moved.unpark_all()
         if self._transit_bytes > COUNTED:
             self._count_unread()
-        for piece in _pieces(frames_of(items)):
+        for number, piece in enumerate(pieces_of(items)):
+            if number:
+                await trio.lowlevel.checkpoint()  # as above
             await self._channel.send(piece)
             if self._ending:
                 self._extend()
@@ -513,7 +517,8 @@ class Endpoint:
         self._transit_bytes = 0
         if self._share is not None and (self._share.size or self._batched):
             self._count_unread()
-        wake(self.moved)
+        if self.moved:
+            self.moved.unpark_all()
 
     def _extend(self) -> None:
         """Restart the time of a peer that has just read a piece, unless `serving` was cancelled."""
@@ -526,26 +531,8 @@ class Endpoint:
             self._farewell.deadline = deadline
 
 
-def wake(parked: trio.lowlevel.ParkingLot) -> None:
-    """Wake the tasks of a parking lot. Most are empty, and trio takes twenty times as long to find that out."""
-    if parked:
-        parked.unpark_all()
-
-
 def check_room(running: int, limit: int, *, urgent: bool = False) -> None:
     """Raise CapacityExceededError if `running` requests of a client are its limit. Urgent ones have a reserve."""
     if running >= limit * (RESERVE if urgent else 1):
         problem = f"{running} requests of this connection are not answered yet, which is the limit: wait for a reply"
         raise CapacityExceededError(problem, cause="max_in_flight")
-
-
-def _pieces(frames: Iterable[bytes]) -> Iterator[list[bytes]]:
-    piece, size = list[bytes](), 0
-    for frame in frames:
-        piece.append(frame)
-        size += len(frame)
-        if len(piece) >= BATCH or size >= PIECE:
-            yield piece
-            piece, size = [], 0
-    if piece:
-        yield piece

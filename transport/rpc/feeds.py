@@ -21,7 +21,6 @@ from warren.conversation import codec
 from warren.conversation.events import TERMINAL, Envelope, Event, StreamTruncated
 from warren.conversation.views import TurnResult
 from warren.transport.rpc.dialect import Dialect, frame_of
-from warren.transport.rpc.endpoint import wake
 from warren.transport.rpc.methods import RunTurn
 from warren.transport.rpc.outbox import Outbox
 from warren.transport.rpc.shares import Shares, counted
@@ -437,8 +436,10 @@ class Feeds:
         session_id = feed.reader.session_id
         if self._feeds.get(session_id) is feed:
             del self._feeds[session_id]
-        wake(self._ended)
-        wake(self.moved)
+        if self._ended:
+            self._ended.unpark_all()
+        if self.moved:
+            self.moved.unpark_all()
 
 
 def _nothing() -> None:

@@ -1,6 +1,5 @@
 """The messages that wait to be sent to one client, in order. No I/O."""
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Protocol
 
@@ -13,6 +12,10 @@ MAX_BYTES: Final = 16 * 1024 * 1024
 """The default bound of the notifications that wait, and of the replies."""
 LARGE: Final = 256 * 1024
 """Bytes of a result beyond which it is encoded in a thread."""
+BATCH: Final = 256
+"""Messages that are sent in one piece. At the end of a connection, each piece proves that the peer still reads."""
+PIECE: Final = 256 * 1024
+"""Bytes after which a piece takes no more messages."""
 
 
 class Source(Protocol):
@@ -36,6 +39,8 @@ class Outbox:
         capacity: notifications that may wait.
         notify: called when the queue is no longer empty. It must not block.
         max_bytes: bytes that the notifications may have. A larger one is taken if no other one waits.
+        items: the items that wait, in order.
+        replies: replies that wait.
         reply_bytes: bytes of the replies that wait.
         closed: whether the client is gone.
         stalled: whether the client has not read all items that were taken.
@@ -47,18 +52,10 @@ class Outbox:
     reply_bytes: int = attrs.field(default=0, init=False)
     closed: bool = attrs.field(default=False, init=False)
     stalled: bool = attrs.field(default=False, init=False)
-    _items: deque[Item] = attrs.field(factory=deque, init=False)
-    _replies: int = attrs.field(default=0, init=False)
+    items: list[Item] = attrs.field(factory=list, init=False)
+    replies: int = attrs.field(default=0, init=False)
     _told: int = attrs.field(default=0, init=False)
     _told_bytes: int = attrs.field(default=0, init=False)
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    @property
-    def replies(self) -> int:
-        """The number of replies that wait."""
-        return self._replies
 
     @property
     def room(self) -> bool:
@@ -70,48 +67,46 @@ class Outbox:
         if not self.closed:
             self._told += 1
             self._told_bytes += len(frame)
-            self._add(frame)
+            self.add(frame)
 
     def reply(self, frame: bytes) -> None:
         """Add an encoded reply. It is sent after everything that was added before it. Does nothing once closed."""
         if not self.closed:
-            self._replies += 1
+            self.replies += 1
             self.reply_bytes += len(frame)
-            self._add(frame)
+            self.add(frame)
 
-    def add(self, source: Source) -> None:
+    def add(self, item: Item) -> None:
         """Add a source, which is asked for messages once everything before it was sent. Does nothing once closed."""
         if not self.closed:
-            self._add(source)
+            self.items.append(item)
+            if len(self.items) == 1:
+                self.notify()
 
     def take(self) -> list[Item]:
         """Remove and return all items, in order."""
-        taken = list(self._items)
-        self._clear()
+        taken, self.items = self.items, []
+        self.replies = self._told = self._told_bytes = self.reply_bytes = 0
         return taken
 
     def close(self) -> None:
         """Drop all items and take no more: the client is gone."""
         self.closed = True
-        self._clear()
-
-    def _add(self, item: Item) -> None:
-        self._items.append(item)
-        if len(self._items) == 1:
-            self.notify()
-
-    def _clear(self) -> None:
-        self._items.clear()
-        self._replies = self._told = self._told_bytes = self.reply_bytes = 0
+        self.take()
 
 
-def frames_of(items: Iterable[Item]) -> Iterator[bytes]:
-    """Yield the messages of items, in order. A source makes each message when it is sent."""
+def pieces_of(items: Iterable[Item]) -> Iterator[list[bytes]]:
+    """Yield the messages of items, in order, in pieces to send. A source makes each message when it is sent."""
+    piece, size = list[bytes](), 0
     for item in items:
-        if isinstance(item, bytes):
-            yield item
-        else:
-            yield from item.frames()
+        for frame in (item,) if isinstance(item, bytes) else item.frames():
+            piece.append(frame)
+            size += len(frame)
+            if len(piece) >= BATCH or size >= PIECE:
+                yield piece
+                piece, size = [], 0
+    if piece:
+        yield piece
 
 
 def is_large(result: object) -> bool:

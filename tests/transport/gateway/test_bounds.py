@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, Ping, Pong, TextMessage
 
-from warren.transport.gateway.bounds import AT_ONCE, LONGEST, PART, SPARE, Bounds
+from warren.transport.gateway.websocket import AT_ONCE, LONGEST, PART, SPARE, Bounds
 
 MOST = 70_000
 SIZES = st.sampled_from([0, 1, 125, 126, 127, 1_000, 0xFFFF, 0x10000, MOST, MOST + 1, 100_000])

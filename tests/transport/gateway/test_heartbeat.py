@@ -4,7 +4,6 @@ import json
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import cast
 
 import attrs
 import pytest
@@ -16,7 +15,6 @@ from tests.transport.clients import HEALTH, HOST, Frames, frames, gateway, let_i
 from warren.base.tenant_limits import TenantLimits
 from warren.settings.config import Config
 from warren.transport.gateway.heartbeat import Heartbeat
-from warren.transport.gateway.stream import FrameStream
 
 HEARTBEAT = 0.2
 
@@ -107,7 +105,7 @@ class Heard:
     @contextmanager
     def watched_by(self, heartbeat: Heartbeat) -> Iterator[None]:
         end = lambda: self.ended.append(trio.current_time())  # noqa: E731 - one line
-        with heartbeat.watches(cast("FrameStream", self), end):
+        with heartbeat.watches(self, end):
             yield
 
 

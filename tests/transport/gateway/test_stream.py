@@ -23,10 +23,9 @@ from warren.transport.access.config import GatewayConfig
 from warren.transport.access.head import Head
 from warren.transport.access.logins import Authenticator
 from warren.transport.access.pace import Pace
-from warren.transport.gateway.connection import Messages, WebSocketConnection
 from warren.transport.gateway.handshake import Opening, check
 from warren.transport.gateway.heartbeat import Heartbeat
-from warren.transport.gateway.stream import PART
+from warren.transport.gateway.websocket import FRAGMENT, Messages, WebSocketConnection
 from warren.transport.http.connection import HttpConnection
 from warren.transport.http.probes import probes
 from warren.transport.http.server import HttpServer
@@ -76,7 +75,7 @@ async def test_a_long_message_leaves_in_fragments() -> None:
                     texts[-1] += event.data
                     texts += [""] * event.message_finished
         assert (texts, pongs) == (["first", long, "last", ""], 1)
-        assert fragments == 2 + -(-len(long.encode()) // PART)
+        assert fragments == 2 + -(-len(long.encode()) // FRAGMENT)
 
 
 async def test_a_cancelled_send_leaves_no_torn_frame() -> None:

@@ -21,9 +21,9 @@ from warren.base.tenant_limits import TenantLimits, TokenLimits
 from warren.transport.access.config import GatewayConfig
 from warren.transport.access.logins import Login
 from warren.transport.access.pace import MOST_KEPT, REQUEST_BYTES, Paced, Paces, wait_for_all
-from warren.transport.gateway.connection import WebSocketConnection
 from warren.transport.gateway.handshake import Opening
 from warren.transport.gateway.heartbeat import Heartbeat
+from warren.transport.gateway.websocket import WebSocketConnection
 from warren.transport.http.wire import Wire
 from warren.transport.rpc.methods import Host
 

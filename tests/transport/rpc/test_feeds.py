@@ -30,7 +30,7 @@ from warren.transport.cluster.reader import MovingReader
 from warren.transport.rpc.dialect import frame_of
 from warren.transport.rpc.feeds import Feeds
 from warren.transport.rpc.methods import Method
-from warren.transport.rpc.outbox import Outbox, frames_of
+from warren.transport.rpc.outbox import Outbox, pieces_of
 
 pytestmark = pytest.mark.virtual_time
 
@@ -98,7 +98,7 @@ class SlowClient:
     async def read(self) -> None:
         """Read until nothing comes any more; never does more wait than may."""
         await wait_all_tasks_blocked()
-        while self.outbox:
+        while self.outbox.items:
             self.out += read_all(self.outbox)
             self.moved.unpark_all()
             await wait_all_tasks_blocked()
@@ -113,7 +113,7 @@ def read_all(outbox: Outbox) -> list[Envelope | str]:
     items = outbox.take()
     messages = [item for item in items if isinstance(item, bytes) and item.startswith(b"{")]
     assert len(messages) <= outbox.capacity
-    return [read_frame(frame) for frame in frames_of(items)]
+    return [read_frame(frame) for piece in pieces_of(items) for frame in piece]
 
 
 async def run(client: Feeds, service: FakeService, session_id: str = "s1", prompt: str = "a b c") -> TurnResult:
@@ -552,9 +552,9 @@ async def test_a_client_that_leaves_while_the_store_is_read_is_told_nothing() ->
                 tasks.start_soon(run, own, service)
                 await wait_all_tasks_blocked()
             service.sessions["s1"].store()
-            assert len(list(frames_of(client.outbox.take()))) == 3  # the first turn, its deltas as one
+            assert len(next(pieces_of(client.outbox.take()))) == 3  # the first turn, its deltas as one
             tasks.cancel_scope.cancel()
-    assert list(frames_of(client.outbox.take())) == []
+    assert list(pieces_of(client.outbox.take())) == []
 
 
 async def test_a_gap_that_nobody_can_fill_is_passed_on() -> None:

@@ -6,7 +6,7 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.transport.rpc.outbox import Outbox, frames_of
+from warren.transport.rpc.outbox import PIECE, Outbox, pieces_of
 
 
 @attrs.define(eq=False)
@@ -35,20 +35,20 @@ def test_everything_leaves_in_order() -> None:
     outbox = filled(b"one", b"two", told=[b"news"])
     outbox.tell(b"more")
     assert outbox.take() == [b"news", b"one", b"two", b"more"]
-    assert len(outbox) == 0
+    assert len(outbox.items) == 0
     assert outbox.take() == []
 
 
 def test_a_source_is_asked_when_its_turn_comes() -> None:
-    """Its messages are made while what was put in before it leaves, and not when it is put in."""
-    outbox, source = Outbox(1), Counter()
-    outbox.reply(b"before")
+    """Its messages are made once the pieces before its own have left, and not when it is put in."""
+    outbox, source, long = Outbox(1), Counter(), bytes(PIECE)
+    outbox.reply(long)
     outbox.add(source)
     outbox.reply(b"behind")
     outbox.add(source)
-    leaving = frames_of(outbox.take())
-    assert (next(leaving), source.asked) == (b"before", 0)
-    assert list(leaving) == [b"asked 1", b"behind", b"asked 2"]
+    leaving = pieces_of(outbox.take())
+    assert (next(leaving), source.asked) == ([long], 0)
+    assert list(leaving) == [[b"asked 1", b"behind", b"asked 2"]]
 
 
 def test_there_is_room_for_so_many_notifications() -> None:
@@ -85,7 +85,7 @@ def test_the_bytes_of_replies_are_counted() -> None:
 def test_whatever_is_put_in_is_announced() -> None:
     """The writer hears of what came first since it took the rest, whatever it is."""
     heard: list[int] = []
-    outbox = Outbox(1, notify=lambda: heard.append(len(outbox)))
+    outbox = Outbox(1, notify=lambda: heard.append(len(outbox.items)))
     outbox.add(Counter())
     outbox.tell(b"news")
     assert heard == [1]
@@ -102,7 +102,7 @@ def test_a_closed_outbox_takes_nothing() -> None:
     outbox.tell(b"4")
     outbox.reply(b"late")
     outbox.add(Counter())
-    assert (len(outbox), outbox.replies, outbox.take()) == (0, 0, [])
+    assert (len(outbox.items), outbox.replies, outbox.take()) == (0, 0, [])
 
 
 @given(st.lists(st.sampled_from(["news", "reply", "take"]), max_size=80), st.integers(1, 8))
