@@ -179,6 +179,7 @@ def _use_wal(db: apsw.Connection, busy_timeout: float) -> None:
     while True:
         try:
             db.pragma("journal_mode", "WAL")
+            db.pragma("user_version")  # opens the log, whose file is then known: the change of the mode does not
         except apsw.BusyError:
             if time.monotonic() >= deadline:
                 raise

@@ -33,7 +33,7 @@ Id = tuple[int, int]
 
 @define(eq=False)
 class Files:
-    """The file and the log of an open connection.
+    """The file and the log of a connection that has read from both.
 
     As long as the connection is open, the numbers of its files are not given to others, and SQLite removes no log. So
     others at their places are somebody's who has put them there. The time of a change proves nothing: every checkpoint
@@ -45,6 +45,7 @@ class Files:
     _file: Id | None
     _log: Id | None
     _lost: bool = False
+    _log_left: bool = False  # at its place, and the connection keeps its number from others
 
     @classmethod
     def of(cls, db: apsw.Connection) -> "Files":
@@ -58,7 +59,6 @@ class Files:
         """Return whether the file or its log were removed, or are others now. Raises nothing."""
         with contextlib.suppress(OSError):  # a folder that cannot be read just now proves nothing
             file, log = _at(self._path), _at(self._log_path)
-            self._log = self._log or log
             self._lost = self._lost or file != self._file or log != self._log
         return self._lost
 
@@ -71,13 +71,14 @@ class Files:
 
     def log_left(self) -> bool:
         """Return whether the log is where it was: the connection stays open then until `remove_log`. Raises nothing."""
+        self._log_left = self._log is not None
         with contextlib.suppress(OSError):
-            self._log = self._log if _at(self._log_path) == self._log else None
-        return self._log is not None
+            self._log_left &= _at(self._log_path) == self._log
+        return self._log_left
 
     def there(self) -> bool:
         """Return whether the file and its log were moved away, and are back. Raises OSError."""
-        return self._log is not None and (_at(self._path), _at(self._log_path)) == (self._file, self._log)
+        return self._log_left and (_at(self._path), _at(self._log_path)) == (self._file, self._log)
 
     def remove_log(self) -> None:
         """Remove the log of the former file: the one in its place would be taken to have it. Raises OSError.
@@ -85,11 +86,11 @@ class Files:
         The connection has to be open still: others are given the number of the log when it is closed.
         """
         log = _at(self._log_path)
-        if log in (self._log, None):  # else a process has made one for the file of now
+        if log is None or (self._log_left and log == self._log):  # else a process has made one for the file of now
             Path(self._log_path.removesuffix("-wal") + "-shm").unlink(missing_ok=True)
             if log is not None:
                 Path(self._log_path).unlink(missing_ok=True)
-        self._log = None
+        self._log_left = False
 
 
 @define(eq=False)

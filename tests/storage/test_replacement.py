@@ -44,6 +44,19 @@ def descriptors() -> set[str]:
     return {str(each.readlink()) for each in Path("/proc/self/fd").glob("*") if each.is_symlink()}
 
 
+def written_over(backup: Path, store: Path) -> None:
+    """Write a backup over the file, and remove its log first."""
+    for ending in ("-wal", "-shm"):
+        (store / f"{FILE_NAME}{ending}").unlink()
+    shutil.copyfile(backup, store / FILE_NAME)
+
+
+def renamed(backup: Path, store: Path) -> None:
+    """Put a backup in the place of the file by its name."""
+    shutil.copy(backup, store / "new")
+    (store / "new").rename(store / FILE_NAME)
+
+
 @pytest.mark.parametrize("change", [checkpointed, touched])
 async def test_a_file_that_another_program_uses_has_not_gone_back(
     change: Callable[[Path], None], tmp_path: Path
@@ -150,6 +163,42 @@ async def test_a_read_of_a_file_that_was_replaced_is_refused(tmp_path: Path) -> 
         assert [each.session_id for each in await store.read(SessionList("default"))] == ["a"]
 
 
+async def test_a_store_that_is_late_keeps_the_log_of_one_that_goes_on_already(tmp_path: Path) -> None:
+    """Several of its reads find the file replaced at once; what the other one has stored in the new file stays."""
+    reads_begun, go_on = trio.Semaphore(0), trio.Event()
+    waits = False
+
+    async def second_read_waits(function: Callable[[], R]) -> R:
+        if waits and reads_begun.value == 0:
+            reads_begun.release()
+            await go_on.wait()
+        return function()
+
+    async with opened(tmp_path) as first, opened(tmp_path, runner=second_read_waits) as late:
+        await written(first, turn("a"))
+        await written(late, turn("b"))
+        back_up(StoreConfig(tmp_path / "store"), tmp_path / "backup")
+        renamed(tmp_path / "backup", tmp_path / "store")
+        assert causes(await first.write([turn("lost")])) == ["lease_lost"]
+        await written(first, turn("kept"))
+        waits = True
+
+        async def read() -> None:
+            with pytest.raises(StoreError):
+                await late.read(SessionList("default"))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read)
+            await reads_begun.acquire()
+            reads_begun.release()
+            await read()
+            go_on.set()
+        await late.read(SessionList("default"))
+        await written(first, turn("next"))
+        assert first.went_back == 1
+        assert [each.session_id for each in await late.read(SessionList("default"))] == ["a", "b", "kept", "next"]
+
+
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="descriptors are found in /proc")
 async def test_a_store_that_is_replaced_with_its_folders_keeps_none_of_them_open(tmp_path: Path) -> None:
     """Writers queue at the folder that is there now, with the processes that open the store later."""
@@ -166,19 +215,6 @@ async def test_a_store_that_is_replaced_with_its_folders_keeps_none_of_them_open
         held = descriptors()
         assert f"{path.parent / 'holders'} (deleted)" not in held
         assert str(path.parent / "holders") in held
-
-
-def written_over(backup: Path, store: Path) -> None:
-    """Write a backup over the file, and remove its log first."""
-    for ending in ("-wal", "-shm"):
-        (store / f"{FILE_NAME}{ending}").unlink()
-    shutil.copyfile(backup, store / FILE_NAME)
-
-
-def renamed(backup: Path, store: Path) -> None:
-    """Put a backup in the place of the file by its name."""
-    shutil.copy(backup, store / "new")
-    (store / "new").rename(store / FILE_NAME)
 
 
 SESSIONS_THERE = """
