@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import attrs
 
-from warren.actors.eventlog import Beginning
+from warren.actors.events.eventlog import Beginning
 from warren.base.errors import WarrenError
 from warren.base.principals import DEFAULT_TENANT
 from warren.base.values import value

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from warren.actors import attaching
-from warren.actors.audit import auditing
 from warren.actors.calls.history import LoadHistory
 from warren.actors.calls.local import Local
 from warren.actors.calls.service import Service
-from warren.actors.erasing import finish_erasing
-from warren.actors.eventlog import utc_now
-from warren.actors.no_memory import NoMemory
+from warren.actors.events.eventlog import utc_now
 from warren.actors.observe.metrics import LoopLag
-from warren.actors.projector import OpenProjection, ProjectorActor, projecting
+from warren.actors.resources.audit import auditing
+from warren.actors.resources.erasing import finish_erasing
+from warren.actors.resources.no_memory import NoMemory
+from warren.actors.resources.projector import OpenProjection, ProjectorActor, projecting
+from warren.actors.resources.storage import DirectStorage, OpenStore, Storage, StorageActor, storing
 from warren.actors.shared import DynamicTools, McpHealthOf, Shared
-from warren.actors.storage import DirectStorage, OpenStore, Storage, StorageActor, storing
 from warren.actors.supervision import Restarts, first_error, supervised_nursery
 from warren.actors.supervisor.gauge import MemoryGauge
 from warren.actors.supervisor.store_watcher import StoreWatcher
 from warren.actors.supervisor.supervisor import Supervisor
+from warren.actors.turn import attaching
 from warren.base.errors import StoreError, WarrenError
 from warren.base.fields import FieldValueError
 from warren.base.values import frozen
@@ -34,7 +34,7 @@ from warren.reports.tracing import Tracer
 from warren.settings.config import Config
 
 if TYPE_CHECKING:
-    from warren.actors.memory import Memory, OpenMemory
+    from warren.actors.resources.memory import Memory, OpenMemory
 
 logger: Final = logging.getLogger("warren.runtime")
 
@@ -101,7 +101,7 @@ async def open_runtime(
         await attaching.sweep(storage)
         auditor = await stack.enter_async_context(auditing(storage))
         if open_memory is not None:
-            from warren.actors.memory import remembering  # noqa: PLC0415 - most programs have no memory
+            from warren.actors.resources.memory import remembering  # noqa: PLC0415 - most programs have no memory
 
             try:
                 memory = await stack.enter_async_context(remembering(open_memory, Restarts(config.intensity), storage))

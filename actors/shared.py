@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Final, Literal
 import attrs
 import trio
 
-from warren.actors.attaching import FetchFile
-from warren.actors.audit import Auditor
 from warren.actors.limits.limiter import Limiter
 from warren.actors.limits.tenancy import Tenancy
 from warren.actors.observe.counters import Counters
-from warren.actors.storage import Storage
+from warren.actors.resources.audit import Auditor
+from warren.actors.resources.storage import Storage
+from warren.actors.turn.attaching import FetchFile
 from warren.actors.turn.room import Lessons
 from warren.actors.turn.route import Outages
 from warren.base.values import frozen
@@ -25,7 +25,7 @@ from warren.reports.tracing import Tracer
 from warren.settings.config import Config
 
 if TYPE_CHECKING:
-    from warren.actors.memory import Memory
+    from warren.actors.resources.memory import Memory
 
 DynamicTools = Callable[[str | None, Collection[str]], Mapping[str, Tool]]
 McpHealthOf = Callable[[], Sequence[McpHealth]]

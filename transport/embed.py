@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from warren.actors.attaching import FetchFile
 from warren.actors.runtime import Runtime, open_runtime
+from warren.actors.turn.attaching import FetchFile
 from warren.base.errors import InvalidParamsError
 from warren.base.extras import missing
 from warren.base.values import frozen

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
-from warren.actors.storage import Storage
+from warren.actors.resources.storage import Storage
 from warren.base.errors import StoreError, WarrenError
 from warren.calls.creation import Created, Creation
 from warren.storage.queries import CreatedUnder

@@ -8,7 +8,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from warren.actors.eventlog import utc_now
+from warren.actors.events.eventlog import utc_now
 from warren.actors.observe.counters import COMPLETED, OF_CALLS, OF_COMMITS, OF_LAGS
 from warren.actors.observe.metrics import LoopLag
 from warren.actors.supervisor.supervisor import Supervisor

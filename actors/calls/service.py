@@ -11,11 +11,11 @@ from warren.actors.calls.handlers import HANDLERS, Handler
 from warren.actors.calls.history import INTERVAL, LoadHistory, shown
 from warren.actors.calls.local import Local, OfSession
 from warren.actors.calls.measuring import metrics_of
-from warren.actors.eventlog import LogReader
+from warren.actors.events.eventlog import LogReader
+from warren.actors.events.watching import Watch
 from warren.actors.observe.metrics import LoopLag
-from warren.actors.projector import ProjectorActor
 from warren.actors.protocol import Loaded, TakeOver
-from warren.actors.watching import Watch
+from warren.actors.resources.projector import ProjectorActor
 from warren.base.end_budget import EndBudget
 from warren.base.errors import PersistenceDisabledError
 from warren.base.fields import FieldValueError

@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from warren.actors.limits.tenancy import DAY, NEVER, Acceptance, Account, Accounts, Counts, Stored, Tenancy
-from warren.actors.storage import Storage
+from warren.actors.resources.storage import Storage
 from warren.base.errors import StoreError, WarrenError
 from warren.base.values import define
 from warren.conversation.memory import Index
@@ -21,7 +21,7 @@ from warren.conversation.messages import Message
 from warren.storage.queries import LivingNodes, OwnedSessions, SessionCount, StoredBytes, TokensSince
 
 if TYPE_CHECKING:
-    from warren.actors.memory import Memory
+    from warren.actors.resources.memory import Memory
 
 R = TypeVar("R")
 FRESH: Final = 2.0
@@ -187,7 +187,7 @@ class Limiter:
         if not by:
             return index
 
-        from warren.actors.memory import indexable  # noqa: PLC0415 - it is there: only a memory has an index
+        from warren.actors.resources.memory import indexable  # noqa: PLC0415 - it is there: only a memory has an index
 
         async def remember(first: int, messages: Sequence[Message]) -> None:
             # One compaction of a tenant after the other: two at once would fill the same room.

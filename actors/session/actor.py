@@ -16,8 +16,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from warren.actors.erasing import forget_deleted
-from warren.actors.eventlog import EventLog
+from warren.actors.events.eventlog import EventLog
 from warren.actors.protocol import (
     Arrived,
     BeginNext,
@@ -34,6 +33,7 @@ from warren.actors.protocol import (
     Wake,
     Withdraw,
 )
+from warren.actors.resources.erasing import forget_deleted
 from warren.actors.session.comms import Comms
 from warren.actors.session.conversation import COMMITTED, Committed, Conversation
 from warren.actors.session.ending import Ending

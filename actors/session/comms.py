@@ -7,10 +7,10 @@ from typing import Annotated, Any, Final
 import attrs
 import trio
 
-from warren.actors.eventlog import utc_now
+from warren.actors.events.eventlog import utc_now
 from warren.actors.limits.tenancy import MINUTE, ROUNDING, Accounts
+from warren.actors.resources.storage import Storage
 from warren.actors.session.inboxes import Inboxes
-from warren.actors.storage import Storage
 from warren.actors.turn.chain import Chain
 from warren.base.errors import InvalidParamsError, WarrenError
 from warren.base.ids import new_session_id

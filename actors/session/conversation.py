@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from warren.actors.eventlog import EventLog
+from warren.actors.events.eventlog import EventLog
 from warren.actors.observe.metrics import ABOUT_ONE
+from warren.actors.resources.storage import Storage
 from warren.actors.session.ending import Ending
 from warren.actors.session.inbox import Inbox
-from warren.actors.storage import Storage
 from warren.actors.turn.compaction import prefix_of
 from warren.base.errors import AgentError, LeasedError, StoreError, WarrenError
 from warren.base.values import define, frozen

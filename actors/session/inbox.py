@@ -6,7 +6,7 @@ from typing import Final
 
 import attrs
 
-from warren.actors.eventlog import Beginning
+from warren.actors.events.eventlog import Beginning
 from warren.actors.protocol import Arrived
 from warren.actors.session.ending import Ending, encode_ending, final, withdrawal
 from warren.base.errors import InvalidParamsError, WarrenError

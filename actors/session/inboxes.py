@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from warren.actors.eventlog import Beginning
+from warren.actors.events.eventlog import Beginning
 from warren.actors.limits.limiter import FOR_TURN, Limiter
 from warren.actors.limits.tenancy import NOBODY, Acceptance, Accounts
 from warren.actors.protocol import Arrived, Withdraw
+from warren.actors.resources.storage import Storage
 from warren.actors.session.ending import Ending, final, not_ended, outcome_unknown, result_of, taken_along
 from warren.actors.session.mailboxes import Mailboxes
-from warren.actors.storage import Storage
 from warren.base.errors import CapacityExceededError, InvalidParamsError, LeasedError, StoreError, WarrenError
 from warren.base.values import define
 from warren.conversation.attachments import Blob

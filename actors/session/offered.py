@@ -116,7 +116,7 @@ def _no_tool(index: int, name: str, there: Collection[str], shared: Shared) -> I
     """Return the error for a name in a list of tools that no tool of the session has."""
     from difflib import get_close_matches  # noqa: PLC0415 - it is slow to import, and few misspell a name
 
-    from warren.actors.memory import SEARCH  # noqa: PLC0415 - a runtime without a memory does not need it
+    from warren.actors.resources.memory import SEARCH  # noqa: PLC0415 - a runtime without a memory does not need it
 
     if name in COMMS_TOOLS:
         cure = "that is for a session with a name among peers, see `peer`"

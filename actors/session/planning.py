@@ -7,15 +7,15 @@ from typing import Final
 
 import attrs
 
-from warren.actors import attaching
-from warren.actors.attaching import check_kinds
-from warren.actors.eventlog import EventLog
-from warren.actors.fence import Guard
+from warren.actors.events.eventlog import EventLog
+from warren.actors.events.fence import Guard
 from warren.actors.protocol import Compact, StartTurn
 from warren.actors.session.comms import Comms
 from warren.actors.session.offered import tools_of
 from warren.actors.session.trace import TurnTrace
 from warren.actors.shared import HostObjects, Shared
+from warren.actors.turn import attaching
+from warren.actors.turn.attaching import check_kinds
 from warren.actors.turn.chain import Chain
 from warren.actors.turn.compaction import window_for
 from warren.actors.turn.plan import TurnPlan, TurnSettings

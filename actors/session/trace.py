@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from warren.actors.eventlog import EventLog, utc_now
+from warren.actors.events.eventlog import EventLog, utc_now
 from warren.actors.turn.seam import RunningTurn
 from warren.base.values import define
 from warren.conversation.events import DELTAS, Envelope, RunFailed

@@ -7,10 +7,10 @@ from typing import Final
 import attrs
 import trio
 
-from warren.actors.eventlog import EventLog, LogPage
+from warren.actors.events.eventlog import EventLog, LogPage
+from warren.actors.resources.storage import Storage
 from warren.actors.session.actor import SessionActor
 from warren.actors.shared import NO_HOST_OBJECTS, HostObjects
-from warren.actors.storage import Storage
 from warren.base.values import define
 from warren.conversation.journal import envelopes
 from warren.storage.queries import LastStored, StoredEvents

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 import attrs
 import trio
 
+from warren.actors.events.watching import Watchers
 from warren.actors.limits.tenancy import NOBODY, Acceptance, Accounts
 from warren.actors.protocol import BeginNext, LeaveMemory, Retire, Wake
 from warren.actors.session.actor import SessionActor
@@ -18,7 +19,6 @@ from warren.actors.shared import HostObjects, Shared
 from warren.actors.supervision import first_error
 from warren.actors.supervisor.registry import Handle, Registry
 from warren.actors.supervisor.scheduler import Action, Begin, Decline, Evict, Recover, Scheduler, shutting_down
-from warren.actors.watching import Watchers
 from warren.base.end_budget import EndBudget
 from warren.base.errors import AgentError, SessionNotFoundError, WarrenError
 from warren.base.fields import encodable

@@ -19,8 +19,8 @@ from warren.models.tools import Tool
 from warren.settings.tool_config import ToolsConfig
 
 if TYPE_CHECKING:
-    from warren.actors.attaching import FetchFile
     from warren.actors.tools.skills import Skills
+    from warren.actors.turn.attaching import FetchFile
 
 T = TypeVar("T")
 FILE_SECONDS: Final = 10.0

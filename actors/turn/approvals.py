@@ -9,7 +9,7 @@ from typing import Final
 import attrs
 import trio
 
-from warren.actors.eventlog import utc_now
+from warren.actors.events.eventlog import utc_now
 from warren.base.errors import InvalidParamsError
 from warren.base.values import define
 from warren.conversation.categories import Decision, Gates

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 import attrs
 
-from warren.actors.eventlog import utc_now
+from warren.actors.events.eventlog import utc_now
 from warren.actors.observe.counters import COMPLETED, Counters
 from warren.actors.turn.model_call import ask_aside, sent_size
 from warren.actors.turn.room import MOST_TRIES, CompactionPlan, Room

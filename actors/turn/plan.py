@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 import trio
 
-from warren.actors.fence import Guard
+from warren.actors.events.fence import Guard
 from warren.actors.limits.tenancy import Spending
 from warren.actors.observe.counters import Counters
 from warren.actors.turn.chain import Chain

@@ -9,7 +9,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from warren.actors.fence import Guard
+from warren.actors.events.fence import Guard
 from warren.actors.observe.counters import COMPLETED, FAILED, Counters
 from warren.actors.turn.approvals import Approvals
 from warren.actors.turn.seam import AroundCall, surrounded

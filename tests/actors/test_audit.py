@@ -10,7 +10,7 @@ import trio
 
 from tests.support.faulty_store import Faults
 from tests.support.runtime import open_runtime
-from warren.actors import audit
+from warren.actors.resources import audit
 from warren.base.principals import Principal
 from warren.reports.audit import AuditEntry
 

@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from warren.actors.audit import auditing
+from warren.actors.resources.audit import auditing
 from warren.base.principals import LOCAL
 from warren.reports.audit import AuditEntry
 

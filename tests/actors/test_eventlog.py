@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.checks import numbers
-from warren.actors.eventlog import TAIL, TEXT, Beginning, EventLog, LogPage, LogReader, Telling, utc_now
+from warren.actors.events.eventlog import TAIL, TEXT, Beginning, EventLog, LogPage, LogReader, Telling, utc_now
 from warren.base.errors import StoreError
 from warren.calls.streams import EventReader
 from warren.conversation.events import (

@@ -16,7 +16,7 @@ from tests.support.faulty_store import Faults
 from tests.support.models import FunctionModel, reply, says
 from tests.support.runtime import new_session, open_runtime, replay, storage_of
 from warren.actors.calls.service import Service
-from warren.actors.fence import Fence, Guard
+from warren.actors.events.fence import Fence, Guard
 from warren.base.errors import AgentError, StoreError
 from warren.conversation.categories import Gates
 from warren.conversation.events import Event, RunFailed, RunStarted, TextDelta, ToolApprovalRequested

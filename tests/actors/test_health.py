@@ -18,7 +18,7 @@ from tests.support.models import FunctionModel, GatedModel
 from tests.support.runtime import memory_of, new_session, open_runtime
 from tests.support.waiting import until
 from warren.actors.calls.service import Service
-from warren.actors.eventlog import utc_now
+from warren.actors.events.eventlog import utc_now
 from warren.actors.observe.metrics import ENOUGH, INTERVAL, PATIENCE, LoopLag, Samples, Writes
 from warren.actors.runtime import open_runtime as open_actors
 from warren.base.errors import StoreCause, StoreError

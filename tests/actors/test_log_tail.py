@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.domain import strategies
 from tests.support.logs import new_log
-from warren.actors.eventlog import EventLog
+from warren.actors.events.eventlog import EventLog
 from warren.conversation import codec
 from warren.conversation.events import (
     DELTAS,

@@ -28,7 +28,7 @@ from tests.support.memories import (
 from tests.support.models import Answer, Emit, reply
 from tests.support.runtime import Recorder, memory_of, new_session, open_runtime, transcript
 from warren.actors.calls.service import Service
-from warren.actors.memory import RETRY_AFTER
+from warren.actors.resources.memory import RETRY_AFTER
 from warren.base.errors import AgentError, StoreError
 from warren.compaction import SUMMARY_PREFIX
 from warren.conversation.events import CompactionCompleted, CompactionFailed
@@ -236,7 +236,7 @@ async def test_what_was_never_stored_is_dropped(
         expected = await said_before_head(service, other)
         await trio.sleep(RETRY_AFTER * 3)
         assert {key[0] for key in remembered(folder)} == {session_id, other}
-        monkeypatch.setattr("warren.actors.memory.SETTLE_AFTER", timedelta(0))
+        monkeypatch.setattr("warren.actors.resources.memory.SETTLE_AFTER", timedelta(0))
         await trio.sleep(0 if again else RETRY_AFTER * 2)
         if not again:
             assert remembered(folder) == expected

@@ -18,7 +18,7 @@ from tests.support.faulty_store import Faults, FaultyStore
 from tests.support.memories import MemoryFaults, memory_in, recalling_model, remembered
 from tests.support.models import FunctionModel, OneModel, stuck
 from tests.support.runtime import memory_of, new_session, open_runtime
-from warren.actors.memory import RETRY_AFTER
+from warren.actors.resources.memory import RETRY_AFTER
 from warren.actors.runtime import open_runtime as open_actors
 from warren.base.errors import AgentError, InvalidParamsError, MemoryDisabledError, ProviderError, StoreError
 from warren.calls.reading import SearchRequest

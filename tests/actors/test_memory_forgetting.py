@@ -13,7 +13,7 @@ from tests.support.memories import MemoryFaults, memory_in, recalling_model, rem
 from tests.support.models import Emit
 from tests.support.runtime import memory_of, new_session, open_runtime
 from warren.actors.calls.service import Service
-from warren.actors.memory import indexable
+from warren.actors.resources.memory import indexable
 from warren.base.errors import (
     AgentError,
     PermissionDeniedError,

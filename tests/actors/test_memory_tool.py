@@ -18,7 +18,7 @@ from tests.support.memories import (
 )
 from tests.support.runtime import Recorder, memory_of, new_session, open_runtime, transcript
 from warren.actors.calls.service import Service
-from warren.actors.memory import SEARCH, USAGE
+from warren.actors.resources.memory import SEARCH, USAGE
 from warren.base.errors import InvalidParamsError
 from warren.conversation.events import ToolExecutionCompleted
 from warren.conversation.memory import MAX_HITS, MemoryEntry

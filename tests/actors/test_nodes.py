@@ -11,7 +11,7 @@ import trio.testing
 from tests.support.asking import ask
 from tests.support.models import GatedModel, says
 from tests.support.runtime import new_session, open_runtime, storage_of
-from warren.actors.node import LocalNode
+from warren.actors.resources.node import LocalNode
 from warren.base.errors import CapacityExceededError, LeasedError, StoreError
 from warren.base.fields import FieldValueError
 from warren.base.nodes import NodeLoad

@@ -15,7 +15,7 @@ import trio
 from tests.support.runtime import new_session
 from tests.support.waiting import until
 from warren.actors.calls.service import Service
-from warren.actors.projector import BACKOFF, SHARE, TICK, ProjectionPace, ProjectorActor, projecting
+from warren.actors.resources.projector import BACKOFF, SHARE, TICK, ProjectionPace, ProjectorActor, projecting
 from warren.base.errors import StoreError
 from warren.settings.config import Config, StoreConfig
 from warren.storage import inline_runner

@@ -4,7 +4,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from warren.actors.proxies import EnvironmentProxies
+from warren.actors.io.proxies import EnvironmentProxies
 
 PORTS = {"http": 80, "https": 443}
 

@@ -20,7 +20,7 @@ from tests.support.faulty_store import CrashError, Faults, FaultyStore
 from tests.support.models import says
 from tests.support.runtime import Recorder, new_session, open_runtime, replay, transcript
 from warren.actors.observe.metrics import REMEMBERED
-from warren.actors.storage import StorageActor
+from warren.actors.resources.storage import StorageActor
 from warren.actors.supervision import ActorFailedError, Restarts
 from warren.base.errors import SessionNotFoundError, StoreError
 from warren.conversation.records import SessionRecord

@@ -8,7 +8,7 @@ import trio
 
 from tests.support.models import Puppet, reply, says
 from tests.support.runtime import new_session, open_runtime
-from warren.actors import watching
+from warren.actors.events import watching
 from warren.base.errors import PermissionDeniedError
 from warren.base.principals import Principal
 from warren.calls.streams import ChangeReader

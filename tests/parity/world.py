@@ -14,7 +14,7 @@ from tests.support.faulty_store import Faults
 from tests.support.memories import memory_in
 from tests.support.runtime import open_runtime
 from warren.actors.calls.service import Service
-from warren.actors.memory import OpenMemory
+from warren.actors.resources.memory import OpenMemory
 from warren.base.principals import LOCAL, Principal
 from warren.compaction import CompactionConfig
 from warren.conversation import codec

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from warren.actors.eventlog import EventLog
+from warren.actors.events.eventlog import EventLog
 from warren.actors.session.actor import SessionActor
 from warren.actors.session.conversation import Conversation
 from warren.actors.supervisor.supervisor import Supervisor

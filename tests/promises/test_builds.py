@@ -22,7 +22,7 @@ from tests.support.memories import hits, memory_in, recalling_model
 from tests.support.models import Emit
 from tests.support.runtime import Recorder, new_session, open_runtime
 from warren.actors.calls.service import Service
-from warren.actors.memory import SEARCH
+from warren.actors.resources.memory import SEARCH
 from warren.base.errors import CompactionDisabledError, ErrorCode, MemoryDisabledError, ProviderError
 from warren.calls.facade import Capabilities
 from warren.compaction import CompactionConfig

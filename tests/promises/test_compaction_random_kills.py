@@ -17,7 +17,7 @@ from tests.support.checks import assert_valid_transcript
 from tests.support.compacting import assert_fits, assert_whole, everything, summaries, whole_log
 from tests.support.memories import hits, memory_in, recalling_model, remembered
 from tests.support.runtime import open_runtime
-from warren.actors.memory import indexable
+from warren.actors.resources.memory import indexable
 from warren.conversation import codec
 from warren.conversation.messages import AssistantMessage, Message, UserMessage
 

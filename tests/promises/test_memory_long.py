@@ -14,7 +14,7 @@ from tests.support.memories import hits, memory_in, recalling, remembered
 from tests.support.models import Emit, reply
 from tests.support.runtime import new_session, open_runtime
 from warren.actors.calls.service import Service
-from warren.actors.memory import indexable
+from warren.actors.resources.memory import indexable
 from warren.conversation.messages import UserMessage
 from warren.models.model import ModelReply, ModelRequest, TextPiece
 

@@ -14,8 +14,8 @@ import trio
 from tests.simulation.network import Call, Port, Wire
 from tests.support.faulty_store import CrashError
 from tests.support.models import Emit, reply
+from warren.actors.resources.storage import StorageActor
 from warren.actors.runtime import open_runtime
-from warren.actors.storage import StorageActor
 from warren.base.errors import StoreError
 from warren.base.nodes import Node as Neighbour
 from warren.calls.facade import RuntimeService

@@ -15,7 +15,7 @@ from tests.support.faulty_store import Faults, HalfDone
 from tests.support.models import Answer, Emit, reply
 from tests.support.runtime import open_runtime, replay, supervisor_of
 from warren.actors.calls.service import Service
-from warren.actors.memory import MemoryActor
+from warren.actors.resources.memory import MemoryActor
 from warren.actors.supervisor.supervisor import Supervisor
 from warren.base.errors import WarrenError
 from warren.compaction import PROMPT, SUMMARY_PREFIX, CompactionConfig, estimate, size_of

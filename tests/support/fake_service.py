@@ -13,8 +13,8 @@ import outcome
 import trio
 
 from tests.support.envelopes import NOW, envelope
-from warren.actors.eventlog import EventLog, LogPage, Telling
-from warren.actors.watching import Watch, Watchers
+from warren.actors.events.eventlog import EventLog, LogPage, Telling
+from warren.actors.events.watching import Watch, Watchers
 from warren.base.end_budget import EndBudget
 from warren.base.errors import (
     AgentError,

@@ -2,7 +2,7 @@
 
 import trio
 
-from warren.actors.eventlog import EventLog, LogPage
+from warren.actors.events.eventlog import EventLog, LogPage
 
 
 def new_log() -> EventLog:

@@ -14,7 +14,7 @@ from tests.support.compacting import Model, chatty
 from tests.support.faulty_store import CrashError
 from tests.support.models import Emit, reply
 from warren.actors.calls.service import Service
-from warren.actors.memory import SEARCH, OpenMemory
+from warren.actors.resources.memory import SEARCH, OpenMemory
 from warren.base.errors import WarrenError
 from warren.base.values import frozen
 from warren.conversation import codec

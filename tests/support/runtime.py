@@ -13,8 +13,8 @@ import warren.structured.check  # noqa: F401 - its first import is done in a thr
 from tests.support.faulty_store import Faults, FaultyStore
 from warren.actors import runtime
 from warren.actors.calls.service import Service
-from warren.actors.memory import MemoryActor, OpenMemory
-from warren.actors.storage import StorageActor
+from warren.actors.resources.memory import MemoryActor, OpenMemory
+from warren.actors.resources.storage import StorageActor
 from warren.actors.supervisor.supervisor import Supervisor
 from warren.calls.facade import SessionService
 from warren.conversation.events import Envelope, Event

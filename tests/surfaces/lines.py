@@ -15,7 +15,7 @@ from tests.surfaces.good_requests import ACP, HELLO, JSONRPC, MCP, MEERKAT, SESS
 from tests.surfaces.noise import Noise
 from tests.surfaces.watched import Watched
 from tests.transport.cli.process import LIMIT
-from warren.actors.streams import LineReader
+from warren.actors.io.streams import LineReader
 
 BATCH: Final = 50
 FAREWELL: Final = (request("session/archive", {"session_id": SESSION}), request("session/unwatch", {}))

@@ -12,7 +12,7 @@ import attrs
 import httpx
 import trio
 
-from warren.actors.eventlog import utc_now
+from warren.actors.events.eventlog import utc_now
 from warren.base.errors import InvalidParamsError
 from warren.base.extras import missing
 from warren.base.principals import LOCAL, Principal

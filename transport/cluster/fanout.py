@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, cast
 import attrs
 import trio
 
-from warren.actors.eventlog import EventLog, LastStored, LogReader, ReadLog
+from warren.actors.events.eventlog import EventLog, LastStored, LogReader, ReadLog
 from warren.base.errors import AgentError, WarrenError, of_body
 from warren.base.values import define
 from warren.conversation.events import Envelope, SessionMoved, StreamTruncated

@@ -10,7 +10,7 @@ import trio
 
 from warren.actors.calls.local import OfSession
 from warren.actors.calls.service import Service
-from warren.actors.eventlog import LogReader
+from warren.actors.events.eventlog import LogReader
 from warren.actors.supervisor.supervisor import Supervisor
 from warren.base.end_budget import EndBudget
 from warren.base.errors import AgentError, LeasedError

@@ -13,9 +13,9 @@ import trio
 
 from warren.actors.calls.history import added
 from warren.actors.calls.local import OfSession
+from warren.actors.events.watching import Watch
 from warren.actors.runtime import Runtime
 from warren.actors.supervision import supervised_nursery
-from warren.actors.watching import Watch
 from warren.base.backoff import Backoff
 from warren.base.errors import AgentError, LeasedError, StoreError, WarrenError
 from warren.base.nodes import Node

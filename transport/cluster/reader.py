@@ -8,7 +8,7 @@ from typing import Final
 
 import trio
 
-from warren.actors.eventlog import utc_now
+from warren.actors.events.eventlog import utc_now
 from warren.base.errors import AgentError, InvalidParamsError, SessionNotFoundError, StoreError, WarrenError
 from warren.base.values import frozen
 from warren.calls.streams import EventReader, Notify

@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 import trio
 
-from warren.actors.watching import Watch
+from warren.actors.events.watching import Watch
 from warren.base.errors import StoreError, WarrenError
 from warren.base.nodes import Node
 from warren.base.values import frozen

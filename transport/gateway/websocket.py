@@ -14,7 +14,7 @@ from typing import Final
 import trio
 import trio_websocket
 
-from warren.actors.streams import EDGE, GONE
+from warren.actors.io.streams import EDGE, GONE
 from warren.transport.access.config import GatewayConfig
 from warren.transport.access.pace import wait_for_all
 from warren.transport.gateway.handshake import Opening

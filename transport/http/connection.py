@@ -15,7 +15,7 @@ import h11
 import trio
 from starlette.types import ASGIApp, Message, Scope
 
-from warren.actors.streams import GONE
+from warren.actors.io.streams import GONE
 from warren.base.values import define
 from warren.reports.audit import calling_from
 from warren.transport.access.config import GatewayConfig

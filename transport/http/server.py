@@ -10,7 +10,7 @@ from typing import Final
 import trio
 from starlette.types import ASGIApp
 
-from warren.actors.streams import GONE
+from warren.actors.io.streams import GONE
 from warren.reports.audit import calling_from
 from warren.transport.access.addresses import WEBSOCKET_PATH
 from warren.transport.access.config import GatewayConfig

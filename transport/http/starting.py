@@ -10,7 +10,7 @@ from typing import Final
 import attrs
 import trio
 
-from warren.actors.streams import GONE
+from warren.actors.io.streams import GONE
 from warren.actors.supervision import supervised_nursery
 from warren.base.values import define
 from warren.transport.http.accepting import OpenFiles, accept

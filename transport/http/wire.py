@@ -13,7 +13,7 @@ from typing import Final
 
 import trio
 
-from warren.actors.streams import GONE
+from warren.actors.io.streams import GONE
 from warren.transport.access.pace import NO_PACE, REQUEST_BYTES, Paced, wait_for_all
 
 CHUNK: Final = 64 * 1024

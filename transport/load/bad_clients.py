@@ -12,7 +12,7 @@ from typing import Final
 
 import trio
 
-from warren.actors.streams import GONE
+from warren.actors.io.streams import GONE
 from warren.transport.load.address import Address
 from warren.transport.load.plan import BadClients
 

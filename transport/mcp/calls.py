@@ -6,7 +6,7 @@ from typing import Final
 import attrs
 import trio
 
-from warren.actors.eventlog import Telling
+from warren.actors.events.eventlog import Telling
 from warren.base.errors import AgentError, InvalidParamsError, WarrenError
 from warren.base.ids import new_session_id
 from warren.base.values import define

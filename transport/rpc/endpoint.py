@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import attrs
 import trio
 
-from warren.actors.streams import GONE
+from warren.actors.io.streams import GONE
 from warren.base.errors import CapacityExceededError, WarrenError
 from warren.base.values import define, frozen
 from warren.reports.tracing import here

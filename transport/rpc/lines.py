@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import trio
 
-from warren.actors.streams import LineReader, LineTooLongError
+from warren.actors.io.streams import LineReader, LineTooLongError
 from warren.transport.rpc.endpoint import Unreadable
 
 

@@ -5,11 +5,10 @@ from typing import Any, Final
 
 import attrs
 
-from warren.actors import attaching
 from warren.actors.calls.creating import create_once
 from warren.actors.calls.handlers.turns import beginning_of, by_name, enqueue, fetch_of, kept_of, no_compaction
 from warren.actors.calls.local import Local
-from warren.actors.eventlog import utc_now
+from warren.actors.events.eventlog import utc_now
 from warren.actors.limits.limiter import FOR_SESSION, FOR_TURN
 from warren.actors.limits.tenancy import Acceptance
 from warren.actors.protocol import Loaded, StartTurn
@@ -18,6 +17,7 @@ from warren.actors.session.ending import result_of
 from warren.actors.session.offered import instructions_of, names_of, warnings_of
 from warren.actors.session.planning import candidates_for, check_priced
 from warren.actors.shared import HostObjects
+from warren.actors.turn import attaching
 from warren.actors.turn.schemas import check_options
 from warren.base.errors import InvalidParamsError
 from warren.base.fields import FieldValueError, encodable

@@ -7,10 +7,10 @@ import contextlib
 from typing import Any, Final
 
 from warren.actors.calls.local import Local, no_store
-from warren.actors.erasing import erase
-from warren.actors.eventlog import utc_now
+from warren.actors.events.eventlog import utc_now
 from warren.actors.limits.limiter import FOR_SESSION
 from warren.actors.protocol import Loaded, Relabel, Retire
+from warren.actors.resources.erasing import erase
 from warren.base.errors import LeasedError, SessionNotFoundError, StoreError, WarrenError
 from warren.base.ids import new_session_id
 from warren.calls.sessions import (

@@ -6,13 +6,13 @@ from typing import Any, Final
 
 import trio
 
-from warren.actors import attaching
 from warren.actors.calls.local import Local
-from warren.actors.eventlog import Beginning, Telling, utc_now
+from warren.actors.events.eventlog import Beginning, Telling, utc_now
 from warren.actors.limits.limiter import FOR_TURN
 from warren.actors.limits.tenancy import Acceptance
 from warren.actors.protocol import Compact, Decide, Interrupt, StartTurn
 from warren.actors.session.planning import candidates_for
+from warren.actors.turn import attaching
 from warren.actors.turn.schemas import check_options
 from warren.base.errors import AgentError, CompactionDisabledError, SessionBusyError, StoreError
 from warren.base.ids import new_session_id

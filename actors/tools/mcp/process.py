@@ -18,8 +18,8 @@ import trio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
-from warren.actors.processes import end_group
-from warren.actors.streams import GONE, LineReader, LineTooLongError
+from warren.actors.io.processes import end_group
+from warren.actors.io.streams import GONE, LineReader, LineTooLongError
 from warren.actors.tools.mcp.offers import mended
 from warren.actors.tools.mcp.pace import Pace, ServerGoneError
 from warren.actors.tools.mcp.server import McpServer

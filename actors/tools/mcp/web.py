@@ -13,7 +13,7 @@ from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 from mcp.shared._stream_protocols import ReadStream, WriteStream
 from mcp.shared.message import SessionMessage
 
-from warren.actors.proxies import EnvironmentProxies
+from warren.actors.io.proxies import EnvironmentProxies
 from warren.actors.tools.mcp.offers import mended
 from warren.actors.tools.mcp.pace import Pace
 from warren.actors.tools.mcp.refusal import FAILURES, REFUSALS, Refusal, id_of, is_answer

@@ -12,8 +12,8 @@ from typing import Final
 
 import trio
 
-from warren.actors.processes import signal_group
-from warren.actors.streams import LineReader
+from warren.actors.io.processes import signal_group
+from warren.actors.io.streams import LineReader
 from warren.actors.tools.shell.output import OutputTail
 from warren.base.values import define, frozen
 from warren.models.tools import ToolError

@@ -14,7 +14,7 @@ from tests.support.runtime import open_runtime
 from tests.transport.mcp.clients import connected
 from tests.transport.rest.clients import rest
 from tests.transport.stdio.client import near
-from warren.actors.memory import SEARCH
+from warren.actors.resources.memory import SEARCH
 from warren.actors.session.comms import COMMS_TOOLS
 from warren.base.errors import InvalidParamsError
 from warren.base.principals import Principal

@@ -15,7 +15,7 @@ import trio.testing
 from tests.actors.tools.pages import Names, certificate
 from tests.support.runtime import transcript
 from warren import Config, StoreConfig, open_supervisor
-from warren.actors.attaching import FETCH_SECONDS, fetched
+from warren.actors.turn.attaching import FETCH_SECONDS, fetched
 from warren.base.errors import CapacityExceededError, SessionBusyError
 from warren.base.principals import Principal
 from warren.base.tenant_limits import TenantLimits

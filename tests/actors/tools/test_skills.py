@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.support.models import FunctionModel, reply
 from tests.support.runtime import new_session, open_runtime
-from warren.actors.memory import SEARCH
+from warren.actors.resources.memory import SEARCH
 from warren.actors.tools.skill_file import MAX_BYTES, MAX_DESCRIPTION, MAX_FRONT, SkillFileError, read_skill
 from warren.actors.tools.skills import LOAD, MAX_SKILLS, NOTE, SHIPPED, Skills, load_skills
 from warren.conversation.memory import MAX_HITS

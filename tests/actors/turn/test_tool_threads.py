@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from warren.actors.fence import Fence, Guard
+from warren.actors.events.fence import Fence, Guard
 from warren.actors.turn.approvals import Approvals, RunningTime
 from warren.actors.turn.toolbox import ToolRun
 from warren.conversation.categories import Gates

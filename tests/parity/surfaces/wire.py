@@ -9,7 +9,7 @@ import attrs
 import trio
 from trio.testing import lockstep_stream_pair, memory_stream_pair
 
-from warren.actors.streams import LineReader
+from warren.actors.io.streams import LineReader
 
 LATE: Final = 0.2
 """Seconds for which a slow client reads nothing."""

@@ -71,7 +71,7 @@ def test_rpc_imports_its_own_protocol_alone(cli: Cli) -> None:
     )
     assert not [name for name in modules if name.startswith(others)]
     assert not {"asyncio", "warren.transport.cli.turns.taking", "warren.transport.cli.turns.screen"} & set(modules)
-    assert not {"warren.storage.ephemeral", "warren.actors.memory", "warren.structured.check"} & set(modules)
+    assert not {"warren.storage.ephemeral", "warren.actors.resources.memory", "warren.structured.check"} & set(modules)
     assert not {"warren.transport.cli.turns.commands", "warren.transport.cli.pipe.mcp"} & set(modules)
     models = {name.rpartition(".")[2] for name in modules if name.startswith("warren.transport.providers.")}
     assert models == {"dialect", "echo", "registry", "settings"}

@@ -12,7 +12,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from tests.transport.clients import HOST
 from tests.transport.mcp.clients import Program, using
-from warren.actors.streams import GONE
+from warren.actors.io.streams import GONE
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ from tests.support.waiting import until
 from tests.transport.client.cable import Cable, cable
 from tests.transport.clients import gateway
 from tests.transport.cluster.nodes import Node, node, read_to, shared_store
-from warren.actors.eventlog import EventLog, LogPage, LogReader
+from warren.actors.events.eventlog import EventLog, LogPage, LogReader
 from warren.base.errors import AgentError, InvalidParamsError
 from warren.calls.streams import EventReader
 from warren.client import connect

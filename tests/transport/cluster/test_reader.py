@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from warren.actors.eventlog import EventLog, LogPage
+from warren.actors.events.eventlog import EventLog, LogPage
 from warren.base.errors import StoreCause, StoreError
 from warren.conversation.events import TextComplete
 from warren.transport.cluster.reader import Continuation, MovingReader

@@ -17,7 +17,7 @@ import trio
 from tests.transport.clients import gateway, knock
 from tests.transport.http.tokens import SCOPES, listed
 from tests.transport.rest.clients import client, create
-from warren.actors.audit import MOST_OF_SOURCE
+from warren.actors.resources.audit import MOST_OF_SOURCE
 from warren.base.errors import PermissionDeniedError
 from warren.base.principals import SCOPES as ALL
 from warren.base.principals import Principal

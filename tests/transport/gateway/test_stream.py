@@ -17,7 +17,7 @@ from tests.support.fake_service import FakeService
 from tests.support.waiting import AT_ONCE
 from tests.transport.clients import HEALTH, HOST, Frames, connect, frames, healthy
 from tests.transport.http.serving import pair
-from warren.actors.streams import GONE
+from warren.actors.io.streams import GONE
 from warren.transport.access.auth import AccessPolicy
 from warren.transport.access.config import GatewayConfig
 from warren.transport.access.head import Head

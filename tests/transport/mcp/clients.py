@@ -15,7 +15,7 @@ from mcp.client.session import IncomingMessage
 from mcp.shared.message import SessionMessage
 from trio.testing import memory_stream_one_way_pair
 
-from warren.actors.streams import LineReader
+from warren.actors.io.streams import LineReader
 from warren.calls.facade import RuntimeService
 from warren.transport.mcp.server import EVENT
 from warren.transport.mcp.stdio import serve_mcp

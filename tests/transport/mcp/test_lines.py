@@ -19,7 +19,7 @@ from tests.support.models import Puppet
 from tests.support.runtime import new_session, open_runtime
 from tests.transport.mcp.clients import at_rest
 from tests.transport.stdio.client import line
-from warren.actors.streams import LineReader
+from warren.actors.io.streams import LineReader
 from warren.calls.base import Call
 from warren.calls.facade import RuntimeService
 from warren.calls.reading import HistoryRequest

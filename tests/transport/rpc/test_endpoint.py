@@ -9,7 +9,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from tests.transport.rpc.endpoints import opened
-from warren.actors.streams import EDGE
+from warren.actors.io.streams import EDGE
 from warren.base.errors import InvalidParamsError, WarrenError
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.endpoint import GRACE, Dispatcher, Endpoint, EndpointBounds, GoneError, Unreadable, Work

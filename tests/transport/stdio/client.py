@@ -12,7 +12,7 @@ import trio
 from trio.testing import lockstep_stream_pair, memory_stream_pair
 
 from tests.transport.cli.process import LIMIT, Cli, Ended, Running
-from warren.actors.streams import LineReader
+from warren.actors.io.streams import LineReader
 from warren.calls.facade import RuntimeService
 from warren.transport.stdio.server import StdioConfig, serve_stdio
 

@@ -20,7 +20,7 @@ import attrs
 import click
 import trio
 
-from warren.actors.processes import end_group
+from warren.actors.io.processes import end_group
 from warren.actors.supervision import Restarts, supervised_nursery
 from warren.base.values import define, frozen
 from warren.transport.cli.process.ending import LEAST, die_of, ends

@@ -11,7 +11,7 @@ from typing import Final
 import attrs
 import trio
 
-from warren.actors.processes import end_group
+from warren.actors.io.processes import end_group
 from warren.base.database_url import is_url_of_database
 from warren.base.values import define
 from warren.transport.load.failover.plan import FailoverPlan

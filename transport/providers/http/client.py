@@ -5,7 +5,7 @@ from typing import Any, Final
 import attrs
 import httpx
 
-from warren.actors.proxies import EnvironmentProxies
+from warren.actors.io.proxies import EnvironmentProxies
 from warren.base.values import define
 from warren.transport.providers.http.connecting import Connector, Origin
 from warren.transport.providers.http.pool import LIMITS, HttpPool

@@ -12,7 +12,7 @@ import trustme
 
 from tests.transport.providers.calls import GPT, request
 from tests.transport.providers.http.servers import ask, proxying, saying, serving
-from warren.actors import proxies
+from warren.actors.io import proxies
 from warren.base.errors import ProviderError
 from warren.transport.providers import open_providers
 from warren.transport.providers.http.client import new_client

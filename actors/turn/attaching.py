@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 import trio
 
-from warren.actors.storage import Storage
+from warren.actors.resources.storage import Storage
 from warren.actors.turn.route import Candidate
 from warren.base.errors import StoreError, WarrenError
 from warren.base.fields import FieldValueError, encodable

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar, cast
 import attrs
 import trio
 
-from warren.actors.eventlog import utc_now
-from warren.actors.fence import Fence
-from warren.actors.node import LocalNode
+from warren.actors.events.eventlog import utc_now
+from warren.actors.events.fence import Fence
 from warren.actors.observe.metrics import Writes
-from warren.actors.owner import Owner
 from warren.actors.protocol import Write
+from warren.actors.resources.node import LocalNode
+from warren.actors.resources.owner import Owner
 from warren.actors.supervision import Restarts, supervised_nursery
 from warren.base.errors import StoreError, WarrenError
 from warren.base.nodes import Node

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Prot
 import attrs
 import trio
 
-from warren.actors.erasing import Forgets, finish_erasing
-from warren.actors.eventlog import utc_now
+from warren.actors.events.eventlog import utc_now
 from warren.actors.observe.counters import OF_CALLS, Histogram
-from warren.actors.owner import Owner
 from warren.actors.protocol import Forget, ForgetTexts, Remember
-from warren.actors.storage import Storage
+from warren.actors.resources.erasing import Forgets, finish_erasing
+from warren.actors.resources.owner import Owner
+from warren.actors.resources.storage import Storage
 from warren.actors.supervision import Restarts, supervised_nursery
 from warren.base.errors import SessionNotFoundError, StoreError, WarrenError
 from warren.base.principals import DEFAULT_TENANT

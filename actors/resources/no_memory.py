@@ -14,7 +14,7 @@ from warren.reports.health import MemoryHealth
 
 @frozen(eq=False)
 class NoMemory:
-    """Stands in for the memory actor; see `warren.actors.memory.Memory` for its methods.
+    """Stands in for the memory actor; see `warren.actors.resources.memory.Memory` for its methods.
 
     Attributes:
         fault: the error that keeps the memory from working; None if the runtime has no memory by its settings.

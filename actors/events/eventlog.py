@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import attrs
 import trio
 
-from warren.actors.fence import Guard
+from warren.actors.events.fence import Guard
 from warren.base.errors import StoreError
 from warren.base.values import define, frozen, value
 from warren.calls.streams import EventReader, Notify, OnBegin, OnEvent

@@ -13,8 +13,8 @@ from typing import Final
 import attrs
 import trio
 
-from warren.actors.eventlog import utc_now
-from warren.actors.storage import Storage
+from warren.actors.events.eventlog import utc_now
+from warren.actors.resources.storage import Storage
 from warren.actors.supervision import supervised_nursery
 from warren.base.errors import WarrenError
 from warren.base.principals import Principal

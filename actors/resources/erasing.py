@@ -3,7 +3,7 @@
 import logging
 from typing import Final, Protocol
 
-from warren.actors.storage import Storage
+from warren.actors.resources.storage import Storage
 from warren.base.errors import WarrenError
 from warren.reports.audit import AuditEntry
 from warren.storage import Delete, Erased
