@@ -87,7 +87,10 @@ def check_access(config: GatewayConfig, principal: Principal = LOCAL) -> None:
         why = "tokens have principals of their own, and this service is bound to one: serve the one without `as_`"
         raise InvalidParamsError(f"$.{way}: {why}", path=f"$.{way}")
     if config.token_table:
-        _check_table(config)
+        if config.token is not None or config.token_file is not None:
+            other = "a single token" if config.token_file is None else "a file of tokens"
+            raise InvalidParamsError(f"{FIELD}: and {other} exclude each other", path=FIELD)
+        _database_of(config)
     if config.token_file is not None:
         if config.token is not None:
             raise InvalidParamsError(f"{ROOT}: and a single token exclude each other", path=ROOT)
@@ -138,13 +141,6 @@ async def open_access(
         nursery.start_soon(access.stays.run)
         yield access
         nursery.cancel_scope.cancel()
-
-
-def _check_table(config: GatewayConfig) -> None:
-    if config.token is not None or config.token_file is not None:
-        other = "a single token" if config.token_file is None else "a file of tokens"
-        raise InvalidParamsError(f"{FIELD}: and {other} exclude each other", path=FIELD)
-    _database_of(config)
 
 
 def _database_of(config: GatewayConfig) -> PostgresConfig:

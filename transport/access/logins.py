@@ -145,7 +145,9 @@ class Authenticator:
         if login is None and self.verifier is not None:
             login = await self.verifier.verify(token, key)
             if login is not None:
-                self._remember(login)
+                if len(self._verified) >= MAX_VERIFIED:
+                    self._verified.clear()
+                self._verified[login.key] = login
         if login is None or self._has_ended(login):
             raise unauthorized(token)
         return login
@@ -178,11 +180,6 @@ class Authenticator:
             del self._verified[key]
             return None
         return found
-
-    def _remember(self, login: Login) -> None:
-        if len(self._verified) >= MAX_VERIFIED:
-            self._verified.clear()
-        self._verified[login.key] = login
 
     def _has_ended(self, login: Login) -> bool:
         return login.expires is not None and self.clock() >= login.expires

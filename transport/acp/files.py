@@ -26,7 +26,7 @@ async def blocks_of(service: SessionService, session_id: str, files: Sequence[At
     """
     found, room = list[Block](), LARGEST
     for file in files:
-        weight = _weight(file)
+        weight = file.size * ESCAPED if file.kind == "text" else file.size * 4 // 3
         if weight > room:
             found.append(_note(file, TOO_LARGE))
         else:
@@ -52,7 +52,3 @@ async def _block(service: SessionService, session_id: str, file: Attachment) -> 
 
 def _note(file: Attachment, problem: str) -> Block:
     return {"type": "text", "text": f"[{file.label}: not shown: {problem}]"}
-
-
-def _weight(file: Attachment) -> int:
-    return file.size * ESCAPED if file.kind == "text" else file.size * 4 // 3

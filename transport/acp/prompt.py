@@ -1,7 +1,7 @@
 """A pending prompt: it relays its events in order up to the last one, and a cancel never hits another prompt."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
@@ -15,7 +15,6 @@ from warren.calls.streams import EventReader
 from warren.conversation.categories import Gates
 from warren.conversation.events import (
     TERMINAL,
-    Envelope,
     Event,
     StreamTruncated,
     ToolApprovalRequested,
@@ -140,7 +139,11 @@ class PendingPrompt:
 
     async def _relay(self, events: EventReader, tell: Tell, relayed: trio.Event) -> None:
         try:
-            await _pass_on(events, tell)
+            async for envelope in events:
+                if not isinstance(envelope.event, StreamTruncated):
+                    await tell(envelope.event)
+                if isinstance(envelope.event, TERMINAL):
+                    break
         except WarrenError as exc:
             logger.warning("session %s: the client does not get the last events of a turn: %s", self.session_id, exc)
         finally:
@@ -175,15 +178,6 @@ class _Asking:
         with scope:
             await self.approve(event, task_status=task_status)
         return None
-
-
-async def _pass_on(events: AsyncIterator[Envelope], tell: Tell) -> None:
-    """Relay events up to the last one of the turn; gaps in the log are skipped without a word."""
-    async for envelope in events:
-        if not isinstance(envelope.event, StreamTruncated):
-            await tell(envelope.event)
-        if isinstance(envelope.event, TERMINAL):
-            break
 
 
 def cancelled() -> AgentError:

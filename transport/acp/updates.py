@@ -100,7 +100,11 @@ class Narrator:
             case ReasoningDelta(delta):
                 yield chunk("agent_thought_chunk", delta)
             case TextComplete(content):
-                yield from self._rest(content)
+                # The end that no delta had, or the whole text if the deltas were of a different one.
+                shown = "".join(self._shown)
+                rest = content.removeprefix(shown) if content.startswith(shown) else f"\n\n{content}"
+                if rest:
+                    yield chunk("agent_message_chunk", rest)
             case ModelSwitched(discarded=True) if self._shown:
                 self._shown.clear()
                 yield chunk("agent_message_chunk", f"\n\n{text_of_event(event)}\n\n")
@@ -113,13 +117,6 @@ class Narrator:
                 yield {"sessionUpdate": "usage_update", "used": used, "size": max(self.window, used)}
             case _:
                 yield from self._tool(event)
-
-    def _rest(self, content: str) -> Iterator[Update]:
-        """Yield the end of a text that no delta had; the whole text if the deltas were of a different one."""
-        shown = "".join(self._shown)
-        rest = content.removeprefix(shown) if content.startswith(shown) else f"\n\n{content}"
-        if rest:
-            yield chunk("agent_message_chunk", rest)
 
     def _tool(self, event: Event) -> Iterator[Update | UpdateWithFiles]:
         match event:

@@ -1,6 +1,6 @@
 """Groups of commands, which are imported when they are needed, and the hints for a mistyped command or option."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from itertools import takewhile
 from pkgutil import resolve_name
@@ -77,7 +77,7 @@ class CommandGroup(click.Group):
             return ""
         if word in ("help", "version"):
             return hint([f"{path if word == 'help' else root.command_path} --{word}"])
-        found = [f"{path} {each}" for each in _close(word, self.list_commands(ctx))]
+        found = [f"{path} {each}" for each in _harmless(get_close_matches(word, self.list_commands(ctx)))]
         elsewhere = _named(root.command, root.command_path, word) if isinstance(root.command, click.Group) else ()
         return hint([*found, *sorted({*elsewhere}.difference(found), key=lambda each: (len(each), each))])
 
@@ -93,10 +93,6 @@ def harmless(error: click.ClickException) -> click.ClickException:
         found = _harmless(error.possibilities)
         return click.NoSuchOption(error.option_name, f"{error.message}{hint(found)}", ctx=error.ctx)
     return error
-
-
-def _close(word: str, names: Sequence[str]) -> list[str]:
-    return _harmless(get_close_matches(word, names))
 
 
 def _harmless(nearest_first: Iterable[str]) -> list[str]:

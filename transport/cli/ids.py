@@ -25,7 +25,10 @@ async def resolve(service: SessionService, name: str) -> str:
     """
     wanted = name.strip().lower()
     if wanted == LAST:
-        return await _last(service)
+        page = await service.list(limit=PAGE)
+        if not page.sessions:
+            raise SessionNotFoundError("there is no session yet")
+        return page.sessions[0].session_id
     if not wanted:
         raise InvalidParamsError("$.session_id: must not be empty", path="$.session_id")
     if WHOLE.fullmatch(wanted):
@@ -42,13 +45,6 @@ def _only(found: list[str], name: str) -> str:
         listed = ", ".join([*found[:SHOWN], *more])
         raise InvalidParamsError(f"$.session_id: {name!r} fits {len(found)} sessions: {listed}", path="$.session_id")
     return found[0]
-
-
-async def _last(service: SessionService) -> str:
-    page = await service.list(limit=PAGE)
-    if not page.sessions:
-        raise SessionNotFoundError("there is no session yet")
-    return page.sessions[0].session_id
 
 
 async def _ids(service: SessionService) -> AsyncIterator[str]:

@@ -75,13 +75,10 @@ class Peers:
     def _of(self, node: Node) -> _Peer:
         peer = self._peers.get(node.key)
         if peer is None:
-            peer = self._peers[node.key] = self._peer(node)
+            dial = self.dial(node)
+            links = Links(dial, cast("TaskGroup", _Guarded(self.tasks, dial.http)), patience=0, closed=self._closed)
+            peer = self._peers[node.key] = _Peer(links, RemoteService(links, self.capabilities))
         return peer
-
-    def _peer(self, node: Node) -> _Peer:
-        dial = self.dial(node)
-        links = Links(dial, cast("TaskGroup", _Guarded(self.tasks, dial.http)), patience=0, closed=self._closed)
-        return _Peer(links, RemoteService(links, self.capabilities))
 
     def dial(self, node: Node) -> Dial:
         """Return the address of a node, and a new client that opens connections to it."""

@@ -98,7 +98,11 @@ class StreamCheck:
     def _check(self, seen: Seen) -> None:
         kind = seen.kind
         if kind == "run_started":
-            self._begin(seen)
+            if self.running:
+                self._wrong("order", f"event {seen.seq}: a turn began within the turn {_short(self._prompt)}")
+            self.running, self.speaking, self._in_step = True, False, False
+            self._prompt, self._text, self._last = seen.text, "", ""
+            self._calls.clear()
         elif kind in COMPACTION:
             self._expect(not self._in_step, seen, "within a step")
         elif kind in ENDS:
@@ -107,13 +111,6 @@ class StreamCheck:
             self._wrong("order", f"event {seen.seq} ({kind}) is outside of a turn")
         elif kind in STEPS:
             STEPS[kind](self, seen)
-
-    def _begin(self, seen: Seen) -> None:
-        if self.running:
-            self._wrong("order", f"event {seen.seq}: a turn began within the turn {_short(self._prompt)}")
-        self.running, self.speaking, self._in_step = True, False, False
-        self._prompt, self._text, self._last = seen.text, "", ""
-        self._calls.clear()
 
     def _begin_step(self, seen: Seen) -> None:
         self._expect(not self._in_step, seen, "within a step")

@@ -212,7 +212,11 @@ class User:
         try:
             sent.text = await self._line.turn(self.ledger.session_id, sent.prompt)
         except TargetError as exc:
-            self._take_error(sent, exc, began)
+            sent.take(exc)
+            if exc.cancelled:
+                self.recorder.counts["interrupted"] += 1
+            else:
+                self.recorder.refused(exc.code, began)
         else:
             sent.outcome = "answered"
             self.recorder.answered(meant, began)
@@ -226,13 +230,6 @@ class User:
             self.ledger.wrong("reply", f"{sent.prompt!r} was answered before its last event")
         if self.target.tagged and not sent.text.startswith(f"{conduct.tag} "):
             self.ledger.wrong("answer", f"{sent.prompt!r} was answered with {sent.text!r}")
-
-    def _take_error(self, sent: SentTurn, error: TargetError, began: float) -> None:
-        sent.take(error)
-        if error.cancelled:
-            self.recorder.counts["interrupted"] += 1
-        else:
-            self.recorder.refused(error.code, began)
 
     async def _disturb(self, conduct: Conduct, turn: trio.CancelScope) -> None:
         """Disturb a turn after its first text, as planned."""

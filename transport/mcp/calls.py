@@ -158,18 +158,14 @@ class _CallTurn:
     async def _cancelled(self) -> None:
         # Shielded: the client's cancellation has arrived, and the turn has still to be interrupted.
         with trio.move_on_after(CANCEL_TIMEOUT, shield=True):
-            await self._take_back()
+            while self.key is not None and not self._begun.is_set() and not await self._withdrawn(self.key):  # noqa: ASYNC110 - an inbox of the store has no event
+                await trio.sleep(POLL_INTERVAL)
             # Before its first event a turn may not be admitted yet: an interrupt would find nothing.
             await self._begun.wait()
             if self._own:
                 await self._interrupt()
                 await self._over.wait()
         self.abandon()
-
-    async def _take_back(self) -> None:
-        """Withdraw a prompt that waits, unless a turn takes it before."""
-        while self.key is not None and not self._begun.is_set() and not await self._withdrawn(self.key):  # noqa: ASYNC110 - an inbox of the store has no event
-            await trio.sleep(POLL_INTERVAL)
 
     async def _withdrawn(self, key: str) -> bool:
         """Withdraw the prompt with a key; return whether it waited."""

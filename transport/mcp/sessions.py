@@ -111,7 +111,11 @@ class McpSessions:
             owner: the principal.
             node: the number of this process among the nodes; None if it is no node.
         """
-        self._make_room(owner)
+        while (part := self.shares.full(owner)) is not None:
+            gives_way = self._gives_way(owner, part)
+            if gives_way is None:
+                raise self.shares.refusal(owner, part)
+            self.end(next(iter(self._idle[gives_way])))
         session_id = f"{'' if node is None else node}.{secrets.token_urlsafe(SECRET)}"
         transport = StreamableHTTPServerTransport(session_id, security_settings=self.security)
         session = McpSession(id=session_id, owner=owner, transport=transport, sessions=self)
@@ -166,13 +170,6 @@ class McpSessions:
         if session.id in self._sessions:
             session.scope.deadline = trio.current_time() + IDLE
             self._idle.setdefault(session.owner, {})[session] = None
-
-    def _make_room(self, owner: Owner) -> None:
-        while (part := self.shares.full(owner)) is not None:
-            gives_way = self._gives_way(owner, part)
-            if gives_way is None:
-                raise self.shares.refusal(owner, part)
-            self.end(next(iter(self._idle[gives_way])))
 
     def _gives_way(self, owner: Owner, part: Part) -> Owner | None:
         """Return the principal whose oldest idle session ends for one of `owner`; None if there is none."""

@@ -67,15 +67,10 @@ def failure(exc: WarrenError, status: int | None = None) -> Response:
     `Retry-After` is in whole seconds, if there is a time to wait for.
     """
     status = status or exc.numbers.http
-    wait = _wait(exc, status)
+    told: float | None = exc.details.get("retry_after")
+    wait = float(SOON) if told is None and status == BUSY and exc.retryable else told
     headers = None if wait is None else {"Retry-After": str(math.ceil(wait))}
     return answer(exc.body(), status, headers)
-
-
-def _wait(exc: WarrenError, status: int) -> float | None:
-    """Return the seconds after which a client may ask again; None if the error names none, or waiting does not help."""
-    told: float | None = exc.details.get("retry_after")
-    return float(SOON) if told is None and status == BUSY and exc.retryable else told
 
 
 def internal_error() -> Response:

@@ -85,16 +85,13 @@ class EventStream:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response."""
         try:
-            await self._send(receive, send)
+            with counted(self.shares, self.service):
+                async with self.service.subscribe(self.wanted.session_id, after_seq=self.wanted.after_seq) as reader:
+                    await self.streaming.answer(receive, send, partial(self._relay, reader))
         except InvalidParamsError as exc:
             if self.by_header and exc.path == AFTER:
                 exc = InvalidParamsError(exc.message.replace(AFTER, LAST_ID), path=LAST_ID)
             await failure(exc, 409)(scope, receive, send)  # the form was right: the log has no such event
-
-    async def _send(self, receive: Receive, send: Send) -> None:
-        with counted(self.shares, self.service):
-            async with self.service.subscribe(self.wanted.session_id, after_seq=self.wanted.after_seq) as reader:
-                await self.streaming.answer(receive, send, partial(self._relay, reader))
 
     async def _relay(self, reader: EventReader, tell: Tell) -> None:
         """Send events, and a sign of life after each silence, until there are no more."""
@@ -116,19 +113,15 @@ class EventStream:
         try:
             page = reader.take()
             if page is not None and not page:
-                await self._news(reader)
+                news = trio.Event()
+                reader.notify = lambda _event: news.set()
+                with trio.move_on_after(self.streaming.heartbeat):
+                    await news.wait()
                 page = reader.take()
             return await reader.load() if page is None else page
         except Exception:
             logger.exception(FAILED, self.wanted.session_id)
             return None
-
-    async def _news(self, reader: EventReader) -> None:
-        """Return once there are more events, or the log ends, or the time of a heartbeat has come."""
-        news = trio.Event()
-        reader.notify = lambda _event: news.set()
-        with trio.move_on_after(self.streaming.heartbeat):
-            await news.wait()
 
     async def _last_word(self) -> bytes | None:
         """Return the message of the end if the session is over. If that cannot be found out, the client comes back."""

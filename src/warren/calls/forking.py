@@ -68,7 +68,11 @@ def forked(original: Original, wanted: ForkRequest, session_id: str, now: dateti
     at = _cut(original, wanted.at)
     count, newest = original.moves(at)
     head, step = (0, None) if newest is None else (newest.head, newest.step)
-    _check_kept(original, at, head)
+    # Retention has removed messages that the context of the fork would need.
+    if max(head, 1) < min(at, original.kept_from):
+        raise _bad(
+            f"messages before {original.kept_from} are no longer kept, and no summary up to {at} stands for them"
+        )
     labels = {**source.labels, **(wanted.labels or {})}
     _check_labels(labels, source.labels)
     whole = at == source.message_count
@@ -135,14 +139,6 @@ def _cut(original: Original, at: int | None) -> int:
     if isinstance(last, AssistantMessage) and last.tool_calls:
         raise _bad(f"{at} is between a tool call and its results; the nearest places are {at - 1} and {at + 1}")
     return at
-
-
-def _check_kept(original: Original, at: int, head: int) -> None:
-    """Refuse a fork whose context would need messages that retention has removed. Raises InvalidParamsError."""
-    if max(head, 1) < min(at, original.kept_from):
-        raise _bad(
-            f"messages before {original.kept_from} are no longer kept, and no summary up to {at} stands for them"
-        )
 
 
 def _has_prompt(original: Original, at: int) -> bool:

@@ -251,17 +251,14 @@ class Adding:
         try:
             async with aclosing(read_lines(PipedLines(), AddedText)) as lines:
                 async for line in lines:
-                    await self._take(line)
+                    self._waiting.append(line)
+                    if len(self._waiting) == AT_ONCE:
+                        await self._flush()
         except InvalidParamsError as exc:
             await self._flush()
             known = f"{exc.message}; the lines before it are remembered, it and those behind it are not"
             raise InvalidParamsError(known, path=exc.path) from None
         await self._flush()
-
-    async def _take(self, line: InputLine[AddedText]) -> None:
-        self._waiting.append(line)
-        if len(self._waiting) == AT_ONCE:
-            await self._flush()
 
     async def _flush(self) -> None:
         lines, self._waiting = self._waiting, []

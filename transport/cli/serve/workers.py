@@ -123,14 +123,11 @@ class Workers:
         self._count = count
         with shared(count) as file:
             self._counts = file.fileno()
-            await self._run(task_status)
-
-    async def _run(self, task_status: trio.TaskStatus[None]) -> None:
-        async with supervised_nursery() as nursery:
-            # One after the other: the first makes the store, or says what is wrong with the command.
-            for number in range(1, self._count + 1):
-                await nursery.start(self._keep, number)
-            task_status.started()
+            async with supervised_nursery() as nursery:
+                # One after the other: the first makes the store, or says what is wrong with the command.
+                for number in range(1, self._count + 1):
+                    await nursery.start(self._keep, number)
+                task_status.started()
 
     def signal(self, number: int) -> None:
         """Pass a signal on: the first begins the end of each worker, the second kills it."""

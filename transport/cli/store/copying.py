@@ -62,7 +62,10 @@ def copy(source: Path | DatabaseUrl, target: Path | DatabaseUrl, **given: Any) -
                 tables = TABLES if not remembers or as_files else (*TABLES, *MEMORY)
                 copied = await copy_rows(one, other, progress, tables=tables)
                 if remembers and isinstance(from_, StoreConfig) and isinstance(to, StoreConfig):
-                    await _copy_memory(from_, to)
+                    from warren.storage.maintenance import backup  # noqa: PLC0415 - it has an extra of its own
+
+                    # With the vectors of its texts, which need not be made anew.
+                    await thread_runner(partial(backup.copy_memory, from_, to))
                 await other.finish(await one.last_input())
         return copied, "copied" if remembers else None
 
@@ -118,13 +121,3 @@ async def _remembering(opening: "AbstractAsyncContextManager[WholeFile]", place:
 
         async with memory_in(place.path / MEMORY_FOLDER) as memory:
             yield Remembering(store, memory)
-
-
-# -- the memory
-
-
-async def _copy_memory(source: StoreConfig, target: StoreConfig) -> None:
-    """Copy the file of a memory between two folders, with the vectors of its texts."""
-    from warren.storage.maintenance import backup  # noqa: PLC0415 - it has an extra of its own
-
-    await thread_runner(partial(backup.copy_memory, source, target))

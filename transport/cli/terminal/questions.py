@@ -37,7 +37,12 @@ class Question:
         A signal that came before the answer has reached its receiver when this returns, and may have cancelled the
         question. After a cancellation, later input is left to other readers.
         """
-        self._forget_typed()
+        # Input that was typed before the question was on the screen is no answer to it.
+        with contextlib.suppress(ImportError, OSError):
+            import termios  # noqa: PLC0415 - not everywhere
+
+            with contextlib.suppress(termios.error):
+                termios.tcflush(self.descriptor, termios.TCIFLUSH)
         try:
             self._write(heading + self.text)
             while True:
@@ -53,14 +58,6 @@ class Question:
         except (trio.Cancelled, KeyboardInterrupt):
             self._write("\n")
             raise
-
-    def _forget_typed(self) -> None:
-        """Drop input that was typed before the question was on the screen: it is no answer to it."""
-        with contextlib.suppress(ImportError, OSError):
-            import termios  # noqa: PLC0415 - not everywhere
-
-            with contextlib.suppress(termios.error):
-                termios.tcflush(self.descriptor, termios.TCIFLUSH)
 
     def _write(self, text: str) -> None:
         with contextlib.suppress(OSError):

@@ -144,16 +144,12 @@ def _write(file: IO[AnyStr], text: AnyStr) -> None:
         file.write(text)
         file.flush()
     except OSError as exc:
-        _drop_the_rest(file)
+        # To /dev/null with the rest: that also spares an error in the flush at the interpreter's end.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, file.fileno())
+        os.close(nowhere)
         if not isinstance(exc, BrokenPipeError):
             raise
-
-
-def _drop_the_rest(file: IO[AnyStr]) -> None:
-    """Point a broken file at /dev/null, which also spares an error in the flush at the interpreter's end."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, file.fileno())
-    os.close(nowhere)
 
 
 def prepare_streams() -> None:

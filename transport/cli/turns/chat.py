@@ -116,11 +116,17 @@ class Chat:
                 if compact := COMPACT.fullmatch(prompt.strip()):
                     await self._compact(compact[1])
                 elif not COMMAND.fullmatch(prompt.strip()):
-                    await self._say(prompt)
+                    result = await take_turn(self.service, self._begin(prompt), self.screen, self.asker)
+                    self.session_id = result.session_id
+                    if missing(result) is not None:
+                        self._count(NOT_WHOLE)
                 elif not self._obey(prompt.strip()):
                     return
             except WarrenError as exc:
-                self._failed(exc)
+                self.session_id = self.session_id or exc.session_id
+                if exc.cause != "cancelled":
+                    self._count(exc.numbers.exit)
+                self.screen.fail(exc)
 
     async def _next(self, lines: LineSource) -> bytes | None:
         """Return the next line; None at the end of the lines or after a signal."""
@@ -137,12 +143,6 @@ class Chat:
             async for number in signals:
                 self.exit_code = self.exit_code or SIGNALLED + number
                 scope.cancel()
-
-    async def _say(self, prompt: str) -> None:
-        result = await take_turn(self.service, self._begin(prompt), self.screen, self.asker)
-        self.session_id = result.session_id
-        if missing(result) is not None:
-            self._count(NOT_WHOLE)
 
     def _begin(self, prompt: str) -> Begin:
         if self.session_id is None:
@@ -170,13 +170,6 @@ class Chat:
             raise InvalidParamsError(f"$.prompt: there is no command {command}; /help lists them", path="$.prompt")
         self.screen.streams.note(commands[command]())
         return True
-
-    def _failed(self, error: WarrenError) -> None:
-        """Show the error. A session exists even if its first turn failed, and the chat goes on with it."""
-        self.session_id = self.session_id or error.session_id
-        if error.cause != "cancelled":
-            self._count(error.numbers.exit)
-        self.screen.fail(error)
 
     def _count(self, code: int) -> None:
         if not self.attended:

@@ -44,18 +44,15 @@ class AnswerText:
                 self._shown.append(delta)
                 return delta
             case TextComplete(content=content):
-                return self._rest(content)
+                # The end of a step's whole text that was not shown yet, or all of it if another text was shown.
+                shown = "".join(self._shown)
+                self._shown = [content]
+                return content.removeprefix(shown) if content.startswith(shown) else f"\n\n{content}"
             case ModelSwitched(discarded=True):
                 between = "\n\n" if self._shown else ""
                 self._shown.clear()
                 return between
         return ""
-
-    def _rest(self, content: str) -> str:
-        """Return the missing end of a step's whole text, or all of it if another text was shown before."""
-        shown = "".join(self._shown)
-        self._shown = [content]
-        return content.removeprefix(shown) if content.startswith(shown) else f"\n\n{content}"
 
 
 @define

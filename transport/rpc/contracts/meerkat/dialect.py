@@ -158,17 +158,13 @@ class Meerkat:
     async def _initialize(self, host: Host, caller: Caller, params: InitializeParams) -> InitializeResult:
         version = version_in(params.contract_version, params.client_info)
         if version is not None:
-            self._take_version(version)
+            if self.pinned and version[:2] != self.version[:2]:
+                named = ".".join(map(str, version))
+                problem = f"the client speaks {named}, this server was started with --contract {self._contract}"
+                raise InvalidParamsError(f"$.contract_version: {problem}", path="$.contract_version")
+            self.version = version
         hello = await METHODS["initialize"].handler(host, caller, Initialize(params.client_info))
         return InitializeResult(attrs.asdict(hello.server_info), self._contract, tuple(self.methods))
-
-    def _take_version(self, version: Version) -> None:
-        """Take the client's version. Raises InvalidParamsError if the command line names another line of versions."""
-        if self.pinned and version[:2] != self.version[:2]:
-            named = ".".join(map(str, version))
-            problem = f"the client speaks {named}, this server was started with --contract {self._contract}"
-            raise InvalidParamsError(f"$.contract_version: {problem}", path="$.contract_version")
-        self.version = version
 
     async def _capabilities(self, host: Host, _caller: Caller, _params: ConfigParams) -> CapabilitiesResult:
         return CapabilitiesResult(self._contract, capability_rows(host.service.capabilities()))

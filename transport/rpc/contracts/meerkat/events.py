@@ -92,7 +92,9 @@ def _more(event: Event, version: Version) -> dict[str, Any]:
         case RunStarted():
             return {"input": {"kind": "content", "content": event.prompt}}
         case RunFailed():
-            return _failure(event)
+            error_class, cause = ERROR_CLASSES[event.cause], TERMINAL_CAUSES.get(event.cause)
+            report = {"error_class": error_class, "error_report": {"class": error_class, "message": event.error}}
+            return report | ({"terminal_cause_kind": cause} if cause else {})
         case ToolExecutionCompleted():
             return {"content": [{"type": "text", "text": event.result}]}
         case BudgetWarning():
@@ -109,9 +111,3 @@ def _reason(event: CompactionFailed | StreamTruncated, version: Version) -> obje
         return {"kind": "stream_lagged", "dropped": event.dropped}
     why = "the reader is too slow" if event.cause is None else "the store is damaged there"
     return f"{event.dropped} events were dropped: {why}"
-
-
-def _failure(event: RunFailed) -> dict[str, Any]:
-    error_class, cause = ERROR_CLASSES[event.cause], TERMINAL_CAUSES.get(event.cause)
-    report = {"error_class": error_class, "error_report": {"class": error_class, "message": event.error}}
-    return report | ({"terminal_cause_kind": cause} if cause else {})
