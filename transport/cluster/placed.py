@@ -97,7 +97,7 @@ class Placed(NodeSessions, NodeService):
             return cast("T", await self._create(call))
         sent, session_id = call, cast("OfSession", call).session_id
         if _is_taken_twice(call) and not self.is_here(session_id):
-            sent = attrs.evolve(call, idempotency_key=new_key())  # taken once, whoever gets it
+            sent = attrs.evolve(cast("Any", call), idempotency_key=new_key())  # taken once, whoever gets it
         try:
             stored = facts.at == "session or store"
             return await self._at(session_id, lambda node: self._run(node, sent), begins=facts.begins, stored=stored)

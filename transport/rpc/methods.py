@@ -1,6 +1,6 @@
 """The table of methods: name, parameters, result, handler and documentation of each. Every surface calls these.
 
-Most are the calls of `warren.calls.table`, which the service performs. What a connection has of its own is here: its
+Most are the calls of `warren.calls.facade`, which the service performs. What a connection has of its own is here: its
 greeting, its files and tools, its subscriptions, and what it tells of the process.
 """
 
@@ -16,10 +16,9 @@ from warren.base.principals import WRITE, Principal, Scope, check_right
 from warren.base.values import frozen
 from warren.base.version import VERSION
 from warren.calls.base import Call, Capability, SessionRef, answer_of
-from warren.calls.facade import Capabilities, Health, RuntimeService
+from warren.calls.facade import CALLS, Capabilities, Health, RuntimeService
 from warren.calls.reading import SubscribeRequest, WatchRequest
 from warren.calls.streams import OnBegin
-from warren.calls.table import CALLS
 from warren.calls.turns import bound
 from warren.conversation import codec
 from warren.conversation.attachments import File
@@ -192,16 +191,19 @@ class Method(Generic[P, R]):
 
 
 async def _initialize(host: Host, _caller: Caller, _params: Initialize) -> Greeting:
+    """Greet the server; the answer has its name, its methods, its capabilities, and the rights of the caller."""
     server, principal = ServerInfo("warren", VERSION), host.service.principal
     caller = CallerInfo(principal.tenant, principal.name, tuple(sorted(principal.scopes)))
     return Greeting(server, PROTOCOL, tuple(METHODS), host.service.capabilities(), caller, host.max_message_bytes)
 
 
 async def _initialized(_host: Host, _caller: Caller, _params: NoParams) -> Nothing:
+    """Notification that the client is ready; nothing depends on it."""
     return Nothing()
 
 
 async def _put(host: Host, caller: Caller, params: PutFile) -> FileReceived:
+    """Send a file ahead of its prompt, in pieces if it is too large for a message."""
     check_right(host.service.principal, WRITE)
     if caller.uploads is None:
         raise InvalidParamsError("$: this surface takes no files ahead of their prompts", path="$")
@@ -234,44 +236,54 @@ async def _perform(host: Host, _caller: Caller, call: Call[Any]) -> Any:
 
 
 async def _subscribe(_host: Host, caller: Caller, params: SubscribeRequest) -> Subscribed:
+    """Get the events of a session; a second call moves the subscription to another event."""
     return Subscribed(True, await caller.subscribe(params.session_id, params.after_seq))
 
 
 async def _unsubscribe(_host: Host, caller: Caller, params: SessionRef) -> Unsubscribed:
+    """End a subscription."""
     return Unsubscribed(caller.unsubscribe(params.session_id))
 
 
 async def _watch(_host: Host, caller: Caller, params: WatchRequest) -> Watching:
+    """Get the changes of the list of sessions; a second call begins anew, with another filter."""
     await caller.watch(params)
     return Watching(watching=True)
 
 
 async def _unwatch(_host: Host, caller: Caller, _params: NoParams) -> Unwatched:
+    """End the watch of the list of sessions."""
     return Unwatched(caller.unwatch())
 
 
 async def _capabilities(host: Host, _caller: Caller, _params: NoParams) -> Capabilities:
+    """Show which optional capabilities are on."""
     return host.service.capabilities()
 
 
 async def _config(host: Host, _caller: Caller, _params: NoParams) -> Settings:
+    """Show the settings, without secrets."""
     return host.settings
 
 
 async def _health(host: Host, _caller: Caller, _params: NoParams) -> Health:
+    """Show the health of the runtime."""
     return host.service.health() if host.health is None else await host.health()
 
 
 async def _metrics(host: Host, _caller: Caller, _params: NoParams) -> Metrics:
+    """Show the metrics of the runtime."""
     own = host.service.metrics()
     return own if host.metrics is None else await host.metrics(own)
 
 
 async def _history(host: Host, _caller: Caller, _params: NoParams) -> History:
+    """Show the load of the last hour, of all processes on the store, a sample for every ten seconds."""
     return host.service.load() if host.load is None else await host.load()
 
 
 async def _register(_host: Host, caller: Caller, params: RegisterTools) -> Registered:
+    """Offer tools that the client runs itself, in the turns that it starts from now on."""
     caller.register(params.tools)
     return Registered(len(params.tools))
 
@@ -293,81 +305,30 @@ def _of(cls: type[Call[Any]]) -> Method[Any, Any]:
     )
 
 
+def _own(name: str, handler: Callable[[Host, Caller, Any], Awaitable[Any]], **facts: Any) -> Method[Any, Any]:
+    """Return the row of a method whose handler says by its signature what it takes and returns, and has its line."""
+    _, _, params, result = handler.__annotations__.values()
+    return Method(name, params, result, handler, handler.__doc__ or "", **facts)
+
+
 _OWN: Final[Mapping[str, Sequence[Method[Any, Any]]]] = {
-    "session/create": (
-        Method(
-            "initialize",
-            Initialize,
-            Greeting,
-            _initialize,
-            "Greet the server; the answer has its name, its methods, its capabilities, and the rights of the caller.",
-        ),
-        Method(
-            "initialized",
-            NoParams,
-            Nothing,
-            _initialized,
-            "Notification that the client is ready; nothing depends on it.",
-        ),
-    ),
-    "session/attachment": (
-        Method(
-            "file/put",
-            PutFile,
-            FileReceived,
-            _put,
-            "Send a file ahead of its prompt, in pieces if it is too large for a message.",
-        ),
-    ),
+    "session/create": (_own("initialize", _initialize), _own("initialized", _initialized)),
+    "session/attachment": (_own("file/put", _put),),
     "turn/start": (
-        Method(
-            "session/subscribe",
-            SubscribeRequest,
-            Subscribed,
-            _subscribe,
-            "Get the events of a session; a second call moves the subscription to another event.",
-        ),
-        Method("session/unsubscribe", SessionRef, Unsubscribed, _unsubscribe, "End a subscription."),
-        Method(
-            "session/watch",
-            WatchRequest,
-            Watching,
-            _watch,
-            "Get the changes of the list of sessions; a second call begins anew, with another filter.",
-        ),
-        Method("session/unwatch", NoParams, Unwatched, _unwatch, "End the watch of the list of sessions."),
+        _own("session/subscribe", _subscribe),
+        _own("session/unsubscribe", _unsubscribe),
+        _own("session/watch", _watch),
+        _own("session/unwatch", _unwatch),
     ),
-    "memory/search": (
-        Method(
-            "tools/register",
-            RegisterTools,
-            Registered,
-            _register,
-            "Offer tools that the client runs itself, in the turns that it starts from now on.",
-        ),
-    ),
+    "memory/search": (_own("tools/register", _register),),
 }
 """The methods that a connection has of its own, by the call before which the documentation has them."""
 _OF_PROCESS: Final[Sequence[Method[Any, Any]]] = (
-    Method(
-        "capabilities/get",
-        NoParams,
-        Capabilities,
-        _capabilities,
-        "Show which optional capabilities are on.",
-        waits=False,
-    ),
-    Method("config/get", NoParams, Settings, _config, "Show the settings, without secrets.", waits=False),
-    Method("health", NoParams, Health, _health, "Show the health of the runtime.", waits=False),
-    Method("metrics/get", NoParams, Metrics, _metrics, "Show the metrics of the runtime.", waits=False),
-    Method(
-        "metrics/history",
-        NoParams,
-        History,
-        _history,
-        "Show the load of the last hour, of all processes on the store, a sample for every ten seconds.",
-        bulky=True,
-    ),
+    _own("capabilities/get", _capabilities, waits=False),
+    _own("config/get", _config, waits=False),
+    _own("health", _health, waits=False),
+    _own("metrics/get", _metrics, waits=False),
+    _own("metrics/history", _history, bulky=True),
 )
 
 METHODS: Final[Mapping[str, Method[Any, Any]]] = {

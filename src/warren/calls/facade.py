@@ -274,117 +274,14 @@ class SessionService(Protocol):
         """
         return await self.perform(call)
 
-    @keywords_of(TurnCall)
-    async def start_turn(self, call: TurnCall) -> TurnResult:
-        """Run one turn; a stored session is revived. Returns after the commit and after the last event.
-
-        The arguments are the fields of `TurnCall`: the session's id and the prompt, and keywords, as in
-        `start_turn(session_id, "go on", max_tokens=100)`. An option that is None is as the session has it.
-
-        In `mode` "queue" the turn begins when those before it have ended; in "steer" the prompt enters the running turn
-        at its next step, and the result is that turn's; if no turn runs, both begin one. Until a turn takes it the
-        prompt waits in the session's inbox, which is stored: whoever gives up waiting does not take it back, see
-        `withdraw`. A prompt with the `idempotency_key` of an earlier one is not taken twice: it gets that one's result.
+    @keywords_of(ResumeRequest)
+    async def resume(self, call: ResumeRequest) -> SessionView:
+        """Load a stored session into memory without running a turn.
 
         Raises:
-            SessionBusyError: at once if another turn runs and the mode is `busy`.
-            CapacityExceededError: if as many turns run as may run at once, memory is short, or the inbox is full.
-            InvalidParamsError: if an argument is bad.
-            ProviderError: if the model's provider failed, also after the retries. The turn is stored.
-            BudgetExhaustedError: if a budget ran out. The turn is stored.
-            AgentError: if the turn was interrupted, with the cause `cancelled`; if the answer does not fit the schema,
-                with the cause `structured_output`, and the `text` and the last `errors` in the details. The turn is
-                stored in both cases.
-            StoreError: if the turn could not be stored. The answer is in `details["text"]`, and the session is as it
-                was before the turn.
+            PersistenceDisabledError: if there is no store to load the session from.
         """
         return await self.perform(call)
-
-    @keywords_of(CompactRequest)
-    async def compact(self, call: CompactRequest) -> CompactionEntry:
-        """Summarise the session's context now. The session is busy meanwhile, as with a turn.
-
-        Raises:
-            CompactionDisabledError: if the capability is off.
-            SessionBusyError: if a turn or another compaction runs.
-            CapacityExceededError: if as many turns run as may run at once, or memory is short.
-            BudgetExhaustedError: if the session's budget is used up.
-            AgentError: if nothing changed, with the cause `compaction_failed` and the reason in `details["reason"]`;
-                if it was interrupted, with the cause `cancelled`.
-        """
-        return await self.perform(call)
-
-    @keywords_of(ContextRequest)
-    async def inject_context(self, call: ContextRequest) -> bool:
-        """Tell the model something besides the conversation, and return when the text is in the session's inbox.
-
-        It enters the running turn at its next step, or else the next turn. It opens no exchange, and the memory does
-        not remember it. Return False if a text was taken earlier under the same key, else True.
-
-        Raises:
-            InvalidParamsError: if an argument is bad.
-            CapacityExceededError: if the inbox is full; the cause is `inbox_full`.
-            StoreError: if the text could not be stored.
-        """
-        return await self.perform(call)
-
-    @keywords_of(InputsRequest)
-    async def inputs(self, call: InputsRequest) -> tuple[Input, ...]:
-        """Return the inputs that wait in a session's inbox, oldest first."""
-        return await self.perform(call)
-
-    @keywords_of(WithdrawRequest)
-    async def withdraw(self, call: WithdrawRequest) -> None:
-        """Take an input back that waits in the inbox. A call that waits for its turn gets AgentError("cancelled").
-
-        Raises:
-            InvalidParamsError: if no input of that id waits; a turn may have taken it.
-            StoreError: if the withdrawal could not be stored.
-        """
-        await self.perform(call)
-
-    @keywords_of(PeerMessage)
-    async def send_message(self, call: PeerMessage) -> str:
-        """Send a message to a peer in a session's name, and return its id when it is in the peer's inbox.
-
-        A `response` has the `request_id` of the request that it answers.
-
-        Raises:
-            InvalidParamsError: if there is no such peer or request, or one of the two does not trust the other.
-            CapacityExceededError: if the peer's inbox is full; the cause is `inbox_full`.
-            StoreError: if the message could not be stored.
-        """
-        return await self.perform(call)
-
-    @keywords_of(PeersRequest)
-    async def peers(self, call: PeersRequest) -> tuple[PeerInfo, ...]:
-        """Return the peers that a session trusts, and for each if it can be reached."""
-        return await self.perform(call)
-
-    @keywords_of(ApproveRequest)
-    async def approve_tool(self, call: ApproveRequest) -> None:
-        """Allow or deny a tool call that waits for approval, as a `tool_approval_requested` event announced it.
-
-        The first answer to a call counts.
-
-        Raises:
-            InvalidParamsError: if no call of that id waits.
-            SessionNotRunningError: if no turn runs.
-        """
-        await self.perform(call)
-
-    @keywords_of(InterruptRequest)
-    async def interrupt(self, call: InterruptRequest) -> None:
-        """End the running turn, and return when it has ended. The turn's own caller gets AgentError("cancelled").
-
-        A turn that is already past its last step counts as finished.
-
-        Raises:
-            SessionNotRunningError: if no turn runs.
-            AgentError: if the turn outlives the grace period, with the cause `interrupt_timeout`. It ends later.
-            StoreError: if the turn cannot be stored just now, as the store does not answer. It ends when that is known.
-        """
-        await self.perform(call)
 
     @keywords_of(ReadRequest)
     async def read(self, call: ReadRequest) -> SessionView:
@@ -418,96 +315,35 @@ class SessionService(Protocol):
         """Return the context of a session as its model sees it now, by part, with the estimated tokens of each."""
         return await self.perform(call)
 
-    @keywords_of(ResumeRequest)
-    async def resume(self, call: ResumeRequest) -> SessionView:
-        """Load a stored session into memory without running a turn.
+    @keywords_of(ArchiveRequest)
+    async def archive(self, call: ArchiveRequest) -> None:
+        """Archive a session. A running turn ends first and is stored. Archiving it again does nothing.
+
+        With a store the session can still be read, and `list` hides it; without a store it is gone.
+        """
+        await self.perform(call)
+
+    @keywords_of(DeleteRequest)
+    async def delete(self, call: DeleteRequest) -> None:
+        """Delete a session with its messages, events and remembered texts. A running turn is interrupted.
 
         Raises:
-            PersistenceDisabledError: if there is no store to load the session from.
+            PersistenceDisabledError: if there is no store.
+            StoreError: if the session could not be deleted.
         """
-        return await self.perform(call)
+        await self.perform(call)
 
-    def subscribe(self, session_id: str, *, after_seq: int | None = None) -> AbstractAsyncContextManager[EventReader]:
-        """Follow a session's events: first the events above `after_seq` from the log, then live events.
-
-        There is no gap between the two, and no event comes twice. However slowly a subscriber reads, it gets every
-        event that is kept, adjacent deltas as one, and never slows the turn. A `stream_truncated` event stands for
-        events that are kept nowhere: retention has removed them, their row is damaged, or there is no store and memory
-        keeps only newer ones. A store that cannot be reached is waited for. The iteration ends when the session is
-        archived or deleted, or the runtime ends.
-
-        The arguments are the fields of `SubscribeRequest`.
+    @keywords_of(CompactRequest)
+    async def compact(self, call: CompactRequest) -> CompactionEntry:
+        """Summarise the session's context now. The session is busy meanwhile, as with a turn.
 
         Raises:
-            PersistenceDisabledError: on entering with `after_seq`, if there is no store, and no such session in memory.
-            InvalidParamsError: on entering, if `after_seq` is ahead of the log.
-        """
-
-    def watch(
-        self, *, labels: Mapping[str, str] | None = None, include_archived: bool = False
-    ) -> AbstractAsyncContextManager[ChangeReader]:
-        """Watch the list of sessions: which of them are made, run, wait for approval, end, are labelled or deleted.
-
-        The first changes are the sessions whose turn runs, and then come all changes from the entering on. Enter it,
-        and then `list`: nothing falls between the two. A session that changes often is told of a few times a second.
-        With nodes the changes of all of them come. Changes by commands beside the runtime, as
-        `warren doctor prune`, do not.
-
-        The arguments are the fields of `WatchRequest`.
-        """
-
-    @keywords_of(UsageRequest)
-    async def usage(self, call: UsageRequest) -> UsageReport:
-        """Return the tokens and the cost of models, summed by hour, day, model, tenant, session or label.
-
-        They are those of the caller's tenant, or of all tenants for a caller with the scope `tenant:admin` that asks
-        for them, which is an entry in the audit. A turn counts from its end on, in the hour in which it ended; what it
-        used before a compaction counts from then on. Without a store the report is that of this process.
-
-        Raises:
-            StoreError: if the store cannot be read, or a row of the ledger is damaged.
-        """
-        return await self.perform(call)
-
-    @keywords_of(TenantsRequest)
-    async def tenants(self, call: TenantsRequest) -> TenantsPage:
-        """Return the figures of the caller's tenant at this moment, with its limits.
-
-        A caller with the scope `tenant:admin` may ask for those of all tenants, which is an entry in the audit. Live
-        sessions and turns are those of this process; counts of the store are some seconds old at most, see
-        `TenantLimits`.
-
-        Raises:
-            StoreError: if the store or the memory cannot be read.
-        """
-        return await self.perform(call)
-
-    @keywords_of(SearchRequest)
-    async def search_memory(self, call: SearchRequest) -> tuple[MemoryHit, ...]:
-        """Return the remembered texts that fit the query, best first.
-
-        A text that has nothing in common with the query is no hit.
-
-        Raises:
-            MemoryDisabledError: if the capability is off.
-            StoreError: if the memory cannot be read.
-        """
-        return await self.perform(call)
-
-    @keywords_of(ForgetRequest)
-    async def forget_memory(self, call: ForgetRequest) -> int:
-        """Remove remembered texts of a session for good; return how many. Forgetting them again removes none.
-
-        No search finds them from then on, and neither a later compaction nor the same input to `warren memory add`
-        brings them back. Messages that leave the context later are remembered. It needs the scope `session:admin`, as
-        `delete` does: there is no way back.
-
-        Trap: the messages stay in the history of the session, and the summary that replaced them may tell of them. To
-        remove these, delete the session. A backup from before has the texts.
-
-        Raises:
-            MemoryDisabledError: if the capability is off.
-            StoreError: if the memory cannot be written.
+            CompactionDisabledError: if the capability is off.
+            SessionBusyError: if a turn or another compaction runs.
+            CapacityExceededError: if as many turns run as may run at once, or memory is short.
+            BudgetExhaustedError: if the session's budget is used up.
+            AgentError: if nothing changed, with the cause `compaction_failed` and the reason in `details["reason"]`;
+                if it was interrupted, with the cause `cancelled`.
         """
         return await self.perform(call)
 
@@ -540,23 +376,161 @@ class SessionService(Protocol):
         """
         return await self.perform(call)
 
-    @keywords_of(ArchiveRequest)
-    async def archive(self, call: ArchiveRequest) -> None:
-        """Archive a session. A running turn ends first and is stored. Archiving it again does nothing.
+    @keywords_of(ContextRequest)
+    async def inject_context(self, call: ContextRequest) -> bool:
+        """Tell the model something besides the conversation, and return when the text is in the session's inbox.
 
-        With a store the session can still be read, and `list` hides it; without a store it is gone.
-        """
-        await self.perform(call)
-
-    @keywords_of(DeleteRequest)
-    async def delete(self, call: DeleteRequest) -> None:
-        """Delete a session with its messages, events and remembered texts. A running turn is interrupted.
+        It enters the running turn at its next step, or else the next turn. It opens no exchange, and the memory does
+        not remember it. Return False if a text was taken earlier under the same key, else True.
 
         Raises:
-            PersistenceDisabledError: if there is no store.
-            StoreError: if the session could not be deleted.
+            InvalidParamsError: if an argument is bad.
+            CapacityExceededError: if the inbox is full; the cause is `inbox_full`.
+            StoreError: if the text could not be stored.
+        """
+        return await self.perform(call)
+
+    @keywords_of(InputsRequest)
+    async def inputs(self, call: InputsRequest) -> tuple[Input, ...]:
+        """Return the inputs that wait in a session's inbox, oldest first."""
+        return await self.perform(call)
+
+    @keywords_of(WithdrawRequest)
+    async def withdraw(self, call: WithdrawRequest) -> None:
+        """Take an input back that waits in the inbox. A call that waits for its turn gets AgentError("cancelled").
+
+        Raises:
+            InvalidParamsError: if no input of that id waits; a turn may have taken it.
+            StoreError: if the withdrawal could not be stored.
         """
         await self.perform(call)
+
+    def subscribe(self, session_id: str, *, after_seq: int | None = None) -> AbstractAsyncContextManager[EventReader]:
+        """Follow a session's events: first the events above `after_seq` from the log, then live events.
+
+        There is no gap between the two, and no event comes twice. However slowly a subscriber reads, it gets every
+        event that is kept, adjacent deltas as one, and never slows the turn. A `stream_truncated` event stands for
+        events that are kept nowhere: retention has removed them, their row is damaged, or there is no store and memory
+        keeps only newer ones. A store that cannot be reached is waited for. The iteration ends when the session is
+        archived or deleted, or the runtime ends.
+
+        The arguments are the fields of `SubscribeRequest`.
+
+        Raises:
+            PersistenceDisabledError: on entering with `after_seq`, if there is no store, and no such session in memory.
+            InvalidParamsError: on entering, if `after_seq` is ahead of the log.
+        """
+
+    def watch(
+        self, *, labels: Mapping[str, str] | None = None, include_archived: bool = False
+    ) -> AbstractAsyncContextManager[ChangeReader]:
+        """Watch the list of sessions: which of them are made, run, wait for approval, end, are labelled or deleted.
+
+        The first changes are the sessions whose turn runs, and then come all changes from the entering on. Enter it,
+        and then `list`: nothing falls between the two. A session that changes often is told of a few times a second.
+        With nodes the changes of all of them come. Changes by commands beside the runtime, as
+        `warren doctor prune`, do not.
+
+        The arguments are the fields of `WatchRequest`.
+        """
+
+    @keywords_of(TurnCall)
+    async def start_turn(self, call: TurnCall) -> TurnResult:
+        """Run one turn; a stored session is revived. Returns after the commit and after the last event.
+
+        The arguments are the fields of `TurnCall`: the session's id and the prompt, and keywords, as in
+        `start_turn(session_id, "go on", max_tokens=100)`. An option that is None is as the session has it.
+
+        In `mode` "queue" the turn begins when those before it have ended; in "steer" the prompt enters the running turn
+        at its next step, and the result is that turn's; if no turn runs, both begin one. Until a turn takes it the
+        prompt waits in the session's inbox, which is stored: whoever gives up waiting does not take it back, see
+        `withdraw`. A prompt with the `idempotency_key` of an earlier one is not taken twice: it gets that one's result.
+
+        Raises:
+            SessionBusyError: at once if another turn runs and the mode is `busy`.
+            CapacityExceededError: if as many turns run as may run at once, memory is short, or the inbox is full.
+            InvalidParamsError: if an argument is bad.
+            ProviderError: if the model's provider failed, also after the retries. The turn is stored.
+            BudgetExhaustedError: if a budget ran out. The turn is stored.
+            AgentError: if the turn was interrupted, with the cause `cancelled`; if the answer does not fit the schema,
+                with the cause `structured_output`, and the `text` and the last `errors` in the details. The turn is
+                stored in both cases.
+            StoreError: if the turn could not be stored. The answer is in `details["text"]`, and the session is as it
+                was before the turn.
+        """
+        return await self.perform(call)
+
+    @keywords_of(InterruptRequest)
+    async def interrupt(self, call: InterruptRequest) -> None:
+        """End the running turn, and return when it has ended. The turn's own caller gets AgentError("cancelled").
+
+        A turn that is already past its last step counts as finished.
+
+        Raises:
+            SessionNotRunningError: if no turn runs.
+            AgentError: if the turn outlives the grace period, with the cause `interrupt_timeout`. It ends later.
+            StoreError: if the turn cannot be stored just now, as the store does not answer. It ends when that is known.
+        """
+        await self.perform(call)
+
+    @keywords_of(ApproveRequest)
+    async def approve_tool(self, call: ApproveRequest) -> None:
+        """Allow or deny a tool call that waits for approval, as a `tool_approval_requested` event announced it.
+
+        The first answer to a call counts.
+
+        Raises:
+            InvalidParamsError: if no call of that id waits.
+            SessionNotRunningError: if no turn runs.
+        """
+        await self.perform(call)
+
+    @keywords_of(PeerMessage)
+    async def send_message(self, call: PeerMessage) -> str:
+        """Send a message to a peer in a session's name, and return its id when it is in the peer's inbox.
+
+        A `response` has the `request_id` of the request that it answers.
+
+        Raises:
+            InvalidParamsError: if there is no such peer or request, or one of the two does not trust the other.
+            CapacityExceededError: if the peer's inbox is full; the cause is `inbox_full`.
+            StoreError: if the message could not be stored.
+        """
+        return await self.perform(call)
+
+    @keywords_of(PeersRequest)
+    async def peers(self, call: PeersRequest) -> tuple[PeerInfo, ...]:
+        """Return the peers that a session trusts, and for each if it can be reached."""
+        return await self.perform(call)
+
+    @keywords_of(SearchRequest)
+    async def search_memory(self, call: SearchRequest) -> tuple[MemoryHit, ...]:
+        """Return the remembered texts that fit the query, best first.
+
+        A text that has nothing in common with the query is no hit.
+
+        Raises:
+            MemoryDisabledError: if the capability is off.
+            StoreError: if the memory cannot be read.
+        """
+        return await self.perform(call)
+
+    @keywords_of(ForgetRequest)
+    async def forget_memory(self, call: ForgetRequest) -> int:
+        """Remove remembered texts of a session for good; return how many. Forgetting them again removes none.
+
+        No search finds them from then on, and neither a later compaction nor the same input to `warren memory add`
+        brings them back. Messages that leave the context later are remembered. It needs the scope `session:admin`, as
+        `delete` does: there is no way back.
+
+        Trap: the messages stay in the history of the session, and the summary that replaced them may tell of them. To
+        remove these, delete the session. A backup from before has the texts.
+
+        Raises:
+            MemoryDisabledError: if the capability is off.
+            StoreError: if the memory cannot be written.
+        """
+        return await self.perform(call)
 
     @keywords_of(AuditRequest)
     async def audit(self, call: AuditRequest) -> AuditPage:
@@ -571,6 +545,19 @@ class SessionService(Protocol):
 
         Raises:
             StoreError: if the store cannot be read.
+        """
+        return await self.perform(call)
+
+    @keywords_of(UsageRequest)
+    async def usage(self, call: UsageRequest) -> UsageReport:
+        """Return the tokens and the cost of models, summed by hour, day, model, tenant, session or label.
+
+        They are those of the caller's tenant, or of all tenants for a caller with the scope `tenant:admin` that asks
+        for them, which is an entry in the audit. A turn counts from its end on, in the hour in which it ended; what it
+        used before a compaction counts from then on. Without a store the report is that of this process.
+
+        Raises:
+            StoreError: if the store cannot be read, or a row of the ledger is damaged.
         """
         return await self.perform(call)
 
@@ -598,6 +585,19 @@ class SessionService(Protocol):
         """
         await self.perform(call)
 
+    @keywords_of(TenantsRequest)
+    async def tenants(self, call: TenantsRequest) -> TenantsPage:
+        """Return the figures of the caller's tenant at this moment, with its limits.
+
+        A caller with the scope `tenant:admin` may ask for those of all tenants, which is an entry in the audit. Live
+        sessions and turns are those of this process; counts of the store are some seconds old at most, see
+        `TenantLimits`.
+
+        Raises:
+            StoreError: if the store or the memory cannot be read.
+        """
+        return await self.perform(call)
+
     @keywords_of(CheckStoreRequest)
     async def check_store(self, call: CheckStoreRequest) -> StoreReport:
         """Examine the store as `warren doctor` does, and return the report.
@@ -615,6 +615,12 @@ class SessionService(Protocol):
 
     def capabilities(self) -> Capabilities:
         """Return the optional capabilities that are on."""
+
+
+CALLS: Final[Mapping[str, type[Call[Any]]]] = {
+    call.facts.name: call for method in vars(SessionService).values() if (call := call_of(method)) is not None
+}
+"""Every class of calls by its name on the wire, in the order of the documentation: each has its method above."""
 
 
 class RuntimeService(SessionService, Protocol):
