@@ -293,7 +293,7 @@ class HttpProvider:
             request = learned.applied(request)
         context = await self._encoded(request, learned, omitted)
         parts, read = self.dialect.body(request, self.endpoint, context), request.files.read
-        body = Pieces(await with_texts(parts, read), self._pace, read)
+        body = Pieces(parts if len(parts) == 1 else await with_texts(parts, read), self._pace, read)
         answer = self.dialect.answer(request, self.endpoint, context.calls)
         changes = NO_CHANGES
         if self.dialect.tools.changed and request.tools:
@@ -339,7 +339,9 @@ class HttpProvider:
         answered = False
         try:
             request = httpx.Request("GET", address, headers=headers, extensions={"timeout": patience})
-            response = await self.connect().send(await self._authorized(request), stream=True)
+            if self.authorizer is not None:
+                await self._authorize(request, self.authorizer)
+            response = await self.connect().send(request, stream=True)
             try:
                 answered = response.is_success
                 body, whole = await self._read(response, self.bounds.piece)
@@ -421,15 +423,13 @@ class HttpProvider:
         """The key that the dialect sends."""
         return self.endpoint.key if self.authorizer is None else None
 
-    async def _authorized(self, request: httpx.Request) -> httpx.Request:
-        if self.authorizer is not None:
-            with trio.move_on_after(CREDENTIAL_SECONDS) as waiting:
-                request.headers.update(await self.authorizer.headers(request))
-            if waiting.cancelled_caught:
-                name = self.endpoint.vendor.name
-                problem = f"{name}: there were no credentials within {CREDENTIAL_SECONDS:g} s"
-                raise ProviderError(problem, cause="timeout", retryable=True)
-        return request
+    async def _authorize(self, request: httpx.Request, authorizer: Authorizer) -> None:
+        with trio.move_on_after(CREDENTIAL_SECONDS) as waiting:
+            request.headers.update(await authorizer.headers(request))
+        if waiting.cancelled_caught:
+            name = self.endpoint.vendor.name
+            problem = f"{name}: there were no credentials within {CREDENTIAL_SECONDS:g} s"
+            raise ProviderError(problem, cause="timeout", retryable=True)
 
     def _request(self, model: str, body: "Pieces") -> httpx.Request:
         url, headers = self._unsized(model)
@@ -449,7 +449,9 @@ class HttpProvider:
         reading = _Reading(answer, emit, stall, scope, self._check_size, most, self._files_in, self.bounds.files)
         try:
             with reading.scope:
-                request = await self._authorized(self._request(model, body))
+                request = self._request(model, body)
+                if self.authorizer is not None:
+                    await self._authorize(request, self.authorizer)
                 response = await self.connect().send(request, stream=True)
                 try:
                     answered = response.is_success
