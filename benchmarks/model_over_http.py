@@ -289,14 +289,20 @@ class Growth:
     bare: list[tuple[float, float]] = attrs.field(factory=list)
 
     def figures(self) -> dict[str, float]:
-        """Return the medians; the bytes of the long request take their time whoever sends them."""
+        """Return the medians."""
         sides = {"own": self.ours, "bare": self.bare}
         times = {
             f"{side}_ms_at_exchange_{exchange}": round(1000 * statistics.median(pair[place] for pair in pairs), 3)
             for side, pairs in sides.items()
             for place, exchange in enumerate((20, 1_500))
         }
-        return times | {"bare_late_over_early": round(_late_over_early(self.bare)[0], 2)}
+        return times | {f"{side}_late_over_early": round(_late_over_early(each)[0], 2) for side, each in sides.items()}
+
+    @property
+    def beyond_bare(self) -> list[tuple[float, float]]:
+        """The seconds that are ours: the kernel takes the bytes of the long request from everybody alike."""
+        pairs = zip(self.ours, self.bare, strict=True)
+        return [(ours[0] - bare[0], ours[1] - bare[1]) for ours, bare in pairs]
 
 
 def _late_over_early(pairs: list[tuple[float, float]]) -> tuple[float, tuple[float, float]]:
@@ -416,9 +422,9 @@ def _whole(server: ModelServer, wanted: Callable[[str], bool]) -> tuple[dict[str
     goals = []
     if wanted("growth"):
         growth = trio.run(_growth, server, ROUNDS)
-        ratio, spread = _late_over_early(growth.ours)
+        ratio, spread = _late_over_early(growth.beyond_bare)
         figures["growth"] = growth.figures()
-        what = "turn over HTTP, exchange 1,500 over exchange 20, own processor time"
+        what = "turn over HTTP, exchange 1,500 over exchange 20, own processor time beyond bare h11's"
         goals.append(Goal(what, ratio, "<=", 1.3, spread))
     if wanted("wall"):
         with tempfile.TemporaryDirectory() as name:
