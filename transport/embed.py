@@ -18,10 +18,9 @@ from warren.models.model import Provider, Providers
 from warren.models.tools import Tool
 from warren.reports.tracing import Tracer
 from warren.settings.config import Config, PostgresConfig, StoreConfig, TraceConfig
-from warren.transport.memories import memory_opener
 from warren.transport.providers import Bounds, open_providers
 from warren.transport.providers.registry import scripts_of
-from warren.transport.stores import store_opener
+from warren.transport.stores import memory_opener, store_opener
 
 if TYPE_CHECKING:
     from warren.actors.tools.session_tools import RuntimeServers, SessionTools

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from warren.base.errors import InvalidParamsError
 from warren.conversation.memory import Embedder, MemoryConfig
-from warren.transport.memories import known_dimensions
+from warren.transport.stores import known_dimensions
 
 if TYPE_CHECKING:
     import httpx

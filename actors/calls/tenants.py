@@ -4,8 +4,7 @@ from collections import Counter
 
 from warren.actors.supervisor.supervisor import Supervisor
 from warren.base.tenant_limits import TenantLimits
-from warren.calls.operators import TenantsRequest
-from warren.calls.tenants import TenantFigures, TenantsPage
+from warren.calls.operators import TenantFigures, TenantsPage, TenantsRequest
 from warren.storage.queries import KnownTenants
 
 

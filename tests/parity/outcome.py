@@ -21,7 +21,7 @@ from warren.calls.answers import (
     Withdrawn,
 )
 from warren.calls.facade import Capabilities
-from warren.calls.tenants import TenantsPage
+from warren.calls.operators import TenantsPage
 from warren.conversation import codec
 from warren.conversation.events import DELTAS, Envelope, Event
 from warren.conversation.messages import AssistantMessage, Message, UserMessage

@@ -33,6 +33,7 @@ from warren.calls.operators import (
     CheckStoreRequest,
     DrainRequest,
     NodesRequest,
+    TenantsPage,
     TenantsRequest,
     UsageRequest,
 )
@@ -54,7 +55,6 @@ from warren.calls.sessions import (
     ResumeRequest,
 )
 from warren.calls.streams import EventReader, OnBegin
-from warren.calls.tenants import TenantsPage
 from warren.calls.turns import (
     ApproveRequest,
     CompactRequest,

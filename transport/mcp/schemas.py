@@ -3,8 +3,7 @@
 from typing import Final
 
 from warren.transport.mcp.tools import McpTool
-from warren.transport.rpc.error_schema import error_schema
-from warren.transport.rpc.schemas import Schema, Schemas
+from warren.transport.rpc.schemas import Schema, Schemas, error_schema
 
 ERROR: Final = "Error"
 

@@ -36,10 +36,8 @@ from warren.transport.access.watched import Stays
 from warren.transport.http.connection import ALLOW
 from warren.transport.http.leaving import until_gone
 from warren.transport.http.shutdown import Shutdown
-from warren.transport.rest.answers import LargeAnswer, Unread, answer, failure, internal_error, refusal
-from warren.transport.rest.changes import ChangeStream
-from warren.transport.rest.events import EventStream, last_event_id
-from warren.transport.rest.files import file_answer
+from warren.transport.rest.answers import LargeAnswer, Unread, answer, failure, file_answer, internal_error, refusal
+from warren.transport.rest.events import ChangeStream, EventStream, Streaming, last_event_id
 from warren.transport.rest.forms import FILES, FORM, Form
 from warren.transport.rest.oauth import WELL_KNOWN, Metadata
 from warren.transport.rest.openapi import document, missing
@@ -55,7 +53,6 @@ from warren.transport.rest.parameters import (
 )
 from warren.transport.rest.routes import ROUTES, WITH_BODY, RestRoute
 from warren.transport.rest.site import Site
-from warren.transport.rest.streaming import Streaming
 from warren.transport.rpc.behalf import BEHALF_HEADER, TENANT_HEADER, carried
 from warren.transport.rpc.endpoint import BULKY
 from warren.transport.rpc.jsonrpc import abandoned

@@ -1,7 +1,8 @@
-"""Server-sent events: a session's log as a stream that a client can leave and come back to."""
+"""Server-sent events: a session's log, and the changes of the list of sessions, as streams of an answer."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final
 
@@ -12,12 +13,13 @@ from warren.base.errors import InvalidParamsError
 from warren.base.values import frozen
 from warren.calls.base import SessionRef
 from warren.calls.facade import RuntimeService
-from warren.calls.reading import SubscribeRequest
-from warren.calls.streams import EventReader
+from warren.calls.reading import SubscribeRequest, WatchRequest
+from warren.calls.streams import ChangeReader, EventReader
 from warren.conversation import codec
 from warren.conversation.events import Envelope
+from warren.transport.http.leaving import until_gone
+from warren.transport.http.shutdown import Shutdown
 from warren.transport.rest.answers import failure
-from warren.transport.rest.streaming import HEARTBEAT, Streaming, Tell
 from warren.transport.rpc.dialect import missing
 from warren.transport.rpc.feeds import session_over
 from warren.transport.rpc.shares import Shares, counted
@@ -32,6 +34,16 @@ BATCH: Final = 32
 """Events that leave in one piece, if so many wait."""
 FAILED: Final = "session %s: a stream of its events failed"
 logger: Final = logging.getLogger(__name__)
+MEDIA_TYPE: Final = "text/event-stream"
+HEARTBEAT: Final = b":\n\n"
+HEADERS: Final = (
+    (b"content-type", MEDIA_TYPE.encode()),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),  # a proxy that collects what it passes on would keep events from the client
+)
+Tell = Callable[[bytes], Awaitable[None]]
+"""Sends a part of the stream."""
+KIND: Final = b"event: changes\ndata: "
 
 
 def last_event_id(value: str) -> int:
@@ -56,6 +68,41 @@ def frame(envelope: Envelope) -> bytes:
 def last_frame(session_id: str) -> bytes:
     """Return the message that tells a client not to come back."""
     return f"event: {END}\ndata: ".encode() + codec.encode(SessionRef(session_id)) + b"\n\n"
+
+
+@frozen
+class Streaming:
+    """The bounds of a stream.
+
+    Attributes:
+        heartbeat: seconds of silence before `HEARTBEAT` says that the stream is there; whoever relays sends it.
+        shutdown: its begin ends the stream.
+        stays: calls a function once the client may not stay, during a block: the stream ends then, too.
+        head_only: whether the stream ends before its first part.
+    """
+
+    heartbeat: float
+    shutdown: Shutdown
+    stays: Callable[[Callable[[], None]], AbstractContextManager[None]]
+    head_only: bool = False
+
+    async def answer(self, receive: Receive, send: Send, relay: Callable[[Tell], Awaitable[None]]) -> None:
+        """Send a response whose parts come from `relay`, until that returns or one of them ends the stream."""
+
+        async def tell(body: bytes) -> None:
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+
+        await send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
+        if self.head_only:
+            await send({"type": "http.response.body"})
+            return
+        async with trio.open_nursery() as tasks:
+            end = tasks.cancel_scope.cancel
+            with self.shutdown.cancels(tasks.cancel_scope), self.stays(end):
+                tasks.start_soon(until_gone, receive, tasks.cancel_scope)
+                await relay(tell)
+                end()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 @frozen
@@ -131,3 +178,40 @@ class EventStream:
         except Exception:
             logger.exception(FAILED, session_id)
             return None
+
+
+@frozen
+class ChangeStream:
+    """The response that brings the changes of the list of sessions until the client or the gateway ends.
+
+    The messages have no ids: a client that comes back lists the sessions again.
+
+    Attributes:
+        service: the runtime.
+        wanted: the filter.
+        streaming: the bounds of the stream.
+        shares: the watches of all clients.
+    """
+
+    service: RuntimeService
+    wanted: WatchRequest
+    streaming: Streaming
+    shares: Shares
+
+    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response."""
+        wanted = self.wanted
+        with counted(self.shares, self.service):
+            async with self.service.watch(labels=wanted.labels, include_archived=wanted.include_archived) as reader:
+                await self.streaming.answer(receive, send, partial(self._relay, reader))
+
+    async def _relay(self, reader: ChangeReader, tell: Tell) -> None:
+        """Send changes, and a sign of life after each silence, until the runtime ends."""
+        while True:
+            body = HEARTBEAT
+            with trio.move_on_after(self.streaming.heartbeat):
+                try:
+                    body = KIND + codec.encode(await anext(reader)) + b"\n\n"
+                except StopAsyncIteration:
+                    return
+            await tell(body)

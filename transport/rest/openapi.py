@@ -12,12 +12,11 @@ from warren.calls.reading import SubscribeRequest, WatchRequest
 from warren.conversation.events import Envelope
 from warren.conversation.views import SessionChanges
 from warren.transport.access.refusals import JSON
+from warren.transport.rest.events import MEDIA_TYPE
 from warren.transport.rest.forms import FILES, FORM, PARAMS
 from warren.transport.rest.parameters import KEY, KEY_HEADER, NESTED
 from warren.transport.rest.routes import ROUTES, WITH_BODY, RestRoute
-from warren.transport.rest.streaming import MEDIA_TYPE
-from warren.transport.rpc.error_schema import error_schema
-from warren.transport.rpc.schemas import Schemas
+from warren.transport.rpc.schemas import Schemas, error_schema
 
 OPENAPI: Final = "3.1.0"
 COMPONENTS: Final = "#/components/schemas/"

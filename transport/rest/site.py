@@ -1,22 +1,32 @@
 """The application behind all paths of the gateway: it finds the one at a path, and answers for its errors."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from warren.base.errors import WarrenError
 from warren.reports.tracing import HEADER, context_of, here
+from warren.transport.access import auth
 from warren.transport.access.auth import AccessPolicy
 from warren.transport.access.refusals import RefusedError
-from warren.transport.rest.access import Cors
 from warren.transport.rest.answers import failure, internal_error, refusal
+from warren.transport.rpc.behalf import TENANT_HEADER
 
 TRACEPARENT: Final = HEADER.encode()
 PARAMETER: Final = re.compile(r"{(\w+)}")
 VARY: Final = (b"vary", b"Origin")
 """The header of answers to requests that name no origin; `Cors` adds it to the others."""
+METHODS: Final = ("GET", "HEAD", "POST", "PATCH", "DELETE")
+SENT: Final = (
+    *("authorization", "content-type", "idempotency-key", "last-event-id", TENANT_HEADER),
+    *("if-none-match", "if-range", "range"),
+    *("mcp-method", "mcp-name", "mcp-protocol-version", "mcp-session-id"),
+    *("traceparent", "tracestate", "baggage"),  # W3C Trace Context and Baggage, which tracing libraries add
+)
+SHOWN: Final = ("content-disposition", "content-range", "etag", "location", "mcp-session-id", "retry-after")
 
 
 class Site:
@@ -111,3 +121,15 @@ class Site:
                 scope["path_params"] = found.groupdict()
                 return there
         raise RefusedError(404, f"$.path: nothing is at {path[:200]}", field="$.path")
+
+
+class Cors(CORSMiddleware):
+    """Tells browsers which pages may read the answers."""
+
+    def __init__(self, app: ASGIApp, origins: Iterable[str]) -> None:
+        super().__init__(app, allow_methods=METHODS, allow_headers=SENT, expose_headers=SHOWN)
+        self._patterns = (*auth.OWN_ORIGINS, *origins)
+
+    def is_allowed_origin(self, origin: str) -> bool:
+        """See CORSMiddleware."""
+        return auth.origin_allowed(origin, self._patterns)

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 import attrs
 
 from warren.base.described import attributes_of, summary_of
+from warren.base.errors import ErrorCode
 from warren.base.fields import (
     LARGEST,
     MAX_LABELS,
@@ -227,3 +228,19 @@ def _bounded(schema: Schema, bounds: Schema) -> Schema:
     if "anyOf" in schema:
         return {"anyOf": [inner if inner == _PLAIN[type(None)] else inner | bounds for inner in schema["anyOf"]]}
     return schema | bounds
+
+
+def error_schema() -> dict[str, Any]:
+    """Return the schema."""
+    return {
+        "type": "object",
+        "description": "Why a request failed; `code` is for programs, `message` for people.",
+        "required": ["code", "message", "retryable"],
+        "properties": {
+            "code": {"type": "string", "enum": [code.value for code in ErrorCode]},
+            "message": {"type": "string"},
+            "retryable": {"type": "boolean"},
+            "session_id": {"type": "string"},
+            "details": {"type": "object"},
+        },
+    }

@@ -1,6 +1,10 @@
 """JSON-RPC on the standard streams: one client, one message a line."""
 
-from collections.abc import Awaitable, Callable
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Final
 
 import attrs
 import trio
@@ -15,6 +19,10 @@ from warren.transport.rpc.lines import LineChannel
 from warren.transport.rpc.methods import Host
 from warren.transport.rpc.server import serve_client
 from warren.transport.rpc.settings import Settings, public_settings
+
+STDIN: Final = 0
+STDOUT: Final = 1
+STDERR: Final = 2
 
 
 @frozen
@@ -78,3 +86,23 @@ async def serve_stdio(
         max_attachment=limits.max_attachment,
     )
     await serve_client(endpoint, host, dialect or Native(), config.max_subscriptions)
+
+
+@asynccontextmanager
+async def open_stdio() -> AsyncIterator[tuple[trio.abc.ReceiveStream, trio.abc.SendStream]]:
+    """Yield stdin and stdout of this process as streams, reserved for the protocol.
+
+    For all other code of the process and its children, stdin is empty and stdout is stderr, during the body and after
+    it: neither a tool's `print` nor a child process can write into the protocol.
+
+    Trap: the terminal or pipe is non-blocking until the body ends, for other processes that share it too.
+    """
+    source, sink = os.dup(STDIN), os.dup(STDOUT)
+    nowhere = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nowhere, STDIN)
+    os.close(nowhere)
+    sys.stdout.flush()
+    os.dup2(STDERR, STDOUT)
+    sys.stdout = sys.stderr  # which may be one that makes no writer wait
+    async with trio.lowlevel.FdStream(source) as incoming, trio.lowlevel.FdStream(sink) as outgoing:
+        yield incoming, outgoing

@@ -14,10 +14,10 @@ from warren.calls.operators import (
     CheckStoreRequest,
     DrainRequest,
     NodesRequest,
+    TenantsPage,
     TenantsRequest,
     UsageRequest,
 )
-from warren.calls.tenants import TenantsPage
 from warren.reports.audit import AuditPage, Outcome
 from warren.reports.ledger import UsageReport, report_of
 from warren.reports.reports import StoreReport

@@ -20,6 +20,7 @@ from warren.calls.operators import (
     CheckStoreRequest,
     DrainRequest,
     NodesRequest,
+    TenantsPage,
     TenantsRequest,
     UsageRequest,
 )
@@ -34,7 +35,6 @@ from warren.calls.sessions import (
     ResumeRequest,
 )
 from warren.calls.streams import ChangeReader, EventReader
-from warren.calls.tenants import TenantsPage
 from warren.calls.turns import (
     ApproveRequest,
     CompactRequest,

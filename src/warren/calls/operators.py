@@ -7,10 +7,10 @@ import attrs
 
 from warren.base.fields import Between, OneOf, is_flag, is_moment, is_text, is_whole, not_blank, optional
 from warren.base.nodes import Node
+from warren.base.tenant_limits import TenantLimits
 from warren.base.values import frozen
 from warren.calls.answers import Asked, Nodes
 from warren.calls.base import MAX_OFFSET, MAX_PAGE, Call, Facts
-from warren.calls.tenants import TenantsPage
 from warren.reports.audit import ACTIONS, MAX_ENTRIES, Action, AuditPage, is_cursor, place_of
 from warren.reports.ledger import GROUPS, By, UsageReport
 from warren.reports.reports import StoreReport
@@ -79,6 +79,46 @@ class UsageRequest(Call[UsageReport]):
     all_tenants: bool = attrs.field(default=False, validator=is_flag)
     offset: int = attrs.field(default=0, validator=[is_whole, Between(0, MAX_OFFSET)])
     limit: int = attrs.field(default=100, validator=[is_whole, Between(1, MAX_PAGE)])
+
+
+@frozen(kw_only=True)
+class TenantFigures:
+    """The figures of one tenant. Those that have the name of a limit count against it.
+
+    Attributes:
+        tenant: its name.
+        live_sessions: its sessions in the memory of this process.
+        running_turns: its turns that run in this process.
+        waiting_sessions: its sessions in this process with an input that waits for room.
+        sessions: sessions that are neither archived nor deleted.
+        tokens_per_day: input and output tokens of model calls since midnight (UTC).
+        stored_bytes: bytes of the messages, inputs, events and files in the store.
+        memory_texts: texts in the memory.
+        limits: its limits; null is no limit.
+    """
+
+    tenant: str
+    live_sessions: int
+    running_turns: int
+    waiting_sessions: int
+    sessions: int
+    tokens_per_day: int
+    stored_bytes: int
+    memory_texts: int
+    limits: TenantLimits
+
+
+@frozen
+class TenantsPage:
+    """The figures of some tenants.
+
+    Attributes:
+        tenants: the tenants of the page, by their names.
+        count: number of all tenants.
+    """
+
+    tenants: tuple[TenantFigures, ...]
+    count: int
 
 
 @frozen(kw_only=True)

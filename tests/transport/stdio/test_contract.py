@@ -10,7 +10,7 @@ import pytest
 from tests.transport.cli.process import SLOW, Cli
 from tests.transport.stdio.client import Far, far, line
 from warren.base.errors import InvalidParamsError
-from warren.transport.cli.pipe import refusal
+from warren.transport.cli.pipe import rpc
 from warren.transport.stdio.server import StdioConfig
 
 IGNORED = [
@@ -122,7 +122,7 @@ def test_a_client_of_a_store_that_cannot_be_opened_reads_why(cli: Cli) -> None:
         b"nonsense\n\n",
         b'{"jsonrpc":"2.0","id":null,"method":"ping"}\n',
         b"[" + line("initialized").strip() + b"]\n",
-        (refusal.MOST_LINES - 1) * line("initialized"),
+        (rpc.MOST_LINES - 1) * line("initialized"),
     ],
 )
 def test_the_first_request_may_come_behind_other_lines(cli: Cli, before: bytes) -> None:
@@ -139,14 +139,14 @@ def test_a_large_first_request_is_answered(cli: Cli) -> None:
 
 def test_each_request_of_a_batch_is_told(cli: Cli) -> None:
     """The answer is a batch, too, also if no pipe holds it at once."""
-    lines = [line("initialized"), *(line("initialize", number) for number in range(refusal.MOST_REQUESTS - 1))]
+    lines = [line("initialized"), *(line("initialize", number) for number in range(rpc.MOST_REQUESTS - 1))]
     batch = b"[" + b",".join(each.strip() for each in lines) + b"]\n"
     ended = cli.start("rpc", "--contract", "0.3", stdin=subprocess.PIPE).end(batch)
     assert (ended.code, len(ended.out) > 2**16) == (2, True)
-    assert [each["id"] for each in ended.data] == list(range(refusal.MOST_REQUESTS - 1))
+    assert [each["id"] for each in ended.data] == list(range(rpc.MOST_REQUESTS - 1))
     assert all("0.4 to 0.9" in each["error"]["message"] for each in ended.data)
-    assert StdioConfig().max_in_flight == refusal.MOST_REQUESTS
-    assert StdioConfig().max_message_bytes == refusal.MOST_BYTES
+    assert StdioConfig().max_in_flight == rpc.MOST_REQUESTS
+    assert StdioConfig().max_message_bytes == rpc.MOST_BYTES
 
 
 def test_a_client_that_reads_nothing_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,12 +156,12 @@ def test_a_client_that_reads_nothing_does_not_hold_up_the_end(monkeypatch: pytes
         raise InvalidParamsError("x" * 2**17, path="$.model")
 
     (given, requests), (answers, taken) = os.pipe(), os.pipe()
-    monkeypatch.setattr(refusal, "STDIN", given)
-    monkeypatch.setattr(refusal, "STDOUT", taken)
-    monkeypatch.setattr(refusal, "MOST_TIME", 0.3)
+    monkeypatch.setattr(rpc, "STDIN", given)
+    monkeypatch.setattr(rpc, "STDOUT", taken)
+    monkeypatch.setattr(rpc, "MOST_TIME", 0.3)
     os.write(requests, line("initialize", 7))
     with pytest.raises(InvalidParamsError):
-        refusal.AnsweringCommand("rpc", callback=fail).main([], standalone_mode=False)
+        rpc.AnsweringCommand("rpc", callback=fail).main([], standalone_mode=False)
     assert 0 < len(os.read(answers, 2**18)) <= 2**17
     for each in (given, requests, answers, taken):
         os.close(each)

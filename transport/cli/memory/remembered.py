@@ -11,7 +11,7 @@ from warren.conversation.memory import MemoryConfig
 from warren.transport.cli.settings.options import Options
 from warren.transport.cli.store.chosen import memory_of, remembers, store_of
 from warren.transport.embedders import open_embedder
-from warren.transport.memories import memory_opener
+from warren.transport.stores import memory_opener
 
 if TYPE_CHECKING:
     from warren.storage.memory_store import MemoryStore
