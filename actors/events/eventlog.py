@@ -11,11 +11,20 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import attrs
 import trio
 
-from warren.actors.events.fence import Guard
 from warren.base.errors import StoreError
 from warren.base.values import define, frozen, value
 from warren.calls.streams import EventReader, Notify, OnBegin, OnEvent
-from warren.conversation.events import DELTAS, TERMINAL, Envelope, Event, RunFailed, SessionMoved, StreamTruncated
+from warren.conversation.events import (
+    DELTAS,
+    TERMINAL,
+    Envelope,
+    Event,
+    ReasoningDelta,
+    RunFailed,
+    SessionMoved,
+    StreamTruncated,
+    TextDelta,
+)
 from warren.conversation.journal import Deltas, LogItem, size_of
 
 if TYPE_CHECKING:
@@ -84,7 +93,8 @@ class EventLog:
         store only  | store and tail | tail only      |
 
     * `emit` gives an event the next number and the time, appends it to the tail and calls `notify` of every reader that
-      has read all before it. It never blocks. While the fence is shut (see `guard`), the event is held back instead.
+      has read all before it. It never blocks. A turn with a fence publishes through its `Guard`, which may hold events
+      back.
     * A commit stores `unstored(terminal)`: everything above `stored`, with the terminal event that follows. That one is
       numbered by `stamp` before the commit and shown by `publish` after it: nobody sees the end of a turn that the
       store has not taken. `committed` then drops the events that no reader is about to read.
@@ -117,7 +127,6 @@ class EventLog:
         last_seq: the last number given out to an event that was published.
         floor: the seq of the newest event that is not in the tail (0 at the start): it is in the store, or lost.
         stored: the seq of the newest event in the store. The tail may have events up to it for readers close behind.
-        guard: the fence around the running turn; None if no other process can have the session.
         beginning: the slots of those who get a reader with the next event: a turn is about to begin for them.
         recorder: gets each event when it is published: the trace of the running turn; None if that has none.
         settling: see EventReader.
@@ -134,7 +143,6 @@ class EventLog:
     last_seq: int = attrs.field(default=0, init=False)
     floor: int = attrs.field(default=0, init=False)
     stored: int = attrs.field(default=0, init=False)
-    guard: Guard | None = attrs.field(default=None, init=False)
     beginning: "list[Beginning]" = attrs.field(factory=list, init=False)
     recorder: Callable[[Envelope], None] | None = attrs.field(default=None, init=False)
     settling: bool = attrs.field(default=False, init=False)
@@ -149,39 +157,46 @@ class EventLog:
         return Envelope(self.session_id, self.last_seq + 1, datetime.now(UTC), event)
 
     def emit(self, event: Event) -> int:
-        """Publish the next event and return its number; an event that the fence holds back has none yet: 0."""
-        guard = self.guard
-        if guard is not None:
-            fence = guard.fence
-            # What `Guard.open` says, without the call: this runs for every event.
-            shut = fence.clock() >= fence.until or fence.lapses != guard.lapses
-            if (shut or guard.held) and guard.holds(event):
-                return 0
-        envelope = Envelope(self.session_id, self.last_seq + 1, datetime.now(UTC), event)
-        self.publish(envelope)
-        return envelope.seq
-
-    def show(self, event: Event) -> int:
-        """Publish the next event and return its number, whatever the fence says."""
-        self.publish(envelope := self.stamp(event))
-        return envelope.seq
+        """Publish the next event and return its number."""
+        before = self.last_seq
+        self.last_seq = seq = before + 1
+        if isinstance(event, DELTAS):
+            self._add_delta(event, seq, datetime.now(UTC))
+        else:
+            self._runs.append(Envelope(self.session_id, seq, datetime.now(UTC), event))
+        if self._readers or self.beginning or self.recorder is not None:
+            self._tell(event, before)
+        return seq
 
     def publish(self, envelope: Envelope) -> None:
         """Append the next event, whose seq is above `last_seq`, and notify each reader that has read all before it."""
-        event, runs, before = envelope.event, self._runs, self.last_seq
+        event, before = envelope.event, self.last_seq
+        self.last_seq = envelope.seq
+        if isinstance(event, DELTAS) and envelope.first_seq is None:
+            self._add_delta(event, envelope.seq, envelope.timestamp)
+        else:
+            self._runs.append(envelope)
+        self._tell(event, before)
+
+    def _add_delta(self, event: TextDelta | ReasoningDelta, seq: int, at: datetime) -> None:
+        """Append a delta to the newest entry if that has those just before it."""
+        runs = self._runs
         run = runs[-1] if runs else None
-        self.last_seq = seq = envelope.seq
-        if not isinstance(event, DELTAS) or envelope.first_seq is not None:
-            runs.append(envelope)
-        elif isinstance(run, Deltas) and run.kind is type(event) and run.seq + 1 == seq and run.seq > self.stored:
+        if isinstance(run, Deltas) and run.kind is type(event) and run.seq + 1 == seq and run.seq > self.stored:
             run.seq = seq  # only without a gap: a piece is found by its seq
-            run.timestamps.append(envelope.timestamp)
+            run.timestamps.append(at)
             run.pieces.append(event.delta)
         else:
-            runs.append(Deltas(envelope.session_id, seq, seq, type(event), [envelope.timestamp], [event.delta]))
+            runs.append(Deltas(self.session_id, seq, seq, type(event), [at], [event.delta]))
+
+    def _tell(self, event: Event, before: int) -> None:
+        """Show the newest event to everybody who follows: `before` is the number of the one before it."""
         if self.recorder is not None:
-            self.recorder(envelope)
-        for reader in tuple(self._readers) if self._readers else ():
+            newest = self._runs[-1]
+            if isinstance(newest, Deltas):
+                newest = Envelope(self.session_id, newest.seq, newest.timestamps[-1], event)
+            self.recorder(newest)
+        for reader in tuple(self._readers):
             if reader.cursor >= before:
                 reader.notify(event)
         if self.beginning:

@@ -99,13 +99,14 @@ class Guard:
         fence = self.fence
         return fence.clock() < fence.until and fence.lapses == self.lapses
 
-    def holds(self, event: Event) -> bool:
-        """Hold an event back and return True if the turn may not go on; else publish all that were held back."""
+    def emit(self, event: Event) -> int:
+        """Publish an event and return its number, or hold it back and return 0 if the turn may not go on."""
         if not self.open:
             self.held.append(event)
-            return True
-        self._flush()
-        return False
+            return 0
+        if self.held:
+            self._flush()
+        return self.publish(event)
 
     async def wait(self) -> None:
         """Return when the turn may go on; then the events that were held back are published.

@@ -517,7 +517,6 @@ class SessionActor:
         if starter is not None and isinstance(message, StartTurn) and message.blobs:
             self._send(partial(self._store_files, message, starter))
             return
-        self.log.guard = plan.guard
         if isinstance(message, StartTurn) and message.begun is not None:
             self.log.beginning.append(message.begun)
         self._turn = Turn(
@@ -525,7 +524,7 @@ class SessionActor:
             known,
             self.conversation.context,
             inbox,
-            self.log.emit,
+            self.log.emit if plan.guard is None else plan.guard.emit,
             self._commit_compaction,
             partial(self.host.changed, self.session_id),
         )
@@ -631,7 +630,7 @@ class SessionActor:
 
     def _publish_end(self, end: TurnEnd) -> Ending:
         """Let the conversation and the events be as the turn leaves them; return the ending of the turn."""
-        self._turn = self._ended = self.log.guard = None
+        self._turn = self._ended = None
         conversation, ending, terminal, error = self.conversation, end.ending, end.terminal, end.committed.error
         if end.committed.lease_lost:
             conversation.lease = None

@@ -165,7 +165,7 @@ class Planner:
         """Give a plan its seam."""
         storage, limiter, around = self.shared.storage, self.shared.limiter, list[AroundCall]()
         if storage.fence is not None:
-            plan.guard = Guard(record.session_id, storage.fence, self.log.show, storage.has_lease)
+            plan.guard = Guard(record.session_id, storage.fence, self.log.emit, storage.has_lease)
             around.append(plan.guard.around)
         around_tool = tuple(around)
         plan.spending = limiter.tenancy.spends(record.session_id, record.tenant, plan.payer)
