@@ -72,6 +72,10 @@ SPARE: Final = 4_096
 """Parts that any message may come in."""
 PART: Final = 64
 """Bytes for which a longer message may come in one part more. trio-websocket keeps the parts, also empty ones."""
+_HEAD: Final = struct.Struct("!BB").pack
+_LONG_HEAD: Final = struct.Struct("!BBH").pack
+_LONGER_HEAD: Final = struct.Struct("!BBQ").pack
+"""Heads of frames of the server, which are not masked: the first byte, and the length."""
 ESCAPED: Final = 6
 """Bytes of an escaped character for each byte that it has in UTF-8: a request that is too long may be so by escapes."""
 
@@ -204,7 +208,14 @@ class Messages(trio.abc.Stream):
                 part = text[start : start + FRAGMENT]
                 is_last = start + FRAGMENT >= len(text)
                 first = (FINAL if is_last else 0) | (CONTINUATION if start else TEXT)
-                self._out += _head(first, len(part)), part
+                size = len(part)
+                if size < LONG:
+                    head = _HEAD(first, size)
+                elif size <= MAX_SHORT:
+                    head = _LONG_HEAD(first, LONG, size)
+                else:
+                    head = _LONGER_HEAD(first, LONGER, size)
+                self._out += head, part
                 if not is_last:
                     await self._flush()
         await self._flush()
@@ -247,7 +258,7 @@ class Messages(trio.abc.Stream):
         """
         if not self._closing:
             text = reason.encode()[:MAX_REASON].decode(errors="ignore").encode()
-            self._end_with(_head(FINAL | CLOSE, 2 + len(text)) + code.to_bytes(2) + text)
+            self._end_with(_HEAD(FINAL | CLOSE, 2 + len(text)) + code.to_bytes(2) + text)
 
     def _end_with(self, close: bytes) -> None:
         self._closing = True
@@ -341,13 +352,6 @@ class Messages(trio.abc.Stream):
 def _unmasked(data: bytes, key: bytes, at: int = 0) -> bytes:
     """Return bytes of a frame without its mask; `at` is the place of the first one among those of the frame."""
     return bytes(byte ^ key[index % KEY] for index, byte in enumerate(data, at))
-
-
-def _head(first: int, size: int) -> bytes:
-    """Return the head of a frame of the server: such frames are not masked. `first` is its first byte."""
-    if size < LONG:
-        return bytes((first, size))
-    return struct.pack("!BBH", first, LONG, size) if size <= MAX_SHORT else struct.pack("!BBQ", first, LONGER, size)
 
 
 def parts_of(most: int) -> int:

@@ -114,7 +114,9 @@ class Wire(trio.abc.Stream):
         """
         self._out += data
         if self._out and not self._sending.locked():
-            self._send_now()
+            # Errors are left to the next send that waits.
+            with contextlib.suppress(OSError):
+                del self._out[: os.write(self._stream.socket.fileno(), self._out)]
         return not self._out
 
     def send_soon(self, data: bytes) -> None:
@@ -175,11 +177,6 @@ class Wire(trio.abc.Stream):
                 continue
             except OSError as exc:
                 raise trio.BrokenResourceError(f"the connection is broken: {exc.strerror}") from exc
-
-    def _send_now(self) -> None:
-        """Send as much as the kernel takes without waiting; errors are left to the next send that waits."""
-        with contextlib.suppress(OSError):
-            del self._out[: os.write(self._stream.socket.fileno(), self._out)]
 
     async def _send_out(self) -> None:
         async with self._sending:

@@ -115,7 +115,7 @@ class Tools:
         if tool is None:
             raise refusal("$.params.name", f"unknown tool {shorten(name)}")
         try:
-            params = keyed(tool.method.decode(arguments))
+            params = keyed(codec.from_data(tool.method.params, arguments))
             host = self._host.of(principal)
             check_room(client.calls, self._max_calls, urgent=tool.method.urgent)
             with self._calling(client, ToolCall(host.service, send, key_of(params))) as caller:

@@ -312,7 +312,7 @@ class _Rest:
         async def call(request: Request, login: Login) -> Answer:
             if takes_files and request.headers.get("content-type", "").startswith(FORM):
                 return await self._with_files(row, request, login)
-            params = row.method.decode(await _parameters(row, request))
+            params = codec.from_data(row.method.params, await _parameters(row, request))
             try:  # from here on the form is right
                 if row.method.bulky:
                     async with making:
@@ -341,8 +341,9 @@ class _Rest:
             form = Form(request.headers["content-type"], self.config.max_message_bytes, host.max_attachment)
             await read_form(request, form, partial(host.opened.room.take, place))
             place.users += 1
-            data = with_key(row.method.params, form.params(), request.headers)
-            asked = row.method.decode(with_path(with_whole_numbers(row.method.params, data), request.path_params))
+            takes = row.method.params
+            data = with_whole_numbers(takes, with_key(takes, form.params(), request.headers))
+            asked = codec.from_data(takes, with_path(data, request.path_params))
             try:
                 params = attrs.evolve(asked, **{FILES: (*asked.attachments, *form.files())})
                 return self._answered(row, await self._call(row.method, login, params))
@@ -401,7 +402,8 @@ class _Rest:
 
     def _streaming(self, row: RestRoute) -> Endpoint:
         async def stream(request: Request, login: Login) -> Answer:
-            wanted, seen = row.method.decode(await _parameters(row, request)), request.headers.get("last-event-id")
+            wanted = codec.from_data(row.method.params, await _parameters(row, request))
+            seen = request.headers.get("last-event-id")
             host = self.host_of(login)
             stays = partial(self.access.stays.ends, login)
             streaming = Streaming(self.config.heartbeat, self.shutdown, stays, head_only=request.method == "HEAD")

@@ -4,8 +4,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
-import attrs
-
 from warren.base.errors import CapacityExceededError, InvalidParamsError
 from warren.base.values import define, frozen
 from warren.conversation import codec
@@ -43,14 +41,11 @@ class ClientTools:
     Attributes:
         ask: sends a request to the client and returns the response. Raises GoneError if the client is gone, ValueError
             for parameters that JSON cannot hold.
+        offered: the tools, in the order of their registration.
     """
 
     ask: Callable[[str, ExecuteTool], Awaitable[jsonrpc.Response]]
-    _tools: dict[str, Tool] = attrs.field(factory=dict)
-
-    def offered(self) -> Sequence[Tool]:
-        """Return the tools, in the order of their registration."""
-        return tuple(self._tools.values())
+    offered: tuple[Tool, ...] = ()
 
     def register(self, specs: Sequence[ToolSpec]) -> None:
         """Add tools; one with the name of an earlier one replaces it.
@@ -58,12 +53,13 @@ class ClientTools:
         Raises:
             CapacityExceededError: if the client would have more than `MAX_TOOLS` tools.
         """
-        names = {*self._tools, *(spec.name for spec in specs)}
-        if len(names) > MAX_TOOLS:
-            problem = f"a client may register {MAX_TOOLS} tools, and these would be {len(names)}"
-            raise CapacityExceededError(problem, cause="max_tools", retryable=False)
+        tools = {tool.spec.name: tool for tool in self.offered}
         for spec in specs:
-            self._tools[spec.name] = Tool(spec, partial(self._execute, spec.name), is_async=True, of_client=True)
+            tools[spec.name] = Tool(spec, partial(self._execute, spec.name), is_async=True, of_client=True)
+        if len(tools) > MAX_TOOLS:
+            problem = f"a client may register {MAX_TOOLS} tools, and these would be {len(tools)}"
+            raise CapacityExceededError(problem, cause="max_tools", retryable=False)
+        self.offered = tuple(tools.values())
 
     async def _execute(self, name: str, /, **arguments: Any) -> str:
         """Have the client run a tool, and return the text for the model. Raises ToolError."""

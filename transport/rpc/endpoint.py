@@ -18,7 +18,7 @@ from warren.base.values import define, frozen
 from warren.reports.tracing import here
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.outbox import MAX_BYTES, Outbox, is_large, pieces_of
-from warren.transport.rpc.traces import place_in
+from warren.transport.rpc.traces import META, place_in
 from warren.transport.rpc.unread import Share, UnreadReplies
 
 COUNTED: Final = 64 * 1024
@@ -382,7 +382,8 @@ class Endpoint:
             work = dispatcher.refuse(request_id, exc)
         if isinstance(work, Work):
             self._running += 1
-            place = place_in(message.params)
+            params = message.params
+            place = place_in(params[META]) if type(params) is dict and META in params else None
             before = None if place is None else here.set(place)  # the task begins with it
             tasks.start_soon(self._answer, work, request_id, batch, dispatcher, name=message.method)
             if before is not None:

@@ -20,10 +20,13 @@ from warren.calls.streams import EventReader
 from warren.conversation import codec
 from warren.conversation.events import TERMINAL, Envelope, Event, StreamTruncated
 from warren.conversation.views import TurnResult
-from warren.transport.rpc.dialect import Dialect, frame_of
+from warren.transport.rpc.dialect import EVENT, Dialect, missing
 from warren.transport.rpc.methods import RunTurn
 from warren.transport.rpc.outbox import Outbox
 from warren.transport.rpc.shares import Shares, counted
+
+HEAD: Final = b'{"jsonrpc":"2.0","method":"%b","params":' % EVENT.encode()
+"""The beginning of the notification of an event, before the envelope."""
 
 logger: Final = logging.getLogger(__name__)
 
@@ -86,16 +89,6 @@ class SessionFeed:
     finds_again: bool = False
 
     # -- what the client wants
-
-    def begin(self, first: int) -> None:
-        """Send an own turn that has published its first event."""
-        self.own.append(first)
-        self.awaited += 1
-        self.look()
-
-    def answered(self) -> None:
-        """Note that an own turn has a result, or has lost its caller. A result is followed by `deliver` at once."""
-        self.awaited -= 1
 
     def subscribe(self, reader: EventReader, leave: Callable[[], None], after_seq: int | None) -> None:
         """Read from now on for a subscription, above `after_seq`; None continues after the events that were taken.
@@ -329,7 +322,11 @@ class Feeds:
         """
         own: list[tuple[SessionFeed, EventReader, int]] = []
         try:
-            result = await self._run(run, own)
+            try:
+                result = await run(lambda reader: self._begin(reader, own))
+            finally:
+                for feed, _, _ in own:
+                    feed.awaited -= 1
         except Exception as exc:
             for feed, reader, first in own:
                 await feed.deliver(first, _last_seq(exc) or reader.newest)
@@ -337,13 +334,6 @@ class Feeds:
         for feed, reader, first in own:
             await feed.deliver(first, result.last_seq or reader.newest)
         return result
-
-    async def _run(self, run: RunTurn, own: list[tuple[SessionFeed, EventReader, int]]) -> TurnResult:
-        try:
-            return await run(lambda reader: self._begin(reader, own))
-        finally:
-            for feed, _, _ in own:
-                feed.answered()
 
     def _begin(self, reader: EventReader, own: list[tuple[SessionFeed, EventReader, int]]) -> None:
         if self._closed:
@@ -355,7 +345,9 @@ class Feeds:
             reader.notify = feed.look
         else:
             reader.close()  # the session is read already
-        feed.begin(first)
+        feed.own.append(first)
+        feed.awaited += 1
+        feed.look()
         own.append((feed, reader, first))
 
     async def subscribe(self, session_id: str, after_seq: int | None, service: RuntimeService | None = None) -> int:
@@ -440,6 +432,22 @@ class Feeds:
             self._ended.unpark_all()
         if self.moved:
             self.moved.unpark_all()
+
+
+def frame_of(envelope: Envelope) -> bytes:
+    """Return an event as one notification; if JSON cannot hold the event, report it as missing. Never raises.
+
+    The notification is made once for each envelope.
+    """
+    frame = envelope.frame
+    if frame is None:
+        try:
+            frame = HEAD + codec.encode_envelope(envelope) + b"}"
+        except Exception:
+            logger.exception("session %s: event %d cannot be encoded", envelope.session_id, envelope.seq)
+            frame = HEAD + codec.encode_envelope(missing(envelope)) + b"}"
+        object.__setattr__(envelope, "frame", frame)
+    return frame
 
 
 def _nothing() -> None:

@@ -5,8 +5,8 @@ greeting, its files and tools, its subscriptions, and what it tells of the proce
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from contextlib import nullcontext
+from functools import cache, partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import attrs
@@ -19,14 +19,13 @@ from warren.calls.base import Call, Capability, SessionRef, answer_of
 from warren.calls.facade import CALLS, Capabilities, Health, RuntimeService
 from warren.calls.reading import SubscribeRequest, WatchRequest
 from warren.calls.streams import OnBegin
-from warren.calls.turns import bound
 from warren.conversation import codec
-from warren.conversation.attachments import File
 from warren.conversation.options import SessionRequest, TurnRequest
 from warren.conversation.views import TurnResult
-from warren.models.tools import Tool, ToolSpec
+from warren.models.tools import ToolSpec
 from warren.reports.metrics import History, Metrics
 from warren.settings.config import Limits
+from warren.transport.rpc.client_tools import ClientTools
 from warren.transport.rpc.opened import Opened
 from warren.transport.rpc.params import Initialize, NoParams, PutFile, RegisterTools
 from warren.transport.rpc.results import (
@@ -101,17 +100,10 @@ class Caller(Protocol):
         """The files that the caller has sent ahead of its prompts; None if it cannot send any."""
         return None
 
-    def tools(self) -> Sequence[Tool]:
-        """Return the tools that the caller runs itself; they are offered in the turns that it starts."""
-        return ()
-
-    def register(self, tools: Sequence[ToolSpec]) -> None:
-        """Add tools that the caller runs itself; a tool replaces the one of the same name.
-
-        Raises InvalidParamsError if the caller cannot be asked to run tools.
-        """
-        if tools:
-            raise InvalidParamsError("$.tools: this surface cannot ask its clients to run tools", path="$.tools")
+    @property
+    def tools(self) -> ClientTools | None:
+        """The tools that the caller runs itself, in the turns that it starts; None if it cannot be asked to."""
+        return None
 
 
 @frozen
@@ -181,10 +173,6 @@ class Method(Generic[P, R]):
     costly: bool = False
     scope: Scope | None = None
 
-    def decode(self, params: object) -> P:
-        """Return checked parameters. Raises InvalidParamsError that names the bad field: `$.budget.max_steps`."""
-        return codec.from_data(self.params, params)
-
     async def call(self, host: Host, caller: Caller, params: P) -> Any:
         """Return the result as plain data. Raises WarrenError."""
         return codec.to_data(await self.handler(host, caller, params))
@@ -210,25 +198,26 @@ async def _put(host: Host, caller: Caller, params: PutFile) -> FileReceived:
     return caller.uploads.put(owner_of(host.service.principal), params, host.max_attachment)
 
 
-def _files(host: Host, caller: Caller, given_files: Sequence[File]) -> AbstractContextManager[Sequence[File]]:
-    """Return the files of a prompt for a body, with the bytes of those that the caller has sent ahead."""
-    if not given_files or caller.uploads is None:
-        return nullcontext(given_files)
-    return caller.uploads.lent(host.service.principal.tenant, given_files)
-
-
-async def _run_turn(
-    of: Callable[..., Call[TurnResult]], host: Host, caller: Caller, params: SessionRequest | TurnRequest
-) -> TurnResult:
+async def _run_turn(cls: type, host: Host, caller: Caller, params: SessionRequest | TurnRequest) -> TurnResult:
     """Perform a call that runs a turn, with the tools and the files that the caller brings."""
-    objects: dict[str, Any] = {"extra_tools": caller.tools()}
-    with _files(host, caller, params.attachments) as files:
-        if files:
-            objects["attachments"] = files
-        return await caller.stream(
-            getattr(params, "session_id", None),
-            lambda on_begin: host.service.perform(of(params, **objects, on_begin=on_begin)),
-        )
+    given: dict[str, Any] = {"extra_tools": () if caller.tools is None else caller.tools.offered}
+
+    def run(on_begin: OnBegin | None) -> Awaitable[TurnResult]:
+        call: Any = object.__new__(cls)  # the request has checked its fields
+        objects = {**given, "on_begin": on_begin}
+        for name, default in _fields_of(cls):
+            object.__setattr__(call, name, objects[name] if name in objects else getattr(params, name, default))
+        return host.service.perform(call)
+
+    files, uploads = params.attachments, caller.uploads
+    lent = uploads.lent(host.service.principal.tenant, files) if files and uploads is not None else nullcontext(files)
+    with lent as given["attachments"]:
+        return await caller.stream(getattr(params, "session_id", None), run)
+
+
+@cache
+def _fields_of(cls: type) -> Sequence[tuple[str, Any]]:
+    return [(field.name, field.default) for field in attrs.fields(cls)]
 
 
 async def _perform(host: Host, _caller: Caller, call: Call[Any]) -> Any:
@@ -282,9 +271,20 @@ async def _history(host: Host, _caller: Caller, _params: NoParams) -> History:
     return host.service.load() if host.load is None else await host.load()
 
 
+def register(caller: Caller, tools: Sequence[ToolSpec]) -> None:
+    """Add tools that a caller runs itself; a tool replaces the one of the same name.
+
+    Raises InvalidParamsError if the caller cannot be asked to run tools.
+    """
+    if caller.tools is not None:
+        caller.tools.register(tools)
+    elif tools:
+        raise InvalidParamsError("$.tools: this surface cannot ask its clients to run tools", path="$.tools")
+
+
 async def _register(_host: Host, caller: Caller, params: RegisterTools) -> Registered:
     """Offer tools that the client runs itself, in the turns that it starts from now on."""
-    caller.register(params.tools)
+    register(caller, params.tools)
     return Registered(len(params.tools))
 
 
@@ -295,7 +295,7 @@ def _of(cls: type[Call[Any]]) -> Method[Any, Any]:
         facts.name,
         facts.params or cls,
         answer_of(cls),
-        _perform if facts.params is None else partial(_run_turn, partial(bound, cls)),
+        _perform if facts.params is None else partial(_run_turn, cls),
         facts.doc,
         capability=facts.needs,
         urgent=facts.urgent,

@@ -1,6 +1,5 @@
 """Sessions over JSON-RPC: the methods of one client, its events and its tools, in the protocol of a dialect."""
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -10,8 +9,8 @@ import trio
 from warren.base.values import define
 from warren.calls.facade import RuntimeService
 from warren.calls.reading import WatchRequest
+from warren.conversation import codec
 from warren.conversation.views import TurnResult
-from warren.models.tools import Tool, ToolSpec
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.behalf import carried
 from warren.transport.rpc.client_tools import ClientTools
@@ -19,7 +18,7 @@ from warren.transport.rpc.dialect import Dialect
 from warren.transport.rpc.endpoint import Dispatcher, Endpoint, Work
 from warren.transport.rpc.feeds import Feeds
 from warren.transport.rpc.methods import Caller, Host, RunTurn
-from warren.transport.rpc.traces import without_meta
+from warren.transport.rpc.traces import META
 from warren.transport.rpc.uploads import Uploads
 from warren.transport.rpc.watching import ClientWatch
 
@@ -53,34 +52,38 @@ class SessionClient(Dispatcher, Caller):
         host: the runtime.
         dialect: the methods, and the form of events.
         feeds: brings the client its events.
+        tools: the tools that it runs itself.
+        uploads: the files that it has sent ahead of its prompts.
     """
 
     endpoint: Endpoint
     host: Host
     dialect: Dialect
     feeds: Feeds
-    _tools: ClientTools = attrs.field(init=False)
+    tools: ClientTools = attrs.field(init=False)
+    uploads: Uploads = attrs.field(init=False)
     _watch: ClientWatch = attrs.field(init=False)
-    _uploads: Uploads = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._uploads = Uploads(self.host.opened.room)
+        self.tools = ClientTools(self.endpoint.ask)
+        self.uploads = Uploads(self.host.opened.room)
         self._watch = ClientWatch(
             self.feeds.tasks, self.endpoint.tell, None if self.host.of_nodes else self.host.opened.watches
         )
-        self._tools = ClientTools(self.endpoint.ask)
 
     def begin(self, method: str, params: Any, request_id: jsonrpc.Id) -> Work | bytes:
         """See Dispatcher."""
         found = self.dialect.methods.get(method)
         if found is None:
             return jsonrpc.unknown_method(request_id, method)
-        host, caller, params = self.host, cast("Caller", self), without_meta(params)
+        host, caller = self.host, cast("Caller", self)
+        if type(params) is dict and META in params:
+            params = {name: value for name, value in params.items() if name != META}
         if host.of_nodes:
             principal, params = carried(params)
             host = attrs.evolve(host, service=host.service.as_(principal))
             caller = _OnBehalf(self, host.service)
-        decoded = found.decode(params)
+        decoded = codec.from_data(found.params, params)
         self.endpoint.check_room(urgent=found.urgent)
         return Work(partial(found.handler, host, caller, decoded), found.bulky)
 
@@ -91,7 +94,7 @@ class SessionClient(Dispatcher, Caller):
     def close(self) -> None:
         """See Dispatcher."""
         self._watch.end()
-        self._uploads.close()
+        self.uploads.close()
         self.feeds.close()
 
     async def stream(self, _session_id: str | None, run: RunTurn) -> TurnResult:
@@ -113,19 +116,6 @@ class SessionClient(Dispatcher, Caller):
     def unwatch(self) -> bool:
         """See Caller."""
         return self._watch.end()
-
-    def tools(self) -> Sequence[Tool]:
-        """See Caller."""
-        return self._tools.offered()
-
-    def register(self, tools: Sequence[ToolSpec]) -> None:
-        """See Caller."""
-        self._tools.register(tools)
-
-    @property
-    def uploads(self) -> Uploads:
-        """See Caller."""
-        return self._uploads
 
 
 @define(eq=False)
@@ -161,13 +151,10 @@ class _OnBehalf(Caller):
         """See Caller."""
         return self.node.unwatch()
 
-    def tools(self) -> Sequence[Tool]:
+    @property
+    def tools(self) -> ClientTools:
         """See Caller."""
-        return self.node.tools()
-
-    def register(self, tools: Sequence[ToolSpec]) -> None:
-        """See Caller."""
-        self.node.register(tools)
+        return self.node.tools
 
     @property
     def uploads(self) -> Uploads:

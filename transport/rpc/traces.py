@@ -17,14 +17,6 @@ def with_meta(params: Any) -> Any:
     return params if place is None else {**codec.to_data(params), META: {HEADER: place.traceparent}}
 
 
-def place_in(params: Any) -> TraceContext | None:
-    """Return the place that a request names."""
-    meta = params.get(META) if type(params) is dict else None
+def place_in(meta: object) -> TraceContext | None:
+    """Return the place that the `_meta` of a request names."""
     return context_of(meta.get(HEADER)) if isinstance(meta, dict) else None
-
-
-def without_meta(params: Any) -> Any:
-    """Return the parameters of a request without their `_meta`."""
-    if type(params) is not dict or META not in params:
-        return params
-    return {name: value for name, value in params.items() if name != META}

@@ -1,7 +1,7 @@
 """Calls that run turns, end them, and reach into them; inputs that wait for them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, TypeVar, get_args
+from typing import Any, ClassVar, get_args
 
 import attrs
 
@@ -30,18 +30,6 @@ from warren.conversation.records import CompactionEntry
 from warren.conversation.views import TurnResult
 from warren.models.tools import Tool
 from warren.reports.audit import Action
-
-C = TypeVar("C", bound=Call[TurnResult])
-
-
-def bound(cls: type[C], request: SessionRequest | TurnRequest, **objects: Any) -> C:
-    """Return the call of a request, which has checked its fields, with those that only code in the same process has."""
-    call = object.__new__(cls)
-    for field in attrs.fields(cls):  # type: ignore[arg-type] # a call is an attrs class
-        name = field.name
-        value = objects[name] if name in objects else getattr(request, name, field.default)
-        object.__setattr__(call, name, value)
-    return call
 
 
 def _are_tools(_instance: object, attribute: "attrs.Attribute[Any]", value: Any, *, names: bool = False) -> None:

@@ -49,7 +49,7 @@ class Bench:
         return self.line.sent
 
     async def call(self, /, **arguments: Any) -> None:
-        (offered,) = self.tools.offered()
+        (offered,) = self.tools.offered
         key = str(arguments.get("q", ""))
         try:
             self.came[key] = await offered.call(**offered.bind(arguments))
@@ -145,11 +145,11 @@ async def test_a_client_has_so_many_tools_and_no_more() -> None:
     """Registering replaces by name; in all there is a bound, and past it nothing of a call is taken."""
     async with open_bench() as bench:
         bench.tools.register([ToolSpec("lookup", "new", SCHEMA), *(ToolSpec(f"t{n}", "", SCHEMA) for n in range(127))])
-        assert bench.tools.offered()[0].spec.description == "new"
+        assert bench.tools.offered[0].spec.description == "new"
         with pytest.raises(CapacityExceededError) as caught:
             bench.tools.register([ToolSpec("one-more", "", SCHEMA)])
         assert caught.value.cause == "max_tools"
-        assert len(bench.tools.offered()) == 128
+        assert len(bench.tools.offered) == 128
 
 
 async def calls_lookup(request: ModelRequest, _emit: Any) -> ModelReply:

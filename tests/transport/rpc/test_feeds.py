@@ -27,8 +27,7 @@ from warren.conversation.views import TurnResult
 from warren.transport.client.links import Links
 from warren.transport.client.readers import TurnPlace
 from warren.transport.cluster.reader import MovingReader
-from warren.transport.rpc.dialect import frame_of
-from warren.transport.rpc.feeds import Feeds
+from warren.transport.rpc.feeds import Feeds, frame_of
 from warren.transport.rpc.methods import Method
 from warren.transport.rpc.outbox import Outbox, pieces_of
 

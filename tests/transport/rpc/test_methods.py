@@ -18,9 +18,12 @@ from warren.conversation import codec
 from warren.conversation.budget import Budget
 from warren.conversation.options import CompactionConfig
 from warren.conversation.views import TurnResult
-from warren.models.tools import Tool, tool
+from warren.models.tools import tool
 from warren.settings.config import Config, StoreConfig
 from warren.transport.access.config import GatewayConfig
+from warren.transport.rpc import jsonrpc
+from warren.transport.rpc.client_tools import ClientTools, ExecuteTool
+from warren.transport.rpc.endpoint import GoneError
 from warren.transport.rpc.methods import METHODS, Caller, Host, RunTurn
 from warren.transport.rpc.settings import Settings
 from warren.transport.rpc.uploads import Room, Uploads
@@ -33,19 +36,12 @@ class FakeCaller(Caller):
     """Notes what it is asked; its events go nowhere.
 
     Attributes:
-        brought: the tools that it runs itself.
+        tools: the tools that it runs itself.
     """
 
     calls: list[tuple[Any, ...]] = attrs.field(factory=list)
-    brought: tuple[Tool, ...] = ()
-    sent: Uploads = attrs.field(factory=lambda: Uploads(Room()))
-
-    @property
-    def uploads(self) -> Uploads:
-        return self.sent
-
-    def tools(self) -> tuple[Tool, ...]:
-        return self.brought
+    tools: ClientTools | None = None
+    uploads: Uploads = attrs.field(factory=lambda: Uploads(Room()))
 
     async def stream(self, session_id: str | None, run: RunTurn) -> TurnResult:
         self.calls.append(("stream", session_id))
@@ -71,7 +67,7 @@ async def call(
     """Call a method as a surface does."""
     method = METHODS[name]
     host = Host(service or FakeService(), Settings(gateway={"max_in_flight": 3}))
-    return await method.call(host, caller or FakeCaller(), method.decode(params))
+    return await method.call(host, caller or FakeCaller(), codec.from_data(method.params, params))
 
 
 def test_the_table_has_the_contracts_methods() -> None:
@@ -205,7 +201,7 @@ BAD_PARAMS: list[tuple[str, Any, str]] = [
 def test_bad_params_name_the_field(name: str, params: object, path: str) -> None:
     """Whatever is wrong with the parameters, the error has the path of the bad field, in its text too."""
     with pytest.raises(InvalidParamsError) as caught:
-        METHODS[name].decode(params)
+        codec.from_data(METHODS[name].params, params)
     assert caught.value.path == path
     assert caught.value.message.startswith(path)
 
@@ -260,6 +256,10 @@ async def test_start_passes_every_option_on() -> None:
     assert (answer["text"], answer["stop_reason"]) == ("hi", "end_turn")
 
 
+async def _unasked(_method: str, _params: ExecuteTool) -> jsonrpc.Response:
+    raise GoneError
+
+
 async def test_tools_of_the_caller_go_with_its_turns() -> None:
     """The caller's own tools are offered in the turns that it starts; it need not name them."""
 
@@ -268,7 +268,7 @@ async def test_tools_of_the_caller_go_with_its_turns() -> None:
         """Look it up."""
         return "found"
 
-    service, caller = FakeService(), FakeCaller(brought=(lookup,))
+    service, caller = FakeService(), FakeCaller(tools=ClientTools(_unasked, (lookup,)))
     await call("session/create", service, caller, prompt="x")
     await call("turn/start", service, caller, session_id="s1", prompt="x")
     assert [options["extra_tools"] for _, options in service.calls] == [(lookup,), (lookup,)]
@@ -302,7 +302,7 @@ async def test_a_result_is_of_the_class_that_the_table_names(name: str) -> None:
     }
     method = METHODS[name]
     takes = {field.name for field in attrs.fields(method.params)}
-    params = method.decode(given.get(name, {"session_id": "s1"} if "session_id" in takes else {}))
+    params = codec.from_data(method.params, given.get(name, {"session_id": "s1"} if "session_id" in takes else {}))
     service = FakeService(hits=[])
     async with running_turn(service, "s1") if name == "turn/interrupt" else nullcontext():
         assert type(await method.handler(Host(service), FakeCaller(), params)) is method.result

@@ -45,7 +45,8 @@ from warren.transport.rpc.contracts.meerkat.dialect import MAX_STREAMS, Meerkat
 from warren.transport.rpc.contracts.meerkat.events import payload_of
 from warren.transport.rpc.contracts.meerkat.params import CreateParams, StartParams
 from warren.transport.rpc.contracts.meerkat.results import history_result
-from warren.transport.rpc.dialect import Native, frame_of
+from warren.transport.rpc.dialect import Native
+from warren.transport.rpc.feeds import frame_of
 from warren.transport.rpc.settings import Settings
 
 EVENTS: list[tuple[Event, dict[str, Any]]] = [

@@ -1,7 +1,7 @@
 """The handlers of Meerkat's methods that need no more of a connection than its caller."""
 
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 import attrs
@@ -20,7 +20,7 @@ from warren.base.values import frozen
 from warren.calls.base import SessionRef
 from warren.conversation.options import TurnRequest
 from warren.conversation.views import TurnResult
-from warren.models.tools import Tool
+from warren.transport.rpc.client_tools import ClientTools
 from warren.transport.rpc.contracts.meerkat.catalog import provider_of
 from warren.transport.rpc.contracts.meerkat.params import (
     BLANK_LINE,
@@ -41,7 +41,7 @@ from warren.transport.rpc.contracts.meerkat.results import (
     read_result,
     session_row,
 )
-from warren.transport.rpc.methods import METHODS, Caller, Host, Method, RunTurn
+from warren.transport.rpc.methods import METHODS, Caller, Host, Method, RunTurn, register
 
 DEFAULT_PAGE: Final = 100
 SWITCHES: Final = {"enable_builtins": "builtins", "enable_shell": "shell"}
@@ -71,9 +71,10 @@ class WithoutEvents(Caller):
         """See Caller."""
         return self._caller.unsubscribe(session_id)
 
-    def tools(self) -> Sequence[Tool]:
+    @property
+    def tools(self) -> ClientTools | None:
         """See Caller."""
-        return self._caller.tools()
+        return self._caller.tools
 
 
 def row_of(
@@ -120,7 +121,7 @@ async def create(host: Host, caller: Caller, params: CreateParams) -> TurnResult
         if getattr(params, field) and tools.get(category, "unavailable") == "unavailable":
             raise InvalidParamsError(f"$.{field}: {NOT_SUPPORTED}", path=f"$.{field}")
     request = params.request()
-    caller.register(params.external_tools or ())
+    register(caller, params.external_tools or ())
     events_to = WithoutEvents(caller) if params.session_events is False else caller
     result: TurnResult = await METHODS["session/create"].handler(host, events_to, request)
     if params.initial_turn == "deferred" and (deferred := text_of(params.prompt)).strip():
