@@ -21,8 +21,8 @@ from warren.conversation.records import SessionRecord
 from warren.conversation.views import SessionSummary, SessionView, summary_of, view_of
 from warren.mailbox import Message
 from warren.reports.audit import Action, AuditEntry
-from warren.storage import leased, not_found
 from warren.storage.queries import HasSession, Query, SessionRow
+from warren.storage.refusals import leased, not_found
 
 if TYPE_CHECKING:
     from warren.actors.session.actor import SessionActor

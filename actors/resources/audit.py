@@ -21,7 +21,7 @@ from warren.base.principals import Principal
 from warren.base.values import define
 from warren.conversation import codec
 from warren.reports.audit import Action, AuditEntry, By, by_of, calling_from
-from warren.storage import Audit
+from warren.storage.operations import Audit
 
 WINDOW: Final = 60.0
 """Seconds for which refusals are counted."""

@@ -6,7 +6,7 @@ from typing import Final, Protocol
 from warren.actors.resources.storage import Storage
 from warren.base.errors import WarrenError
 from warren.reports.audit import AuditEntry
-from warren.storage import Delete, Erased
+from warren.storage.operations import Delete, Erased
 from warren.storage.queries import DueErasures
 
 logger: Final = logging.getLogger("warren.erasing")

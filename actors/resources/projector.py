@@ -15,7 +15,7 @@ from warren.base.backoff import Backoff
 from warren.base.errors import StoreError, WarrenError
 from warren.base.values import define
 from warren.reports.health import ProjectorHealth
-from warren.storage import Runner, thread_runner
+from warren.storage.runner import Runner, thread_runner
 
 if TYPE_CHECKING:
     from warren.storage.projection import Follower, Status, Step

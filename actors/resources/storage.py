@@ -25,7 +25,7 @@ from warren.mailbox import Mail
 from warren.reports.health import StoreHealth
 from warren.reports.statistics import StorageStatistics
 from warren.settings.config import NodeConfig
-from warren.storage import (
+from warren.storage.operations import (
     Claim,
     Claimed,
     DeclineHandover,
@@ -34,13 +34,13 @@ from warren.storage import (
     Operation,
     Release,
     RequestHandover,
-    went_back,
 )
 from warren.storage.queries import ANY_TENANT, HandoverAnswer, Query, SessionHolder
+from warren.storage.refusals import went_back
 
 if TYPE_CHECKING:
-    from warren.storage import Store
     from warren.storage.ephemeral import EphemeralStore
+    from warren.storage.store import Store
 
 R = TypeVar("R")
 OpenStore = Callable[[], Awaitable["Store"]]

@@ -52,7 +52,8 @@ from warren.conversation.records import CompactionEntry, SessionRecord
 from warren.conversation.views import PendingApproval, SessionSummary, SessionView, summary_of, view_of
 from warren.mailbox import Mail, Mailbox, Message
 from warren.reports.tracing import here
-from warren.storage import Archive, Attach, Delete, InputOutcome, retired
+from warren.storage.operations import Archive, Attach, Delete, InputOutcome
+from warren.storage.refusals import retired
 
 
 class Need(IntEnum):

@@ -23,7 +23,7 @@ from warren.conversation.records import CompactionEntry, MessageRow, SessionReco
 from warren.conversation.transcript import Transcript
 from warren.reports.audit import AuditEntry
 from warren.reports.ledger import Charge
-from warren.storage import (
+from warren.storage.operations import (
     FIRST,
     Claimed,
     Commit,
@@ -33,13 +33,12 @@ from warren.storage import (
     Lease,
     LeaseHeld,
     Reserve,
-    leased,
-    not_found,
 )
 from warren.storage.queries import ANY_TENANT, ModelContext, SessionRow, SessionStart
+from warren.storage.refusals import leased, not_found
 
 if TYPE_CHECKING:
-    from warren.storage import Store
+    from warren.storage.store import Store
 
 MARGIN: Final = 64 * 1024
 """Bytes for which a store that has refused a turn has to have room besides: the next turn may be longer."""

@@ -15,7 +15,7 @@ from warren.conversation import codec
 from warren.conversation.inputs import Entering, Input, Numbered
 from warren.mailbox import Mail
 from warren.models.tools import Tool
-from warren.storage import NOTHING, InputOutcome
+from warren.storage.operations import NOTHING, InputOutcome
 
 REMEMBERED: Final = 1_000
 """Inputs of which a live session remembers that they have ended."""

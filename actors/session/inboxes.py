@@ -37,11 +37,11 @@ from warren.conversation.attachments import Blob
 from warren.conversation.inputs import Input, Numbered
 from warren.conversation.views import TurnResult
 from warren.models.tools import Tool
-from warren.storage import Enqueue, Enqueued
+from warren.storage.operations import Enqueue, Enqueued
 from warren.storage.queries import ANY_TENANT, WaitingInputs
 
 if TYPE_CHECKING:
-    from warren.storage import Store
+    from warren.storage.store import Store
 
 NO_TOOLS: Final[Mapping[str, Tool]] = {}
 

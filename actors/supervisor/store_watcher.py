@@ -14,7 +14,7 @@ from warren.base.values import define
 from warren.storage.queries import LivingNodes, StoreNews, WaitingSessions
 
 if TYPE_CHECKING:
-    from warren.storage import Store
+    from warren.storage.store import Store
 
 INTERVAL: Final = 0.5
 """Seconds between two looks for changes."""

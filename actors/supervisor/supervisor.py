@@ -31,7 +31,7 @@ from warren.mailbox import Mailbox, Message, Reply
 from warren.reports.audit import AuditEntry
 from warren.reports.statistics import RuntimeStatistics
 from warren.reports.tracing import here
-from warren.storage import went_back
+from warren.storage.refusals import went_back
 
 R = TypeVar("R")
 logger: Final = logging.getLogger("warren.supervisor")

@@ -14,7 +14,7 @@ from warren.base.errors import StoreError, WarrenError
 from warren.base.fields import FieldValueError, encodable
 from warren.conversation.attachments import Attachment, Blob, File, name_in, reference_of
 from warren.models.tools import ToolError
-from warren.storage import Attach, Sweep
+from warren.storage.operations import Attach, Sweep
 from warren.storage.queries import AttachmentBytes, StoredAttachment, UnsureFiles
 
 FIELD: Final = "attachments"

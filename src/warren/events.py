@@ -1,81 +1,39 @@
 """The events of a session, by the name that programs import them by."""
 
-from warren.conversation.events import (
-    DELTAS,
-    TERMINAL,
-    BudgetType,
-    BudgetWarning,
-    CompactionCompleted,
-    CompactionFailed,
-    CompactionStarted,
-    Envelope,
-    Event,
-    ExtractionCompleted,
-    ExtractionFailed,
-    FailureCause,
-    FilesComplete,
-    InputKind,
-    InputTaken,
-    ModelSwitched,
-    ReasoningDelta,
-    RepairAction,
-    RequestRepaired,
-    Retrying,
-    RunCompleted,
-    RunFailed,
-    RunStarted,
-    SessionMoved,
-    StreamTruncated,
-    TextComplete,
-    TextDelta,
-    ToolApprovalRequested,
-    ToolApprovalResolved,
-    ToolCallRequested,
-    ToolExecutionCompleted,
-    ToolExecutionStarted,
-    ToolExecutionTimedOut,
-    ToolResultReceived,
-    TurnCompleted,
-    TurnStarted,
-    UnknownEvent,
-)
-
-__all__ = [
-    "DELTAS",
-    "TERMINAL",
-    "BudgetType",
-    "BudgetWarning",
-    "CompactionCompleted",
-    "CompactionFailed",
-    "CompactionStarted",
-    "Envelope",
-    "Event",
-    "ExtractionCompleted",
-    "ExtractionFailed",
-    "FailureCause",
-    "FilesComplete",
-    "InputKind",
-    "InputTaken",
-    "ModelSwitched",
-    "ReasoningDelta",
-    "RepairAction",
-    "RequestRepaired",
-    "Retrying",
-    "RunCompleted",
-    "RunFailed",
-    "RunStarted",
-    "SessionMoved",
-    "StreamTruncated",
-    "TextComplete",
-    "TextDelta",
-    "ToolApprovalRequested",
-    "ToolApprovalResolved",
-    "ToolCallRequested",
-    "ToolExecutionCompleted",
-    "ToolExecutionStarted",
-    "ToolExecutionTimedOut",
-    "ToolResultReceived",
-    "TurnCompleted",
-    "TurnStarted",
-    "UnknownEvent",
-]
+from warren.conversation.events import DELTAS as DELTAS
+from warren.conversation.events import TERMINAL as TERMINAL
+from warren.conversation.events import BudgetType as BudgetType
+from warren.conversation.events import BudgetWarning as BudgetWarning
+from warren.conversation.events import CompactionCompleted as CompactionCompleted
+from warren.conversation.events import CompactionFailed as CompactionFailed
+from warren.conversation.events import CompactionStarted as CompactionStarted
+from warren.conversation.events import Envelope as Envelope
+from warren.conversation.events import Event as Event
+from warren.conversation.events import ExtractionCompleted as ExtractionCompleted
+from warren.conversation.events import ExtractionFailed as ExtractionFailed
+from warren.conversation.events import FailureCause as FailureCause
+from warren.conversation.events import FilesComplete as FilesComplete
+from warren.conversation.events import InputKind as InputKind
+from warren.conversation.events import InputTaken as InputTaken
+from warren.conversation.events import ModelSwitched as ModelSwitched
+from warren.conversation.events import ReasoningDelta as ReasoningDelta
+from warren.conversation.events import RepairAction as RepairAction
+from warren.conversation.events import RequestRepaired as RequestRepaired
+from warren.conversation.events import Retrying as Retrying
+from warren.conversation.events import RunCompleted as RunCompleted
+from warren.conversation.events import RunFailed as RunFailed
+from warren.conversation.events import RunStarted as RunStarted
+from warren.conversation.events import SessionMoved as SessionMoved
+from warren.conversation.events import StreamTruncated as StreamTruncated
+from warren.conversation.events import TextComplete as TextComplete
+from warren.conversation.events import TextDelta as TextDelta
+from warren.conversation.events import ToolApprovalRequested as ToolApprovalRequested
+from warren.conversation.events import ToolApprovalResolved as ToolApprovalResolved
+from warren.conversation.events import ToolCallRequested as ToolCallRequested
+from warren.conversation.events import ToolExecutionCompleted as ToolExecutionCompleted
+from warren.conversation.events import ToolExecutionStarted as ToolExecutionStarted
+from warren.conversation.events import ToolExecutionTimedOut as ToolExecutionTimedOut
+from warren.conversation.events import ToolResultReceived as ToolResultReceived
+from warren.conversation.events import TurnCompleted as TurnCompleted
+from warren.conversation.events import TurnStarted as TurnStarted
+from warren.conversation.events import UnknownEvent as UnknownEvent

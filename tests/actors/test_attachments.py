@@ -30,7 +30,7 @@ from warren.models.catalog import ModelEntry
 from warren.models.model import ModelReply, ModelRequest
 from warren.models.tools import ToolOutput, tool
 from warren.settings.config import Config, Limits
-from warren.storage import Attach
+from warren.storage.operations import Attach
 from warren.storage.sqlite.file import FILE_NAME
 
 pytestmark = pytest.mark.virtual_time

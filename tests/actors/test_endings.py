@@ -21,7 +21,7 @@ from warren.base.errors import (
 from warren.conversation.events import Envelope, RunCompleted
 from warren.models.model import ModelReply, ModelRequest
 from warren.settings.config import Config, Limits
-from warren.storage import Archive, Delete
+from warren.storage.operations import Archive, Delete
 
 pytestmark = pytest.mark.virtual_time
 

@@ -36,7 +36,7 @@ from warren.conversation.records import CompactionEntry, Parent
 from warren.conversation.views import SessionView
 from warren.models.model import ModelReply, ModelRequest
 from warren.models.tools import tool
-from warren.storage import Label
+from warren.storage.operations import Label
 
 pytestmark = pytest.mark.virtual_time
 

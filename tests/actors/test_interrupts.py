@@ -18,7 +18,7 @@ from warren.calls.facade import RuntimeService
 from warren.conversation.events import RunFailed
 from warren.models.model import ModelReply, ModelRequest
 from warren.settings.config import Config, Limits
-from warren.storage import Claim
+from warren.storage.operations import Claim
 
 pytestmark = pytest.mark.virtual_time
 

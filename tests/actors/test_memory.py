@@ -36,7 +36,7 @@ from warren.conversation.messages import ToolResultsMessage, ToolUseBlock, UserM
 from warren.models.model import ModelReply, ModelRequest
 from warren.models.tools import Tool, tool
 from warren.settings.config import Config
-from warren.storage import Commit
+from warren.storage.operations import Commit
 
 pytestmark = pytest.mark.virtual_time
 

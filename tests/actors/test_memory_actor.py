@@ -25,7 +25,7 @@ from warren.calls.reading import SearchRequest
 from warren.conversation.memory import MAX_HITS, MemoryEntry
 from warren.reports.health import MemoryHealth
 from warren.settings.config import Config, Intensity, StoreConfig
-from warren.storage import inline_runner
+from warren.storage.runner import inline_runner
 from warren.storage.sqlite import Holder
 
 pytestmark = pytest.mark.virtual_time

@@ -18,8 +18,8 @@ from warren.actors.calls.service import Service
 from warren.actors.resources.projector import BACKOFF, SHARE, TICK, ProjectionPace, ProjectorActor, projecting
 from warren.base.errors import StoreError
 from warren.settings.config import Config, StoreConfig
-from warren.storage import inline_runner
 from warren.storage.projection import Follower, Status, Step
+from warren.storage.runner import inline_runner
 from warren.transport.embed import open_supervisor
 
 

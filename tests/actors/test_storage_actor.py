@@ -27,9 +27,11 @@ from warren.conversation.records import SessionRecord
 from warren.conversation.views import TurnResult
 from warren.mailbox import Mailbox
 from warren.settings.config import Config, Intensity, StoreConfig
-from warren.storage import Archive, Commit, Store, inline_runner
+from warren.storage.operations import Archive, Commit
 from warren.storage.queries import ANY_TENANT, SessionList, SessionRow
+from warren.storage.runner import inline_runner
 from warren.storage.sqlite import Holder
+from warren.storage.store import Store
 
 pytestmark = pytest.mark.virtual_time
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

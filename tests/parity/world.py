@@ -25,8 +25,8 @@ from warren.conversation.options import ModelOptions
 from warren.models.model import ModelReply, ModelRequest, Piece
 from warren.models.tools import tool
 from warren.settings.config import Config, Limits, PostgresConfig, RetryPolicy
-from warren.storage import inline_runner
 from warren.storage.memory.postgres import PostgresMemory
+from warren.storage.runner import inline_runner
 from warren.transport.providers.scripted import Script, ScriptedProvider
 
 Capability = Literal["store", "memory", "compaction"]

@@ -21,7 +21,7 @@ from warren.conversation.messages import Message
 from warren.conversation.usage import Usage
 from warren.models.model import ModelReply, ModelRequest
 from warren.settings.config import StoreConfig
-from warren.storage import Commit, Operation
+from warren.storage.operations import Commit, Operation
 from warren.storage.sqlite import SqliteStore
 from warren.transport.providers import open_providers
 

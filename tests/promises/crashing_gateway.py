@@ -15,7 +15,7 @@ from warren.actors.events.eventlog import EventLog
 from warren.actors.session.actor import SessionActor
 from warren.actors.session.conversation import Conversation
 from warren.actors.supervisor.supervisor import Supervisor
-from warren.storage import Archive, Claim, Commit, Delete, Release
+from warren.storage.operations import Archive, Claim, Commit, Delete, Release
 from warren.storage.postgres import lease as database_lease
 from warren.storage.postgres import operations as database_operations
 from warren.storage.postgres import writer as database_writer

@@ -24,7 +24,7 @@ from warren.conversation.messages import ToolUseBlock
 from warren.models.model import ModelReply, ModelRequest
 from warren.models.tools import tool
 from warren.settings.config import Config, Limits, StoreConfig
-from warren.storage import thread_runner
+from warren.storage.runner import thread_runner
 from warren.transport.embed import open_supervisor
 
 BLOCKED = threading.Event()

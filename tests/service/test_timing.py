@@ -20,8 +20,8 @@ from warren.base.ids import new_session_id
 from warren.calls.facade import RuntimeService
 from warren.conversation.peers import Peer
 from warren.settings.config import PostgresConfig
-from warren.storage import thread_runner
 from warren.storage.postgres.driver import Connection
+from warren.storage.runner import thread_runner
 
 ROUNDS = 3
 SAMPLES = 8_000

@@ -24,7 +24,7 @@ from warren.conversation.options import CompactionConfig
 from warren.models.model import ModelReply, ModelRequest, TextPiece
 from warren.models.tools import tool
 from warren.settings.config import Config, Limits, NodeConfig, StoreConfig
-from warren.storage import Commit, Operation
+from warren.storage.operations import Commit, Operation
 from warren.storage.sqlite import Holder, SqliteStore
 from warren.transport.client.connection import Dial
 from warren.transport.cluster.peers import Peers

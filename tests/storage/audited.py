@@ -7,7 +7,7 @@ import attrs
 
 from tests.storage.samples import NOW, turn
 from warren.reports.audit import Action, AuditEntry
-from warren.storage import Commit
+from warren.storage.operations import Commit
 
 
 def said(action: Action, session_id: str | None = None, *, after: int = 0, **more: Any) -> AuditEntry:

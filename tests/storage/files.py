@@ -8,7 +8,7 @@ from warren.conversation import codec
 from warren.conversation.attachments import Attachment, Blob
 from warren.conversation.messages import UserMessage
 from warren.conversation.records import MessageRow
-from warren.storage import Commit
+from warren.storage.operations import Commit
 
 BYTES = bytes(range(256)) * 3
 

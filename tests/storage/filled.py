@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from tests.storage.samples import entry, moved, opened, turn, written
-from warren.storage import Release
-from warren.storage.operations import Lease
+from warren.storage.operations import Lease, Release
 
 
 async def filled(path: Path, turns: int = 10, head: int = 11, session_id: str = "a") -> None:

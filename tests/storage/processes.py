@@ -7,8 +7,9 @@ from typing import Any
 import attrs
 
 from warren.settings.config import StoreConfig
-from warren.storage import Claim, Claimed, Operation, inline_runner
+from warren.storage.operations import Claim, Claimed, Operation
 from warren.storage.queries import SessionStart
+from warren.storage.runner import inline_runner
 from warren.storage.sqlite import Holder, SqliteStore
 
 

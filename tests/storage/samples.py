@@ -17,7 +17,8 @@ from warren.conversation.records import CompactionEntry, EventRow, MessageRow, S
 from warren.conversation.usage import Usage
 from warren.reports.ledger import Charge
 from warren.settings.config import StoreConfig
-from warren.storage import Commit, Operation, Runner, inline_runner
+from warren.storage.operations import Commit, Operation
+from warren.storage.runner import Runner, inline_runner
 from warren.storage.sqlite import Holder, SqliteStore
 
 NOW: Final = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)

@@ -5,8 +5,9 @@ import attrs
 from tests.storage.samples import turn, updated
 from warren.calls.creation import Creation
 from warren.conversation.peers import Peer
-from warren.storage import Commit, Store
+from warren.storage.operations import Commit
 from warren.storage.queries import HasSession, LostEvents, SessionHolder, SessionRow, StoredHistory, WaitingInputs
+from warren.storage.store import Store
 
 
 def of_tenant(session_id: str, tenant: str, name: str) -> Commit:

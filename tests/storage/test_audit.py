@@ -21,13 +21,14 @@ from warren.base.retention import Retention
 from warren.base.tenant_limits import TokenLimits
 from warren.calls.operators import AuditRequest
 from warren.settings.config import PostgresConfig, StoreConfig
-from warren.storage import Archive, Audit, Lease, Release, Store
 from warren.storage.maintenance import retention
 from warren.storage.maintenance.postgres import retention as of_database
+from warren.storage.operations import Archive, Audit, Lease, Release
 from warren.storage.postgres import PostgresStore
 from warren.storage.queries import ANY_TENANT, AuditEntries, LedgerSums
 from warren.storage.sqlite import SqliteStore
 from warren.storage.sqlite.file import FILE_NAME
+from warren.storage.store import Store
 from warren.transport.access.token_list import Token, hash_of
 from warren.transport.access.token_table import open_table, row_of
 

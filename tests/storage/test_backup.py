@@ -25,15 +25,16 @@ from warren.base.errors import SessionNotFoundError, StoreError
 from warren.base.ids import new_session_id
 from warren.conversation.memory import Chosen, MemoryEntry
 from warren.settings.config import StoreConfig
-from warren.storage import Claimed, Delete, Lease, Release, inline_runner, thread_runner
 from warren.storage.maintenance.backup import Copied, back_up, memory_beside, restore
 from warren.storage.maintenance.doctor import examine
 from warren.storage.maintenance.memory import examine_memory
 from warren.storage.memory.graph import FILE_NAME as INDEX
 from warren.storage.memory_store import MemoryStore
+from warren.storage.operations import Claimed, Delete, Lease, Release
 from warren.storage.projection import Follower
 from warren.storage.queries import ANY_TENANT, SessionList, SessionRow, SessionStart, StoredEvents, StoredMessages
 from warren.storage.rows import SEQ_STRIDE
+from warren.storage.runner import inline_runner, thread_runner
 from warren.storage.sqlite import SqliteStore
 from warren.storage.sqlite.file import FILE_NAME, open_writer
 

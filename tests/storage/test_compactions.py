@@ -10,7 +10,7 @@ from tests.storage.samples import NOW, causes, entry, moved, opened, turn, writt
 from warren.compaction import CompactionConfig
 from warren.conversation.options import SessionOptions
 from warren.conversation.records import SessionRecord
-from warren.storage import Delete
+from warren.storage.operations import Delete
 from warren.storage.queries import ANY_TENANT, ModelContext, SessionRow, StoredHistory, StoredMessages
 from warren.storage.rows import record_to_row, row_to_record
 from warren.storage.sqlite import Holder, SqliteStore, queries

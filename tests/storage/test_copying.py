@@ -26,7 +26,10 @@ from warren.conversation.peers import Peer
 from warren.reports.audit import AuditEntry, AuditPage
 from warren.reports.ledger import GROUPS
 from warren.settings.config import PostgresConfig, StoreConfig
-from warren.storage import (
+from warren.storage import copying
+from warren.storage.copying import Mark, Target, copy
+from warren.storage.maintenance.doctor import examine
+from warren.storage.operations import (
     Archive,
     Attach,
     Audit,
@@ -39,11 +42,7 @@ from warren.storage import (
     Label,
     Lease,
     Release,
-    Store,
-    copying,
 )
-from warren.storage.copying import Mark, Target, copy
-from warren.storage.maintenance.doctor import examine
 from warren.storage.postgres import PostgresStore
 from warren.storage.postgres import copying as database_copying
 from warren.storage.postgres.driver import Connection
@@ -70,6 +69,7 @@ from warren.storage.queries import (
 from warren.storage.sqlite import SqliteStore
 from warren.storage.sqlite import copying as file_copying
 from warren.storage.sqlite.file import FILE_NAME
+from warren.storage.store import Store
 from warren.transport.access.token_list import Token, hash_of
 from warren.transport.access.token_table import open_table, row_of
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.faults import Disk, faulty_disk
 from tests.storage.samples import opened, turn, written
-from warren.storage import Commit
+from warren.storage.operations import Commit
 from warren.storage.sqlite import SqliteStore
 
 LONG = 3_000

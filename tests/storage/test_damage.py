@@ -20,10 +20,10 @@ from warren.conversation.inputs import Input
 from warren.conversation.peers import Peer
 from warren.reports.audit import AuditEntry
 from warren.settings.config import StoreConfig
-from warren.storage import Attach, Delete, Enqueue, Lease, Release, RequestHandover
 from warren.storage.maintenance.backup import back_up, restore
 from warren.storage.maintenance.damage import FILE
 from warren.storage.maintenance.doctor import examine, fix
+from warren.storage.operations import Attach, Delete, Enqueue, Lease, Release, RequestHandover
 from warren.storage.queries import HandoverAnswer, StoredEvents, StoreNews
 from warren.storage.sqlite import SqliteStore, audit
 from warren.storage.sqlite.file import FILE_NAME, VERSION, open_writer

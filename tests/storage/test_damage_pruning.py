@@ -13,8 +13,8 @@ from tests.storage.damaging import KINDS, STORAGE, columns, put, quick_folder
 from tests.storage.samples import NOW, entry, moved, opened, turn, written
 from warren.base.retention import Retention
 from warren.settings.config import StoreConfig
-from warren.storage import Archive, Lease, Release
 from warren.storage.maintenance.retention import plan, prune
+from warren.storage.operations import Archive, Lease, Release
 from warren.storage.sqlite.file import FILE_NAME, VERSION
 
 TABLES: Final = ("sessions", "messages", "events")

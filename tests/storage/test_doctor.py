@@ -18,12 +18,11 @@ from warren.base.errors import StoreError
 from warren.conversation.memory import MemoryEntry
 from warren.reports.reports import FileFacts, Finding, Report
 from warren.settings.config import StoreConfig
-from warren.storage import Archive, Attach, Claimed, Delete, Release
 from warren.storage.maintenance.doctor import examine, fix
 from warren.storage.maintenance.memory import examine_memory
 from warren.storage.memory import builder
 from warren.storage.memory.graph import FILE_NAME as INDEX
-from warren.storage.operations import Lease
+from warren.storage.operations import Archive, Attach, Claimed, Delete, Lease, Release
 from warren.storage.queries import AttachmentBytes, SessionList, SessionStart
 from warren.storage.rows import SEQ_STRIDE
 from warren.storage.sqlite.file import FILE_NAME, VERSION

@@ -12,9 +12,9 @@ from tests.faults import Disk, faulty_disk
 from tests.storage.samples import causes, opened, turn, written
 from warren.base.errors import SessionNotFoundError, StoreError
 from warren.settings.config import StoreConfig
-from warren.storage import Runner, inline_runner, thread_runner
 from warren.storage.maintenance.doctor import examine
 from warren.storage.queries import ANY_TENANT, SessionList, SessionRow, StoredMessages
+from warren.storage.runner import Runner, inline_runner, thread_runner
 from warren.storage.sqlite import SqliteStore
 from warren.storage.sqlite.faults import translate
 from warren.storage.sqlite.file import FILE_NAME

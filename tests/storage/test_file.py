@@ -21,12 +21,13 @@ from tests.storage.samples import opened, turn, written
 from warren.base.errors import StoreError
 from warren.conversation.memory import MemoryConfig
 from warren.settings.config import StoreConfig
-from warren.storage import Delete, inline_runner, thread_runner
 from warren.storage.maintenance.backup import MEMORY_FILE, back_up
 from warren.storage.maintenance.doctor import examine
 from warren.storage.maintenance.memory import examine_memory
 from warren.storage.memory import FileMemory
+from warren.storage.operations import Delete
 from warren.storage.queries import ANY_TENANT, SessionList, SessionRow, SessionStart
+from warren.storage.runner import inline_runner, thread_runner
 from warren.storage.sqlite import SqliteStore
 from warren.storage.sqlite.file import FILE_NAME, VERSION, open_writer
 
@@ -425,7 +426,7 @@ from warren.storage.maintenance.memory import examine_memory
 from warren.storage.memory import FileMemory
 from warren.settings.config import StoreConfig
 from warren.base.errors import StoreError
-from warren.storage import Lease, Release
+from warren.storage.operations import Lease, Release
 from warren.storage.sqlite import SqliteStore
 from warren.storage.maintenance.backup import back_up
 from warren.storage.maintenance.doctor import examine, fix

@@ -29,10 +29,9 @@ from warren.conversation.peers import Peer
 from warren.conversation.records import MessageRow, Parent, SessionRecord
 from warren.conversation.usage import Usage
 from warren.settings.config import StoreConfig
-from warren.storage import Archive, Claim, Claimed, Delete, Fork, Label, Release, thread_runner
 from warren.storage.maintenance.doctor import examine
 from warren.storage.maintenance.retention import Drop
-from warren.storage.operations import Lease
+from warren.storage.operations import Archive, Claim, Claimed, Delete, Fork, Label, Lease, Release
 from warren.storage.queries import (
     ANY_TENANT,
     ModelContext,
@@ -42,6 +41,7 @@ from warren.storage.queries import (
     StoredHistory,
     StoredMessages,
 )
+from warren.storage.runner import thread_runner
 from warren.storage.sqlite import SqliteStore
 
 LATER = NOW.replace(year=2027)

@@ -12,8 +12,9 @@ from tests.faults import faulty_disk
 from tests.storage.samples import causes, opened, turn, updated, written
 from warren.base.errors import SessionNotFoundError, StoreError
 from warren.conversation.records import EventRow
-from warren.storage import Archive, Commit, Delete, Runner, inline_runner, thread_runner
+from warren.storage.operations import Archive, Commit, Delete
 from warren.storage.queries import ANY_TENANT, SessionList, SessionRow, SessionStart, StoredEvents, StoredMessages
+from warren.storage.runner import Runner, inline_runner, thread_runner
 from warren.storage.sqlite import Holder, SqliteStore
 from warren.storage.sqlite.file import FILE_NAME
 from warren.storage.sqlite.writer import SqliteOperation, apply

@@ -13,9 +13,19 @@ from warren.conversation import codec
 from warren.conversation.inputs import Input
 from warren.conversation.peers import Peer
 from warren.settings.config import StoreConfig
-from warren.storage import Archive, Claim, Claimed, Commit, Delete, EndInputs, Enqueue, Enqueued, InputOutcome
 from warren.storage.maintenance.doctor import examine, fix
-from warren.storage.operations import MAX_OUTCOMES
+from warren.storage.operations import (
+    MAX_OUTCOMES,
+    Archive,
+    Claim,
+    Claimed,
+    Commit,
+    Delete,
+    EndInputs,
+    Enqueue,
+    Enqueued,
+    InputOutcome,
+)
 from warren.storage.queries import ANY_TENANT, PeerNamed, WaitingInputs, WaitingSessions
 from warren.storage.sqlite import SqliteStore
 from warren.storage.sqlite.file import FILE_NAME

@@ -18,7 +18,7 @@ from tests.storage.processes import Process
 from tests.storage.samples import NOW, causes, opened, turn, updated, written
 from warren.base.errors import LeasedError, StoreError
 from warren.conversation.records import SessionRecord
-from warren.storage import Archive, Claim, Claimed, Commit, Delete, Lease, LeaseHeld, Operation, Release
+from warren.storage.operations import Archive, Claim, Claimed, Commit, Delete, Lease, LeaseHeld, Operation, Release
 from warren.storage.queries import (
     ANY_TENANT,
     ModelContext,
@@ -231,7 +231,7 @@ from pathlib import Path
 import trio
 sys.path.append(sys.argv[2])
 from tests.storage.samples import opened, turn, written
-from warren.storage import thread_runner
+from warren.storage.runner import thread_runner
 
 async def main():
     async with opened(Path(sys.argv[1]), runner=thread_runner) as store:

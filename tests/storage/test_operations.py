@@ -12,7 +12,7 @@ from warren.conversation.budget import Budget, Spent
 from warren.conversation.options import SessionOptions
 from warren.conversation.records import SessionRecord
 from warren.conversation.usage import Usage
-from warren.storage import Archive, Commit, Delete, Label
+from warren.storage.operations import Archive, Commit, Delete, Label
 from warren.storage.queries import (
     ANY_TENANT,
     ModelContext,

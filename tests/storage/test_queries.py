@@ -15,7 +15,7 @@ from warren.conversation import codec
 from warren.conversation.events import TextDelta
 from warren.conversation.journal import envelopes
 from warren.conversation.records import EventRow, SessionRecord
-from warren.storage import Archive, Commit, thread_runner
+from warren.storage.operations import Archive, Commit
 from warren.storage.queries import (
     ANY_TENANT,
     ModelContext,
@@ -25,6 +25,7 @@ from warren.storage.queries import (
     StoredEvents,
     StoredMessages,
 )
+from warren.storage.runner import thread_runner
 from warren.storage.sqlite import Holder, queries
 from warren.storage.sqlite.file import FILE_NAME
 from warren.storage.sqlite.writer import SqliteOperation, apply

@@ -6,7 +6,7 @@ from pathlib import Path
 import trio
 
 from tests.storage.samples import opened, turn, written
-from warren.storage import thread_runner
+from warren.storage.runner import thread_runner
 from warren.storage.sqlite.queueing import PATIENCE, Queue
 
 GROUPS = 400

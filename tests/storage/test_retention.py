@@ -21,11 +21,10 @@ from warren.base.retention import Retention
 from warren.conversation.events import StreamTruncated
 from warren.models.model import ModelRequest
 from warren.settings.config import StoreConfig
-from warren.storage import Archive, Claim, Delete, Release
 from warren.storage.maintenance.doctor import examine
 from warren.storage.maintenance.plans import BatchSize, Plan, Pruned
 from warren.storage.maintenance.retention import Drop, plan, prune, rewrite
-from warren.storage.operations import Lease
+from warren.storage.operations import Archive, Claim, Delete, Lease, Release
 from warren.storage.queries import (
     ANY_TENANT,
     DueErasures,

@@ -21,10 +21,10 @@ from warren.conversation.memory import MemoryConfig
 from warren.conversation.messages import AssistantMessage, ContextMessage, SystemMessage, UserMessage
 from warren.conversation.peers import Peer, PeerInfo
 from warren.settings.config import StoreConfig
-from warren.storage import inline_runner
 from warren.storage.memory import FileMemory
 from warren.storage.memory.file import FILE_NAME as MEMORY_FILE
 from warren.storage.queries import AttachmentBytes, LedgerSums, SessionList, StoredAttachment, TokensSince
+from warren.storage.runner import inline_runner
 from warren.storage.sqlite import SqliteStore
 from warren.storage.sqlite.file import FILE_NAME, VERSION, open_writer
 

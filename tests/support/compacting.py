@@ -36,7 +36,7 @@ from warren.conversation.views import HistoryEntry
 from warren.models.model import ModelReply, ModelRequest, Provider, TextPiece
 from warren.models.tools import Tool
 from warren.settings.config import Config, RetryPolicy
-from warren.storage import Commit, Operation
+from warren.storage.operations import Commit, Operation
 
 ANSWER: Final = Usage(20, 10)
 SUMMARY: Final = Usage(200, 30)

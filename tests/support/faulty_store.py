@@ -10,13 +10,15 @@ import trio
 from warren.base.errors import StoreError, WarrenError
 from warren.base.nodes import Announcement
 from warren.settings.config import PostgresConfig, StoreConfig
-from warren.storage import Commit, Operation, Reserve, Runner, Store
+from warren.storage.operations import Commit, Operation, Reserve
 from warren.storage.postgres import Holder as PostgresHolder
 from warren.storage.postgres import PostgresStore
 from warren.storage.queries import ModelContext, Query, SessionRow, SessionStart
+from warren.storage.runner import Runner
 from warren.storage.sqlite import Holder, SqliteStore
 from warren.storage.sqlite.file import SESSION_STORE
 from warren.storage.sqlite.writer import SqliteOperation, apply
+from warren.storage.store import Store
 
 R = TypeVar("R")
 

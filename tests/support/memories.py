@@ -28,9 +28,9 @@ from warren.conversation.messages import (
     UserMessage,
 )
 from warren.models.model import ModelReply, ModelRequest
-from warren.storage import Runner, inline_runner
 from warren.storage.memory import FileMemory
 from warren.storage.rows import moment
+from warren.storage.runner import Runner, inline_runner
 
 RECALL: Final = "recall "
 

@@ -22,8 +22,8 @@ from warren.conversation.messages import Message
 from warren.models.model import Provider
 from warren.models.tools import Tool
 from warren.settings.config import Config, PostgresConfig, StoreConfig
-from warren.storage import Runner, inline_runner
 from warren.storage.postgres import Holder as PostgresHolder
+from warren.storage.runner import Runner, inline_runner
 from warren.storage.sqlite import Holder
 from warren.transport.providers import open_providers
 

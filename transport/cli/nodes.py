@@ -9,7 +9,7 @@ import click
 from warren.base.nodes import Node, not_drained
 from warren.conversation import codec
 from warren.reports.audit import AuditEntry
-from warren.storage import Audit
+from warren.storage.operations import Audit
 from warren.storage.queries import LivingNodes
 from warren.transport.cli.groups import CommandGroup
 from warren.transport.cli.help import examples

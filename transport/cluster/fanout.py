@@ -17,8 +17,8 @@ from warren.transport.client.readers import RemoteReader
 from warren.transport.client.service import RemoteService
 
 if TYPE_CHECKING:
-    from warren.storage import Store
     from warren.storage.results import Held
+    from warren.storage.store import Store
 
 HELD: Final = 1_000
 

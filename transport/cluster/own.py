@@ -26,7 +26,7 @@ from warren.transport.cluster.fanout import ForeignReader
 from warren.transport.cluster.reader import Continuation, MovingReader
 
 if TYPE_CHECKING:
-    from warren.storage import Store
+    from warren.storage.store import Store
 
 R = TypeVar("R")
 

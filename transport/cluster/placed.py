@@ -30,8 +30,8 @@ from warren.conversation.events import SessionMoved
 from warren.conversation.views import SessionPage, TurnResult
 from warren.models.tools import Tool
 from warren.reports.metrics import History, Metrics
-from warren.storage import leased
 from warren.storage.queries import ANY_TENANT, Holders, LivingNodes, LostEvents, SessionHolder, SessionRow
+from warren.storage.refusals import leased
 from warren.transport.client.connection import OTHER_VERSION
 from warren.transport.client.readers import RemoteReader
 from warren.transport.client.service import RemoteService, new_key
@@ -48,7 +48,7 @@ from warren.transport.rpc.feeds import session_over
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from warren.storage import Store
+    from warren.storage.store import Store
 
 T = TypeVar("T")
 HEALTH_TIMEOUT: Final = 1.0

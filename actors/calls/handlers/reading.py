@@ -16,8 +16,8 @@ from warren.conversation.attachments import AttachmentContent
 from warren.conversation.memory import MemoryHit
 from warren.conversation.records import PARTS, MessageRow, Span, has_part, within
 from warren.conversation.views import ContextView, HistoryEntry, HistoryPage
-from warren.storage import not_found
 from warren.storage.queries import AttachmentBytes, SessionRow, StoredAttachment, StoredHistory
+from warren.storage.refusals import not_found
 
 OFF_THE_LOOP: Final = 256 * 1024
 """Bytes of messages from which on a thread reads them."""

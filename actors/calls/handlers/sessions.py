@@ -23,7 +23,7 @@ from warren.calls.sessions import (
     ResumeRequest,
 )
 from warren.conversation.views import SessionPage, SessionView, view_of
-from warren.storage import Fork, Label
+from warren.storage.operations import Fork, Label
 from warren.storage.queries import ANY_TENANT, SessionList, SessionRow
 
 

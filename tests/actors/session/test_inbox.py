@@ -30,7 +30,7 @@ from warren.conversation.inputs import Input
 from warren.conversation.messages import ContextMessage, UserMessage
 from warren.conversation.views import TurnResult
 from warren.settings.config import Config, Limits
-from warren.storage import Enqueue
+from warren.storage.operations import Enqueue
 
 pytestmark = pytest.mark.virtual_time
 DATA = {"type": "string"}

@@ -23,7 +23,7 @@ from warren.conversation.events import Envelope, RunCompleted, RunStarted
 from warren.conversation.options import TurnMode
 from warren.conversation.peers import Peer
 from warren.mailbox import Reply
-from warren.storage import Archive, Commit, EndInputs
+from warren.storage.operations import Archive, Commit, EndInputs
 from warren.storage.sqlite import Holder
 from warren.storage.sqlite.file import FILE_NAME
 

@@ -18,7 +18,7 @@ from warren.actors.calls.service import Service
 from warren.base.errors import AgentError, ProviderError, StoreError, WarrenError
 from warren.conversation.views import TurnResult
 from warren.settings.config import Config, RetryPolicy
-from warren.storage import Commit
+from warren.storage.operations import Commit
 
 pytestmark = pytest.mark.virtual_time
 FULL = apsw.FullError("the disk is full")

@@ -17,7 +17,7 @@ from warren.actors.calls.service import Service
 from warren.base.errors import StoreError, WarrenError
 from warren.conversation.peers import Peer
 from warren.models.model import ModelReply, ModelRequest
-from warren.storage import Commit
+from warren.storage.operations import Commit
 
 pytestmark = pytest.mark.virtual_time
 LONG = "long " * 40_000

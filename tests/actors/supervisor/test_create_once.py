@@ -17,8 +17,8 @@ from warren.conversation.messages import UserMessage
 from warren.conversation.peers import Peer
 from warren.conversation.views import TurnResult
 from warren.models.model import ModelReply, ModelRequest
-from warren.storage import Commit
 from warren.storage.ephemeral.store import ENDED
+from warren.storage.operations import Commit
 
 virtual = pytest.mark.virtual_time
 

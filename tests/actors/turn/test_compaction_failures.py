@@ -41,7 +41,7 @@ from warren.conversation.messages import Message, UserMessage
 from warren.conversation.usage import Usage
 from warren.models.model import ModelReply, ModelRequest
 from warren.settings.config import Config, Limits, RetryPolicy
-from warren.storage import Commit
+from warren.storage.operations import Commit
 
 pytestmark = pytest.mark.virtual_time
 

@@ -36,7 +36,7 @@ from warren.conversation.messages import UserMessage
 from warren.conversation.usage import Usage
 from warren.models.model import ModelReply, ModelRequest
 from warren.settings.config import Limits
-from warren.storage import Commit
+from warren.storage.operations import Commit
 
 pytestmark = pytest.mark.virtual_time
 STAGES = ["summary", "index", "commit", "confirmation"]

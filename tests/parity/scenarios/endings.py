@@ -15,7 +15,7 @@ from tests.support.crashing import crash
 from warren.base.errors import AgentError, ErrorCode
 from warren.conversation.budget import Budget
 from warren.conversation.events import TERMINAL, RunStarted
-from warren.storage import Commit
+from warren.storage.operations import Commit
 
 SLOW: Final = {"chunks": ["half ", "an answer"], "chunk_delay": 20}
 CUT: Final = ("run_started", "turn_started", "text_delta", "run_failed")

@@ -21,11 +21,13 @@ from tests.support.postgres import database, name_in, server
 from tests.support.postgres_proxy import wire_to
 from warren.base.errors import StoreError
 from warren.settings.config import PostgresConfig, StoreConfig
-from warren.storage import Operation, Store, inline_runner
+from warren.storage.operations import Operation
 from warren.storage.postgres import Holder as PostgresHolder
 from warren.storage.postgres import PostgresStore
+from warren.storage.runner import inline_runner
 from warren.storage.sqlite import Holder
 from warren.storage.sqlite.file import FILE_NAME
+from warren.storage.store import Store
 
 
 @attrs.frozen

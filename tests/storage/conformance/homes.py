@@ -11,9 +11,10 @@ from warren.base.errors import WarrenError
 from warren.conversation.attachments import Attachment
 from warren.conversation.inputs import Input
 from warren.settings.config import PostgresConfig
-from warren.storage import Enqueue, Operation, Store
 from warren.storage.ephemeral import EphemeralStore
+from warren.storage.operations import Enqueue, Operation
 from warren.storage.postgres import PostgresStore
+from warren.storage.store import Store
 
 Home = Callable[[Path], AbstractAsyncContextManager[Store]]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.storage.conformance.homes import homes_here, put
 from tests.storage.samples import turn
 from warren.base.errors import WarrenError
-from warren.storage import Claim, Commit, Delete, EndInputs, InputOutcome, Label, Lease, Operation, Release, Store
+from warren.storage.operations import Claim, Commit, Delete, EndInputs, InputOutcome, Label, Lease, Operation, Release
 from warren.storage.queries import (
     ANY_TENANT,
     SessionList,
@@ -24,6 +24,7 @@ from warren.storage.queries import (
     WaitingInputs,
     WaitingSessions,
 )
+from warren.storage.store import Store
 
 IDS = ("a", "b")
 SESSIONS = st.sampled_from(IDS)

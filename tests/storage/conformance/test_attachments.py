@@ -16,12 +16,13 @@ from tests.support.postgres import available
 from warren.base.errors import CapacityExceededError, SessionNotFoundError, StoreError
 from warren.calls.sessions import ForkRequest
 from warren.conversation.attachments import Blob
-from warren.storage import Attach, Delete, Fork, Lease, Release, Store, Sweep
 from warren.storage.ephemeral import EphemeralStore
+from warren.storage.operations import Attach, Delete, Fork, Lease, Release, Sweep
 from warren.storage.postgres import PostgresStore, attachments
 from warren.storage.postgres.driver import Connection
 from warren.storage.queries import AttachmentBytes, StoredAttachment, StoredMessages, UnsureFiles
 from warren.storage.sqlite import SqliteStore
+from warren.storage.store import Store
 
 
 def forget(store: Store) -> None:

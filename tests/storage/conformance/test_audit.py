@@ -13,8 +13,9 @@ from tests.storage.samples import NOW, turn, updated
 from warren.base.errors import SessionNotFoundError, StoreError
 from warren.calls.operators import AuditRequest
 from warren.calls.sessions import ForkRequest
-from warren.storage import Archive, Audit, Delete, Fork, Store
+from warren.storage.operations import Archive, Audit, Delete, Fork
 from warren.storage.queries import ANY_TENANT, AuditEntries, SessionStart
+from warren.storage.store import Store
 
 
 async def told(store: Store, **wanted: Any) -> list[tuple[str, str | None]]:

@@ -2,8 +2,8 @@
 
 from tests.storage.conformance.homes import done
 from tests.storage.samples import turn
-from warren.storage import Archive
 from warren.storage.ephemeral import EphemeralStore
+from warren.storage.operations import Archive
 from warren.storage.queries import StoredEvents
 
 

@@ -9,7 +9,7 @@ from tests.storage.conformance.faults import FAULTS, Crashing, Damaged, FaultsOf
 from tests.storage.conformance.homes import HOMES, done
 from tests.storage.samples import causes, turn
 from warren.base.errors import StoreError
-from warren.storage import Claim, Claimed, Reserve
+from warren.storage.operations import Claim, Claimed, Reserve
 from warren.storage.queries import (
     ANY_TENANT,
     ModelContext,

@@ -13,7 +13,7 @@ from warren.calls.sessions import ForkRequest
 from warren.conversation import codec
 from warren.conversation.records import Parent
 from warren.conversation.transcript import with_data
-from warren.storage import Claim, Claimed, Commit, Fork
+from warren.storage.operations import Claim, Claimed, Commit, Fork
 from warren.storage.queries import ANY_TENANT, SessionRow, StoredEvents, StoredHistory, StoredMessages
 
 LATER = NOW.replace(year=2027)

@@ -9,9 +9,19 @@ from tests.storage.conformance.homes import DONE, Home, done, put
 from tests.storage.samples import turn
 from warren.base.errors import CapacityExceededError, SessionNotFoundError
 from warren.calls.creation import FIRST_PROMPT, Creation
-from warren.storage import Archive, Claim, Commit, EndInputs, Enqueue, Enqueued, InputOutcome, Store
-from warren.storage.operations import MAX_OUTCOMES, UNKNOWN
+from warren.storage.operations import (
+    MAX_OUTCOMES,
+    UNKNOWN,
+    Archive,
+    Claim,
+    Commit,
+    EndInputs,
+    Enqueue,
+    Enqueued,
+    InputOutcome,
+)
 from warren.storage.queries import ANY_TENANT, CreatedUnder, WaitingInputs, WaitingSessions, WasTold
+from warren.storage.store import Store
 
 
 async def texts(store: Store, session_id: str = "a") -> list[str]:

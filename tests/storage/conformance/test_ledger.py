@@ -13,7 +13,7 @@ from warren.base.errors import StoreError
 from warren.calls.sessions import ForkRequest
 from warren.conversation.usage import Usage
 from warren.reports.ledger import Charge, Figures
-from warren.storage import Commit, Delete, Fork, Lease
+from warren.storage.operations import Commit, Delete, Fork, Lease
 from warren.storage.queries import ANY_TENANT, KnownTenants, LedgerSums, TokensSince
 from warren.storage.store import Store
 

@@ -16,11 +16,12 @@ from tests.support.postgres import database
 from warren.base.nodes import Announcement, NodeLoad
 from warren.base.version import VERSION
 from warren.settings.config import PostgresConfig, StoreConfig
-from warren.storage import Archive, Claim, Claimed, Delete, Lease, LeaseHeld, Release, Store
 from warren.storage.maintenance.backup import back_up, restore
+from warren.storage.operations import Archive, Claim, Claimed, Delete, Lease, LeaseHeld, Release
 from warren.storage.postgres import PostgresStore
 from warren.storage.queries import ANY_TENANT, Holders, LivingNodes, SessionHolder, SessionRow
 from warren.storage.sqlite.file import FILE_NAME
+from warren.storage.store import Store
 
 BUSY: Final = Announcement("north", "ws://10.0.0.1:4600", draining=False, load=NodeLoad(7, 2, 3))
 

@@ -10,7 +10,7 @@ from tests.storage.samples import causes, entry, moved, turn, updated
 from warren.base.errors import InvalidParamsError, SessionNotFoundError, StoreError, WarrenError
 from warren.calls.creation import Creation
 from warren.conversation.peers import Peer
-from warren.storage import (
+from warren.storage.operations import (
     Archive,
     Claim,
     Claimed,
@@ -22,7 +22,6 @@ from warren.storage import (
     Lease,
     Release,
     RequestHandover,
-    Store,
 )
 from warren.storage.queries import (
     ANY_TENANT,
@@ -42,6 +41,7 @@ from warren.storage.queries import (
     StoreNews,
     WaitingInputs,
 )
+from warren.storage.store import Store
 
 
 async def claimed(store: Store, session_id: str = "a") -> Claimed:

@@ -7,7 +7,7 @@ from tests.storage.files import BYTES, blob
 from tests.storage.samples import NOW, turn, updated
 from tests.storage.tenants import of_tenant, seen
 from warren.calls.sessions import ForkRequest
-from warren.storage import FIRST, Archive, Attach, Delete, Fork, Release
+from warren.storage.operations import FIRST, Archive, Attach, Delete, Fork, Release
 from warren.storage.queries import (
     ANY_TENANT,
     CreatedUnder,

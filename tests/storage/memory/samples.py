@@ -10,11 +10,11 @@ import attrs
 
 from warren.base.errors import ProviderError
 from warren.conversation.memory import Embedder, MemoryConfig, MemoryEntry, MemoryHit
-from warren.storage import Runner, inline_runner
 from warren.storage.memory import FileMemory
 from warren.storage.memory.postgres import PostgresMemory
 from warren.storage.memory.vectors import EXACT_BYTES
 from warren.storage.memory_store import MemoryStore
+from warren.storage.runner import Runner, inline_runner
 
 Place = Path | str
 """A folder, or the address of a database."""

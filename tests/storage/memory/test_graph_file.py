@@ -11,12 +11,12 @@ import trio
 from tests.storage.memory.samples import SubjectEmbedder, contents, entry, numbered, opened, text, word
 from warren.base.errors import StoreError
 from warren.conversation.memory import Embedder
-from warren.storage import thread_runner
 from warren.storage.memory import builder
 from warren.storage.memory import file as database
 from warren.storage.memory.graph import FILE_NAME
 from warren.storage.memory_store import MemoryStore
 from warren.storage.projection.lock import Lock
+from warren.storage.runner import thread_runner
 
 Damage = Callable[[Path], object]
 COUNT = 30

@@ -17,10 +17,10 @@ from tests.support.memories import remembered
 from warren.base.errors import InvalidParamsError, ProviderError, SessionNotFoundError, StoreError
 from warren.base.fields import FieldValueError
 from warren.conversation.memory import CONVERSATION_END, Embedder, MemoryConfig, MemoryEntry, Tail
-from warren.storage import inline_runner
 from warren.storage.memory import FileMemory, builder
 from warren.storage.memory.file import FILE_NAME
 from warren.storage.memory.spaces import PATIENCE
+from warren.storage.runner import inline_runner
 
 
 async def test_indexing_twice_stores_once(place: Place) -> None:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.storage.memory.entries import entry
 from warren.base.errors import InvalidParamsError, SessionNotFoundError, StoreError
 from warren.conversation.memory import MemoryConfig
-from warren.storage import inline_runner
 from warren.storage.memory import FileMemory
+from warren.storage.runner import inline_runner
 
 TEXTS = [
     "the lighthouse keeper painted the door green",

@@ -11,9 +11,9 @@ import trio.testing
 from tests.storage.memory.samples import SubjectEmbedder, contents, entry, numbered, opened, text, word
 from warren.base.errors import SessionNotFoundError, StoreError
 from warren.conversation.memory import MemoryConfig
-from warren.storage import thread_runner
 from warren.storage.memory import FileMemory, builder
 from warren.storage.projection.lock import Lock
+from warren.storage.runner import thread_runner
 
 ROOT = Path(__file__).resolve().parents[3]
 KILLED = """

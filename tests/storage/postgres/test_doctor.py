@@ -16,10 +16,10 @@ from warren.conversation.memory import MemoryConfig, MemoryEntry
 from warren.conversation.peers import Peer
 from warren.reports.reports import Finding
 from warren.settings.config import PostgresConfig
-from warren.storage import Archive, Attach, Delete, Erased, Lease, Release
 from warren.storage.maintenance.postgres.connecting import connected
 from warren.storage.maintenance.postgres.doctor import MANY_DEAD, examine, fix
 from warren.storage.memory.postgres import PostgresMemory
+from warren.storage.operations import Archive, Attach, Delete, Erased, Lease, Release
 from warren.storage.postgres import PostgresStore
 from warren.storage.postgres.guard import guard_of
 from warren.storage.queries import SessionList

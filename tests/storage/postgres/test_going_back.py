@@ -15,7 +15,7 @@ from tests.support.waiting import until
 from warren.base.errors import StoreError
 from warren.base.nodes import Announcement
 from warren.conversation.records import SessionRecord
-from warren.storage import Claim, Claimed, Commit, Enqueued, Lease, Release
+from warren.storage.operations import Claim, Claimed, Commit, Enqueued, Lease, Release
 from warren.storage.postgres import PostgresStore
 from warren.storage.queries import ANY_TENANT, LivingNodes, SessionRow
 from warren.storage.rows import SEQ_STRIDE

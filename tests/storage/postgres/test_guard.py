@@ -20,9 +20,9 @@ from tests.support.postgres import database, name_in, server
 from warren.conversation.memory import MemoryConfig
 from warren.reports.audit import AuditEntry
 from warren.settings.config import PostgresConfig
-from warren.storage import Attach, Audit
 from warren.storage.maintenance.postgres.doctor import examine
 from warren.storage.memory.postgres import PostgresMemory
+from warren.storage.operations import Attach, Audit
 from warren.storage.postgres.driver import Connection
 from warren.storage.postgres.guard import TABLES, Guarded, guard_of
 from warren.storage.postgres.lease import Holder

@@ -16,9 +16,10 @@ from tests.support.waiting import until
 from warren.base.errors import StoreError, WarrenError
 from warren.calls.sessions import ForkRequest
 from warren.settings.config import PostgresConfig
-from warren.storage import Claim, Claimed, Delete, Enqueued, Fork, Label, Labelled, Operation, Store
+from warren.storage.operations import Claim, Claimed, Delete, Enqueued, Fork, Label, Labelled, Operation
 from warren.storage.postgres import PostgresStore
 from warren.storage.queries import ANY_TENANT, SessionRow, StoredEvents, StoredMessages, WaitingInputs
+from warren.storage.store import Store
 
 END_ALL = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = %s"
 END_KEEPER = """

@@ -8,7 +8,7 @@ from tests.storage.conformance.homes import done, put
 from tests.storage.samples import turn
 from tests.support.postgres import database
 from warren.conversation import codec
-from warren.storage import Claim, Claimed, Enqueue, Enqueued
+from warren.storage.operations import Claim, Claimed, Enqueue, Enqueued
 from warren.storage.queries import StoreNews
 
 LATE = """

@@ -19,9 +19,8 @@ from tests.support.postgres import Server, fill, needs_postgres, own
 from tests.support.waiting import wait_until
 from tests.transport.cli.process import Cli
 from warren.settings.config import PostgresConfig
-from warren.storage import Delete
 from warren.storage.maintenance.postgres.doctor import examine
-from warren.storage.operations import Claim, Claimed
+from warren.storage.operations import Claim, Claimed, Delete
 from warren.storage.queries import ANY_TENANT, SessionRow, StoredMessages
 
 MOMENT = "2026-03-01 12:00:00+00"

@@ -7,7 +7,7 @@ from tests.storage.conformance.faults import postgres_opened
 from tests.storage.conformance.homes import done
 from tests.storage.samples import turn
 from tests.support.postgres import database
-from warren.storage import Claim, Claimed
+from warren.storage.operations import Claim, Claimed
 from warren.storage.queries import ANY_TENANT, SessionHolder
 
 

@@ -13,12 +13,13 @@ from tests.storage.samples import NOW, entry, moved, opened, turn, written
 from tests.support.postgres import database, name_in, server
 from warren.base.retention import Retention
 from warren.settings.config import PostgresConfig, StoreConfig
-from warren.storage import Archive, Lease, Operation, Release, Store
 from warren.storage.maintenance import retention as of_files
 from warren.storage.maintenance.plans import Plan, Pruned
 from warren.storage.maintenance.postgres.doctor import examine
 from warren.storage.maintenance.postgres.retention import plan, prune
+from warren.storage.operations import Archive, Lease, Operation, Release
 from warren.storage.queries import ANY_TENANT, DueErasures, SessionList, SessionRow, StoredEvents, StoredHistory
+from warren.storage.store import Store
 
 DAY = 86_400.0
 LATER = NOW + timedelta(days=2)

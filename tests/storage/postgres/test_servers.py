@@ -21,7 +21,6 @@ from tests.support.waiting import until
 from warren.base.errors import StoreError
 from warren.conversation.memory import MemoryConfig
 from warren.settings.config import PostgresConfig
-from warren.storage import Store
 from warren.storage.maintenance.postgres.doctor import examine
 from warren.storage.maintenance.postgres.migration import look
 from warren.storage.memory.postgres import PostgresMemory
@@ -33,6 +32,7 @@ from warren.storage.postgres.session import FIXED
 from warren.storage.postgres.tokens import TokenTable
 from warren.storage.projection.database_feed import Database
 from warren.storage.queries import StoredMessages
+from warren.storage.store import Store
 
 WRONG = ("57P03", "08P01", "53300", "3D000", "25006")
 

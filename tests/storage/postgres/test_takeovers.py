@@ -12,7 +12,7 @@ from tests.storage.samples import turn
 from tests.support.postgres import database, name_in, server
 from tests.support.waiting import until
 from warren.base.errors import LeasedError
-from warren.storage import Claim, Claimed, Enqueued, LeaseHeld, Operation
+from warren.storage.operations import Claim, Claimed, Enqueued, LeaseHeld, Operation
 from warren.storage.queries import ANY_TENANT, SessionHolder
 
 WAITS: Final = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"

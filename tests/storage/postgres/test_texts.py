@@ -11,7 +11,7 @@ from tests.storage.conformance.faults import every, postgres_opened
 from tests.storage.conformance.homes import done, put
 from tests.storage.samples import TEXTS, causes, entry, moved, of_text, opened, turn, updated
 from tests.support.postgres import database
-from warren.storage import Label, Store
+from warren.storage.operations import Label
 from warren.storage.postgres.driver import array, escaped, unescaped
 from warren.storage.queries import (
     ANY_TENANT,
@@ -26,6 +26,7 @@ from warren.storage.queries import (
     WaitingSessions,
     WasTold,
 )
+from warren.storage.store import Store
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8")))

@@ -12,8 +12,8 @@ from tests.storage.samples import EVENTS, NOW, turn
 from warren.base.errors import WarrenError
 from warren.conversation.records import CompactionEntry, SessionRecord
 from warren.settings.config import StoreConfig
-from warren.storage import Archive, Claim, Claimed, Commit, Delete, Operation
 from warren.storage.folders import Disk
+from warren.storage.operations import Archive, Claim, Claimed, Commit, Delete, Operation
 from warren.storage.projection import Follower
 from warren.storage.queries import ANY_TENANT, SessionRow
 from warren.storage.sqlite import Holder, queries

@@ -22,8 +22,7 @@ from tests.support.postgres import database, name_in, server
 from warren.base.errors import StoreError
 from warren.base.ids import new_session_id
 from warren.settings.config import PostgresConfig, StoreConfig
-from warren.storage import Archive, Attach, Claim, Delete, Label, Release
-from warren.storage.operations import Lease
+from warren.storage.operations import Archive, Attach, Claim, Delete, Label, Lease, Release
 from warren.storage.postgres import PostgresStore
 from warren.storage.projection import Follower
 from warren.storage.projection import database_feed as feed

@@ -18,7 +18,7 @@ from warren.conversation.events import Envelope, Event
 from warren.conversation.journal import envelopes, row_of
 from warren.conversation.records import SessionRecord
 from warren.conversation.views import view_of
-from warren.storage import Attach, Commit
+from warren.storage.operations import Attach, Commit
 from warren.storage.projection.formats import checkpoint_of, is_session_id, mark_of
 
 START = datetime(1970, 1, 1, tzinfo=UTC)

@@ -6,7 +6,7 @@ import re
 from tests.conftest import ROOT
 from tests.storage.files import blob
 from tests.storage.projection.histories import IDS, World
-from warren.storage import Attach
+from warren.storage.operations import Attach
 from warren.storage.projection.file_feed import FileFeed
 from warren.storage.projection.formats import Change
 from warren.storage.projection.projection import SYNC_EVERY, TRY_AGAIN, WITNESSES

@@ -18,9 +18,9 @@ from warren.conversation import codec
 from warren.conversation.memory import MemoryEntry
 from warren.conversation.messages import UserMessage
 from warren.settings.config import StoreConfig
-from warren.storage import Lease, Release
 from warren.storage.maintenance.backup import restore
 from warren.storage.maintenance.doctor import examine
+from warren.storage.operations import Lease, Release
 from warren.storage.queries import StoredMessages
 
 

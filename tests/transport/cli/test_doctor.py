@@ -22,8 +22,8 @@ from tests.transport.cli.terminals import Terminal
 from warren.base.errors import InvalidParamsError
 from warren.conversation.memory import MemoryEntry
 from warren.settings.config import StoreConfig
-from warren.storage import Archive, Lease, Release
 from warren.storage.maintenance.doctor import examine
+from warren.storage.operations import Archive, Lease, Release
 from warren.storage.queries import StoredHistory
 from warren.transport.cli.app import cli as commands
 from warren.transport.cli.settings.file import read_config

@@ -4,7 +4,7 @@ from tests.storage.conformance.faults import postgres_opened
 from tests.storage.conformance.homes import put
 from tests.storage.samples import causes, turn
 from tests.support.postgres import database
-from warren.storage import Claim
+from warren.storage.operations import Claim
 from warren.storage.queries import StoredMessages
 from warren.transport.load.failover.wire import wired
 

@@ -25,7 +25,7 @@ from warren.conversation.attachments import File
 from warren.conversation.events import RequestRepaired
 from warren.models.tools import tool
 from warren.settings.config import Config, RetryPolicy, StoreConfig
-from warren.storage import inline_runner
+from warren.storage.runner import inline_runner
 from warren.storage.sqlite import Holder
 from warren.transport.providers import open_providers
 

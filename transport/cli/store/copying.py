@@ -13,9 +13,9 @@ from warren.base.database_url import DatabaseUrl
 from warren.base.errors import InvalidParamsError, MemoryDisabledError, PersistenceDisabledError
 from warren.base.extras import installed, lack
 from warren.settings.config import PostgresConfig, StoreConfig
-from warren.storage import thread_runner
 from warren.storage.copying import MEMORY, TABLES, Copied, Remembering
 from warren.storage.copying import copy as copy_rows
+from warren.storage.runner import thread_runner
 from warren.transport.cli.failures import MEMORY_DISABLED, PERSISTENCE_DISABLED
 from warren.transport.cli.help import examples
 from warren.transport.cli.runtime import execute

@@ -9,7 +9,7 @@ import click
 from warren.base.errors import InvalidParamsError, StoreError
 from warren.conversation.memory import Progress
 from warren.settings.config import PostgresConfig, StoreConfig
-from warren.storage import thread_runner
+from warren.storage.runner import thread_runner
 from warren.transport.cli.groups import CommandGroup
 from warren.transport.cli.help import examples
 from warren.transport.cli.runtime import execute
