@@ -5,8 +5,8 @@ of the database may come later; the transaction is then rolled back.
 """
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import apsw
 
@@ -15,7 +15,7 @@ from warren.calls.forking import relabelled
 from warren.conversation import codec
 from warren.conversation.events import Envelope
 from warren.conversation.journal import LogItem, row_of
-from warren.conversation.records import CompactionEntry, EventRow, MessageRow
+from warren.conversation.records import CompactionEntry, EventRow
 from warren.storage.operations import (
     Archive,
     Claim,
@@ -45,27 +45,32 @@ from warren.storage.rows import (
     row_to_record,
 )
 from warren.storage.sqlite import attachments, audit
+from warren.storage.sqlite.bulk import execute_rows
 from warren.storage.sqlite.columns import NEXT_CHANGE, raw
 from warren.storage.sqlite.inbox import damaged, last_number, set_aside, store_outcome, waiting
 from warren.storage.sqlite.lease import END_LEASE, Holder
 
 PLACES: Final = ",".join("?" * len(COLUMNS.split(",")))
-# The WHERE fences: a tombstone, and a session under another lease, are left alone, and then no key is returned. An
-# archived session stays archived. Labels and a title that is there are kept: they may have changed during the turn.
-# Parameters are numbered by `COLUMNS`, so that one row of values serves both statements.
-_CHANGE: Final = f"""
-    updated_at = ?3, state = max(state, ?4), model = ?5, turns = ?6, steps = ?7, message_count = ?8, last_seq = ?9,
-    head = ?10, title = coalesce(title, ?12), details = ?13, change = {NEXT_CHANGE}
-    WHERE state <> {DELETED} AND holder = ?16 AND epoch = ?17
+# The fence: a tombstone, and a session under another lease, are left alone, and then no key is returned. An archived
+# session stays archived. Labels and a title that is there are kept: they may have changed during the turn.
+# Values are numbered by `COLUMNS`, as parameters or as columns.
+_SET: Final = """
+    updated_at = {0}3, state = max(state, {0}4), model = {0}5, turns = {0}6, steps = {0}7, message_count = {0}8,
+    last_seq = {0}9, head = {0}10, title = coalesce(title, {0}12), details = {0}13
 """
+_FENCE: Final = f"state <> {DELETED} AND holder = {{0}}16 AND epoch = {{0}}17"
 _SAVE: Final = f"""
     INSERT INTO sessions ({COLUMNS}, holder, epoch, change) VALUES ({PLACES},?,?,{NEXT_CHANGE})
-    ON CONFLICT (session_id) DO UPDATE SET {_CHANGE} RETURNING key, change
+    ON CONFLICT (session_id) DO UPDATE SET {_SET.format("?")}, change = {NEXT_CHANGE} WHERE {_FENCE.format("?")}
+    RETURNING key, change
 """
 # A session that lacks what the turn follows is left alone too, and one that is not there is not made.
 _SAVE_AFTER: Final = f"""
-    UPDATE sessions SET {_CHANGE} AND session_id = ?1 AND message_count = ?18 AND last_seq = ?19 RETURNING key, change
+    UPDATE sessions SET {_SET.format("column")}, change = column20 FROM (VALUES {{rows}})
+    WHERE session_id = column1 AND {_FENCE.format("column")} AND message_count = column18 AND last_seq = column19
+    RETURNING session_id, key, change
 """
+_LAST_CHANGE: Final = f"SELECT {NEXT_CHANGE} - 1"
 _NAME: Final = "UPDATE sessions SET peer = ? WHERE key = ? AND peer IS NULL"
 # A session that is stored already has its name, or had it until it was archived.
 _NAMESAKE: Final = f"""
@@ -74,8 +79,8 @@ _NAMESAKE: Final = f"""
 """
 _ADD_CREATION: Final = "INSERT INTO creations (tenant, key, session, params) VALUES (?,?,?,?)"
 _CREATED: Final = "SELECT 1 FROM creations WHERE tenant = ? AND key = ?"
-_ADD_MESSAGE: Final = "INSERT INTO messages (session, position, created_at, body) VALUES (?,?,?,?)"
-_ADD_EVENT: Final = "INSERT INTO events (session, seq, first_seq, timestamp, body, cuts) VALUES (?,?,?,?,?,?)"
+_ADD_MESSAGES: Final = "INSERT INTO messages (session, position, created_at, body) VALUES {rows}"
+_ADD_EVENTS: Final = "INSERT INTO events (session, seq, first_seq, timestamp, body, cuts) VALUES {rows}"
 _ADD_COMPACTION: Final = """
     INSERT INTO compactions (session, step, created_at, head, messages_before, messages_after, summary, summary_tokens)
     VALUES (?,?,?,?,?,?,?,?)
@@ -102,34 +107,67 @@ _BURY: Final = f"""
 """
 
 
-def commit(operation: Commit, db: apsw.Connection, holder: Holder) -> None:
-    """Write the rows of a turn."""
-    record, creation = operation.record, operation.creation
+def commit(turns: Sequence[Commit], db: apsw.Connection, holder: Holder) -> list[WarrenError | None]:
+    """Write the rows of turns of different sessions; return the refusal of each, or None, in order."""
+    keys = _save(turns, db, holder)
+    outcomes: list[WarrenError | None] = []
+    messages: list[Any] = []
+    events: list[Any] = []
+    for turn in turns:
+        try:
+            key = _begin(turn, db, holder) if turn.base is None else keys.get(turn.session_id)
+            if key is None:
+                raise _refused(turn, db, holder)
+        except WarrenError as exc:
+            outcomes.append(exc)
+            continue
+        outcomes.append(None)
+        for row in turn.messages:
+            messages += key, row.position, microseconds(row.created_at), row.body.decode()
+        for item in turn.events:
+            events += _event_values(key, item)
+        if turn.compaction is not None:
+            db.execute(_ADD_COMPACTION, _compaction_values(key, turn.compaction))
+        if turn.record.options.peer is not None:
+            db.execute(_NAME, (turn.record.options.peer.name, key))
+        store_outcome(db, key, turn.inputs)
+    execute_rows(db, _ADD_MESSAGES, 4, messages)
+    execute_rows(db, _ADD_EVENTS, 6, events)
+    return outcomes
+
+
+def _save(turns: Sequence[Commit], db: apsw.Connection, holder: Holder) -> dict[str, int]:
+    """Change the rows of sessions that have turns already; return the keys of those that are not to be refused."""
+    values: list[Any] = []
+    change = db.execute(_LAST_CHANGE).get
+    for turn in turns:
+        if turn.base is not None:
+            change += 1
+            values += *record_to_row(turn.record), holder.key, turn.lease.epoch, *turn.base, change
+    keys = {}
+    for session_id, key, changed in execute_rows(db, _SAVE_AFTER, 20, values):
+        keys[session_id] = key
+        holder.wrote = key, changed
+    return keys
+
+
+def _begin(turn: Commit, db: apsw.Connection, holder: Holder) -> int | None:
+    """Make the row of a new session; return its key, or None if it is there under another lease."""
+    record, creation = turn.record, turn.creation
     peer = record.options.peer
     if creation is not None and db.execute(_CREATED, (record.tenant, creation.key)).get:
         raise key_used()
     if peer is not None and db.execute(_NAMESAKE, (record.tenant, peer.name, record.session_id)).get:
         raise name_taken(peer.name)
-    row = (*record_to_row(record), holder.key, operation.lease.epoch)
-    base = operation.base
-    saved = (db.execute(_SAVE, row) if base is None else db.execute(_SAVE_AFTER, (*row, *base))).get
+    saved = db.execute(_SAVE, (*record_to_row(record), holder.key, turn.lease.epoch)).get
     if saved is None:
-        raise _refused(operation, db, holder)
+        return None
     holder.wrote = saved
-    key, _ = saved
-    if operation.messages:
-        db.executemany(_ADD_MESSAGE, _message_values(key, operation.messages))
-    if operation.events:
-        db.executemany(_ADD_EVENT, _event_values(key, operation.events))
-    if operation.compaction is not None:
-        db.execute(_ADD_COMPACTION, _compaction_values(key, operation.compaction))
-    if peer is not None:
-        db.execute(_NAME, (peer.name, key))
+    key: int = saved[0]
     if creation is not None:
         db.execute(_ADD_CREATION, (record.tenant, creation.key, key, codec.encode(creation.params).decode()))
-    store_outcome(db, key, operation.inputs)
-    if operation.audit is not None:
-        audit.add(db, (operation.audit,))
+    audit.add(db, (turn.audit,))
+    return key
 
 
 def _refused(operation: Commit, db: apsw.Connection, holder: Holder) -> WarrenError:
@@ -244,26 +282,14 @@ def holding(db: apsw.Connection, holder: Holder, session_id: str) -> tuple[int, 
     return key, state, holder.rival(db, owner) if owner not in (None, holder.key) else None
 
 
-def _message_values(key: int, rows: Sequence[MessageRow]) -> list[tuple[int, int, int, str]]:
-    return [(key, row.position, microseconds(row.created_at), row.body.decode()) for row in rows]
-
-
-def _event_values(
-    key: int, items: Sequence[EventRow | LogItem]
-) -> Iterator[tuple[int, int, int, int, str, str | None]]:
-    for item in items:
-        if type(item) is Envelope:  # most are, and need no row in between
-            seq = item.seq
-            yield key, seq, seq, microseconds(item.timestamp), codec.encode_event(item).decode(), None
-        else:
-            row = row_of(item)
-            yield key, row.seq, row.first_seq, microseconds(row.timestamp), row.body.decode(), _text(row.cuts)
+def _event_values(key: int, item: EventRow | LogItem) -> tuple[Any, ...]:
+    if type(item) is Envelope:  # most are, and need no row in between
+        return key, item.seq, item.seq, microseconds(item.timestamp), codec.encode_event(item).decode(), None
+    row = row_of(item)
+    cuts = None if row.cuts is None else row.cuts.decode()
+    return key, row.seq, row.first_seq, microseconds(row.timestamp), row.body.decode(), cuts
 
 
 def _compaction_values(key: int, entry: CompactionEntry) -> tuple[int | str, ...]:
     counts = (entry.head, entry.messages_before, entry.messages_after)
     return (key, entry.step, microseconds(entry.created_at), *counts, entry.summary, entry.summary_tokens)
-
-
-def _text(cuts: bytes | None) -> str | None:
-    return None if cuts is None else cuts.decode()

@@ -3,7 +3,7 @@
 import contextlib
 import secrets
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
@@ -47,7 +47,6 @@ from warren.storage.sqlite.replacement import BYSTANDERS, Files, abandon, alone,
 R_co = TypeVar("R_co", covariant=True)
 Applier = Callable[[Any, apsw.Connection, Holder], Any]
 APPLIERS: Final[dict[type[Operation[Any]], Applier]] = {
-    Commit: operations.commit,
     Claim: operations.claim,
     Release: operations.release,
     Archive: operations.archive,
@@ -83,6 +82,21 @@ def apply(operation: Operation[Any], db: apsw.Connection, holder: Holder) -> Any
     if applier is not None:
         return applier(operation, db, holder)
     return cast("SqliteOperation[Any]", operation).apply(db, holder)
+
+
+def _runs(group: Iterable[Operation[Any]]) -> Iterator[list[Operation[Any]]]:
+    """Cut a group into turns of different sessions, which few statements store together, and any other operation."""
+    turns: dict[str, Operation[Any]] = {}
+    for operation in group:
+        if turns and (operation.session_id in turns or not isinstance(operation, Commit)):
+            yield list(turns.values())
+            turns = {}
+        if isinstance(operation, Commit):
+            turns[operation.session_id] = operation
+        else:
+            yield [operation]
+    if turns:
+        yield list(turns.values())
 
 
 _SECRET: Final = f"SELECT {raw('secret')} FROM cluster"  # noqa: S608 - a column of ours
@@ -224,7 +238,9 @@ class Writer:
         if self.holder.key is None:
             self._register()
         with self._group():
-            outcomes = [self._outcome(operation) for operation in operations]
+            outcomes: list[Any | WarrenError] = []
+            for run in _runs(operations):
+                outcomes += self._outcomes(run)
             stored = zip(operations, outcomes, strict=True)
             ledger.add(self._db, (each for each, outcome in stored if isinstance(each, Commit) and outcome is None))
             return outcomes
@@ -264,11 +280,14 @@ class Writer:
         if self.closed:
             raise went_back()
 
-    def _outcome(self, operation: Operation[Any]) -> Any | WarrenError:
+    def _outcomes(self, run: Sequence[Operation[Any]]) -> Sequence[Any | WarrenError]:
+        first = run[0]
+        if isinstance(first, Commit):
+            return operations.commit(cast("Sequence[Commit]", run), self._db, self.holder)
         try:
-            return apply(operation, self._db, self.holder)
+            return [apply(first, self._db, self.holder)]
         except WarrenError as exc:  # a refusal, before anything was changed
-            return exc
+            return [exc]
 
     def _register(self) -> None:
         try:

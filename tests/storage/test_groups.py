@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from tests.faults import faulty_disk
-from tests.storage.samples import causes, opened, turn, updated, written
+from tests.storage.samples import EVENTS, causes, opened, turn, updated, written
 from warren.base.errors import SessionNotFoundError, StoreError
 from warren.conversation.records import EventRow
 from warren.storage.operations import Archive, Commit, Delete
@@ -17,7 +17,8 @@ from warren.storage.queries import ANY_TENANT, SessionList, SessionRow, SessionS
 from warren.storage.runner import Runner, inline_runner, thread_runner
 from warren.storage.sqlite import Holder, SqliteStore
 from warren.storage.sqlite.file import FILE_NAME
-from warren.storage.sqlite.writer import SqliteOperation, apply
+from warren.storage.sqlite.operations import commit
+from warren.storage.sqlite.writer import SqliteOperation
 
 RUNNERS = [inline_runner, thread_runner]
 
@@ -56,6 +57,35 @@ async def test_one_that_fails_does_not_spoil_the_others(tmp_path: Path, runner: 
             type(None),
         ]
         assert [record.turns for record in await store.read(SessionList("default"))] == [2, 1, 1]
+
+
+def _later(session_id: str, number: int) -> Commit:
+    """Return a turn that follows another one."""
+    return attrs.evolve(turn(session_id, number), base=(2 * number, EVENTS * number))
+
+
+async def test_turns_of_a_group_are_stored_or_refused_each(tmp_path: Path) -> None:
+    """Of 400 turns that follow others, the one without its predecessor is refused, and each other one has its rows."""
+    ids = [f"s{n}" for n in range(400)]
+    async with opened(tmp_path) as store:
+        await written(store, *map(turn, ids), Delete("s7"))
+        await written(store, turn("s300", 1))
+        outcomes = await store.write([_later(session_id, 1) for session_id in ids])
+        refused = {session_id: outcome for session_id, outcome in zip(ids, outcomes, strict=True) if outcome}
+        assert (set(refused), causes([refused["s300"]])) == ({"s7", "s300"}, ["conflict"])
+        for session_id in ("s0", "s6", "s8", "s399"):
+            messages, _ = await store.read(StoredMessages(session_id))
+            events = await store.read(StoredEvents(session_id))
+            assert [row.position for row in messages] == [0, 1, 2, 3]
+            assert [row.seq for row in events.rows] == list(range(1, 2 * EVENTS + 1))
+
+
+async def test_turns_of_one_session_in_a_group_are_stored_in_order(tmp_path: Path) -> None:
+    """Two turns of a session, and a change between two others, are applied one after the other."""
+    async with opened(tmp_path) as store:
+        await written(store, turn("a"), turn("b"))
+        await written(store, _later("a", 1), _later("a", 2), _later("b", 1), Archive("b"), _later("b", 2))
+        assert [record.turns for record in await store.read(SessionList("default", include_archived=True))] == [3, 3]
 
 
 UNSTORABLE = [
@@ -161,7 +191,7 @@ class _Interrupted(SqliteOperation[None]):
     session_id: str
 
     def apply(self, db: apsw.Connection, holder: Holder) -> None:
-        apply(turn("half"), db, holder)
+        commit([turn("half")], db, holder)
         raise KeyboardInterrupt
 
 
