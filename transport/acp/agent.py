@@ -185,7 +185,7 @@ class Agent:
         await self.service.resume(given.sessionId)
         return await self._opened(given.sessionId, servers, {})
 
-    async def fork(self, given: params.ForkSession) -> MethodResult:
+    async def fork(self, given: params.ResumeSession) -> MethodResult:
         """Create a session from the finished turns of another one, without a replay."""
         servers = read_servers(given.mcpServers)
         state = (await self.service.fork(given.sessionId, labels={CWD: given.cwd})).state
@@ -344,7 +344,7 @@ METHODS: Final[Mapping[str, tuple[type, Callable[[Agent, Any], Awaitable[MethodR
     "session/new": (params.NewSession, Agent.new),
     "session/load": (params.LoadSession, Agent.load),
     "session/resume": (params.ResumeSession, Agent.resume),
-    "session/fork": (params.ForkSession, Agent.fork),
+    "session/fork": (params.ResumeSession, Agent.fork),
     "session/list": (params.ListSessions, Agent.list),
     "session/close": (params.OneSession, Agent.close),
     "session/delete": (params.OneSession, Agent.delete),

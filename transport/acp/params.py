@@ -55,16 +55,7 @@ class LoadSession:
 
 @frozen
 class ResumeSession:
-    """Parameters of `session/resume`."""
-
-    sessionId: str
-    cwd: str = attrs.field(validator=_absolute)
-    mcpServers: tuple[Mapping[str, Any], ...] | None = None
-
-
-@frozen
-class ForkSession:
-    """Parameters of `session/fork`."""
+    """Parameters of `session/resume` and `session/fork`."""
 
     sessionId: str
     cwd: str = attrs.field(validator=_absolute)

@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final, TypeVar
 
 import attrs
@@ -129,9 +130,8 @@ class _Running:
     async def interrupt(self) -> None:
         """Ask the service to end the turn, once it has begun: before that there is nothing to interrupt."""
         await self.begun.wait()
-        outcome = await _outcome(self.service.interrupt(self.session_id))
-        if isinstance(outcome, WarrenError) and not isinstance(outcome, SessionNotRunningError):
-            raise outcome
+        with suppress(SessionNotRunningError):
+            await self.service.interrupt(self.session_id)
 
 
 async def take_turn(service: SessionService, begin: Begin, screen: Screen, asker: Asker | None = None) -> TurnResult:

@@ -39,7 +39,7 @@ async def test_a_client_that_leaves_before_its_turn_begins_leaves_the_prompt() -
     """The call is cancelled after the prompt was taken out of the inbox: the next turn still begins with it."""
     async with open_supervisor(Config(model="echo")) as service:
         host = Host(service)
-        session_id = (await create(host, Direct(), CreateParams("first", initial_turn="deferred"))).session_id
+        session_id = (await create(host, Direct(), CreateParams(prompt="first", initial_turn="deferred"))).session_id
         with trio.move_on_after(0.1):
             await start_turn(host, Slow(), TurnRequest(session_id, "lost"))
         assert [each.text for each in await service.inputs(session_id)] == ["first"]

@@ -41,46 +41,66 @@ class BudgetLimits:
         return Budget(self.max_tokens, _seconds(self.max_duration), self.max_tool_calls)
 
 
-@frozen
-class CreateParams:
-    """Parameters of `session/create`. Fields that Warren does not support are refused by name."""
+@frozen(kw_only=True)
+class _TurnParams:
+    """The options of a turn, with those of a new session or for one turn. What Warren does not support is refused."""
 
     ALIASES: ClassVar[Mapping[str, str]] = ALIASES
 
     prompt: Any
     model: str | None = None
     provider: str | None = None
-    system_prompt: str | None = None
     max_tokens: int | None = None
-    labels: Mapping[str, str] | None = None
-    budget_limits: BudgetLimits | None = None
     additional_instructions: tuple[str, ...] | None = None
-    external_tools: tuple[ToolSpec, ...] | None = None
-    initial_turn: Literal["run_immediately", "deferred"] = "run_immediately"
     session_events: bool | None = None
     keep_alive: bool | None = None
     host_mode: bool | None = None
     enable_memory: bool | None = None
-    app_context: Any = None
     structured_output_retries: int | None = None
     output_schema: Mapping[str, Any] | None = None
     enable_builtins: bool | None = None
     enable_shell: bool | None = None
+    provider_params: Any = attrs.field(default=None, validator=_not_supported)
+    auth_binding: Any = attrs.field(default=None, validator=_not_supported)
+    skill_refs: Any = attrs.field(default=None, validator=_not_supported)
+    skill_references: Any = attrs.field(default=None, validator=_not_supported)
+    injected_context: Any = attrs.field(default=None, validator=_not_supported)
+    transient_turn_context: Any = attrs.field(default=None, validator=_not_supported)
+
+    def options(self) -> dict[str, Any]:
+        """Return the options as the service has them."""
+        switches = Switches(builtins=SWITCHES[self.enable_builtins], shell=SWITCHES[self.enable_shell])
+        return {
+            "model": self.model,
+            "provider": self.provider,
+            "max_tokens": self.max_tokens,
+            "output_schema": unwrapped_schema(self.output_schema),
+            "structured_output_retries": self.structured_output_retries,
+            "overrides": None if switches == INHERIT else switches,
+            # In older versions the field was `host_mode`.
+            "keep_alive": self.host_mode if self.keep_alive is None else self.keep_alive,
+        }
+
+
+@frozen(kw_only=True)
+class CreateParams(_TurnParams):
+    """Parameters of `session/create`. Fields that Warren does not support are refused by name."""
+
+    system_prompt: str | None = None
+    labels: Mapping[str, str] | None = None
+    budget_limits: BudgetLimits | None = None
+    external_tools: tuple[ToolSpec, ...] | None = None
+    initial_turn: Literal["run_immediately", "deferred"] = "run_immediately"
+    app_context: Any = None
     enable_schedule: Any = attrs.field(default=None, validator=_not_supported)
     enable_workgraph: Any = attrs.field(default=None, validator=_not_supported)
     enable_subagents: Any = attrs.field(default=None, validator=_not_supported)
     enable_mob: Any = attrs.field(default=None, validator=_not_supported)
     enable_web_search: Any = attrs.field(default=None, validator=_not_supported)
-    auth_binding: Any = attrs.field(default=None, validator=_not_supported)
     hooks_override: Any = attrs.field(default=None, validator=_not_supported)
     comms_name: Any = attrs.field(default=None, validator=_not_supported)
     peer_meta: Any = attrs.field(default=None, validator=_not_supported)
-    provider_params: Any = attrs.field(default=None, validator=_not_supported)
     preload_skills: Any = attrs.field(default=None, validator=_not_supported)
-    skill_refs: Any = attrs.field(default=None, validator=_not_supported)
-    skill_references: Any = attrs.field(default=None, validator=_not_supported)
-    injected_context: Any = attrs.field(default=None, validator=_not_supported)
-    transient_turn_context: Any = attrs.field(default=None, validator=_not_supported)
     shell_env: Any = attrs.field(default=None, validator=_not_supported)
 
     def request(self) -> SessionRequest:
@@ -89,47 +109,20 @@ class CreateParams:
         parts = [self.system_prompt, *(self.additional_instructions or ())]
         return SessionRequest(
             prompt=None if self.initial_turn == "deferred" else prompt,
-            model=self.model,
-            provider=self.provider,
             system_prompt=BLANK_LINE.join(part for part in parts if part) or None,
-            max_tokens=self.max_tokens,
             labels=self.labels,
             budget=None if self.budget_limits is None else self.budget_limits.budget(),
-            output_schema=unwrapped_schema(self.output_schema),
-            structured_output_retries=self.structured_output_retries,
-            overrides=_switches(self),
-            keep_alive=_keep_alive(self),
+            **self.options(),
         )
 
 
-@frozen
-class StartParams:
+@frozen(kw_only=True)
+class StartParams(_TurnParams):
     """Parameters of `turn/start`. Fields that Warren does not support are refused by name."""
 
-    ALIASES: ClassVar[Mapping[str, str]] = ALIASES
-
     session_id: str
-    prompt: Any
-    model: str | None = None
-    provider: str | None = None
-    max_tokens: int | None = None
-    additional_instructions: tuple[str, ...] | None = None
-    session_events: bool | None = None
-    keep_alive: bool | None = None
-    host_mode: bool | None = None
-    enable_memory: bool | None = None
-    structured_output_retries: int | None = None
-    output_schema: Mapping[str, Any] | None = None
-    enable_builtins: bool | None = None
-    enable_shell: bool | None = None
     system_prompt: Any = attrs.field(default=None, validator=_not_supported)
-    provider_params: Any = attrs.field(default=None, validator=_not_supported)
-    auth_binding: Any = attrs.field(default=None, validator=_not_supported)
     self_hosted_server_id: Any = attrs.field(default=None, validator=_not_supported)
-    skill_refs: Any = attrs.field(default=None, validator=_not_supported)
-    skill_references: Any = attrs.field(default=None, validator=_not_supported)
-    injected_context: Any = attrs.field(default=None, validator=_not_supported)
-    transient_turn_context: Any = attrs.field(default=None, validator=_not_supported)
     flow_tool_overlay: Any = attrs.field(default=None, validator=_not_supported)
     turn_tool_overlay: Any = attrs.field(default=None, validator=_not_supported)
 
@@ -139,28 +132,7 @@ class StartParams:
         Raises InvalidParamsError.
         """
         prompt = BLANK_LINE.join([*(self.additional_instructions or ()), text_of(self.prompt)])
-        return TurnRequest(
-            self.session_id,
-            prompt,
-            model=self.model,
-            provider=self.provider,
-            max_tokens=self.max_tokens,
-            output_schema=unwrapped_schema(self.output_schema),
-            structured_output_retries=self.structured_output_retries,
-            overrides=_switches(self),
-            keep_alive=_keep_alive(self),
-        )
-
-
-def _switches(params: CreateParams | StartParams) -> Switches | None:
-    """Return the switches of kinds of tools; None if no field switches one."""
-    switches = Switches(builtins=SWITCHES[params.enable_builtins], shell=SWITCHES[params.enable_shell])
-    return None if switches == INHERIT else switches
-
-
-def _keep_alive(params: CreateParams | StartParams) -> bool | None:
-    """Return whether messages of peers begin turns. The field was `host_mode` in older versions."""
-    return params.host_mode if params.keep_alive is None else params.keep_alive
+        return TurnRequest(self.session_id, prompt, **self.options())
 
 
 @frozen
