@@ -119,6 +119,7 @@ class Service(RuntimeService):
         made(SubscribeRequest, session_id, after_seq=after_seq)
         check_right(self.principal, READ)
         supervisor = self.local.supervisor
+        supervisor.check_loop()
         supervisor.check_open()
         if after_seq is not None and not supervisor.shared.storage.durable:
             await self._check_here(session_id)
@@ -179,6 +180,7 @@ class Service(RuntimeService):
         """See SessionService."""
         wanted = made(WatchRequest, labels=labels, include_archived=include_archived)
         check_right(self.principal, READ)
+        self.local.supervisor.check_loop()
         self.local.supervisor.check_open()
         watch, watchers = Watch(wanted, self.principal.tenant, self.local.summary), self.local.supervisor.watchers
         watchers.add(watch)

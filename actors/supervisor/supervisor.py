@@ -92,8 +92,7 @@ class Supervisor:
             )
 
     def check_open(self) -> None:
-        """Raise AgentError(cause="shutting_down") once the runtime ends, RuntimeError on another event loop."""
-        self.check_loop()
+        """Raise AgentError(cause="shutting_down") once the runtime ends."""
         if self.stopping:
             raise shutting_down()
 
@@ -168,16 +167,16 @@ class Supervisor:
             CapacityExceededError: if as many turns run as may run, memory is short, the mailbox is full, or a limit of
                 the caller is reached.
             AgentError: if the runtime drains or ends.
-            RuntimeError: if the caller runs on another event loop.
         """
         self.check_open()
-        actor, now = self.registry.find(session_id) or self.revive(session_id), trio.current_time()
+        actor = self.registry.find(session_id) or self.revive(session_id)
+        now = trio.current_time() if by else 0.0  # only limits look at it
         try:
             if not actor.turn_runs:
                 self.scheduler.check_turn(by if accepted is None else NOBODY, session_id, now)
             reply = actor.mailbox.post(turn)
         except WarrenError:  # it was needed all the same
-            self.scheduler.needed(session_id, now)
+            self.scheduler.needed(session_id, trio.current_time())
             raise
         self.scheduler.begun(session_id, by, accepted, now)
         return reply
@@ -289,12 +288,14 @@ class Supervisor:
 
     def turn_ended(self, session_id: str) -> None:
         """See SessionHost."""
-        now = trio.current_time()
-        self.scheduler.turn_ended(session_id, now)
+        scheduler = self.scheduler
+        now = trio.current_time() if scheduler.evicts else 0.0
+        scheduler.turn_ended(session_id, now)
         if self.watchers:
             self.changed(session_id)
-        self._reassign(now=now)
-        if self.scheduler.closed:
+        if scheduler.evicts or scheduler.waiting:  # without a store, only a turn that waits can be due
+            self._reassign(now=now)
+        if scheduler.closed:
             self._tell_progress()
 
     def changed(self, session_id: str) -> None:

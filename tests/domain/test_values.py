@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tests.domain import strategies
 from warren.base import values
 from warren.base.fields import FieldValueError
-from warren.base.values import frozen
+from warren.base.values import Checked, check_of, frozen
+from warren.calls.turns import SessionCall, TurnCall
 from warren.conversation import codec
 from warren.conversation.attachments import File, reference_of
 from warren.conversation.budget import Spent
@@ -399,3 +400,24 @@ def test_many_calls_of_one_id() -> None:
     seen = dict[str, int]()
     call = AssistantMessage((ToolUseBlock("a", "f"),))
     assert len({with_unique_calls(call, seen).tool_calls[0].id for _ in range(100_000)}) == 100_000
+
+
+@pytest.mark.parametrize("cls", [Config, SessionCall, TurnCall])
+def test_defaults_of_checked_classes_are_good(cls: type[attrs.AttrsInstance]) -> None:
+    """A default that nobody checks any more passes the validator of its field."""
+    assert issubclass(cls, Checked)
+    checks = [(check, field) for field in attrs.fields(cls) if (check := check_of(field)) is not None]
+    assert len(checks) > 8
+    for check, field in checks:
+        if field.default is not attrs.NOTHING and not isinstance(field.default, attrs.Factory):  # type: ignore[arg-type] # a class for mypy's plugin, too
+            check(None, field, field.default)
+
+
+def test_checked_classes_check_what_is_given_in_the_order_of_the_fields() -> None:
+    """Each field of a request that is not at its default is checked, those of a base class first."""
+    with pytest.raises(FieldValueError, match="max_tokens must be above 0"):
+        TurnCall("s", "", max_tokens=0)
+    with pytest.raises(FieldValueError, match="session_id must be a string"):
+        TurnCall(None, "", on_event=1)  # type: ignore[arg-type] # a caller without types
+    with pytest.raises(FieldValueError, match="on_event must be callable"):
+        TurnCall("s", "go on", on_event=1)  # type: ignore[arg-type] # as above

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, Union, get_args, get_origin
 import attrs
 
 from warren.base.errors import InvalidParamsError
-from warren.base.values import frozen
+from warren.base.values import check_of, frozen
 
 LARGEST: Final = 2**63 - 1
 CAN_CONFLICT: Final[Mapping[str, bool]] = {"can_conflict": True}
@@ -289,7 +289,8 @@ def fits(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> No
 
 def checks_of(field: "attrs.Attribute[Any]") -> Sequence[Callable[..., Any]]:
     """Return a field's validators; attrs puts several, and those that let None pass, into one object."""
-    inner = getattr(field.validator, "validator", field.validator)
+    check = check_of(field)
+    inner = getattr(check, "validator", check)
     together = getattr(inner, "_validators", None)
     return together if together is not None else [inner] if inner is not None else []
 

@@ -9,8 +9,9 @@ attrs writes and compiles `__eq__`, `__hash__`, `__repr__` and `__init__` anew f
 that a class takes. A program imports hundreds of classes before its first line, so the first three methods are shared.
 """
 
-from collections.abc import Callable
-from operator import attrgetter
+from collections.abc import Callable, Sequence
+from itertools import compress
+from operator import attrgetter, is_not
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -22,7 +23,7 @@ else:
 
     def frozen(cls: type | None = None, /, *, eq: bool = True, **settings: Any) -> Any:
         """Make a class whose instances cannot change, as `attrs.frozen` does."""
-        return _made(cls, _hash, eq=eq, frozen=True, on_setattr=None, **settings)
+        return _made(cls, _hash, eq=eq, frozen=True, on_setattr=None, field_transformer=_in_checked, **settings)
 
     def define(cls: type | None = None, /, *, eq: bool = True, **settings: Any) -> Any:
         """Make a class whose instances can change, as `attrs.define` does; they have a hash with `eq=False` only."""
@@ -31,10 +32,58 @@ else:
     value = define
 
 
-__all__ = ["define", "frozen", "value"]
+__all__ = ["Checked", "check_of", "define", "frozen", "value"]
 
 _KEYS: Final[dict[type, Callable[[Any], Any]]] = {}
 """A function for each class, made at its first comparison, that returns the compared fields of an instance."""
+_CHECK: Final = "check"
+"""Metadata of a field of a `Checked` class: its validator."""
+Checks = tuple[Sequence["attrs.Attribute[Any]"], Sequence[Any], Callable[[Any], Sequence[Any]]]
+"""The fields of a class that have validators, their defaults, and a function that returns their values."""
+_CHECKS: Final[dict[type, Checks]] = {}
+
+
+class Checked:
+    """Base class of frozen classes with many optional fields: a field that is at its default is not checked.
+
+    attrs would hold every field of every instance against its validator, and a request gives two fields of twenty.
+    A subclass with an `__attrs_post_init__` of its own calls this one first.
+    """
+
+    __slots__ = ()
+
+    def __attrs_post_init__(self) -> None:
+        """Run the validators of the fields that are given, in the order of the fields."""
+        cls = self.__class__
+        fields, defaults, values_of = _CHECKS.get(cls) or _checks_of(cls)
+        values = values_of(self)
+        for field, given in compress(zip(fields, values, strict=True), map(is_not, values, defaults)):
+            field.metadata[_CHECK](self, field, given)
+
+
+def check_of(field: "attrs.Attribute[Any]") -> Callable[[Any, "attrs.Attribute[Any]", Any], Any] | None:
+    """Return the validator of a field; None if it has none."""
+    check: Callable[[Any, attrs.Attribute[Any], Any], Any] | None = field.metadata.get(_CHECK, field.validator)
+    return check
+
+
+def _in_checked(cls: type, fields: "list[attrs.Attribute[Any]]") -> "list[attrs.Attribute[Any]]":
+    """Keep the validators of a `Checked` class from attrs."""
+    if not issubclass(cls, Checked):
+        return fields
+    return [
+        field
+        if field.validator is None
+        else field.evolve(validator=None, metadata={**field.metadata, _CHECK: field.validator})
+        for field in fields
+    ]
+
+
+def _checks_of(cls: type) -> Checks:
+    fields = [field for field in attrs.fields(cls) if _CHECK in field.metadata]
+    values_of: Any = attrgetter(*[field.name for field in fields])  # of two fields at least, or it returns no tuple
+    found = _CHECKS[cls] = fields, [field.default for field in fields], values_of
+    return found
 
 
 def _made(cls: type | None, hashed: Callable[[Any], int] | None, *, eq: bool, **settings: Any) -> Any:

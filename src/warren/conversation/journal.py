@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from operator import attrgetter
 from typing import Final
 
 import attrs
@@ -39,6 +40,11 @@ class Deltas:
     last_part: Envelope | None = attrs.field(default=None, init=False, eq=False, repr=False)
 
     @property
+    def encoded(self) -> Envelope | None:
+        """What may hold JSON, as an envelope does."""
+        return self.last_part
+
+    @property
     def size(self) -> int:
         """About how many bytes the deltas have."""
         return sum(map(len, self.pieces)) + (0 if self.last_part is None else size_of(self.last_part))
@@ -67,6 +73,7 @@ class Deltas:
         return part
 
 
+_encoded: Final = attrgetter("encoded")
 LogItem = Envelope | Deltas
 """An event of a log, or adjacent deltas as one."""
 
@@ -132,10 +139,10 @@ def row_of(run: EventRow | LogItem) -> EventRow:
 
 def release(items: Iterable[EventRow | LogItem]) -> None:
     """Drop the JSON and the frames that events hold for further rows and messages; they are made again if needed."""
-    for item in items:
+    for item in filter(_encoded, items):
         if isinstance(item, Deltas):
             item.last_part = None
-        elif isinstance(item, Envelope) and item.encoded is not None:
+        else:
             object.__setattr__(item, "encoded", None)
             object.__setattr__(item, "frame", None)
 

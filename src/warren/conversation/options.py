@@ -32,7 +32,7 @@ from warren.base.fields import (
     optional,
     positive,
 )
-from warren.base.values import frozen
+from warren.base.values import Checked, frozen
 from warren.conversation import aliases
 from warren.conversation.attachments import File, are_files
 from warren.conversation.budget import Budget
@@ -122,7 +122,7 @@ class CompactionConfig:
 
 
 @frozen(kw_only=True)
-class ModelOptions:
+class ModelOptions(Checked):
     """Options of every call of the model; None leaves an option to the next level: turn, session, runtime, provider.
 
     Attributes:
@@ -168,6 +168,8 @@ def check_sizes(options: ModelOptions, tools: Sized | None = None) -> None:
 
     Raises FieldValueError that names the field.
     """
+    if not (options.fallback or options.hosted_tools or tools):
+        return
     for name, asked, most in (
         ("fallback", options.fallback, MAX_FALLBACK),
         ("hosted_tools", options.hosted_tools, MAX_HOSTED),
@@ -338,6 +340,7 @@ class SessionRequest(SessionOptions):
 
     def __attrs_post_init__(self) -> None:
         """Refuse files without a prompt, and too many names. Raises FieldValueError."""
+        super().__attrs_post_init__()
         check_sizes(self, self.tools)
         if self.attachments and self.prompt is None:
             raise FieldValueError("attachments", "need a prompt")
@@ -370,6 +373,7 @@ class TurnRequest(TurnOptions):
 
     def __attrs_post_init__(self) -> None:
         """Refuse a key for a prompt that does not wait, and too many names. Raises FieldValueError."""
+        super().__attrs_post_init__()
         check_sizes(self)
         if self.idempotency_key is not None and self.mode == "busy":
             raise FieldValueError("idempotency_key", "is for the modes queue and steer")

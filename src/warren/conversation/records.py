@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
-from typing import Any, Final, Literal, get_args
+from typing import Any, ClassVar, Final, Literal, get_args
 
 import attrs
 
@@ -141,14 +141,11 @@ class SessionRecord:
     def changed(self, **changes: Any) -> "SessionRecord":
         """Return a copy with other values of the named fields."""
         # Not `attrs.evolve`: its loop over all fields takes a thirtieth of a turn in memory.
-        values = list(_values(self))
-        for name, other in changes.items():
-            values[_PLACES[name]] = other
-        return SessionRecord(*values)
+        return SessionRecord(*(dict(zip(_NAMES, _values(self), strict=True)) | changes).values())
 
 
-_PLACES: Final = {name: place for place, name in enumerate(attrs.fields_dict(SessionRecord))}
-_values: Final = attrgetter(*_PLACES)
+_NAMES: Final = tuple(attrs.fields_dict(SessionRecord))
+_values: Final = attrgetter(*_NAMES)
 
 
 @frozen
@@ -185,8 +182,10 @@ class EventRow:
         body: the event's JSON, the text of merged deltas joined.
         cuts: JSON list with the length in characters of each merged delta, so that a reader may begin between two
             of them; None if the row is one event.
+        encoded: the JSON beside `body`, as the other entries of a log may have it: none.
     """
 
+    encoded: ClassVar[None] = None
     first_seq: int
     seq: int
     timestamp: datetime

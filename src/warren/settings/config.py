@@ -400,6 +400,7 @@ class Config(ModelOptions):
 
     def __attrs_post_init__(self) -> None:
         """Refuse values of other types, too many names, and a compactor that cannot work, before a session has them."""
+        super().__attrs_post_init__()
         check_types(self)
         check_sizes(self)
         if self.compactor is None:

@@ -9,6 +9,7 @@ import click
 
 from warren.base.described import attributes_of
 from warren.base.fields import LARGEST, Between, FieldValueError, checks_of
+from warren.base.values import check_of
 from warren.transport.cli.settings.service_links import is_service_link
 from warren.transport.cli.settings.values import delay_of, duration_of, schema_of, text_of
 
@@ -137,8 +138,8 @@ def _range(field: "attrs.Attribute[Any]") -> Between | None:
 def may_be_zero(field: "attrs.Attribute[Any]") -> bool:
     """Tell whether 0 is a good value of a field with a number."""
     try:
-        if field.validator is not None:
-            field.validator(None, field, 0)
+        if (check := check_of(field)) is not None:
+            check(None, field, 0)
     except FieldValueError:
         return False
     return True

@@ -13,7 +13,7 @@ from warren.base.database_url import is_place
 from warren.base.errors import InvalidParamsError
 from warren.base.fields import FieldValueError, fits
 from warren.base.retention import Retention
-from warren.base.values import frozen
+from warren.base.values import check_of, frozen
 from warren.conversation import codec
 from warren.conversation.budget import Budget
 from warren.conversation.categories import Category
@@ -133,8 +133,9 @@ class Setting:
                 found = self._seconds(found)
             elif kind is Path:
                 no_nul(None, self.field, found)
-            if self.field.validator is not None and (kind in (int, float) or self.cls in (ModelOptions, OfCommands)):
-                self.field.validator(None, self.field, found)
+            check = check_of(self.field)
+            if check is not None and (kind in (int, float) or self.cls in (ModelOptions, OfCommands)):
+                check(None, self.field, found)
             if kind in (int, float):
                 fits(None, self.field, found)
         except FieldValueError as exc:
