@@ -11,7 +11,7 @@ from warren.actors.calls.handlers import HANDLERS, Handler
 from warren.actors.calls.history import INTERVAL, LoadHistory, shown
 from warren.actors.calls.local import Local, OfSession
 from warren.actors.calls.measuring import metrics_of
-from warren.actors.events.eventlog import LogReader
+from warren.actors.events.eventlog import EventLog
 from warren.actors.events.watching import Watch
 from warren.actors.observe.metrics import LoopLag
 from warren.actors.protocol import Loaded, TakeOver
@@ -114,7 +114,7 @@ class Service(RuntimeService):
         finally:
             reader.close()
 
-    async def follow(self, session_id: str, *, after_seq: int | None = None) -> LogReader:
+    async def follow(self, session_id: str, *, after_seq: int | None = None) -> EventReader:
         """Return the reader of a subscription, for a caller that closes it itself. Raises as `subscribe` does."""
         made(SubscribeRequest, session_id, after_seq=after_seq)
         check_right(self.principal, READ)
@@ -129,7 +129,7 @@ class Service(RuntimeService):
         reader = actor.log.read()  # before the wait: a log without readers is dropped when its actor ends
         try:
             await actor.mailbox.ask(Loaded())
-            await self.place(reader, after_seq)
+            await self.place(actor.log, reader, after_seq)
         except BaseException:
             reader.close()
             raise
@@ -141,9 +141,8 @@ class Service(RuntimeService):
             problem = "only events of sessions of this process can be replayed"
             raise PersistenceDisabledError(f"session persistence is disabled: {problem}")
 
-    async def place(self, reader: LogReader, after_seq: int | None) -> None:
+    async def place(self, log: EventLog, reader: EventReader, after_seq: int | None) -> None:
         """Move the reader of a new subscription to its beginning. Raises InvalidParamsError, StoreError."""
-        log = reader.log
         if after_seq is not None and after_seq > max(log.last_seq, log.bound):
             # What is known here may be old: another process may have gone on with the session.
             stored = await self.local.read(SessionStart(log.session_id))
@@ -152,19 +151,19 @@ class Service(RuntimeService):
             if self.local.supervisor.shared.storage.went_back_at is None or after_seq > log.last_seq + SEQ_STRIDE:
                 raise FieldValueError("after_seq", f"must be from 0 to {log.last_seq}, the log's end").refusal()
             reader.cursor = after_seq
-            reader.doubt()
+            log.doubt_place(reader)
             return
         reader.cursor = log.last_seq if after_seq is None else after_seq
         if after_seq and not log.has(after_seq):  # else its turn is known here
-            await self._look_for_lost_turn(reader, after_seq)
+            await self._look_for_lost_turn(log, reader, after_seq)
 
-    async def _look_for_lost_turn(self, reader: LogReader, after_seq: int) -> None:
+    async def _look_for_lost_turn(self, log: EventLog, reader: EventReader, after_seq: int) -> None:
         """Have a reader told of the end of the turn whose beginning it saw, if the turn dies or has died unstored."""
-        session_id = reader.session_id
+        session_id = log.session_id
         lost = await self._lost(session_id, after_seq)
-        if lost is None and after_seq <= reader.log.last_seq:  # it is stored
+        if lost is None and after_seq <= log.last_seq:  # it is stored
             return
-        reader.find_lost = self._lost
+        log.expect_lost(reader, self._lost)
         if lost is not None and not lost.final:
             # Its process may only hang. Without the lease it stores nothing below the numbers that the reader waits
             # for. If it lives, or if another process was faster, the reader is told once the log goes on above them.

@@ -2,8 +2,7 @@
 
 import logging
 from bisect import bisect_right
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -13,7 +12,7 @@ import trio
 
 from warren.base.errors import StoreError
 from warren.base.values import define, frozen, value
-from warren.calls.streams import EventReader, Notify, OnBegin, OnEvent
+from warren.calls.streams import EventReader, OnBegin, OnEvent
 from warren.conversation.events import (
     DELTAS,
     TERMINAL,
@@ -83,6 +82,23 @@ class Rest:
 
 
 @define(eq=False)
+class Trouble:
+    """What a reader has to be told before the next events.
+
+    Attributes:
+        find_lost: looks for the turn whose beginning the reader saw elsewhere, as long as it may be lost; else None.
+        rest: the events that come before those of the store, which no store has; None if there are none.
+        doubts: how often the store went back since the place was known to be in it.
+        end: the end of a turn whose earlier events are gone with the store; None if there is none.
+    """
+
+    find_lost: FindLost | None = None
+    rest: Rest | None = None
+    doubts: int = 0
+    end: Envelope | None = None
+
+
+@define(eq=False)
 class EventLog:
     """The events of one session, from the moment they are published until every reader and the store have them.
 
@@ -148,7 +164,7 @@ class EventLog:
     settling: bool = attrs.field(default=False, init=False)
     dropped: list[int] = attrs.field(factory=list, init=False)
     _runs: list[LogItem] = attrs.field(factory=list, init=False, repr=False)
-    _readers: "list[LogReader]" = attrs.field(factory=list, init=False)
+    _readers: dict[EventReader, Trouble | None] = attrs.field(factory=dict, init=False)
 
     # -- publishing
 
@@ -287,7 +303,7 @@ class EventLog:
         rest = Rest(max(self.floor, self.stored), self.unstored())
         for reader in self._readers:
             if reader.cursor >= shown and not _parts_at(rest.runs, reader.cursor):
-                reader.rest = rest
+                self._trouble_of(reader).rest = rest
         self.forget(up_to)
 
     def doubt(self) -> None:
@@ -299,7 +315,23 @@ class EventLog:
         end = next((each for each in newest if isinstance(each.event, TERMINAL)), None)
         self.forget(self.last_seq)
         for reader in tuple(self._readers):
-            reader.doubt(end)
+            self.doubt_place(reader, end)
+
+    def doubt_place(self, reader: EventReader, end: Envelope | None = None) -> None:
+        """Have a reader look in the store which events that it took are gone there, before it takes more.
+
+        Args:
+            reader: the reader.
+            end: the end of a turn whose earlier events are gone, to be taken after the marker.
+        """
+        trouble = self._trouble_of(reader)
+        trouble.doubts += 1
+        trouble.end = end or trouble.end
+        reader.notify(None)
+
+    def expect_lost(self, reader: EventReader, find: FindLost) -> None:
+        """Have a reader told of the end of a turn that it saw begin elsewhere, once `find` knows that it is lost."""
+        self._trouble_of(reader).find_lost = find
 
     def close(self) -> None:
         """Let every reader end after the last published event."""
@@ -321,7 +353,7 @@ class EventLog:
     @property
     def unsure(self) -> bool:
         """Whether a reader may have to be told of the end of a turn that is lost with another process."""
-        return any(reader.find_lost is not None for reader in self._readers)
+        return any(each is not None and each.find_lost is not None for each in self._readers.values())
 
     @property
     def subscriptions(self) -> int:
@@ -333,13 +365,6 @@ class EventLog:
         """About how many bytes the tail has."""
         return sum(map(size_of, self._runs))
 
-    def page(self, after: int) -> list[Envelope] | None:
-        """Return the first events above a seq, at most a page, adjacent deltas merged; empty if there are no more.
-
-        None if the tail does not have the next event: it is in the store, or lost.
-        """
-        return None if after < self.floor else page_of(self._runs, after)
-
     def has(self, seq: int) -> bool:
         """Return whether the event with a number is in the tail. The numbers have gaps."""
         index = self._above(seq - 1)
@@ -350,19 +375,151 @@ class EventLog:
         """Return whether a number is in the middle of deltas that came merged: they cannot be parted there."""
         return _parts_at(self._runs, seq)
 
-    def read(self, cursor: int = 0) -> "LogReader":
+    @property
+    def newest(self) -> int:
+        """See Log."""
+        return self.last_seq
+
+    def read(self, cursor: int = 0) -> EventReader:
         """Return a new reader of the events above a seq."""
-        reader = LogReader(self, cursor)
-        self._readers.append(reader)
+        reader = EventReader(self, cursor)
+        self._readers[reader] = None
         return reader
 
-    def leave(self, reader: "LogReader") -> None:
-        """Forget a reader. Idempotent."""
+    def another(self, reader: EventReader) -> EventReader:
+        """See Log."""
+        other, trouble = self.read(reader.cursor), self._readers.get(reader)
+        self._readers[other] = None if trouble is None else attrs.evolve(trouble)
+        return other
+
+    def leave(self, reader: EventReader) -> None:
+        """See Log."""
         if reader in self._readers:
-            self._readers.remove(reader)
+            del self._readers[reader]
             if not self._readers:
                 self.forget(self.stored)
             self.on_left()
+
+    def news(self) -> trio.Event:
+        """See Log."""
+        return trio.Event()
+
+    def is_behind(self, reader: EventReader) -> bool:
+        """See Log."""
+        trouble = self._readers.get(reader)
+        return reader.cursor < self.last_seq or (trouble is not None and trouble.doubts > 0)
+
+    def take(self, reader: EventReader) -> list[Envelope] | None:
+        """See Log."""
+        trouble = self._readers.get(reader)
+        if trouble is not None and trouble.doubts:
+            return None
+        if reader.cursor >= self.last_seq:
+            return []
+        # A lost turn ends before all later events: those wait until `load` knows.
+        if reader.cursor < self.floor or (trouble is not None and trouble.find_lost is not None):
+            return None if trouble is None else self._take_rest(reader, trouble)
+        page = page_of(self._runs, reader.cursor)
+        reader.cursor = page[-1].seq if page else self.last_seq
+        return page
+
+    def _take_rest(self, reader: EventReader, trouble: Trouble) -> list[Envelope] | None:
+        """Return the next events that are neither in the tail nor in the store; None if there are none."""
+        rest = trouble.rest
+        if rest is None or trouble.find_lost is not None:
+            return None
+        gap = [self._gap(reader, rest.floor)] if reader.cursor < rest.floor else []
+        page = page_of(rest.runs, reader.cursor)
+        if page:
+            reader.cursor = page[-1].seq
+        else:
+            trouble.rest = None
+        return [*gap, *page] or None
+
+    def _gap(self, reader: EventReader, up_to: int) -> Envelope:
+        """Go on behind events that no log has any more; return a marker, which repeats the last seq that was taken."""
+        cursor, reader.cursor = reader.cursor, up_to
+        return Envelope(self.session_id, cursor, utc_now(), StreamTruncated(up_to - cursor, cursor))
+
+    async def load(self, reader: EventReader) -> list[Envelope]:
+        """See Log."""
+        trouble = self._readers.get(reader) or Trouble()
+        try:
+            if trouble.doubts:
+                return await self._settled(reader, trouble)
+            end = None if trouble.find_lost is None else await self._end_of_lost_turn(reader, trouble)
+            page = await self._stored(reader) if end is None else [end]
+            waits = trouble.find_lost is not None and not page  # nobody can tell before another process has the session
+        except StoreError as exc:
+            if not (exc.cause == "lease_lost" or exc.retryable):
+                raise
+            page, waits = [], True  # the store comes back: no event is gone, and no reader has to be broken off
+        if waits:
+            await trio.sleep(PAUSE)
+        return page
+
+    async def _end_of_lost_turn(self, reader: EventReader, trouble: Trouble) -> Envelope | None:
+        """Return the end of a turn whose beginning a reader saw, if its process died before it stored the turn."""
+        cursor, find = reader.cursor, trouble.find_lost
+        lost = None if find is None else await find(self.session_id, cursor)
+        if cursor != reader.cursor or (lost is not None and not lost.final):
+            return None
+        trouble.find_lost = None
+        if lost is None or lost.ended:
+            return None
+        reader.cursor = lost.last
+        problem = "the process ended during the turn: nothing of the turn was stored"
+        return Envelope(self.session_id, lost.last, utc_now(), RunFailed(self.session_id, problem, "crash"))
+
+    async def _stored(self, reader: EventReader) -> list[Envelope]:
+        """Return the next events of the store."""
+        floor = self.floor
+        return self._loaded(reader, await self.read_stored(self.session_id, reader.cursor), floor)
+
+    def _loaded(self, reader: EventReader, stored: LogPage, floor: int) -> list[Envelope]:
+        """Go on behind a page that was read from the store when the log began above `floor`."""
+        dropped, page = self.dropped, list[Envelope]()
+        gone = floor if stored.gone is None else stored.gone
+        if gone > reader.cursor:
+            page.append(self._gap(reader, gone))
+        if not dropped or reader.cursor >= dropped[-1]:
+            page += stored.events
+        else:
+            for each in stored.events:
+                page += self._dropped_below(reader, each.first_seq or each.seq)
+                page.append(each)
+                reader.cursor = each.seq
+            if not stored.events:
+                page += self._dropped_below(reader, floor + 1)
+        reader.cursor = stored.events[-1].seq if stored.events else max(reader.cursor, floor)
+        return page
+
+    def _dropped_below(self, reader: EventReader, seq: int) -> list[Envelope]:
+        """Go on behind the events below a number that were dropped and that no store has; return their markers."""
+        return [self._gap(reader, last) for last in self.dropped if reader.cursor < last < seq]
+
+    async def _settled(self, reader: EventReader, trouble: Trouble) -> list[Envelope]:
+        """Return a marker for the events that were taken and are gone, and the end of their turn if it is not taken."""
+        cursor, doubts, end, page = reader.cursor, trouble.doubts, trouble.end, list[Envelope]()
+        stored = newest = await self.last_stored(self.session_id, cursor)
+        if end is not None and end.seq > cursor:
+            newest = await self.last_stored(self.session_id, end.seq)
+        if (cursor, doubts) != (reader.cursor, trouble.doubts):  # it was moved, or the store has gone back once more
+            return page
+        trouble.doubts, trouble.end = 0, None
+        if stored is None:
+            self.close()
+        first = (stored or 0) + 1
+        if cursor >= first:
+            page.append(Envelope(self.session_id, cursor, utc_now(), SessionMoved(first, cursor)))
+        if end is not None and (newest or 0) <= cursor < end.seq:  # else it has stored events to read first
+            page.append(end)
+            reader.cursor = end.seq
+        return page
+
+    def _trouble_of(self, reader: EventReader) -> Trouble:
+        trouble = self._readers[reader] = self._readers.get(reader) or Trouble()
+        return trouble
 
     def _notify_all(self) -> None:
         for reader in tuple(self._readers):
@@ -396,209 +553,6 @@ def _parts_at(runs: Sequence[LogItem], seq: int) -> bool:
     index = bisect_right(runs, seq, key=_last_of)
     run = runs[index] if index < len(runs) else None
     return isinstance(run, Envelope) and run.first_seq is not None and run.first_seq <= seq
-
-
-def notify_nobody(_event: Event | None) -> None:
-    """Do nothing: the notification of a reader that needs none."""
-
-
-@define(eq=False)
-class LogReader(AsyncIterator[Envelope]):
-    """A place in a session's log: the `EventReader` of `warren.calls.service`.
-
-    A slow reader misses nothing that the tail or the store has, and holds at most one page.
-
-    Attributes:
-        log: the log.
-        cursor: the last seq that was taken.
-        notify: see EventReader.
-        find_lost: looks for the turn whose beginning the reader saw elsewhere, as long as it may be lost; else None.
-        rest: the events that come before those of the store, which no store has; None if there are none.
-        session_id: the session.
-    """
-
-    log: EventLog
-    cursor: int
-    notify: Notify = notify_nobody
-    find_lost: FindLost | None = None
-    rest: Rest | None = None
-    session_id: str = attrs.field(init=False)
-    _ready: deque[Envelope] = attrs.field(factory=deque)
-    _doubts: int = 0  # how often the store went back since the place was known to be in it
-    _end: Envelope | None = None
-
-    def __attrs_post_init__(self) -> None:
-        self.session_id = self.log.session_id
-
-    @property
-    def newest(self) -> int:
-        """See EventReader."""
-        return self.log.last_seq
-
-    @property
-    def settling(self) -> bool:
-        """See EventReader."""
-        return self.log.settling
-
-    @property
-    def over(self) -> bool:
-        """See EventReader."""
-        return self.log.closed and not (self._ready or self._doubts) and self.cursor >= self.log.last_seq
-
-    def doubt(self, end: Envelope | None = None) -> None:
-        """Look in the store which events that were taken are gone there, before more are taken.
-
-        Args:
-            end: the end of a turn whose earlier events are gone, to be taken after the marker.
-        """
-        self._doubts += 1
-        self._end = end or self._end
-        self.notify(None)
-
-    def take(self) -> list[Envelope] | None:
-        """See EventReader."""
-        if self._ready:
-            ready = list(self._ready)
-            self._ready.clear()
-            return ready
-        if self._doubts:
-            return None
-        log = self.log
-        if self.cursor >= log.last_seq:
-            return []
-        # A lost turn ends before all later events: those wait until `load` knows.
-        page = log.page(self.cursor) if self.find_lost is None else None
-        if page is None:
-            return self._take_rest()
-        self.cursor = page[-1].seq if page else log.last_seq
-        return page
-
-    def _take_rest(self) -> list[Envelope] | None:
-        """Return the next events that are neither in the tail nor in the store; None if there are none."""
-        rest = self.rest
-        if rest is None or self.find_lost is not None:
-            return None
-        gap = [self._gap(rest.floor)] if self.cursor < rest.floor else []
-        page = page_of(rest.runs, self.cursor)
-        if page:
-            self.cursor = page[-1].seq
-        else:
-            self.rest = None
-        return [*gap, *page] or None
-
-    def _gap(self, up_to: int) -> Envelope:
-        """Go on behind events that no log has any more; return a marker, which repeats the last seq that was taken."""
-        cursor, self.cursor = self.cursor, up_to
-        return Envelope(self.log.session_id, cursor, utc_now(), StreamTruncated(up_to - cursor, cursor))
-
-    async def load(self) -> list[Envelope]:
-        """See EventReader."""
-        try:
-            if self._doubts:
-                return await self._settled()
-            end = None if self.find_lost is None else await self._end_of_lost_turn(self.find_lost)
-            page = await self._stored() if end is None else [end]
-            waits = self.find_lost is not None and not page  # nobody can tell before another process has the session
-        except StoreError as exc:
-            if not (exc.cause == "lease_lost" or exc.retryable):
-                raise
-            page, waits = [], True  # the store comes back: no event is gone, and no reader has to be broken off
-        if waits:
-            await trio.sleep(PAUSE)
-        return page
-
-    async def _end_of_lost_turn(self, find: FindLost) -> Envelope | None:
-        """Return the end of a turn whose beginning this reader saw, if its process died before it stored the turn."""
-        session_id, cursor = self.log.session_id, self.cursor
-        lost = await find(session_id, cursor)
-        if cursor != self.cursor or (lost is not None and not lost.final):
-            return None
-        self.find_lost = None
-        if lost is None or lost.ended:
-            return None
-        self.cursor = lost.last
-        problem = "the process ended during the turn: nothing of the turn was stored"
-        return Envelope(session_id, lost.last, utc_now(), RunFailed(session_id, problem, "crash"))
-
-    async def _stored(self) -> list[Envelope]:
-        """Return the next events of the store."""
-        floor = self.log.floor
-        return self._loaded(await self.log.read_stored(self.log.session_id, self.cursor), floor)
-
-    def _loaded(self, stored: LogPage, floor: int) -> list[Envelope]:
-        """Go on behind a page that was read from the store when the log began above `floor`."""
-        dropped, page = self.log.dropped, list[Envelope]()
-        gone = floor if stored.gone is None else stored.gone
-        if gone > self.cursor:
-            page.append(self._gap(gone))
-        if not dropped or self.cursor >= dropped[-1]:
-            page += stored.events
-        else:
-            for each in stored.events:
-                page += self._dropped_below(each.first_seq or each.seq)
-                page.append(each)
-                self.cursor = each.seq
-            if not stored.events:
-                page += self._dropped_below(floor + 1)
-        self.cursor = stored.events[-1].seq if stored.events else max(self.cursor, floor)
-        return page
-
-    def _dropped_below(self, seq: int) -> list[Envelope]:
-        """Go on behind the events below a number that were dropped and that no store has; return their markers."""
-        return [self._gap(last) for last in self.log.dropped if self.cursor < last < seq]
-
-    async def _settled(self) -> list[Envelope]:
-        """Return a marker for the events that were taken and are gone, and the end of their turn if it is not taken."""
-        log, cursor, doubts, end, page = self.log, self.cursor, self._doubts, self._end, list[Envelope]()
-        stored = newest = await log.last_stored(log.session_id, cursor)
-        if end is not None and end.seq > cursor:
-            newest = await log.last_stored(log.session_id, end.seq)
-        if (cursor, doubts) != (self.cursor, self._doubts):  # it was moved, or the store has gone back once more
-            return page
-        self._doubts, self._end = 0, None
-        if stored is None:
-            log.close()
-        first = (stored or 0) + 1
-        if cursor >= first:
-            page.append(Envelope(log.session_id, cursor, utc_now(), SessionMoved(first, cursor)))
-        if end is not None and (newest or 0) <= cursor < end.seq:  # else it has stored events to read first
-            page.append(end)
-            self.cursor = end.seq
-        return page
-
-    def another(self) -> "LogReader":
-        """See EventReader."""
-        reader = self.log.read(self.cursor)
-        reader.find_lost, reader.rest = self.find_lost, self.rest
-        if self._doubts:
-            reader.doubt(self._end)
-        return reader
-
-    def close(self) -> None:
-        """See EventReader."""
-        self.notify = notify_nobody
-        self.log.leave(self)
-
-    async def __anext__(self) -> Envelope:
-        while not self._ready:
-            page = self.take()
-            if page is None:
-                page = await self.load()
-            elif len(page) > 1:  # this reader is behind, and may read for long without waiting for an event
-                self._ready.extend(page)
-                await trio.lowlevel.checkpoint()
-                continue
-            elif not page:
-                if self.over:
-                    raise StopAsyncIteration
-                await self._wait()
-            self._ready.extend(page)
-        return self._ready.popleft()
-
-    async def _wait(self) -> None:
-        news = trio.Event()
-        self.notify = lambda _event: news.set()
-        await news.wait()
 
 
 @frozen

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.checks import numbers
-from warren.actors.events.eventlog import TAIL, TEXT, Beginning, EventLog, LogPage, LogReader, Telling, utc_now
+from warren.actors.events.eventlog import TAIL, TEXT, Beginning, EventLog, LogPage, Telling, utc_now
 from warren.base.errors import StoreError
 from warren.calls.streams import EventReader
 from warren.conversation.events import (
@@ -94,12 +94,12 @@ class Stream:
         self.publish(terminal)
         self.log.committed()
 
-    def follow(self, after_seq: int | None = None) -> LogReader:
+    def follow(self, after_seq: int | None = None) -> EventReader:
         """Subscribe."""
         return self.log.read(self.log.last_seq if after_seq is None else after_seq)
 
 
-async def take(subscription: LogReader, count: int | None = None) -> list[Envelope]:
+async def take(subscription: EventReader, count: int | None = None) -> list[Envelope]:
     """Return the next events, or all there are until the stream ends or falls silent."""
     found: list[Envelope] = []
     with trio.move_on_after(0.01):
@@ -172,7 +172,7 @@ async def test_a_terminal_event_that_is_read_before_it_is_published_comes_once()
 async def test_no_gap_and_no_double_under_interleaving(data: st.DataObject) -> None:
     """Whatever is published, committed and read in whatever order: a lossless reader sees every event once."""
     stream = Stream(page=data.draw(st.integers(1, 3)))
-    readers: list[tuple[int, LogReader, list[Envelope]]] = []
+    readers: list[tuple[int, EventReader, list[Envelope]]] = []
     for _ in range(data.draw(st.integers(1, 25))):
         match data.draw(st.sampled_from(["say", "step", "end", "open", "half", "read"])):
             case "say":
@@ -265,7 +265,7 @@ async def test_long_texts_are_read_in_pieces() -> None:
     assert numbers(found) == list(range(1, 1001))
     assert len(text(found)) == 1_000_000
     assert max(len(text([each])) for each in found) <= LONGEST + 1000
-    assert len(text(stream.log.page(0) or [])) <= TEXT + LONGEST + 1000
+    assert len(text(EventReader(stream.log, 0).take() or [])) <= TEXT + LONGEST + 1000
 
 
 @pytest.mark.parametrize(("begin", "gone"), [(0, 5), (2, 10), (0, 10), (4, 5)])
@@ -431,7 +431,7 @@ async def test_a_reader_of_a_turn_that_may_be_lost_hears_its_end_once() -> None:
         return answers.pop(0)
 
     reader = stream.follow(3)
-    reader.find_lost = find
+    stream.log.expect_lost(reader, find)
     unsure = [stream.log.unsure]
     assert reader.take() == []
     stream.log.begin(5)  # the process may still store the turn
@@ -454,7 +454,7 @@ async def test_the_end_of_a_lost_turn_comes_before_events_in_memory() -> None:
         return Lost(1, 1_000_000)
 
     reader = stream.follow(3)
-    reader.find_lost = find
+    stream.log.expect_lost(reader, find)
     stream.log.publish(Envelope("s", 1_000_001, utc_now(), TextDelta("later")))
     assert [type((await anext(reader)).event) for _ in range(2)] == [RunFailed, TextDelta]
 

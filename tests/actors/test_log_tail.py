@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.domain import strategies
 from tests.support.logs import new_log
 from warren.actors.events.eventlog import EventLog
+from warren.calls.streams import EventReader
 from warren.conversation import codec
 from warren.conversation.events import (
     DELTAS,
@@ -82,7 +83,7 @@ class Story:
 
     def page(self, after: int) -> list[Envelope]:
         """Return what is in memory above a number."""
-        page = self.log.page(max(after, self.log.floor))
+        page = EventReader(self.log, max(after, self.log.floor)).take()
         assert page is not None
         return page
 
@@ -237,9 +238,9 @@ def test_rows_do_not_hang_on_the_closing_event() -> None:
 def test_an_event_is_encoded_once() -> None:
     """All readers get the same envelopes, also of merged deltas, and the rows have the JSON that was made for them."""
     log = told([TextDelta("a"), TextDelta("b"), TurnStarted(0)]).log
-    read = log.page(0) or []
+    read = EventReader(log, 0).take() or []
     made = [codec.encode_event(each) for each in read]
-    assert list(map(id, (log.page(0) or []))) == list(map(id, read))
+    assert list(map(id, (EventReader(log, 0).take() or []))) == list(map(id, read))
     rows = list(map(row_of, log.unstored()))
     assert [row.body for row in rows] == [
         b'{"type":"text_delta","delta":"ab"}',
@@ -280,14 +281,14 @@ def test_numbers_go_on_above_what_the_store_has() -> None:
     assert (log.last_seq, log.floor) == (7, 7)
     log.publish(Envelope("s", 8, EPOCH, TurnStarted(0)))
     log.start_above(20)
-    assert (log.last_seq, log.floor, len(log.page(7) or [])) == (20, 7, 1)
+    assert (log.last_seq, log.floor, len(EventReader(log, 7).take() or [])) == (20, 7, 1)
 
 
 def test_what_is_not_stored_yet_stays() -> None:
     """Forgetting up to a number keeps what came after it; forgetting less than before changes nothing."""
     log = told([TextDelta("a"), TurnStarted(1), TextDelta("b")]).log
     log.forget(2)
-    assert ([envelope.seq for envelope in log.page(2) or ()], log.floor, log.last_seq) == ([3], 2, 3)
+    assert ([envelope.seq for envelope in EventReader(log, 2).take() or ()], log.floor, log.last_seq) == ([3], 2, 3)
     log.forget(1)
     assert (runs_of(log), log.floor) == (1, 2)
 
@@ -327,6 +328,6 @@ def test_deltas_that_come_merged_stay_as_they_are() -> None:
     merged = Envelope("s", 4, EPOCH, TextDelta("bcd"), 2)
     for each in (Envelope("s", 1, EPOCH, TextDelta("a")), merged, Envelope("s", 5, EPOCH, TextDelta("e"))):
         log.publish(each)
-    assert [each.seq for each in (log.page(0) or [])] == [1, 4, 5]
-    assert (log.page(1) or [])[0] is merged
+    assert [each.seq for each in (EventReader(log, 0).take() or [])] == [1, 4, 5]
+    assert (EventReader(log, 1).take() or [])[0] is merged
     assert [log.parts_at(seq) for seq in range(7)] == [False, False, True, True, False, False, False]

@@ -23,7 +23,7 @@ from warren.calls.reading import (
     SubscribeRequest,
     WatchRequest,
 )
-from warren.calls.streams import EventReader, OnEvent
+from warren.calls.streams import EventReader, OnEvent, notify_nobody
 from warren.calls.turns import (
     ContextRequest,
     SessionCall,
@@ -38,7 +38,7 @@ from warren.reports.metrics import History, Metrics
 from warren.transport.access.addresses import LONGEST, OVER_UNIX, WEBSOCKET_PATH, is_path, path_in
 from warren.transport.client.connection import CONNECT_TIMEOUT, NO_ANSWER, Dial
 from warren.transport.client.links import Links
-from warren.transport.client.readers import RemoteReader, TurnPlace, quiet
+from warren.transport.client.readers import RemoteLog, TurnPlace
 from warren.transport.client.tools import runner_of
 from warren.transport.client.watching import RemoteWatch
 from warren.transport.rpc.behalf import TENANT_HEADER, carrying
@@ -239,24 +239,24 @@ class RemoteService(SessionService):
         return await (self._repeated(turn, call) if turn.repeatable else self._turn(turn, call))
 
     @asynccontextmanager
-    async def subscribe(self, session_id: str, *, after_seq: int | None = None) -> AsyncIterator[RemoteReader]:
+    async def subscribe(self, session_id: str, *, after_seq: int | None = None) -> AsyncIterator[EventReader]:
         """See SessionService. The subscription survives lost connections: no event is missed, and none comes twice."""
-        reader = await self.follow(session_id, after_seq=after_seq)
+        log = await self.follow(session_id, after_seq=after_seq)
         try:
-            yield reader
+            yield log.reader
         finally:
-            reader.close()
+            log.reader.close()
 
-    async def follow(self, session_id: str, *, after_seq: int | None = None) -> RemoteReader:
-        """Return the reader of a subscription, for a caller that closes it itself. Raises as `subscribe` does."""
+    async def follow(self, session_id: str, *, after_seq: int | None = None) -> RemoteLog:
+        """Return the log of a subscription, for a caller that closes its reader itself. Raises as `subscribe` does."""
         wanted = made(SubscribeRequest, session_id, after_seq=after_seq)
-        reader = RemoteReader(self._links, wanted.session_id, wanted.after_seq, self._principal)
+        log = RemoteLog(self._links, wanted.session_id, wanted.after_seq, self._principal)
         try:
-            await reader.connect()
+            await log.connect()
         except BaseException:
-            reader.close()
+            log.reader.close()
             raise
-        return reader
+        return log
 
     @asynccontextmanager
     async def watch(
@@ -326,8 +326,8 @@ class RemoteService(SessionService):
         finally:
             if not goes_on:
                 place.lost()
-                if told is not None and place.reader is not None:
-                    place.reader.close()
+                if told is not None and place.log is not None:
+                    place.log.reader.close()
 
     async def _run(self, turn: "_Turn", place: TurnPlace, tools: Sequence[Tool]) -> Any:
         async def send() -> Any:
@@ -353,12 +353,15 @@ class RemoteService(SessionService):
         """Pass on the events of a turn that did not come by themselves: those after a lost connection."""
         if place.live or first is None or last is None or place.on_begin is None:
             return
-        reader = place.reader or place.begin(session_id, first - 1)
+        reader = (place.log or place.begin(session_id, first - 1)).reader
         if told is None:  # the owner of the reader reads on
             return
-        reader.notify = quiet
-        while reader.cursor < last:
-            told.tell(await anext(reader))
+        reader.notify = notify_nobody
+        seen = reader.cursor
+        while seen < last:
+            envelope = await anext(reader)
+            told.tell(envelope)
+            seen = envelope.seq
 
 
 def new_key() -> str:

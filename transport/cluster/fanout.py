@@ -3,17 +3,18 @@
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
 
-from warren.actors.events.eventlog import EventLog, LastStored, LogReader, ReadLog
+from warren.actors.events.eventlog import EventLog, LastStored, ReadLog
 from warren.base.errors import AgentError, WarrenError, of_body
 from warren.base.values import define
+from warren.calls.streams import EventReader
 from warren.conversation.events import Envelope, SessionMoved, StreamTruncated
 from warren.storage.queries import Holders
-from warren.transport.client.readers import RemoteReader
+from warren.transport.client.readers import RemoteLog
 from warren.transport.client.service import RemoteService
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ HELD: Final = 1_000
 
 logger: Final = logging.getLogger(__name__)
 
-Place = Callable[[LogReader, int], Awaitable[None]]
+Place = Callable[[EventLog, EventReader, int], Awaitable[None]]
 """Moves the reader of a new subscription to the event after which it begins."""
 
 
@@ -38,11 +39,9 @@ class ForeignLog(EventLog):
 
     overtaken: int = 0
 
-    def read(self, cursor: int = 0) -> "ForeignReader":
-        """See EventLog."""
-        reader = ForeignReader(self, cursor)
-        self._readers.append(reader)
-        return reader
+    def take(self, reader: EventReader) -> list[Envelope] | None:
+        """See Log."""
+        return None if self.parts_at(reader.cursor) else super().take(reader)
 
     def publish(self, envelope: Envelope) -> None:
         """See EventLog. At missing events each reader has to leave: a subscription of its own brings it the marker.
@@ -67,28 +66,16 @@ class ForeignLog(EventLog):
         """Return whether a reader that has the events up to a number can go on here without a gap."""
         return (seq >= self.floor or self.floor <= self.stored) and not self.parts_at(seq)
 
-
-@define(eq=False)
-class ForeignReader(LogReader):
-    """A place in the log of a session that another node has."""
-
-    def take(self) -> list[Envelope] | None:
-        """See EventReader."""
-        if not (self._ready or self._doubts) and self.log.parts_at(self.cursor):
-            return None
-        return super().take()
-
-    async def _stored(self) -> list[Envelope]:
+    async def _stored(self, reader: EventReader) -> list[Envelope]:
         """Raise AgentError if neither this log nor the store has the next events: their node does, or they are lost."""
-        log, cursor = cast("ForeignLog", self.log), self.cursor
-        floor = log.floor
-        elsewhere = log.stored < floor > cursor  # before the read: they may be stored just after it
-        stored = await log.read_stored(log.session_id, cursor)
+        cursor, floor = reader.cursor, self.floor
+        elsewhere = self.stored < floor > cursor  # before the read: they may be stored just after it
+        stored = await self.read_stored(self.session_id, cursor)
         follows = any((each.first_seq or each.seq) <= cursor + 1 for each in stored.events[:1])
-        overtaken = cursor < log.overtaken and not follows  # whoever finds the session tells of the end of its turn
-        if overtaken or (not stored.events and (elsewhere or log.parts_at(cursor))):
+        overtaken = cursor < self.overtaken and not follows  # whoever finds the session tells of the end of its turn
+        if overtaken or (not stored.events and (elsewhere or self.parts_at(cursor))):
             raise AgentError("only the session's node has its next events", cause="not_owner", retryable=True)
-        return self._loaded(stored, floor)
+        return self._loaded(reader, stored, floor)
 
 
 @define(eq=False)
@@ -107,7 +94,7 @@ class _Following:
     log: ForeignLog
     remote: RemoteService
     opened: trio.Event = attrs.field(factory=trio.Event)
-    upstream: RemoteReader | None = None
+    upstream: RemoteLog | None = None
     failure: WarrenError | None = None
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
 
@@ -120,8 +107,8 @@ class _Following:
                 log.begin(await last_stored(log.session_id))
                 self.upstream = await self.remote.follow(log.session_id, after_seq=log.last_seq)
                 self.opened.set()
-                async for envelope in self.upstream:
-                    for each in (envelope, *(self.upstream.take() or ())):
+                async for envelope in self.upstream.reader:
+                    for each in (envelope, *(self.upstream.reader.take() or ())):
                         log.publish(each)
                     log.trim()
                     await trio.lowlevel.checkpoint()
@@ -133,11 +120,11 @@ class _Following:
             self.failure = AgentError("the session's node cannot be understood", cause="unreachable", retryable=True)
         finally:
             if self.upstream is not None:
-                self.upstream.close()
+                self.upstream.reader.close()
             log.close()
             self.opened.set()
 
-    async def begun(self) -> RemoteReader:
+    async def begun(self) -> RemoteLog:
         """Return the subscription once it has begun. Raises WarrenError if it could not."""
         await self.opened.wait()
         if self.upstream is None:
@@ -170,9 +157,7 @@ class Fanout:
     keep: int = HELD
     _followings: dict[str, _Following] = attrs.field(factory=dict)
 
-    async def follow(
-        self, remote: RemoteService, session_id: str, after_seq: int | None, place: Place
-    ) -> LogReader | RemoteReader:
+    async def follow(self, remote: RemoteService, session_id: str, after_seq: int | None, place: Place) -> EventReader:
         """Return a reader of a session that another node has. Raises as `SessionService.subscribe`.
 
         Args:
@@ -193,13 +178,13 @@ class Fanout:
                 return reader
             log.bound = max(log.bound, newest)
             if after_seq <= newest and log.covers(after_seq):
-                await place(reader, after_seq)
+                await place(log, reader, after_seq)
                 return reader
         except BaseException:
             reader.close()
             raise
         reader.close()
-        return await remote.follow(session_id, after_seq=after_seq)
+        return (await remote.follow(session_id, after_seq=after_seq)).reader
 
     def _begin(self, remote: RemoteService, session_id: str) -> _Following:
         log = ForeignLog(session_id, self.read_stored, self.last_stored, self.keep)

@@ -10,7 +10,7 @@ import trio
 
 from warren.actors.calls.local import OfSession
 from warren.actors.calls.service import Service
-from warren.actors.events.eventlog import LogReader
+from warren.actors.events.eventlog import EventLog
 from warren.actors.supervisor.supervisor import Supervisor
 from warren.base.end_budget import EndBudget
 from warren.base.errors import AgentError, LeasedError
@@ -22,8 +22,8 @@ from warren.calls.streams import EventReader
 from warren.calls.turns import InputsRequest
 from warren.reports.metrics import History
 from warren.storage.queries import ANY_TENANT, SessionHolder, WaitingInputs
-from warren.transport.cluster.fanout import ForeignReader
-from warren.transport.cluster.reader import Continuation, MovingReader
+from warren.transport.cluster.fanout import ForeignLog
+from warren.transport.cluster.moving import Continuation, MovingLog
 
 if TYPE_CHECKING:
     from warren.storage.store import Store
@@ -36,10 +36,10 @@ class NodeSessions(Service):
     """The service of a process that shares its store with others: it knows which sessions these have.
 
     Attributes:
-        readers: the subscriptions, which stay with their sessions wherever these go.
+        moving: the logs of subscriptions, which stay with their sessions wherever these go.
     """
 
-    readers: set[MovingReader] = attrs.field(factory=set, kw_only=True)
+    moving: set[MovingLog] = attrs.field(factory=set, kw_only=True)
 
     @classmethod
     def over(cls, service: Service, **others: Any) -> Self:
@@ -92,33 +92,33 @@ class NodeSessions(Service):
         raise NotImplementedError
 
     async def again(self, session_id: str, cursor: int) -> Continuation | None:
-        """Follow a session once more; see `MovingReader`."""
+        """Follow a session once more; see `MovingLog`."""
         raise NotImplementedError
 
-    def reading(self, upstream: EventReader) -> MovingReader:
+    def reading(self, upstream: EventReader) -> EventReader:
         """Return a reader that goes on at the place of another one, and stays with the session."""
         session_id = upstream.session_id
-        again = partial(self.again, session_id)
-        reader = MovingReader(session_id, upstream.cursor, again, self.readers.discard, upstream)
-        self.readers.add(reader)
-        return reader
+        log = MovingLog(session_id, upstream.cursor, partial(self.again, session_id), self.moving.discard, upstream)
+        self.moving.add(log)
+        return log.reader
 
-    def left_behind(self) -> Sequence[MovingReader]:
-        """Return the readers of logs of this process whose sessions another process may have by now."""
+    def left_behind(self) -> Sequence[MovingLog]:
+        """Return those that read a log of this process, and whose sessions another process may have by now."""
         if self.supervisor.stopping:
             return []
         return [
             each
-            for each in self.readers
-            if isinstance(each.upstream, LogReader)
-            and not isinstance(each.upstream, ForeignReader)
+            for each in self.moving
+            if each.upstream is not None
+            and isinstance(each.upstream.log, EventLog)
+            and not isinstance(each.upstream.log, ForeignLog)
             and not self.has_current(each.session_id)
         ]
 
     def end_readers(self) -> None:
         """End all subscriptions."""
-        for reader in tuple(self.readers):
-            reader.end()
+        for log in tuple(self.moving):
+            log.end()
 
     async def stop(self, budget: EndBudget | None = None) -> None:
         """See RuntimeService."""

@@ -33,14 +33,13 @@ from warren.reports.metrics import History, Metrics
 from warren.storage.queries import ANY_TENANT, Holders, LivingNodes, LostEvents, SessionHolder, SessionRow
 from warren.storage.refusals import leased
 from warren.transport.client.connection import OTHER_VERSION
-from warren.transport.client.readers import RemoteReader
 from warren.transport.client.service import RemoteService, new_key
 from warren.transport.cluster.door import NodeService
 from warren.transport.cluster.fanout import Fanout
 from warren.transport.cluster.health import by_worker, together
+from warren.transport.cluster.moving import Continuation
 from warren.transport.cluster.own import NodeSessions, OwnSessions, is_other
 from warren.transport.cluster.peers import Peers
-from warren.transport.cluster.reader import Continuation
 from warren.transport.cluster.token import NodeTokens
 from warren.transport.cluster.watching import LOOK, OtherWatches
 from warren.transport.rpc.feeds import session_over
@@ -359,21 +358,21 @@ class Placed(NodeSessions, NodeService):
         nodes = await store.read(LivingNodes())
         self.links.forget_others({node.key for node in nodes})
         elsewhere = {node.key for node in nodes if node.key != store.key and node.address is not None}
-        readers = [*self.left_behind(), *self.own.left_behind()]
-        followed = {*(each.session_id for each in readers), *self.fanout.sessions}
+        left = [*self.left_behind(), *self.own.left_behind()]
+        followed = {*(each.session_id for each in left), *self.fanout.sessions}
         held = await store.read(Holders(followed)) if followed else {}
         self.fanout.stored(held)
-        alone = [each for each in self.readers if isinstance(each.upstream, RemoteReader) and each.upstream.subscribed]
+        alone = [each for each in self.moving if each.is_alone]
         several = Counter(each.session_id for each in alone)
-        for reader in alone:  # those that can go on with the others do so
-            session_id = reader.session_id
+        for log in alone:  # those that can go on with the others do so
+            session_id = log.session_id
             join = several[session_id] > 1 and session_id not in self.fanout.sessions
-            if join or self.fanout.covers(session_id, reader.cursor):
-                reader.leave()
-        for reader in readers:
-            found = held.get(reader.session_id)
-            if found is not None and found.holder in elsewhere and not self.has_current(reader.session_id):
-                reader.leave()
+            if join or self.fanout.covers(session_id, log.reader.cursor):
+                log.find_again()
+        for log in left:
+            found = held.get(log.session_id)
+            if found is not None and found.holder in elsewhere and not self.has_current(log.session_id):
+                log.find_again()
 
     def end(self) -> None:
         """End all subscriptions, and tell other nodes of inputs no more."""

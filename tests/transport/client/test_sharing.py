@@ -18,7 +18,7 @@ from warren.calls.base import Call
 from warren.calls.turns import TurnCall
 from warren.client import RemoteService, connect
 from warren.conversation.events import Envelope
-from warren.transport.client.readers import RemoteReader
+from warren.transport.client.readers import RemoteLog
 
 R = TypeVar("R")
 
@@ -68,13 +68,13 @@ async def linked(service: FakeService) -> AsyncIterator[tuple[RemoteService, Cab
 
 
 @asynccontextmanager
-async def held_up(service: FakeService, door: Door) -> AsyncIterator[tuple[RemoteService, RemoteReader, trio.Nursery]]:
-    """A client with a reader of a session from its beginning on, whose subscription waits behind a door."""
+async def held_up(service: FakeService, door: Door) -> AsyncIterator[tuple[RemoteService, RemoteLog, trio.Nursery]]:
+    """A client with the log of a session from its beginning on, whose subscription waits behind a door."""
     async with linked(service) as (remote, _), trio.open_nursery() as tasks:
-        reader = await remote.follow("s1", after_seq=0)
+        log = await remote.follow("s1", after_seq=0)
         service.on_subscribe = door.enter
-        reader.cursor = 0
-        yield remote, reader, tasks
+        log.move_on()
+        yield remote, log, tasks
 
 
 async def test_a_turn_beside_a_subscription_that_begins_is_heard_in_its_place() -> None:
@@ -117,16 +117,16 @@ async def test_a_turn_hears_nothing_of_another_one() -> None:
 async def test_a_subscription_that_is_given_up_while_it_begins_ends(*, closes: bool) -> None:
     """The reader is closed, or the call that connects it is cancelled: the server keeps no reader for it."""
     door, service, connecting = Door(), FakeService(), trio.CancelScope()
-    async with held_up(service, door) as (_, reader, tasks):
+    async with held_up(service, door) as (_, log, tasks):
 
         async def load() -> None:
             with connecting:
-                await reader.load()
+                await log.reader.load()
 
         tasks.start_soon(load)
         await door.reached.wait()
         if closes:
-            reader.close()
+            log.reader.close()
         else:
             connecting.cancel()
         await wait_all_tasks_blocked(0.05)  # the server has got what the client says to this
@@ -139,7 +139,7 @@ async def test_a_reader_that_is_closed_while_it_waits_for_a_connection_subscribe
     """The server comes back after the reader was closed, and is asked for nothing."""
     service = FakeService()
     async with linked(service) as (remote, wire):
-        reader = await remote.follow("s1", after_seq=0)
+        reader = (await remote.follow("s1", after_seq=0)).reader
         wire.closed = True
         wire.cut()
         await until(lambda: reader.take() is None)
@@ -154,15 +154,15 @@ async def test_a_reader_that_is_closed_while_it_waits_for_a_connection_subscribe
 async def test_a_reader_goes_on_if_the_caller_that_connects_it_is_given_up() -> None:
     """Another task asks for the number of the newest event, and subscribes for both: its end strands nobody."""
     door, service, asking, seen = Door(), FakeService(), trio.CancelScope(), list[Envelope]()
-    async with held_up(service, door) as (remote, reader, tasks):
+    async with held_up(service, door) as (remote, log, tasks):
 
         async def ask() -> None:
             with asking:
-                await reader.newest_there()
+                await log.newest_there()
 
         async def read() -> None:
             while len(seen) < 3:
-                seen.append(await anext(reader))
+                seen.append(await anext(log.reader))
 
         tasks.start_soon(ask)
         await door.reached.wait()
@@ -179,25 +179,25 @@ async def test_a_reader_goes_on_if_the_caller_that_connects_it_is_given_up() -> 
 async def test_a_caller_that_is_given_up_takes_no_later_subscription_along() -> None:
     """The place for which it has asked was given up before: the events of the next place come once."""
     door, service, asking = Door(), FakeService(), trio.CancelScope()
-    async with held_up(service, door) as (remote, reader, tasks):
+    async with held_up(service, door) as (remote, log, tasks):
 
         async def ask() -> None:
             with asking:
-                await reader.newest_there()
+                await log.newest_there()
 
         tasks.start_soon(ask)
         await door.reached.wait()
-        reader.leave()
-        tasks.start_soon(reader.load)
+        log.move_on()
+        tasks.start_soon(log.reader.load)
         await wait_all_tasks_blocked(0.05)  # the second subscription has begun, or waits for the first one
         asking.cancel()
         await wait_all_tasks_blocked(0.05)
-        seen = await reader.load()
+        seen = await log.reader.load()
         await remote.start_turn("s1", "one")
         while not seen or seen[-1].seq < 3:
-            seen.append(await anext(reader))
+            seen.append(await anext(log.reader))
         await wait_all_tasks_blocked(0.05)
-        seen += reader.take() or []
+        seen += log.reader.take() or []
         door.opened.set()
     assert numbers(seen) == [1, 2, 3]
 
@@ -207,19 +207,21 @@ async def test_the_number_of_the_newest_event_is_asked_for_behind_the_subscripti
     door, service, found = Door(), FakeService(), list[int]()
     async with linked(service) as (remote, _), trio.open_nursery() as tasks:
         await remote.start_turn("s1", "one")
-        reader = await remote.follow("s1", after_seq=0)
+        log = await remote.follow("s1", after_seq=0)
+        assert [(await anext(log.reader)).seq for _ in range(3)] == [1, 2, 3]
         service.on_subscribe = door.enter
-        reader.cursor = 0
+        log.reader.cursor = 0
+        assert log.reader.take() is None
         begun = len(service.called("subscribe"))
 
         async def ask() -> None:
-            found.append(await reader.newest_there())
+            found.append(await log.newest_there())
 
-        tasks.start_soon(reader.connect)
+        tasks.start_soon(log.connect)
         await door.reached.wait()
         tasks.start_soon(ask)
         await wait_all_tasks_blocked(0.05)
         assert len(service.called("subscribe")) == begun + 1
         door.opened.set()
-        assert [(await anext(reader)).seq for _ in range(3)] == [1, 2, 3]
+        assert [(await anext(log.reader)).seq for _ in range(3)] == [1, 2, 3]
     assert found == [3]

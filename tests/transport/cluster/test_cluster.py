@@ -37,7 +37,7 @@ from warren.models.model import ModelReply, ModelRequest, TextPiece
 from warren.models.tools import tool
 from warren.settings.config import Limits, PostgresConfig, StoreConfig
 from warren.storage.queries import Holders, LivingNodes, Query
-from warren.transport.cluster.reader import MovingReader
+from warren.transport.cluster.moving import MovingLog
 
 pytestmark = pytest.mark.time_limit(60)
 RACERS: Final = 300
@@ -386,11 +386,11 @@ async def test_a_follower_leaves_a_node_whose_session_has_gone_also_if_none_has_
             tasks.start_soon(berta.service.start_turn, session_id, "hi")
             await gate.began.wait()
             followed = await read_to(reader, 3)
-            (there,) = berta.service.own.readers  # the moment is too short for the store to show it
+            (there,) = berta.service.own.moving  # the moment is too short for the store to show it
             gate.go.set()
             await berta.until_held_by(session_id, None)
-            there.leave()
-            await until(lambda: not berta.service.own.readers)
+            there.find_again()
+            await until(lambda: not berta.service.own.moving)
             tasks.start_soon(anna.service.start_turn, session_id, "again")
             while sum(isinstance(each.event, RunCompleted) for each in followed) < 2:
                 followed.append(await anext(reader))
@@ -441,7 +441,7 @@ async def test_the_reader_of_a_forwarded_turn_goes_on_after_it(store: StoreConfi
         assert result.first_seq is not None
         assert result.last_seq is not None
         (reader,) = readers
-        assert isinstance(reader, MovingReader)
+        assert isinstance(reader.log, MovingLog)
         other = reader.another()
         third = await anna.service.start_turn(session_id, "three")
         assert third.last_seq is not None

@@ -17,7 +17,7 @@ from tests.support.waiting import until
 from tests.transport.client.cable import Cable, cable
 from tests.transport.clients import gateway
 from tests.transport.cluster.nodes import Node, node, read_to, shared_store
-from warren.actors.events.eventlog import EventLog, LogPage, LogReader
+from warren.actors.events.eventlog import EventLog, LogPage
 from warren.base.errors import AgentError, InvalidParamsError
 from warren.calls.streams import EventReader
 from warren.client import connect
@@ -26,7 +26,7 @@ from warren.models.model import ModelReply, ModelRequest, ReasoningPiece, TextPi
 from warren.storage.queries import Query
 from warren.storage.results import Held
 from warren.transport.cluster.fanout import Fanout
-from warren.transport.cluster.reader import Continuation, MovingReader
+from warren.transport.cluster.moving import Continuation, MovingLog
 
 pytestmark = pytest.mark.time_limit(60)
 FOLLOWERS: Final = 100
@@ -249,7 +249,7 @@ async def test_events_that_no_log_has_are_said_to_be_missing() -> None:
             return Continuation(await fanout.follow(remote, "s1", cursor, at_once))
 
         followers = [
-            MovingReader("s1", 0, again, lambda _reader: None, await fanout.follow(remote, "s1", 0, at_once))
+            MovingLog("s1", 0, again, lambda _log: None, await fanout.follow(remote, "s1", 0, at_once)).reader
             for _ in range(2)
         ]
         log.emit(TextComplete("1"))
@@ -310,7 +310,7 @@ async def test_a_slow_follower_of_a_turn_that_another_node_overtakes_sees_its_en
         tasks.cancel_scope.cancel()
 
 
-async def at_once(reader: LogReader, after_seq: int) -> None:
+async def at_once(_log: EventLog, reader: EventReader, after_seq: int) -> None:
     """Move a reader."""
     await trio.lowlevel.checkpoint()
     reader.cursor = after_seq

@@ -26,7 +26,7 @@ from warren.conversation.journal import release
 from warren.conversation.views import TurnResult
 from warren.transport.client.links import Links
 from warren.transport.client.readers import TurnPlace
-from warren.transport.cluster.reader import MovingReader
+from warren.transport.cluster.moving import MovingLog
 from warren.transport.rpc.feeds import Feeds, frame_of
 from warren.transport.rpc.methods import Method
 from warren.transport.rpc.outbox import Outbox, pieces_of
@@ -330,7 +330,7 @@ async def test_an_own_turn_whose_node_is_lost_holds_no_later_events_up(*, subscr
     async def lose(on_begin: Begin | None) -> TurnResult:
         assert on_begin is not None
         turn = TurnPlace(cast("Links", None), LOCAL, None)
-        on_begin(MovingReader("s1", 0, nowhere, lambda _: None, turn.begin("s1", 0)))
+        on_begin(MovingLog("s1", 0, nowhere, lambda _: None, turn.begin("s1", 0).reader).reader)
         for seq in range(1, shown + 1):
             turn.event(Envelope("s1", seq, datetime.now(UTC), TextDelta("x")))
         turn.lost()
@@ -362,7 +362,7 @@ async def test_a_result_that_is_faster_than_the_subscription_waits_for_its_event
     async def fast(on_begin: Begin | None) -> TurnResult:
         assert on_begin is not None
         turn = TurnPlace(cast("Links", None), LOCAL, None)
-        on_begin(MovingReader("s1", 0, nowhere, lambda _: None, turn.begin("s1", 0)))
+        on_begin(MovingLog("s1", 0, nowhere, lambda _: None, turn.begin("s1", 0).reader).reader)
         return TurnResult("s1", first_seq=1, last_seq=3)
 
     async def stream(client: Feeds) -> None:

@@ -1,4 +1,4 @@
-"""The reader of a session that moves from node to node."""
+"""The log of a session that moves from node to node."""
 
 import pytest
 import trio
@@ -6,7 +6,7 @@ import trio
 from warren.actors.events.eventlog import EventLog, LogPage
 from warren.base.errors import StoreCause, StoreError
 from warren.conversation.events import TextComplete
-from warren.transport.cluster.reader import Continuation, MovingReader
+from warren.transport.cluster.moving import Continuation, MovingLog
 
 
 async def _nothing(_session_id: str, _after_seq: int) -> LogPage:
@@ -31,7 +31,7 @@ async def test_a_store_that_fails_while_a_session_is_found_again_ends_no_reader(
             raise failures.pop()
         return Continuation(log.read())
 
-    reader = MovingReader("s1", 0, again, lambda _reader: None)
+    reader = MovingLog("s1", 0, again, lambda _log: None).reader
     log.emit(TextComplete("1"))
     with trio.fail_after(10):
         assert (await anext(reader)).event == TextComplete("1")
