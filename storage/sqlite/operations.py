@@ -107,7 +107,7 @@ _BURY: Final = f"""
 """
 
 
-def commit(turns: Sequence[Commit], db: apsw.Connection, holder: Holder) -> list[WarrenError | None]:
+def commit_all(turns: Sequence[Commit], db: apsw.Connection, holder: Holder) -> list[WarrenError | None]:
     """Write the rows of turns of different sessions; return the refusal of each, or None, in order."""
     keys = _save(turns, db, holder)
     outcomes: list[WarrenError | None] = []

@@ -76,12 +76,21 @@ class SqliteOperation(Operation[R_co]):
         """
 
 
-def apply(operation: Operation[Any], db: apsw.Connection, holder: Holder) -> Any:
-    """Apply an operation inside an open transaction and return its result. Raises its refusal, or apsw.Error."""
-    applier = APPLIERS.get(type(operation))
-    if applier is not None:
-        return applier(operation, db, holder)
-    return cast("SqliteOperation[Any]", operation).apply(db, holder)
+def apply(run: Sequence[Operation[Any]], db: apsw.Connection, holder: Holder) -> Sequence[Any | WarrenError]:
+    """Apply turns of different sessions, or one other operation, inside an open transaction.
+
+    Returns the result or the refusal of each. Raises apsw.Error.
+    """
+    first = run[0]
+    if isinstance(first, Commit):
+        return operations.commit_all(cast("Sequence[Commit]", run), db, holder)
+    applier = APPLIERS.get(type(first))
+    try:
+        if applier is not None:
+            return [applier(first, db, holder)]
+        return [cast("SqliteOperation[Any]", first).apply(db, holder)]
+    except WarrenError as exc:  # a refusal, before anything was changed
+        return [exc]
 
 
 def _runs(group: Iterable[Operation[Any]]) -> Iterator[list[Operation[Any]]]:
@@ -240,7 +249,7 @@ class Writer:
         with self._group():
             outcomes: list[Any | WarrenError] = []
             for run in _runs(operations):
-                outcomes += self._outcomes(run)
+                outcomes += apply(run, self._db, self.holder)
             stored = zip(operations, outcomes, strict=True)
             ledger.add(self._db, (each for each, outcome in stored if isinstance(each, Commit) and outcome is None))
             return outcomes
@@ -279,15 +288,6 @@ class Writer:
     def _check_open(self) -> None:
         if self.closed:
             raise went_back()
-
-    def _outcomes(self, run: Sequence[Operation[Any]]) -> Sequence[Any | WarrenError]:
-        first = run[0]
-        if isinstance(first, Commit):
-            return operations.commit(cast("Sequence[Commit]", run), self._db, self.holder)
-        try:
-            return [apply(first, self._db, self.holder)]
-        except WarrenError as exc:  # a refusal, before anything was changed
-            return [exc]
 
     def _register(self) -> None:
         try:

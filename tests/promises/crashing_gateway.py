@@ -15,10 +15,11 @@ from warren.actors.events.eventlog import EventLog
 from warren.actors.session.actor import SessionActor
 from warren.actors.session.conversation import Conversation
 from warren.actors.supervisor.supervisor import Supervisor
-from warren.storage.operations import Archive, Claim, Commit, Delete, Release
+from warren.storage.operations import Archive, Claim, Delete, Release
 from warren.storage.postgres import lease as database_lease
 from warren.storage.postgres import operations as database_operations
 from warren.storage.postgres import writer as database_writer
+from warren.storage.sqlite import operations
 from warren.storage.sqlite.lease import Holder
 from warren.storage.sqlite.writer import APPLIERS, Writer
 
@@ -34,7 +35,7 @@ AFTER: Final[dict[str, tuple[Any, Any]]] = {
     "a turn is admitted": (Supervisor, "admit"),
     "the holder is entered": (Holder, "register"),
     "a lease is taken": (APPLIERS, Claim),
-    "a turn is written": (APPLIERS, Commit),
+    "a turn is written": (operations, "commit_all"),
     "a transaction": (Writer, "_together"),
     "a commit is known": (Conversation, "_write"),
     "a turn is told to have ended": (SessionActor, "_end_turn"),
@@ -55,8 +56,8 @@ def die_at(point: str, count: int, *, database: bool = False) -> None:
     when, _, name = point.partition(" ")
     first = when == "before"
     owner, method = (BEFORE if first else AFTER)[name]
-    if database and method is Commit:
-        owner, method = database_writer, "commit_all"
+    if database and owner is operations:
+        owner = database_writer
     elif database:
         owner = database_operations.APPLIERS if owner is APPLIERS else IN_DATABASE.get(owner, owner)
     if isinstance(owner, dict):

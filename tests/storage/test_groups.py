@@ -17,8 +17,7 @@ from warren.storage.queries import ANY_TENANT, SessionList, SessionRow, SessionS
 from warren.storage.runner import Runner, inline_runner, thread_runner
 from warren.storage.sqlite import Holder, SqliteStore
 from warren.storage.sqlite.file import FILE_NAME
-from warren.storage.sqlite.operations import commit
-from warren.storage.sqlite.writer import SqliteOperation
+from warren.storage.sqlite.writer import SqliteOperation, apply
 
 RUNNERS = [inline_runner, thread_runner]
 
@@ -191,7 +190,7 @@ class _Interrupted(SqliteOperation[None]):
     session_id: str
 
     def apply(self, db: apsw.Connection, holder: Holder) -> None:
-        commit([turn("half")], db, holder)
+        apply([turn("half")], db, holder)
         raise KeyboardInterrupt
 
 

@@ -188,7 +188,7 @@ class _Slow(SqliteOperation[None]):
     release: trio.Event
 
     def apply(self, db: apsw.Connection, holder: Holder) -> None:
-        apply(Archive(self.session_id), db, holder)
+        apply([Archive(self.session_id)], db, holder)
         trio.from_thread.run_sync(self.begun.set, trio_token=self.token)
         trio.from_thread.run(self.release.wait, trio_token=self.token)
 

@@ -122,8 +122,8 @@ class HalfDone(SqliteOperation[None]):
         return self.operation.session_id
 
     def apply(self, db: apsw.Connection, holder: Holder) -> None:
-        apply(self.operation, db, holder)
-        raise self.error
+        (outcome,) = apply([self.operation], db, holder)
+        raise outcome if isinstance(outcome, WarrenError) else self.error
 
 
 def _is_large(operation: Operation[Any]) -> bool:
