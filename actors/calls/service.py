@@ -21,8 +21,8 @@ from warren.base.errors import PersistenceDisabledError
 from warren.base.fields import FieldValueError
 from warren.base.principals import METRICS, READ, Principal, Scope, check_right, lacks
 from warren.base.values import define
-from warren.calls.base import Call
-from warren.calls.facade import Capabilities, Health, RuntimeService, made
+from warren.calls.base import Call, made
+from warren.calls.facade import Capabilities, Health, RuntimeService
 from warren.calls.operators import DrainRequest
 from warren.calls.reading import SubscribeRequest, WatchRequest
 from warren.calls.streams import EventReader

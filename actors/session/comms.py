@@ -15,7 +15,7 @@ from warren.actors.turn.chain import Chain
 from warren.base.errors import InvalidParamsError, WarrenError
 from warren.base.ids import new_session_id
 from warren.base.values import define
-from warren.calls.facade import made
+from warren.calls.base import made
 from warren.calls.turns import PeerMessage
 from warren.conversation import codec
 from warren.conversation.inputs import Input

@@ -41,6 +41,7 @@ IMPORTED: Final = (
     "warren.transport.cli.store.projecting",
     "warren.transport.cli.sessions.changing",
     "warren.transport.cli.turns.commands",
+    "warren.transport.embed",
     "warren.transport.providers.scripted",
 )
 LARGEST: Final = 1 << 20

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 import trio
 
-from warren.calls.facade import made
+from warren.calls.base import made
 from warren.calls.operators import AuditRequest
 from warren.conversation import codec
 from warren.reports.audit import MAX_ENTRIES, AuditEntry, AuditPage

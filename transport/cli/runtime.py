@@ -19,13 +19,13 @@ from warren.transport.cli.store.chosen import existing_store_of, memory_of, stor
 from warren.transport.cli.terminal.json_lines import json_of
 from warren.transport.cli.terminal.logs import FewOfAKind, JsonLines, OneLine, WithTracebacks
 from warren.transport.cli.terminal.streams import Streams
-from warren.transport.embed import Hosted, open_host
 from warren.transport.embedders import open_embedder
 from warren.transport.providers import default_model
 from warren.transport.stores import store_opener
 
 if TYPE_CHECKING:
     from warren.storage.store import Store
+    from warren.transport.embed import Hosted
 
 T = TypeVar("T")
 IN_MEMORY: Final = "sessions are kept in memory and end with this process: the extra `session-store` is not installed"
@@ -97,8 +97,10 @@ async def open_runtime(config: Config) -> AsyncIterator[RuntimeService]:
 
 
 @asynccontextmanager
-async def open_hosted(config: Config) -> AsyncIterator[Hosted]:
+async def open_hosted(config: Config) -> "AsyncIterator[Hosted]":
     """Open a runtime with the embedder of its memory, for hosts that give single sessions MCP servers."""
+    from warren.transport.embed import open_host  # noqa: PLC0415 - neither help nor a client of a server has a runtime
+
     name = None if config.memory is None else config.memory.embedder
     async with (
         open_embedder(name, os.environ, memory=config.memory) as embedder,

@@ -17,7 +17,7 @@ from warren.base.errors import InvalidParamsError
 from warren.base.principals import DEFAULT_TENANT, METRICS, OWN_SCOPES, Scope
 from warren.base.tenant_limits import TokenLimits
 from warren.base.values import frozen
-from warren.calls.facade import made
+from warren.calls.base import made
 from warren.settings.config import PostgresConfig
 from warren.transport.access.token_list import (
     ALGORITHM,

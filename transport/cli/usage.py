@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from warren.calls.facade import made
+from warren.calls.base import made
 from warren.calls.operators import UsageRequest
 from warren.reports.ledger import UsageReport, UsageSums, report_of
 from warren.storage.queries import ANY_TENANT, LedgerSums

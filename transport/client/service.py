@@ -17,8 +17,8 @@ from warren.base.errors import AgentError, InvalidParamsError, WarrenError
 from warren.base.fields import FieldValueError
 from warren.base.principals import LOCAL, Principal
 from warren.base.values import frozen
-from warren.calls.base import Call, answer_of, result_of, unwrapped
-from warren.calls.facade import Capabilities, Health, SessionService, made
+from warren.calls.base import Call, answer_of, made, result_of, unwrapped
+from warren.calls.facade import Capabilities, Health, SessionService
 from warren.calls.reading import (
     SubscribeRequest,
     WatchRequest,

@@ -21,8 +21,8 @@ from warren.base.errors import AgentError, LeasedError, StoreError, WarrenError
 from warren.base.nodes import Node
 from warren.base.principals import Principal
 from warren.base.values import define
-from warren.calls.base import Call
-from warren.calls.facade import Health, made
+from warren.calls.base import Call, made
+from warren.calls.facade import Health
 from warren.calls.reading import SubscribeRequest
 from warren.calls.streams import EventReader
 from warren.calls.turns import ContextRequest, SessionCall, TurnCall

@@ -1,18 +1,26 @@
-"""`Call`, a request to a runtime as a value, and `Performer`, whatever carries calls out."""
+"""`Call`, a request to a runtime as a value, how it is made of arguments, and `Performer`, whatever carries it out."""
 
-from typing import Any, ClassVar, Final, Generic, Literal, Protocol, TypeVar, get_args, get_origin
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final, Generic, Literal, ParamSpec, Protocol, TypeVar, get_args, get_origin
 
 import attrs
 
-from warren.base.fields import is_text
+from warren.base.fields import FieldValueError, is_text
 from warren.base.principals import Scope
 from warren.base.values import frozen
+from warren.conversation.aliases import resolved
+from warren.conversation.categories import Switches
+from warren.conversation.peers import Peer
 from warren.reports.audit import Action
 
+P = ParamSpec("P")
 R = TypeVar("R")
+V = TypeVar("V")
 MAX_PAGE: Final = 1_000
 MAX_OFFSET: Final = 2**53
 """Clients whose numbers are all floats cannot count exactly beyond it."""
+_PARTS: Final[Mapping[str, type]] = {"overrides": Switches, "peer": Peer}
+"""Options with parts that have an alias."""
 Capability = Literal["session-store", "session-compaction", "memory-store"]
 At = Literal["here", "session", "session or store", "any node"]
 """The node that carries a call out.
@@ -122,3 +130,37 @@ def unwrapped(cls: type[Call[R]], answer: Any) -> R:
     else:
         (result,) = attrs.astuple(answer, recurse=False)
     return result
+
+
+def made(cls: Callable[P, V], *args: P.args, **kwargs: P.kwargs) -> V:
+    """Return the value of these arguments, some of them under aliases.
+
+    Raises InvalidParamsError that names the bad field if the value refuses them, and TypeError for arguments that it
+    does not have.
+    """
+    try:
+        return cls(*args, **kwargs)
+    except FieldValueError as exc:
+        raise exc.refusal() from None
+    except TypeError:
+        paths: Mapping[str, str] = getattr(cls, "ALIASES", {})
+        if paths.keys().isdisjoint(kwargs):
+            raise
+        arguments: Any = _without_aliases(kwargs, paths)
+        try:
+            return cls(*args, **arguments)
+        except FieldValueError as exc:
+            raise exc.refusal() from None
+
+
+def _without_aliases(given: Mapping[str, Any], paths: Mapping[str, str]) -> dict[str, Any]:
+    """Return keywords under their own names. Raises InvalidParamsError that names the bad one."""
+    from warren.conversation import codec  # noqa: PLC0415 - few callers use aliases
+
+    parts = {paths[alias].partition(".")[0] for alias in given.keys() & paths.keys()} & _PARTS.keys()
+    data = {**given, **{name: codec.to_data(given[name]) for name in parts & given.keys()}}
+    try:
+        found = resolved(data, paths)
+        return {**found, **{name: codec.from_data(_PARTS[name], found[name], root=f"$.{name}") for name in parts}}
+    except FieldValueError as exc:
+        raise exc.refusal() from None

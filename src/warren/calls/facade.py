@@ -10,11 +10,10 @@ import attrs
 
 from warren.base.end_budget import EndBudget
 from warren.base.errors import InvalidParamsError
-from warren.base.fields import FieldValueError
 from warren.base.nodes import Node
 from warren.base.principals import Principal
 from warren.base.values import frozen
-from warren.calls.base import Call
+from warren.calls.base import Call, made
 from warren.calls.operators import (
     AuditRequest,
     CheckStoreRequest,
@@ -47,12 +46,10 @@ from warren.calls.turns import (
     TurnCall,
     WithdrawRequest,
 )
-from warren.conversation.aliases import resolved
 from warren.conversation.attachments import AttachmentContent
-from warren.conversation.categories import Switches
 from warren.conversation.inputs import Input
 from warren.conversation.memory import MemoryHit
-from warren.conversation.peers import Peer, PeerInfo
+from warren.conversation.peers import PeerInfo
 from warren.conversation.records import CompactionEntry
 from warren.conversation.views import ContextView, HistoryPage, SessionPage, SessionView, TurnResult
 from warren.reports.audit import AuditEntry, AuditPage
@@ -76,30 +73,7 @@ P = ParamSpec("P")
 S = TypeVar("S")
 V = TypeVar("V")
 R = TypeVar("R")
-_PARTS: Final[Mapping[str, type]] = {"overrides": Switches, "peer": Peer}
-"""Options with parts that have an alias."""
 _ITSELF: Final = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
-def made(cls: Callable[P, V], *args: P.args, **kwargs: P.kwargs) -> V:
-    """Return the value of these arguments, some of them under aliases.
-
-    Raises InvalidParamsError that names the bad field if the value refuses them, and TypeError for arguments that it
-    does not have.
-    """
-    try:
-        return cls(*args, **kwargs)
-    except FieldValueError as exc:
-        raise exc.refusal() from None
-    except TypeError:
-        paths: Mapping[str, str] = getattr(cls, "ALIASES", {})
-        if paths.keys().isdisjoint(kwargs):
-            raise
-        arguments: Any = _without_aliases(kwargs, paths)
-        try:
-            return cls(*args, **arguments)
-        except FieldValueError as exc:
-            raise exc.refusal() from None
 
 
 def keywords_of(
@@ -154,19 +128,6 @@ def call_of(method: Any) -> type[Call[Any]] | None:
     """Return the class of the calls that a method of the facade makes; None for all other objects."""
     signed = getattr(method, "__wrapped__", None)
     return signed.call if isinstance(signed, _Signed) else None
-
-
-def _without_aliases(given: Mapping[str, Any], paths: Mapping[str, str]) -> dict[str, Any]:
-    """Return keywords under their own names. Raises InvalidParamsError that names the bad one."""
-    from warren.conversation import codec  # noqa: PLC0415 - few callers use aliases
-
-    parts = {paths[alias].partition(".")[0] for alias in given.keys() & paths.keys()} & _PARTS.keys()
-    data = {**given, **{name: codec.to_data(given[name]) for name in parts & given.keys()}}
-    try:
-        found = resolved(data, paths)
-        return {**found, **{name: codec.from_data(_PARTS[name], found[name], root=f"$.{name}") for name in parts}}
-    except FieldValueError as exc:
-        raise exc.refusal() from None
 
 
 async def _refuse(error: InvalidParamsError) -> NoReturn:

@@ -10,7 +10,7 @@ import trio
 
 from warren.actors.supervision import first_error
 from warren.base.extras import missing
-from warren.calls.facade import made
+from warren.calls.base import made
 from warren.conversation import codec
 from warren.transport.cli.load.running import STOPPED
 from warren.transport.cli.process.ending import graceful_signals

@@ -11,7 +11,8 @@ import click
 
 from warren.base.errors import InvalidParamsError, MemoryDisabledError, SessionNotFoundError, WarrenError
 from warren.base.values import define
-from warren.calls.facade import SessionService, made
+from warren.calls.base import made
+from warren.calls.facade import SessionService
 from warren.calls.reading import ForgetRequest, Scope, SearchRequest
 from warren.conversation import codec
 from warren.conversation.memory import MemoryConfig, MemoryHit, MemoryStats

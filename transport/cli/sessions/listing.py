@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from warren.calls.facade import made
+from warren.calls.base import made
 from warren.calls.sessions import ListRequest
 from warren.conversation.views import SessionPage, summary_of
 from warren.settings.config import StoreConfig
