@@ -91,11 +91,12 @@ def forked(rows: Sequence[Row], seed: int) -> list[Row]:
 
 def chosen(rows: Sequence[Row]) -> Iterator[Row]:
     """Yield rows until every two things that can meet in them have met; the same ones each time."""
-    waiting = [(row, pairs(row)) for row in rows]
-    left = set[frozenset[str]]().union(*(met for _, met in waiting))
+    places = dict[frozenset[str], int]()
+    waiting = [(row, sum(1 << places.setdefault(pair, len(places)) for pair in pairs(row))) for row in rows]
+    left = (1 << len(places)) - 1  # a bit for each two things: sets take ten times as long
     while left:
-        best, met = max(waiting, key=lambda each: len(each[1] & left))
-        left -= met
+        best, met = max(waiting, key=lambda each: (each[1] & left).bit_count())
+        left &= ~met
         waiting = [each for each in waiting if each[1] & left]
         yield best
 

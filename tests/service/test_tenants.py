@@ -67,33 +67,41 @@ def test_every_call_has_its_method_and_its_handler() -> None:
     ]
 
 
-@pytest.mark.parametrize("method", SCOPED)
-async def test_a_missing_scope_is_refused_before_anything_is_looked_up(place: str, tmp_path: Path, method: str) -> None:
+async def test_a_missing_scope_is_refused_before_anything_is_looked_up(place: str, tmp_path: Path) -> None:
     """The error names the scope, and is the same for a session that is there and one that is not."""
     async with standing(place, tmp_path) as (service, mine):
-        scope = SCOPE_OF[method]
-        assert scope is not None
-        without = service.as_(attrs.evolve(LOCAL, scopes=LOCAL.scopes - {scope}))
-        for session_id in (mine, new_session_id()):
-            error = await called(without, method, session_id)
-            assert isinstance(error, PermissionDeniedError)
-            assert error.body() == {
-                "code": "PERMISSION_DENIED",
-                "message": f"this needs the scope {scope}",
-                "retryable": False,
-                "details": {"scope": scope},
-            }
+        for method in SCOPED:
+            scope = SCOPE_OF[method]
+            assert scope is not None
+            without = service.as_(attrs.evolve(LOCAL, scopes=LOCAL.scopes - {scope}))
+            for session_id in (mine, new_session_id()):
+                error = await called(without, method, session_id)
+                assert isinstance(error, PermissionDeniedError), method
+                assert error.body() == {
+                    "code": "PERMISSION_DENIED",
+                    "message": f"this needs the scope {scope}",
+                    "retryable": False,
+                    "details": {"scope": scope},
+                }
+
+
+@pytest.mark.parametrize("method", SCOPED)
+async def test_its_scope_is_enough(tmp_path: Path, method: str) -> None:
+    """A method needs no scope but its own."""
+    scope = SCOPE_OF[method]
+    assert scope is not None
+    async with standing("in memory", tmp_path) as (service, mine):
         error = await called(service.as_(attrs.evolve(LOCAL, scopes=frozenset({scope}))), method, mine)
         assert error is None or error.code != ErrorCode.PERMISSION_DENIED
 
 
-@pytest.mark.parametrize("method", OF_SESSIONS)
-async def test_a_session_of_another_tenant_is_unknown(place: str, tmp_path: Path, method: str) -> None:
+async def test_a_session_of_another_tenant_is_unknown(place: str, tmp_path: Path) -> None:
     """Each method says of it, to the word, what it says of an id that nobody has, and changes nothing."""
     async with standing(place, tmp_path) as (service, mine):
-        foreign, unknown = service.as_(ACME), new_session_id()
-        found = fields(await called(foreign, method, mine), mine)
-        assert found == fields(await called(foreign, method, unknown), unknown)
+        for method in OF_SESSIONS:
+            foreign, unknown = service.as_(ACME), new_session_id()
+            found = fields(await called(foreign, method, mine), mine)
+            assert found == fields(await called(foreign, method, unknown), unknown), method
         if place == "stored":
             assert service.statistics().live_sessions == 0
         views = [await contents(each, mine) for each in (service, service)]
@@ -101,15 +109,15 @@ async def test_a_session_of_another_tenant_is_unknown(place: str, tmp_path: Path
         assert len(views[0][0].sessions) == 1  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("method", OF_SESSIONS)
-async def test_a_deleted_session_of_another_tenant_is_unknown(tmp_path: Path, method: str) -> None:
+async def test_a_deleted_session_of_another_tenant_is_unknown(tmp_path: Path) -> None:
     """Also to `delete`, which does nothing for the tenant that has deleted it."""
     async with standing("live", tmp_path) as (service, mine):
         await service.delete(mine)
         await service.delete(mine)
         foreign, unknown = service.as_(ACME), new_session_id()
-        found = fields(await called(foreign, method, mine), mine)
-        assert found == fields(await called(foreign, method, unknown), unknown)
+        for method in OF_SESSIONS:
+            found = fields(await called(foreign, method, mine), mine)
+            assert found == fields(await called(foreign, method, unknown), unknown), method
 
 
 async def test_sessions_have_the_tenant_and_the_name_of_their_creator(place: str, tmp_path: Path) -> None:
