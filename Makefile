@@ -39,7 +39,8 @@ test: $(READY) ## the tests that stay in one process
 test-outside: $(READY) ## the tests with processes, PostgreSQL, a browser or proxies
 	$(PYTEST) -m "not soak and outside"
 
-test-all: test test-outside ## both: the whole test suite, but for the long tests
+test-all: $(READY) ## both in one run, which collects them once: the whole test suite, but for the long tests
+	$(PYTEST) -m "not soak"
 
 test-quick: $(READY) ## the same as test, of one folder: LAYER=actors, LAYER=transport/rpc
 	@test -d "tests/$(LAYER)" && test -n "$(LAYER)" || { echo "make test-quick LAYER=actors: a folder below tests/" >&2; exit 1; }
