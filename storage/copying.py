@@ -8,7 +8,7 @@ about clients that were refused and tokens that were made: copied entries follow
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import attrs
 import trio
@@ -189,7 +189,11 @@ class Copied:
 
 
 class Memory(Protocol):
-    """A memory that is no part of its store's database. Its methods raise StoreError."""
+    """A memory that is no part of its store's database. Its methods raise StoreError.
+
+    Rows are put into it before its store notes how far the copy is. After a kill in between they are put again, which
+    changes nothing.
+    """
 
     async def count(self, table: Table) -> int:
         """See Whole."""
@@ -206,62 +210,6 @@ class Memory(Protocol):
     async def finish(self) -> None:
         """Count the rows anew, for searches."""
         ...
-
-
-class Remembering:
-    """A store with a memory beside it, as one whole; see Source and Target.
-
-    Rows of the memory are added before the store notes how far the copy is. After a kill in between they are added
-    again, which changes nothing.
-    """
-
-    def __init__(self, store: Any, memory: Memory) -> None:
-        self._store = store
-        self._memory = memory
-
-    @property
-    def name(self) -> str:
-        """See Whole."""
-        return str(self._store.name)
-
-    @property
-    def identity(self) -> str:
-        """See Whole."""
-        return str(self._store.identity)
-
-    async def count(self, table: Table) -> int:
-        """See Whole."""
-        return int(await (self._memory if table in MEMORY else self._store).count(table))
-
-    async def page(self, table: Table, after: Position | None) -> Page:
-        """See Whole."""
-        found: Page = await (self._memory if table in MEMORY else self._store).page(table, after)
-        return found
-
-    async def last_input(self) -> int:
-        """See Source."""
-        return int(await self._store.last_input())
-
-    async def remembers(self) -> bool:
-        """See Source."""
-        return bool(await self._store.remembers())
-
-    async def begin(self, source: str) -> Mark:
-        """See Target."""
-        mark: Mark = await self._store.begin(source)
-        return mark
-
-    async def add(self, table: Table, rows: Sequence[Row], before: Mark, after: Mark) -> None:
-        """See Target."""
-        if table in MEMORY:
-            await self._memory.put(table, rows)
-            rows = ()
-        await self._store.add(table, rows, before, after)
-
-    async def finish(self, last_input: int) -> None:
-        """See Target."""
-        await self._memory.finish()
-        await self._store.finish(last_input)
 
 
 async def copy(

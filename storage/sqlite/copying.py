@@ -12,7 +12,19 @@ import trio
 
 from warren.base.errors import StoreError
 from warren.settings.config import StoreConfig
-from warren.storage.copying import AUDIT, PAGE_BYTES, PAGE_ROWS, Mark, Page, Position, Row, Table, renumbered
+from warren.storage.copying import (
+    AUDIT,
+    MEMORY,
+    PAGE_BYTES,
+    PAGE_ROWS,
+    Mark,
+    Memory,
+    Page,
+    Position,
+    Row,
+    Table,
+    renumbered,
+)
 from warren.storage.refusals import another_copy, in_use, not_empty, two_copies
 from warren.storage.runner import thread_runner
 from warren.storage.sqlite import database
@@ -59,7 +71,10 @@ class WholeFile:
     Attributes:
         name: the folder.
         identity: the folder's whole path.
+        memory: the memory in the folder, which is copied with the store; None if there are no means to read one.
     """
+
+    memory: Memory | None = None
 
     def __init__(self, db: apsw.Connection, config: StoreConfig) -> None:
         self._db = db
@@ -70,11 +85,15 @@ class WholeFile:
 
     async def count(self, table: Table) -> int:
         """See Whole."""
+        if self.memory is not None and table in MEMORY:
+            return await self.memory.count(table)
         count: int = await self._run(lambda: self._db.execute(f"SELECT count(*) FROM {table.name}").get)
         return count
 
     async def page(self, table: Table, after: Position | None) -> Page:
         """See Whole."""
+        if self.memory is not None and table in MEMORY:
+            return await self.memory.page(table, after)
         return await self._run(partial(self._page, table, after))
 
     async def last_input(self) -> int:
@@ -91,10 +110,15 @@ class WholeFile:
 
     async def add(self, table: Table, rows: Sequence[Row], before: Mark, after: Mark) -> None:
         """See Target."""
+        if self.memory is not None and table in MEMORY:
+            await self.memory.put(table, rows)
+            rows = ()
         await self._run(partial(self._add, table, rows, before, after))
 
     async def finish(self, last_input: int) -> None:
         """See Target."""
+        if self.memory is not None:
+            await self.memory.finish()
         await self._run(partial(self._finish, last_input))
 
     async def _run(self, function: Callable[[], R]) -> R:

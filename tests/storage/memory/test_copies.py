@@ -7,10 +7,11 @@ from tests.storage.memory.samples import NOW, SubjectEmbedder, entries, opened
 from tests.support.postgres import database_with_vectors
 from warren.conversation.memory import Chosen, MemoryEntry, Tail
 from warren.settings.config import PostgresConfig, StoreConfig
-from warren.storage.copying import MEMORY, TABLES, Copied, Remembering, copy
+from warren.storage.copying import MEMORY, TABLES, Copied, copy
 from warren.storage.memory.copying import memory_in
 from warren.storage.memory_store import MemoryStore
 from warren.storage.sqlite import SqliteStore
+from warren.storage.sqlite.copying import WholeFile
 
 TEXTS = ("the cat sleeps", "a car with an engine", "bread from the oven", "nul \0 and \x01 in it", "é \U0010ffff")
 ALL = (*TABLES, *MEMORY)
@@ -21,10 +22,11 @@ NAME = "subjects"
 async def copied(here: StoreConfig | PostgresConfig, there: StoreConfig | PostgresConfig, folder: Path) -> Copied:
     """Copy a store and its memory; that of a folder is in `folder`."""
     async with source(here) as one, target(there) as other, memory_in(folder) as memory:
-        from_ = Remembering(one, memory) if isinstance(here, StoreConfig) else one
-        to = Remembering(other, memory) if isinstance(there, StoreConfig) else other
-        found = await copy(from_, to, tables=ALL)
-        await to.finish(await from_.last_input())
+        for store in (one, other):
+            if isinstance(store, WholeFile):
+                store.memory = memory
+        found = await copy(one, other, tables=ALL)
+        await other.finish(await one.last_input())
     return found
 
 

@@ -13,7 +13,7 @@ from warren.base.database_url import DatabaseUrl
 from warren.base.errors import InvalidParamsError, MemoryDisabledError, PersistenceDisabledError
 from warren.base.extras import installed, lack
 from warren.settings.config import PostgresConfig, StoreConfig
-from warren.storage.copying import MEMORY, TABLES, Copied, Remembering
+from warren.storage.copying import MEMORY, TABLES, Copied
 from warren.storage.copying import copy as copy_rows
 from warren.storage.runner import thread_runner
 from warren.transport.cli.failures import MEMORY_DISABLED, PERSISTENCE_DISABLED
@@ -109,7 +109,9 @@ def _target(place: Place) -> "AbstractAsyncContextManager[Target]":
 
 
 @asynccontextmanager
-async def _remembering(opening: "AbstractAsyncContextManager[WholeFile]", place: StoreConfig) -> AsyncIterator[Any]:
+async def _remembering(
+    opening: "AbstractAsyncContextManager[WholeFile]", place: StoreConfig
+) -> AsyncIterator["WholeFile"]:
     """Open a store in files with its memory, if there are the means to read one."""
     async with opening as store:
         if not installed("memory-store"):
@@ -120,4 +122,5 @@ async def _remembering(opening: "AbstractAsyncContextManager[WholeFile]", place:
         from warren.storage.memory.copying import memory_in  # noqa: PLC0415 - it has an extra of its own
 
         async with memory_in(place.path / MEMORY_FOLDER) as memory:
-            yield Remembering(store, memory)
+            store.memory = memory
+            yield store
