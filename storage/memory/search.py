@@ -14,6 +14,7 @@ from warren.base.principals import DEFAULT_TENANT
 from warren.base.values import frozen
 from warren.conversation import codec
 from warren.conversation.memory import MemoryHit, Unsettled, text_id_of
+from warren.storage.memory.homes import Query
 from warren.storage.memory.ranking import counted, ranked
 from warren.storage.memory.spaces import BLOB, Space, Vectors, cosines
 from warren.storage.memory.vectors import VectorIndex
@@ -99,25 +100,6 @@ TENANTS: Final = 100
 """Tenants whose counts of terms are remembered."""
 
 
-@frozen(eq=False)
-class Query:
-    """A search.
-
-    Attributes:
-        text: the query.
-        limit: hits wanted.
-        session_id: the session to search in; None for all of the tenant.
-        tenant: the tenant whose texts are searched.
-        vector: of the query, in the memory's space; None leaves the search to the words.
-    """
-
-    text: str
-    limit: int
-    session_id: str | None
-    tenant: str = DEFAULT_TENANT
-    vector: Vectors | None = None
-
-
 @frozen
 class _Scope:
     """The texts of one tenant.
@@ -198,10 +180,11 @@ class MemoryReader:
     def _find(self, query: Query) -> list[MemoryHit]:
         scope = self._scope(query.tenant)
         question = self._question(scope, self._analyzer.terms(query.text[:QUERY_LENGTH]))
-        found = self._fetch(self._ids(query, scope, question))
+        vector = None if query.vector is None else self._space.unpack([query.vector])[0]
+        found = self._fetch(self._ids(query, scope, question, vector))
         if not found.ids:
             return []
-        weighed = self._weighed(found, question, scope, query.vector)
+        weighed = self._weighed(found, question, scope, vector)
         return self._hits(found.ids, weighed, query.limit)
 
     def _scope(self, tenant: str) -> _Scope:
@@ -244,10 +227,10 @@ class MemoryReader:
                 containing[term] = count
         return count
 
-    def _ids(self, query: Query, scope: _Scope, question: Question) -> list[int]:
+    def _ids(self, query: Query, scope: _Scope, question: Question, vector: Vectors | None) -> list[int]:
         if query.session_id is not None:
             return self._in_session(query.session_id, scope, question)
-        near = [] if query.vector is None else self._near_of(scope, query.vector)
+        near = [] if vector is None else self._near_of(scope, vector)
         return list(dict.fromkeys([*self._by_words(question, scope, None), *near]))
 
     def _near_of(self, scope: _Scope, vector: Vectors) -> list[int]:

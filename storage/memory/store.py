@@ -14,29 +14,27 @@ import apsw
 import attrs
 import trio
 
-from warren.base.errors import InvalidParamsError, StoreError
+from warren.base.errors import StoreError
 from warren.base.principals import DEFAULT_TENANT
 from warren.base.values import define
 from warren.conversation.memory import (
-    MAX_HITS,
     Chosen,
     Embedder,
     MemoryConfig,
     MemoryEntry,
     MemoryHit,
-    MemoryStats,
     Progress,
     Tail,
     Unsettled,
-    Weighs,
 )
 from warren.storage.memory import graph as graphs
 from warren.storage.memory.file import FILE_NAME, MEMORY_STORE, locate, open_reader, open_writer
 from warren.storage.memory.graph import Graph, Note, UnusableGraphError
-from warren.storage.memory.search import MemoryReader, Query
-from warren.storage.memory.spaces import Space, Vectorizer, Vectors
+from warren.storage.memory.homes import EMBED_AT_ONCE, Bare, HomeOfTexts, Query
+from warren.storage.memory.search import MemoryReader
+from warren.storage.memory.spaces import Space
 from warren.storage.memory.vectors import EXACT_BYTES, VectorIndex
-from warren.storage.memory.weighing import QUERY_LENGTH, space_of, weighs
+from warren.storage.memory.weighing import space_of
 from warren.storage.memory.writer import Writer
 from warren.storage.runner import Runner, thread_runner
 from warren.storage.sqlite.faults import precise
@@ -44,8 +42,6 @@ from warren.storage.sqlite.pool import ReaderPool
 
 logger: Final = logging.getLogger("warren.memory")
 R = TypeVar("R")
-EMBED_AT_ONCE: Final = 64
-"""Stored entries that an embedder gets in one call."""
 INHERITED: Final = ("PATH", "HOME", "TMPDIR", "LANG", "LC_", "PYTHON", "LD_", "DYLD_", "OMP_")
 """Beginnings of the variables that a builder process gets: API keys are not among them."""
 
@@ -62,7 +58,7 @@ class _Opened:
     behind: int
 
 
-class FileMemory:
+class FileMemory(HomeOfTexts):
     """Texts in a file, or in this process alone. Made by `open`, ended by `aclose`; for the methods see MemoryStore.
 
     When `index` returns, its entries are on the disk. `catch_up` also builds the graph for searches among many vectors.
@@ -72,21 +68,13 @@ class FileMemory:
     """
 
     def __init__(self, config: MemoryConfig, space: Space, opened: _Opened, runner: Runner) -> None:
+        super().__init__(space, runner, behind=opened.behind, rebuilt=opened.rebuilt)
         self._path = config.path
-        self._space = space
         self._index = opened.index
         self._note = opened.note
-        self._rebuilt = opened.rebuilt
-        self._behind = opened.behind
         self._last_id = opened.note.watermark
-        self._runner = runner
         self._writing = ReaderPool([opened.writer], runner)
         self._reading = ReaderPool(opened.readers, runner)
-        # Two that catch up at once would ask the embedder for the same vectors.
-        self._catching_up = trio.Lock()
-        self._refused = set[int]()  # entries that the embedder refuses for good: words alone find them
-        self._vectorizer = Vectorizer(space, runner)
-        self._closed = False
 
     @classmethod
     async def open(
@@ -119,21 +107,11 @@ class FileMemory:
     @property
     def is_behind(self) -> bool:
         """See MemoryStore."""
-        return self._behind > len(self._refused) or self._needs_graph
-
-    @property
-    def behind(self) -> int:
-        """See MemoryStore."""
-        return self._behind
+        return super().is_behind or self._needs_graph
 
     @property
     def _needs_graph(self) -> bool:
         return self._path is not None and self._space.dimensions > 0 and self._index.is_overgrown(self._last_id)
-
-    @property
-    def weighs(self) -> Weighs:
-        """See MemoryStore."""
-        return weighs(self._space, embedder_fails=self._vectorizer.fails)
 
     async def aclose(self) -> None:
         """See MemoryStore."""
@@ -169,16 +147,6 @@ class FileMemory:
         """See MemoryStore."""
         return len(await self._write(partial(Writer.settle, mark=mark, count=count)))
 
-    async def search(
-        self, query: str, *, limit: int = 5, session_id: str | None = None, tenant: str = DEFAULT_TENANT
-    ) -> list[MemoryHit]:
-        """See MemoryStore."""
-        if limit < 1:
-            raise InvalidParamsError("$.limit: must be above 0", path="$.limit")
-        vector = await self._query_vector(query)
-        asked = Query(query, min(limit, MAX_HITS), session_id, tenant, vector)
-        return await self._read(partial(MemoryReader.find, query=asked))
-
     async def texts(self, tenant: str, sessions: Collection[str] | None = None) -> int:
         """See MemoryStore."""
         return await self._read(partial(MemoryReader.texts, tenant=tenant, sessions=sessions))
@@ -192,77 +160,42 @@ class FileMemory:
         removed = await self._write(partial(Writer.forget_texts, chosen=chosen))
         return None if removed is None else len(removed)
 
-    async def catch_up(self, progress: Progress | None = None) -> None:
-        """See MemoryStore; StoreError has `cause` "index_not_built" if the graph could not be built."""
-        async with self._catching_up:
-            self._behind = await self._read(MemoryReader.without_vector)
-            await self._make_vectors(progress)
-            if self._path is not None and self._needs_graph:
-                await self._build(self._path, progress)
+    async def _find(self, query: Query) -> list[MemoryHit]:
+        return await self._read(partial(MemoryReader.find, query=query))
 
-    async def rebuild(self, progress: Progress | None = None) -> None:
-        """See MemoryStore. Searches compare the vectors one by one until the graph is there again.
+    def _bare_from(self) -> int:
+        return self._index.watermark
 
-        Words that texts lack, or that are left of texts that are gone, are put right.
-        """
-        async with self._catching_up:
-            await self._write(Writer.drop_stray_words)
-            after = None
-            while (after := await self._write(partial(Writer.add_missing_words, after=after))) is not None:
-                pass
-            await self._write(Writer.drop_other_spaces)
-            self._index.replace_graph(None)
-            if self._path is not None:
-                (self._path / graphs.FILE_NAME).unlink(missing_ok=True)
-        await self.catch_up(progress)
-        if progress is not None:
-            entries, _ = await self._read(MemoryReader.counts)
-            progress(entries, entries)
+    async def _bare(self, after: int) -> Sequence[Bare]:
+        return await self._write(partial(Writer.without_vector, after=after, count=EMBED_AT_ONCE))
 
-    async def stats(self) -> MemoryStats:
-        """See MemoryStore."""
-        entries, sessions = await self._read(MemoryReader.counts)
-        self._behind = await self._read(MemoryReader.without_vector)
-        return MemoryStats(
-            entries=entries,
-            sessions=sessions,
-            indexed=entries - self._behind,
-            behind=self._behind,
-            embedder=self._space.name.rpartition("/")[0],
-            dimensions=self._space.dimensions,
-            weighs=self.weighs,
-            database_bytes=_size(self._path, FILE_NAME),
-            index_bytes=_size(self._path, graphs.FILE_NAME),
-            rebuilt=self._rebuilt,
-        )
+    async def _count_bare(self) -> int:
+        return await self._read(MemoryReader.without_vector)
 
-    async def _query_vector(self, query: str) -> Vectors | None:
-        if not self._space.dimensions or not query.strip():
-            return None
-        (packed,) = await self._vectorizer.soon([query[:QUERY_LENGTH]])
-        if packed is None:
-            return None
-        vector: Vectors = self._space.unpack([packed])[0]
-        return vector
+    async def _add_vectors(self, vectors: dict[int, bytes]) -> None:
+        await self._write(partial(Writer.add_vectors, vectors=vectors))
 
-    async def _make_vectors(self, progress: Progress | None) -> None:
-        """Make the missing vectors, some entries at a time."""
-        done, after, seen = 0, self._index.watermark, set[int]()
-        while self._behind and (
-            bare := await self._write(partial(Writer.without_vector, after=after, count=EMBED_AT_ONCE))
-        ):
-            after = bare[-1].id
-            seen.update(entry.id for entry in bare)
-            asked = [entry for entry in bare if entry.id not in self._refused]
-            vectors = await self._vectorizer.later([entry.content for entry in asked])
-            await self._write(partial(Writer.add_vectors, entries=asked, vectors=vectors))
-            found = zip(asked, vectors, strict=True)
-            self._refused.update(entry.id for entry, vector in found if vector is None)
-            made = sum(vector is not None for vector in vectors)
-            done, self._behind = done + made, max(0, self._behind - made)
-            if progress is not None:
-                progress(done, done + self._behind)
-        self._refused &= seen  # others were forgotten
+    async def _complete(self, progress: Progress | None) -> None:
+        """Build the graph. Raises StoreError with `cause` "index_not_built"."""
+        if self._path is not None and self._needs_graph:
+            await self._build(self._path, progress)
+
+    async def _begin_anew(self) -> None:
+        """Also give texts the words that they lack. Vectors are compared one by one until the graph is there again."""
+        await self._write(Writer.drop_stray_words)
+        after = None
+        while (after := await self._write(partial(Writer.add_missing_words, after=after))) is not None:
+            pass
+        await self._write(Writer.drop_other_spaces)
+        self._index.replace_graph(None)
+        if self._path is not None:
+            (self._path / graphs.FILE_NAME).unlink(missing_ok=True)
+
+    async def _counts(self) -> tuple[int, int]:
+        return await self._read(MemoryReader.counts)
+
+    async def _sizes(self) -> tuple[int, int]:
+        return _size(self._path, FILE_NAME), _size(self._path, graphs.FILE_NAME)
 
     async def _build(self, folder: Path, progress: Progress | None) -> None:
         """Build the graph in a process of its own, and take over the graph that the process has saved."""

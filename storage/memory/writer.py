@@ -1,7 +1,7 @@
 """The one connection that writes the memory; synchronous, one caller at a time."""
 # ruff: noqa: S608 - only constants of this package become part of the SQL
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
@@ -13,6 +13,7 @@ from warren.base.values import frozen
 from warren.conversation import codec
 from warren.conversation.memory import CONVERSATION_END, Chosen, MemoryEntry, Tail, Unsettled
 from warren.storage.memory.file import MEMORY_STORE, identity
+from warren.storage.memory.homes import Bare
 from warren.storage.memory.spaces import Space
 from warren.storage.memory.words import Analyzer, release_gil
 from warren.storage.results import Rows
@@ -89,14 +90,6 @@ OTHER: Final = "other"
 """The word of the full-text table that every entry has which is not of the default tenant; no hash is spelt like it."""
 _STEP: Final = 8
 """Entries handled between two pauses: about a millisecond."""
-
-
-@frozen
-class Bare:
-    """An entry that has no vector yet."""
-
-    id: int
-    content: str
 
 
 @frozen(eq=False)
@@ -245,10 +238,9 @@ class Writer:
         rows = self._db.execute(_WITHOUT_VECTOR, (self._space_key, after, count))
         return Rows(rows, lambda row: Bare(row[0], text_in(row[1], "content")), lambda row: str(row[0]))
 
-    def add_vectors(self, entries: Sequence[Bare], vectors: Sequence[bytes | None]) -> None:
-        """Store the packed vectors of entries that have none in this space."""
-        found = zip(entries, vectors, strict=True)
-        rows = [(self._space_key, entry.id, body) for entry, body in found if body is not None]
+    def add_vectors(self, vectors: Mapping[int, bytes]) -> None:
+        """Store packed vectors of this space by the ids of their entries."""
+        rows = [(self._space_key, entry, body) for entry, body in vectors.items()]
         with transaction(self._db, MEMORY_STORE):
             self._db.executemany(_ADD_VECTOR, rows)
 

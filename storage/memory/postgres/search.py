@@ -8,10 +8,10 @@ from typing import Any, Final
 import attrs
 import numpy as np
 
-from warren.base.principals import DEFAULT_TENANT
 from warren.base.values import define, frozen
 from warren.conversation.memory import MemoryHit, Unsettled, text_id_of
-from warren.storage.memory.postgres.vectors import Table
+from warren.storage.memory.homes import Query
+from warren.storage.memory.postgres.vectors import Table, literals
 from warren.storage.memory.spaces import Space
 from warren.storage.memory.weighing import (
     BY_WORDS,
@@ -104,25 +104,6 @@ _UNSETTLED: Final = """
 _SESSIONS: Final = "SELECT count(*) FROM warren.memory_sessions WHERE entries > 0"
 
 
-@frozen(eq=False)
-class Query:
-    """A search.
-
-    Attributes:
-        text: the query.
-        limit: hits wanted.
-        session_id: the session to search in; None for all of the tenant.
-        tenant: the tenant whose texts are searched.
-        vector: of the query, as the server takes it; None leaves the search to the words.
-    """
-
-    text: str
-    limit: int
-    session_id: str | None
-    tenant: str = DEFAULT_TENANT
-    vector: str | None = None
-
-
 @define(eq=False)
 class _Counts:
     """The counts of the texts of a tenant as they were at one time; those of terms come with the questions."""
@@ -171,11 +152,12 @@ class Searcher:
             return []
         scope = await self._scope(db, query.tenant)
         question = await self._question(db, scope, asked)
-        rows = await self._candidates(db, query, scope, question)
+        vector = None if query.vector is None else literals([query.vector])[0]
+        rows = await self._candidates(db, query, scope, question, vector)
         if not rows:
             return []
-        floor = await self._floor(db, scope, query.vector)
-        weigh = partial(self._weighed, rows, question, floor, query.vector)
+        floor = await self._floor(db, scope, vector)
+        weigh = partial(self._weighed, rows, question, floor, vector)
         short = sum(len(row[1]) for row in rows) <= AT_ONCE_ON_LOOP
         weighed = weigh() if short else await self.runner(weigh)
         return await _hits(self.guard.on(db, query.tenant), query, rows, weighed)
@@ -216,7 +198,9 @@ class Searcher:
             )
             scope.counts.containing |= dict(zip(terms, [count for _, count in rows], strict=True))
 
-    async def _candidates(self, db: Connection, query: Query, scope: _Scope, question: Question) -> list[Row]:
+    async def _candidates(
+        self, db: Connection, query: Query, scope: _Scope, question: Question, vector: str | None
+    ) -> list[Row]:
         """Return the candidates, of each the id, the terms, and the cosine with the query if it has a vector."""
         if query.session_id is not None:
             found = await db.fetch(_SESSION, escaped(query.session_id), scope.tenant)
@@ -224,9 +208,9 @@ class Searcher:
                 return []
             ((session, entries),) = found
             if entries <= SMALL_SESSION or self.table is not None:
-                return await self._fetched(db, [_WHOLE], [session], query.vector)
+                return await self._fetched(db, [_WHOLE], [session], vector)
             return await self._by_words(db, scope, question, None, session)
-        return await self._by_words(db, scope, question, query.vector, None)
+        return await self._by_words(db, scope, question, vector, None)
 
     async def _by_words(
         self, db: Connection, scope: _Scope, question: Question, vector: str | None, session: int | None

@@ -10,26 +10,22 @@ from psycopg import errors
 
 from warren.base.errors import InvalidParamsError, StoreError, WarrenError
 from warren.base.principals import DEFAULT_TENANT
-from warren.base.values import frozen
 from warren.conversation.memory import (
-    MAX_HITS,
     Chosen,
     Embedder,
     MemoryConfig,
     MemoryEntry,
     MemoryHit,
-    MemoryStats,
-    Progress,
     Tail,
     Unsettled,
-    Weighs,
 )
 from warren.settings.config import PostgresConfig
+from warren.storage.memory.homes import EMBED_AT_ONCE, Bare, HomeOfTexts, Query
 from warren.storage.memory.postgres import search, writer
-from warren.storage.memory.postgres.search import Query, Searcher
+from warren.storage.memory.postgres.search import Searcher
 from warren.storage.memory.postgres.vectors import Table, drop_others, literals, table_for
-from warren.storage.memory.spaces import Space, TermSpace, Vectorizer
-from warren.storage.memory.weighing import QUERY_LENGTH, space_of, weighs
+from warren.storage.memory.spaces import Space, TermSpace
+from warren.storage.memory.weighing import space_of
 from warren.storage.memory.words import Analyzer
 from warren.storage.postgres.driver import Connection, LostError, array, unescaped
 from warren.storage.postgres.faults import translate
@@ -41,8 +37,6 @@ from warren.storage.runner import Runner, thread_runner
 logger: Final = logging.getLogger("warren.memory")
 R = TypeVar("R")
 NOUN: Final = "memory store"
-EMBED_AT_ONCE: Final = 64
-"""Stored entries that an embedder gets in one call."""
 # Compiling a query takes longer than any query of a memory, and so does planning it anew each time; the graph has to
 # return as many as are asked for.
 _SETTINGS: Final = "SET jit = off; SET plan_cache_mode = force_generic_plan; SET hnsw.ef_search = 100"
@@ -55,15 +49,7 @@ _BYTES: Final = """
 _NAMES: Final = "SELECT name FROM warren.memory_spaces ORDER BY key DESC"
 
 
-@frozen
-class Bare:
-    """An entry that has no vector yet."""
-
-    id: int
-    content: str
-
-
-class PostgresMemory:
+class PostgresMemory(HomeOfTexts):
     """Texts in a PostgreSQL database. Made by `open`, ended by `aclose`; for the methods see MemoryStore.
 
     Several processes may use one database at once. A connection that breaks is replaced, and the call made again, for
@@ -71,20 +57,13 @@ class PostgresMemory:
     """
 
     def __init__(self, pool: Readers, space: Space, table: Table | None, runner: Runner, guard: Guard) -> None:
+        super().__init__(space, runner)
         self._pool = pool
-        self._space = space
         self._table = table
-        self._runner = runner
         self._searcher = Searcher(space, table, runner, guard)
         self._analyzer = Analyzer()
-        self._behind = 0
         # One connection at most writes; the others are free for searches.
         self._writing = trio.Lock()
-        # Two that catch up at once would ask the embedder for the same vectors.
-        self._catching_up = trio.Lock()
-        self._refused = set[int]()  # entries that the embedder refuses for good: words alone find them
-        self._vectorizer = Vectorizer(space, runner)
-        self._closed = False
 
     @classmethod
     async def open(
@@ -112,26 +91,11 @@ class PostgresMemory:
             return cls(pool, TermSpace(), None, runner, guard)
         made = cls(pool, space, table, runner, guard)
         try:
-            made._behind = await made._read(made._count_bare)
+            made._behind = await made._count_bare()
         except BaseException:
             await made.aclose()
             raise
         return made
-
-    @property
-    def is_behind(self) -> bool:
-        """See MemoryStore."""
-        return self._behind > len(self._refused)
-
-    @property
-    def behind(self) -> int:
-        """See MemoryStore."""
-        return self._behind
-
-    @property
-    def weighs(self) -> Weighs:
-        """See MemoryStore."""
-        return weighs(self._space, embedder_fails=self._vectorizer.fails)
 
     async def aclose(self) -> None:
         """See MemoryStore."""
@@ -168,16 +132,6 @@ class PostgresMemory:
         async with self._writing:
             return await self._read(partial(writer.settle, mark=mark, count=count))
 
-    async def search(
-        self, query: str, *, limit: int = 5, session_id: str | None = None, tenant: str = DEFAULT_TENANT
-    ) -> list[MemoryHit]:
-        """See MemoryStore."""
-        if limit < 1:
-            raise InvalidParamsError("$.limit: must be above 0", path="$.limit")
-        vector = await self._query_vector(query)
-        asked = Query(query, min(limit, MAX_HITS), session_id, tenant, vector)
-        return await self._read(partial(self._searcher.find, query=asked))
-
     async def texts(self, tenant: str, sessions: Collection[str] | None = None) -> int:
         """See MemoryStore."""
         return await self._read(partial(search.texts, tenant=tenant, sessions=sessions))
@@ -192,79 +146,45 @@ class PostgresMemory:
         async with self._writing:
             return await self._read(partial(writer.forget_texts, chosen=chosen))
 
-    async def catch_up(self, progress: Progress | None = None) -> None:
-        """See MemoryStore."""
-        async with self._catching_up:
-            self._behind = await self._read(self._count_bare)
-            done, after, seen = 0, 0, set[int]()
-            while self._table is not None and self._behind:
-                bare = await self._read(partial(self._bare, after=after))
-                if not bare:
-                    break
-                after = bare[-1].id
-                seen.update(entry.id for entry in bare)
-                asked = [entry for entry in bare if entry.id not in self._refused]
-                packed = await self._vectorizer.later([entry.content for entry in asked])
-                made = {entry.id: vector for entry, vector in zip(asked, packed, strict=True) if vector is not None}
-                self._refused.update(entry.id for entry in asked if entry.id not in made)
-                vectors = await self._runner(partial(literals, list(made.values())))
-                await self._read(partial(self._table.add, entries=list(made), vectors=vectors))
-                done, self._behind = done + len(made), max(0, self._behind - len(made))
-                if progress is not None:
-                    progress(done, done + self._behind)
-            self._refused &= seen  # others were forgotten
+    async def _find(self, query: Query) -> list[MemoryHit]:
+        return await self._read(partial(self._searcher.find, query=query))
 
-    async def rebuild(self, progress: Progress | None = None) -> None:
-        """See MemoryStore."""
+    async def _bare(self, after: int) -> Sequence[Bare]:
+        where = f"{self._without_vector} AND e.id > $1::int8 ORDER BY e.id LIMIT $2::int8"
+        rows = await self._read(lambda db: db.fetch(f"SELECT e.id, e.content {where}", after, EMBED_AT_ONCE))
+        return [Bare(key, unescaped(content)) for key, content in rows]
+
+    async def _count_bare(self) -> int:
+        sql = "SELECT 0" if self._table is None else f"SELECT count(*) {self._without_vector}"
+        ((count,),) = await self._read(lambda db: db.fetch(sql))
+        return int(count)
+
+    @property
+    def _without_vector(self) -> str:
+        space = 0 if self._table is None else self._table.space
+        return f"""
+            FROM warren.memory_entries e LEFT JOIN warren.memory_vectors v ON v.entry = e.id AND v.space = {space}
+            WHERE v.entry IS NULL
+        """
+
+    async def _add_vectors(self, vectors: dict[int, bytes]) -> None:
         if self._table is not None:
-            async with self._catching_up:
-                await self._read(partial(drop_others, table=self._table))
-        await self.catch_up(progress)
-        if progress is not None:
-            entries, _ = await self._read(search.counts)
-            progress(entries, entries)
+            bodies = await self._runner(partial(literals, list(vectors.values())))
+            await self._read(partial(self._table.add, entries=list(vectors), vectors=bodies))
 
-    async def stats(self) -> MemoryStats:
-        """See MemoryStore. The bytes of the database are those of the memory's tables."""
-        entries, sessions = await self._read(search.counts)
-        self._behind = await self._read(self._count_bare)
+    async def _begin_anew(self) -> None:
+        if self._table is not None:
+            await self._read(partial(drop_others, table=self._table))
+
+    async def _counts(self) -> tuple[int, int]:
+        return await self._read(search.counts)
+
+    async def _sizes(self) -> tuple[int, int]:
+        """Return the bytes of the memory's tables, and those of the graph."""
         index = "" if self._table is None else f"warren.{self._table.index}"
         names = array([f"warren.memory_{name}" for name in _TABLES])
         ((database_bytes, index_bytes),) = await self._read(lambda db: db.fetch(_BYTES, names, index or None))
-        return MemoryStats(
-            entries=entries,
-            sessions=sessions,
-            indexed=entries - self._behind,
-            behind=self._behind,
-            embedder=self._space.name.rpartition("/")[0],
-            dimensions=self._space.dimensions,
-            weighs=self.weighs,
-            database_bytes=database_bytes - index_bytes,
-            index_bytes=index_bytes,
-            rebuilt=None,
-        )
-
-    async def _query_vector(self, query: str) -> str | None:
-        if self._table is None or not query.strip():
-            return None
-        (packed,) = await self._vectorizer.soon([query[:QUERY_LENGTH]])
-        if packed is None:
-            return None
-        return literals([packed])[0]
-
-    async def _count_bare(self, db: Connection) -> int:
-        """Return how many entries have no vector of this embedder."""
-        if self._table is None:
-            return 0
-        ((count,),) = await db.fetch(f"SELECT count(*) {_bare(self._table)}")
-        return int(count)
-
-    async def _bare(self, db: Connection, after: int) -> list[Bare]:
-        """Return the next entries after an id that have no vector of this embedder."""
-        assert self._table is not None  # noqa: S101 - its only caller looks
-        where = f"{_bare(self._table)} AND e.id > $1::int8 ORDER BY e.id LIMIT $2::int8"
-        rows = await db.fetch(f"SELECT e.id, e.content {where}", after, EMBED_AT_ONCE)
-        return [Bare(key, unescaped(content)) for key, content in rows]
+        return database_bytes - index_bytes, index_bytes
 
     async def _read(self, query: Callable[[Connection], Awaitable[R]]) -> R:
         if self._closed:
@@ -310,13 +230,6 @@ async def _prepared(db: Connection, space: Space) -> tuple[Table | str | None, G
     await prepare(db)
     guard = await guard_of(db)
     return await table_for(db, space) if space.dimensions else None, guard
-
-
-def _bare(table: Table) -> str:
-    return f"""
-        FROM warren.memory_entries e LEFT JOIN warren.memory_vectors v ON v.entry = e.id AND v.space = {table.space}
-        WHERE v.entry IS NULL
-    """
 
 
 def _shown(exc: Exception, config: MemoryConfig) -> WarrenError:
