@@ -3,27 +3,14 @@
 from decimal import Decimal
 from typing import Final
 
-from warren.conversation import codec
-from warren.conversation.events import (
-    BudgetWarning,
-    CompactionCompleted,
-    CompactionFailed,
-    CompactionStarted,
-    Event,
-    FilesComplete,
-    ModelSwitched,
-    RequestRepaired,
-    Retrying,
-    ToolCallRequested,
-    ToolExecutionCompleted,
-)
+from warren.conversation import codec, events
 from warren.conversation.records import CompactionEntry
 from warren.conversation.usage import Usage
 
 MAX_VALUE: Final = 200
 
 
-def text_of_shrinking(entry: CompactionEntry | CompactionCompleted) -> str:
+def text_of_shrinking(entry: CompactionEntry | events.CompactionCompleted) -> str:
     """Return the effect of a compaction on the context."""
     return f"{entry.messages_before} messages became {entry.messages_after}"
 
@@ -43,41 +30,41 @@ def dollars(cost: Decimal) -> str:
     return f"${whole}.{rest[:2]}{rest[2:].rstrip('0')}"
 
 
-def text_of_event(event: Event) -> str | None:  # noqa: PLR0911 - one for each kind
+def text_of_event(event: events.Event) -> str | None:  # noqa: PLR0911 - one for each kind
     """Return the text of an event for a user; None if it needs none beside the answer."""
     match event:
-        case ToolCallRequested(name=name, args=args):
+        case events.ToolCallRequested(name=name, args=args):
             return f"tool {name} {shorten(args)}"
-        case ToolExecutionCompleted(name=name, result=result, is_error=True):
+        case events.ToolExecutionCompleted(name=name, result=result, is_error=True):
             return f"tool {name} failed: {shorten(result)}"
-        case FilesComplete(attachments=files):
+        case events.FilesComplete(attachments=files):
             return "\n".join(f"{file.label}: {file.size} bytes, sha256 {file.sha256}" for file in files)
-        case Retrying() | RequestRepaired() | ModelSwitched():
+        case events.Retrying() | events.RequestRepaired() | events.ModelSwitched():
             return _text_of_trouble(event)
-        case BudgetWarning(budget_type=kind, percent=percent):
+        case events.BudgetWarning(budget_type=kind, percent=percent):
             return f"{percent:g} % of the {kind.replace('_', ' ')} budget is used"
-        case CompactionStarted() | CompactionCompleted() | CompactionFailed():
+        case events.CompactionStarted() | events.CompactionCompleted() | events.CompactionFailed():
             return _text_of_compaction(event)
     return None
 
 
-def _text_of_trouble(event: Retrying | RequestRepaired | ModelSwitched) -> str:
-    if isinstance(event, RequestRepaired):
+def _text_of_trouble(event: events.Retrying | events.RequestRepaired | events.ModelSwitched) -> str:
+    if isinstance(event, events.RequestRepaired):
         return f"{event.what} was {event.action.replace('_', ' ')}, trying again: {event.why}"
-    if isinstance(event, Retrying):
+    if isinstance(event, events.Retrying):
         wait = event.delay_ms / 1000
         return f"{event.error}; trying again in {wait:g} s ({event.attempt} of {event.max_attempts})"
     anew = ", from the beginning" if event.discarded else ""
     return f"{event.from_model}: {event.error}; {event.to_model} answers{anew}"
 
 
-def _text_of_compaction(event: CompactionStarted | CompactionCompleted | CompactionFailed) -> str:
+def _text_of_compaction(event: events.CompactionStarted | events.CompactionCompleted | events.CompactionFailed) -> str:
     match event:
-        case CompactionStarted(message_count=count):
+        case events.CompactionStarted(message_count=count):
             return f"compacting the context, {count} messages"
-        case CompactionCompleted():
+        case events.CompactionCompleted():
             return f"compacted: {text_of_shrinking(event)}"
-        case CompactionFailed(error=error):
+        case events.CompactionFailed(error=error):
             return f"not compacted: {error}"
 
 

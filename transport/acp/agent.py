@@ -17,30 +17,18 @@ from warren.conversation.options import DEFAULT_THRESHOLD, CompactionConfig
 from warren.conversation.views import SessionSummary
 from warren.models.catalog import NO_MODELS, Models, window_of
 from warren.settings.tool_config import McpServer
-from warren.transport.acp import commands, modes, params
+from warren.transport.acp import commands, modes, params, updates
 from warren.transport.acp.content import AcpPrompt, prompt_of
 from warren.transport.acp.files import blocks_of
 from warren.transport.acp.listing import CWD, listed
 from warren.transport.acp.permission import Ask, Permissions
 from warren.transport.acp.prompt import PendingPrompt, outcome_of, unwrap
 from warren.transport.acp.servers import Servers, read_servers
-from warren.transport.acp.updates import (
-    Narrator,
-    Update,
-    UpdateWithFiles,
-    chunk,
-    replayed,
-    session_info,
-    stop_reason,
-    stop_reason_of,
-    usage_of,
-    with_data,
-)
 
 if TYPE_CHECKING:
     from warren.actors.tools.session_tools import SessionTools
 
-Say = Callable[[str, Update], Awaitable[None]]
+Say = Callable[[str, updates.Update], Awaitable[None]]
 """Sends an update of a session to the client; returns once it is on its way, in order with everything else."""
 
 PROTOCOL: Final = 1
@@ -62,7 +50,7 @@ class MethodResult:
 
     result: Mapping[str, Any]
     session_id: str = ""
-    after: Sequence[Update] = ()
+    after: Sequence[updates.Update] = ()
 
 
 @frozen
@@ -229,7 +217,7 @@ class Agent:
                 return await self._turn(prompt, pending)
             await self._obey(command, pending)
         except WarrenError as exc:
-            reason = stop_reason_of(exc)
+            reason = updates.stop_reason_of(exc)
             if reason is None:
                 raise
             return MethodResult({"stopReason": reason})
@@ -240,7 +228,7 @@ class Agent:
 
     async def _turn(self, prompt: AcpPrompt, pending: PendingPrompt) -> MethodResult:
         view = await self.service.read(pending.session_id)
-        narrator = Narrator(self.settings.size_of(view.state.model))
+        narrator = updates.Narrator(self.settings.size_of(view.state.model))
 
         async def tell(event: Event) -> None:
             for update in narrator.updates(event):
@@ -250,9 +238,9 @@ class Agent:
         outcome = await outcome_of(pending.turn(prompt, tell, approve, gates))
         await self._tell_info(pending.session_id)
         result = unwrap(prompt.located(outcome) if isinstance(outcome, InvalidParamsError) else outcome)
-        usage = {"usage": usage_of(result.usage)} if self.unstable else {}
-        answer, data = {"stopReason": stop_reason(result.stop_reason), **usage}, result.structured_output
-        return MethodResult(answer if data is None else with_data(answer, data))
+        usage = {"usage": updates.usage_of(result.usage)} if self.unstable else {}
+        answer, data = {"stopReason": updates.stop_reason(result.stop_reason), **usage}, result.structured_output
+        return MethodResult(answer if data is None else updates.with_data(answer, data))
 
     async def _obey(self, command: commands.SlashCommand, pending: PendingPrompt) -> None:
         """Run a slash command, and send its output to the client as a message of the agent."""
@@ -267,7 +255,7 @@ class Agent:
                 text = commands.memory_text(await pending.look_up(search))
             case "help":
                 text = commands.help_text(self.service.capabilities())
-        await self.say(session_id, chunk("agent_message_chunk", text))
+        await self.say(session_id, updates.chunk("agent_message_chunk", text))
 
     def _admit(self, session_id: str) -> PendingPrompt:
         if session_id in self._pending:
@@ -309,13 +297,13 @@ class Agent:
             while offset < total:
                 page = await self.service.history(session_id, offset=offset, limit=REPLAYED)
                 for entry in page.messages:
-                    for update in replayed(entry.message):
+                    for update in updates.replayed(entry.message):
                         await self._tell(session_id, update)
                 offset, total = offset + REPLAYED, page.total
 
-    async def _tell(self, session_id: str, update: Update | UpdateWithFiles) -> None:
+    async def _tell(self, session_id: str, update: updates.Update | updates.UpdateWithFiles) -> None:
         """Send an update; first read the files that it has."""
-        if not isinstance(update, UpdateWithFiles):
+        if not isinstance(update, updates.UpdateWithFiles):
             await self.say(session_id, update)
             return
         async with self._with_files:  # the bytes of one update are in memory, however many sessions have files
@@ -336,7 +324,7 @@ class Agent:
             view = await self.service.read(session_id)
         except WarrenError:
             return
-        await self.say(session_id, session_info(view.state.title, view.state.updated_at))
+        await self.say(session_id, updates.session_info(view.state.title, view.state.updated_at))
 
 
 METHODS: Final[Mapping[str, tuple[type, Callable[[Agent, Any], Awaitable[MethodResult]]]]] = {

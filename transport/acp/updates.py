@@ -9,34 +9,8 @@ import attrs
 
 from warren.base.errors import AgentError, BudgetExhaustedError, WarrenError
 from warren.base.values import define, frozen
+from warren.conversation import events, messages
 from warren.conversation.attachments import Attachment
-from warren.conversation.events import (
-    Event,
-    FilesComplete,
-    InputTaken,
-    ModelSwitched,
-    ReasoningDelta,
-    TextComplete,
-    TextDelta,
-    ToolCallRequested,
-    ToolExecutionCompleted,
-    ToolExecutionStarted,
-    ToolResultReceived,
-    TurnCompleted,
-    TurnStarted,
-)
-from warren.conversation.messages import (
-    AssistantMessage,
-    ContextMessage,
-    FileBlock,
-    Message,
-    ReasoningBlock,
-    StopReason,
-    TextBlock,
-    ToolResultsMessage,
-    ToolUseBlock,
-    UserMessage,
-)
 from warren.conversation.usage import Usage
 from warren.transport.event_text import text_of_event
 
@@ -56,7 +30,7 @@ KINDS: Final[Mapping[str, str]] = {
 """The protocol's kind of each tool of the runtime; clients choose an icon by it."""
 DATA: Final = "warren/structured_output"
 """The key in the `_meta` of an answer, and of its update in a loaded session, whose value is the answer as data."""
-STOP_REASONS: Final[Mapping[StopReason | None, str]] = {
+STOP_REASONS: Final[Mapping[messages.StopReason | None, str]] = {
     "max_tokens": "max_tokens",
     "content_filter": "refusal",
     "cancelled": "cancelled",
@@ -88,62 +62,62 @@ class Narrator:
     _shown: list[str] = attrs.field(factory=list)
     _ended: set[str] = attrs.field(factory=set)
 
-    def updates(self, event: Event) -> Iterator[Update | UpdateWithFiles]:
+    def updates(self, event: events.Event) -> Iterator[Update | UpdateWithFiles]:
         """Yield the updates for an event."""
         match event:
-            case TurnStarted():
+            case events.TurnStarted():
                 self._shown.clear()
                 self._ended.clear()
-            case TextDelta(delta):
+            case events.TextDelta(delta):
                 self._shown.append(delta)
                 yield chunk("agent_message_chunk", delta)
-            case ReasoningDelta(delta):
+            case events.ReasoningDelta(delta):
                 yield chunk("agent_thought_chunk", delta)
-            case TextComplete(content):
+            case events.TextComplete(content):
                 # The end that no delta had, or the whole text if the deltas were of a different one.
                 shown = "".join(self._shown)
                 rest = content.removeprefix(shown) if content.startswith(shown) else f"\n\n{content}"
                 if rest:
                     yield chunk("agent_message_chunk", rest)
-            case ModelSwitched(discarded=True) if self._shown:
+            case events.ModelSwitched(discarded=True) if self._shown:
                 self._shown.clear()
                 yield chunk("agent_message_chunk", f"\n\n{text_of_event(event)}\n\n")
-            case FilesComplete(attachments=files):
+            case events.FilesComplete(attachments=files):
                 yield from _files("agent_message_chunk", files)
-            case InputTaken(content=content, attachments=files):  # the same updates as `replayed` makes of it
+            case events.InputTaken(content=content, attachments=files):  # the same updates as `replayed` makes of it
                 yield from _said(content, files)
-            case TurnCompleted(usage=usage) if self.window is not None:
+            case events.TurnCompleted(usage=usage) if self.window is not None:
                 used = usage.input_tokens + usage.output_tokens
                 yield {"sessionUpdate": "usage_update", "used": used, "size": max(self.window, used)}
             case _:
                 yield from self._tool(event)
 
-    def _tool(self, event: Event) -> Iterator[Update | UpdateWithFiles]:
+    def _tool(self, event: events.Event) -> Iterator[Update | UpdateWithFiles]:
         match event:
-            case ToolCallRequested(id=call, name=name, args=args):
+            case events.ToolCallRequested(id=call, name=name, args=args):
                 yield tool_call(call, name, args)
-            case ToolExecutionStarted(id=call):
+            case events.ToolExecutionStarted(id=call):
                 yield {"sessionUpdate": "tool_call_update", "toolCallId": call, "status": "in_progress"}
-            case ToolExecutionCompleted(id=call, result=result, is_error=is_error, attachments=files):
+            case events.ToolExecutionCompleted(id=call, result=result, is_error=is_error, attachments=files):
                 self._ended.add(call)
                 yield _result(call, result, files, is_error=is_error)
-            case ToolResultReceived(id=call, is_error=is_error, result=result) if call not in self._ended:
+            case events.ToolResultReceived(id=call, is_error=is_error, result=result) if call not in self._ended:
                 yield tool_ended(call, result, is_error=is_error)  # it was refused and never ran
 
 
-def replayed(message: Message) -> Iterator[Update | UpdateWithFiles]:
+def replayed(message: messages.Message) -> Iterator[Update | UpdateWithFiles]:
     """Yield the updates for a message of a loaded session; none for a system message."""
     match message:
-        case UserMessage(content, files):
+        case messages.UserMessage(content, files):
             yield from _said(content, files)
-        case ContextMessage(content):
+        case messages.ContextMessage(content):
             yield chunk("user_message_chunk", content)
-        case AssistantMessage(blocks, structured_output=data):
+        case messages.AssistantMessage(blocks, structured_output=data):
             updates = [update for block in blocks for update in _block(block)]
             if data is not None and updates and isinstance(updates[-1], dict):
                 updates[-1] = with_data(updates[-1], data)
             yield from updates
-        case ToolResultsMessage(results):
+        case messages.ToolResultsMessage(results):
             for result in results:
                 yield _result(result.tool_use_id, result.content, result.attachments, is_error=result.is_error)
 
@@ -172,13 +146,13 @@ def _result(call: str, result: str, files: tuple[Attachment, ...], *, is_error: 
 
 def _block(block: object) -> Iterator[Update | UpdateWithFiles]:
     match block:
-        case ReasoningBlock(text) if text:
+        case messages.ReasoningBlock(text) if text:
             yield chunk("agent_thought_chunk", text)
-        case TextBlock(text) if text:
+        case messages.TextBlock(text) if text:
             yield chunk("agent_message_chunk", text)
-        case FileBlock(file):
+        case messages.FileBlock(file):
             yield from _files("agent_message_chunk", (file,))
-        case ToolUseBlock(id=call, name=name, args=args):
+        case messages.ToolUseBlock(id=call, name=name, args=args):
             yield tool_call(call, name, args)
 
 
@@ -225,7 +199,7 @@ def session_info(title: str | None, updated_at: datetime) -> Update:
     return update if title is None else update | {"title": title}
 
 
-def stop_reason(reason: StopReason | None) -> str:
+def stop_reason(reason: messages.StopReason | None) -> str:
     """Return the protocol's stop reason for a turn that ended with an answer."""
     return STOP_REASONS.get(reason, "end_turn")
 

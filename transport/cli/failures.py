@@ -5,15 +5,7 @@ from typing import Any, Final
 
 import click
 
-from warren.base.errors import (
-    AgentError,
-    CompactionDisabledError,
-    ErrorCode,
-    InvalidParamsError,
-    MemoryDisabledError,
-    PersistenceDisabledError,
-    WarrenError,
-)
+from warren.base import errors
 from warren.transport.cli.groups import harmless
 from warren.transport.cli.process.exits import INTERRUPTED
 from warren.transport.cli.settings.options import Mode
@@ -32,7 +24,7 @@ def report(failure: BaseException, mode: Mode, streams: Streams) -> int:
     `mode.verbose`.
     """
     match innermost(failure):
-        case WarrenError() as error:
+        case errors.WarrenError() as error:
             show_error(error, mode, streams)
             return error.numbers.exit
         case click.ClickException() as error:
@@ -43,30 +35,30 @@ def report(failure: BaseException, mode: Mode, streams: Streams) -> int:
             return _show_other(error_of(error), failure, mode, streams)
 
 
-def error_of(failure: BaseException) -> WarrenError:
+def error_of(failure: BaseException) -> errors.WarrenError:
     """Return a failure as an error for a client."""
     match innermost(failure):
-        case WarrenError() as error:
+        case errors.WarrenError() as error:
             return error
         case click.ClickException() as error:
-            return InvalidParamsError(harmless(error).format_message(), path=_path_of(error) or "$")
+            return errors.InvalidParamsError(harmless(error).format_message(), path=_path_of(error) or "$")
         case OSError() as error:
-            return AgentError(_system_error(error), cause="system")
+            return errors.AgentError(_system_error(error), cause="system")
         case error:
-            return AgentError(f"internal error: {type(error).__name__}: {error}", cause="internal")
+            return errors.AgentError(f"internal error: {type(error).__name__}: {error}", cause="internal")
 
 
 def innermost(failure: BaseException) -> BaseException:
     """Return one exception of a group: a WarrenError if there is one, else Ctrl-C, else the first."""
     leaves = list(_leaves(failure))
-    for kind in (WarrenError, KeyboardInterrupt):
+    for kind in (errors.WarrenError, KeyboardInterrupt):
         for leaf in leaves:
             if isinstance(leaf, kind):
                 return leaf
     return leaves[0]
 
 
-def show_error(error: WarrenError, mode: Mode, streams: Streams) -> None:
+def show_error(error: errors.WarrenError, mode: Mode, streams: Streams) -> None:
     """Write an error to stderr: its body as JSON, or a line with its code, and advice below it."""
     body = error.body() | {"message": _canonical(error) or error.message}
     if mode.json:
@@ -79,16 +71,16 @@ def show_error(error: WarrenError, mode: Mode, streams: Streams) -> None:
         streams.note(error.details["hint"], "dim")
 
 
-def _canonical(error: WarrenError) -> str | None:
+def _canonical(error: errors.WarrenError) -> str | None:
     """Return the advice for a missing capability."""
     match error:
-        case WarrenError(details={"extra": "postgres"}):
+        case errors.WarrenError(details={"extra": "postgres"}):
             return None
-        case PersistenceDisabledError():
+        case errors.PersistenceDisabledError():
             return PERSISTENCE_DISABLED
-        case CompactionDisabledError():
+        case errors.CompactionDisabledError():
             return COMPACTION_DISABLED
-        case MemoryDisabledError() if error.details.keys() != {"hint"}:  # with that alone the store exists
+        case errors.MemoryDisabledError() if error.details.keys() != {"hint"}:  # with that alone the store exists
             return MEMORY_DISABLED
     return None
 
@@ -97,10 +89,10 @@ def _show_usage(error: click.ClickException, mode: Mode, streams: Streams) -> in
     if mode.json:
         path = _path_of(error)
         details = {"details": {"path": path}} if path else {}
-        body = {"code": ErrorCode.INVALID_PARAMS.value, "message": error.format_message(), "retryable": False}
+        body = {"code": errors.ErrorCode.INVALID_PARAMS.value, "message": error.format_message(), "retryable": False}
         _write_body(body | details, streams)
     elif json_of(streams.err) is not None:
-        streams.note(error.format_message(), "red", code=ErrorCode.INVALID_PARAMS.value)
+        streams.note(error.format_message(), "red", code=errors.ErrorCode.INVALID_PARAMS.value)
     else:
         error.show(streams.err)
     return error.exit_code
@@ -115,7 +107,7 @@ def _path_of(error: click.ClickException) -> str | None:
     return getattr(error, "option_name", None)
 
 
-def _show_other(error: WarrenError, failure: BaseException, mode: Mode, streams: Streams) -> int:
+def _show_other(error: errors.WarrenError, failure: BaseException, mode: Mode, streams: Streams) -> int:
     if mode.json:
         _write_body(error.body(), streams)
     else:

@@ -4,21 +4,7 @@ from typing import Final, get_args
 
 import mcp_types as types
 
-from warren.conversation.events import (
-    BudgetWarning,
-    CompactionFailed,
-    Envelope,
-    Event,
-    ExtractionFailed,
-    ModelSwitched,
-    RequestRepaired,
-    Retrying,
-    RunCompleted,
-    RunFailed,
-    RunStarted,
-    ToolCallRequested,
-    ToolExecutionTimedOut,
-)
+from warren.conversation import events
 from warren.transport.event_text import text_of_event
 
 LEVELS: Final[tuple[types.LoggingLevel, ...]] = get_args(types.LoggingLevel)
@@ -28,31 +14,31 @@ USUAL: Final[types.LoggingLevel] = "warning"
 NAME: Final = "warren.turn"
 
 
-def level_of(event: Event) -> types.LoggingLevel | None:
+def level_of(event: events.Event) -> types.LoggingLevel | None:
     """Return the log level of an event; None for an event that makes no log message, such as a piece of text."""
     match event:
-        case RunFailed():
+        case events.RunFailed():
             return "error"
         case (
-            Retrying()
-            | RequestRepaired()
-            | ModelSwitched()
-            | BudgetWarning()
-            | CompactionFailed()
-            | ExtractionFailed()
-            | ToolExecutionTimedOut()
+            events.Retrying()
+            | events.RequestRepaired()
+            | events.ModelSwitched()
+            | events.BudgetWarning()
+            | events.CompactionFailed()
+            | events.ExtractionFailed()
+            | events.ToolExecutionTimedOut()
         ):
             return "warning"
-        case RunStarted() | RunCompleted() | ToolCallRequested():
+        case events.RunStarted() | events.RunCompleted() | events.ToolCallRequested():
             return "info"
     return "debug" if text_of_event(event) else None
 
 
-def message_of(envelope: Envelope, level: types.LoggingLevel) -> types.LoggingMessageNotification:
+def message_of(envelope: events.Envelope, level: types.LoggingLevel) -> types.LoggingMessageNotification:
     """Return an event as a log message."""
     event = envelope.event
     kind = type(event).__name__
-    text = event.error if isinstance(event, RunFailed) else text_of_event(event)
+    text = event.error if isinstance(event, events.RunFailed) else text_of_event(event)
     data = {"session_id": envelope.session_id, "seq": envelope.seq, "event": kind, "message": text or kind}
     return types.LoggingMessageNotification(
         params=types.LoggingMessageNotificationParams(level=level, logger=NAME, data=data)

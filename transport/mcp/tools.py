@@ -7,18 +7,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from warren.base.values import frozen
+from warren.calls import turns
 from warren.calls.base import Call
 from warren.calls.reading import ForgetRequest, HistoryRequest, SearchRequest
 from warren.calls.sessions import ArchiveRequest, ForkRequest, LabelRequest, ListRequest, ReadRequest
-from warren.calls.turns import (
-    ApproveRequest,
-    ContextRequest,
-    InputsRequest,
-    InterruptRequest,
-    PeerMessage,
-    SessionCall,
-    TurnCall,
-)
 from warren.conversation import aliases
 from warren.transport.rpc.methods import METHODS, Method
 
@@ -55,7 +47,7 @@ def _method_of(cls: type[Call[Any]]) -> Method[Any, Any]:
 _TABLE: Final = (
     McpTool(
         "warren_run",
-        _method_of(SessionCall),
+        _method_of(turns.SessionCall),
         "Start a session",
         "Start a new session and run its first turn. Returns the answer and the session's id, with which warren_resume "
         "continues it. The session outlives this call and, if there is a store, the server.",
@@ -63,7 +55,7 @@ _TABLE: Final = (
     ),
     McpTool(
         "warren_resume",
-        _method_of(TurnCall),
+        _method_of(turns.TurnCall),
         "Continue a session",
         "Run the next turn of a session. A session runs one turn at a time: if another turn runs, this fails with "
         "SESSION_BUSY, unless the mode says otherwise.",
@@ -71,35 +63,35 @@ _TABLE: Final = (
     ),
     McpTool(
         "warren_interrupt",
-        _method_of(InterruptRequest),
+        _method_of(turns.InterruptRequest),
         "Interrupt a turn",
         "End the turn that a session runs, whoever started it. Its results so far are kept.",
         destructive=True,
     ),
     McpTool(
         "warren_approve",
-        _method_of(ApproveRequest),
+        _method_of(turns.ApproveRequest),
         "Approve a tool call",
         "Allow or deny a tool call of a session's model that waits for approval. The progress of the turn announces "
         "such a call. The first answer counts.",
     ),
     McpTool(
         "warren_inject_context",
-        _method_of(ContextRequest),
+        _method_of(turns.ContextRequest),
         "Tell a session something",
         "Give a session's model a text that is no prompt. The model reads it at the next step of the running turn, or "
         "with the next turn. No turn begins.",
     ),
     McpTool(
         "warren_inputs",
-        _method_of(InputsRequest),
+        _method_of(turns.InputsRequest),
         "List waiting inputs",
         "List the inputs that wait in a session's inbox: prompts in the queue, messages of other sessions, context.",
         read_only=True,
     ),
     McpTool(
         "warren_send",
-        _method_of(PeerMessage),
+        _method_of(turns.PeerMessage),
         "Send a message to a session",
         "Send a message to another session, in the name of a session; both must trust each other by name. Returns when "
         "the message is in the other session's inbox. If that session is kept alive, a turn begins.",

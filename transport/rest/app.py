@@ -36,21 +36,12 @@ from warren.transport.access.watched import Stays
 from warren.transport.http.connection import ALLOW
 from warren.transport.http.leaving import until_gone
 from warren.transport.http.shutdown import Shutdown
+from warren.transport.rest import parameters
 from warren.transport.rest.answers import LargeAnswer, Unread, answer, failure, file_answer, internal_error, refusal
 from warren.transport.rest.events import ChangeStream, EventStream, Streaming, last_event_id
 from warren.transport.rest.forms import FILES, FORM, Form
 from warren.transport.rest.oauth import WELL_KNOWN, Metadata
 from warren.transport.rest.openapi import document, missing
-from warren.transport.rest.parameters import (
-    announces_body,
-    from_body,
-    from_query,
-    read_form,
-    whole_body,
-    with_key,
-    with_path,
-    with_whole_numbers,
-)
 from warren.transport.rest.routes import ROUTES, WITH_BODY, RestRoute
 from warren.transport.rest.site import Site
 from warren.transport.rpc.behalf import BEHALF_HEADER, TENANT_HEADER, carried
@@ -177,7 +168,7 @@ class _Guarded:
             await wait_for_all(paces, 1)
             receive, send = paced_body(receive, paces), paced(send, paces)
             request = Request(scope, receive)
-        body = await whole_body(request)
+        body = await parameters.whole_body(request)
         scope[PRINCIPAL] = login.principal
         answering = trio.CancelScope()
         with self.access.stays.ends(login, answering.cancel), answering:
@@ -192,7 +183,7 @@ class _Guarded:
             await refusal(exc)(scope, receive, send)
             return
         try:
-            await self.app(scope, _begun_with(await whole_body(request), receive), send)
+            await self.app(scope, _begun_with(await parameters.whole_body(request), receive), send)
         finally:
             place.leave()  # the connection waits for a request for anybody
 
@@ -339,11 +330,11 @@ class _Rest:
         place = host.opened.room.begin(owner_of(host.service.principal))
         try:
             form = Form(request.headers["content-type"], self.config.max_message_bytes, host.max_attachment)
-            await read_form(request, form, partial(host.opened.room.take, place))
+            await parameters.read_form(request, form, partial(host.opened.room.take, place))
             place.users += 1
             takes = row.method.params
-            data = with_whole_numbers(takes, with_key(takes, form.params(), request.headers))
-            asked = codec.from_data(takes, with_path(data, request.path_params))
+            data = parameters.with_whole_numbers(takes, parameters.with_key(takes, form.params(), request.headers))
+            asked = codec.from_data(takes, parameters.with_path(data, request.path_params))
             try:
                 params = attrs.evolve(asked, **{FILES: (*asked.attachments, *form.files())})
                 return self._answered(row, await self._call(row.method, login, params))
@@ -422,12 +413,12 @@ async def _parameters(row: RestRoute, request: Request) -> dict[str, Any]:
     if row.verb in WITH_BODY:
         if query:
             raise InvalidParamsError(f"$.query: the parameters of a {row.verb} are in its body", path="$.query")
-        body = with_key(row.method.params, await from_body(request), request.headers)
-        return with_path(with_whole_numbers(row.method.params, body), request.path_params)
-    if announces_body(request) and await request.body():
+        body = parameters.with_key(row.method.params, await parameters.from_body(request), request.headers)
+        return parameters.with_path(parameters.with_whole_numbers(row.method.params, body), request.path_params)
+    if parameters.announces_body(request) and await request.body():
         raise RefusedError(400, f"a {row.verb} of this path has no body", field="$.body")
-    data = from_query(row.method.params, request.query_params) if query else {}
-    return with_path(data, request.path_params)
+    data = parameters.from_query(row.method.params, request.query_params) if query else {}
+    return parameters.with_path(data, request.path_params)
 
 
 def _refusal(row: RestRoute, path: str) -> int:

@@ -25,21 +25,10 @@ from warren.conversation.views import TurnResult
 from warren.models.tools import ToolSpec
 from warren.reports.metrics import History, Metrics
 from warren.settings.config import Limits
+from warren.transport.rpc import results
 from warren.transport.rpc.client_tools import ClientTools
 from warren.transport.rpc.opened import Opened
 from warren.transport.rpc.params import Initialize, NoParams, PutFile, RegisterTools
-from warren.transport.rpc.results import (
-    CallerInfo,
-    FileReceived,
-    Greeting,
-    Nothing,
-    Registered,
-    ServerInfo,
-    Subscribed,
-    Unsubscribed,
-    Unwatched,
-    Watching,
-)
 from warren.transport.rpc.settings import Settings
 from warren.transport.rpc.shares import owner_of
 from warren.transport.rpc.unread import UnreadReplies
@@ -178,19 +167,21 @@ class Method(Generic[P, R]):
         return codec.to_data(await self.handler(host, caller, params))
 
 
-async def _initialize(host: Host, _caller: Caller, _params: Initialize) -> Greeting:
+async def _initialize(host: Host, _caller: Caller, _params: Initialize) -> results.Greeting:
     """Greet the server; the answer has its name, its methods, its capabilities, and the rights of the caller."""
-    server, principal = ServerInfo("warren", VERSION), host.service.principal
-    caller = CallerInfo(principal.tenant, principal.name, tuple(sorted(principal.scopes)))
-    return Greeting(server, PROTOCOL, tuple(METHODS), host.service.capabilities(), caller, host.max_message_bytes)
+    server, principal = results.ServerInfo("warren", VERSION), host.service.principal
+    caller = results.CallerInfo(principal.tenant, principal.name, tuple(sorted(principal.scopes)))
+    return results.Greeting(
+        server, PROTOCOL, tuple(METHODS), host.service.capabilities(), caller, host.max_message_bytes
+    )
 
 
-async def _initialized(_host: Host, _caller: Caller, _params: NoParams) -> Nothing:
+async def _initialized(_host: Host, _caller: Caller, _params: NoParams) -> results.Nothing:
     """Notification that the client is ready; nothing depends on it."""
-    return Nothing()
+    return results.Nothing()
 
 
-async def _put(host: Host, caller: Caller, params: PutFile) -> FileReceived:
+async def _put(host: Host, caller: Caller, params: PutFile) -> results.FileReceived:
     """Send a file ahead of its prompt, in pieces if it is too large for a message."""
     check_right(host.service.principal, WRITE)
     if caller.uploads is None:
@@ -224,25 +215,25 @@ async def _perform(host: Host, _caller: Caller, call: Call[Any]) -> Any:
     return call.answer(await host.service.perform(call))
 
 
-async def _subscribe(_host: Host, caller: Caller, params: SubscribeRequest) -> Subscribed:
+async def _subscribe(_host: Host, caller: Caller, params: SubscribeRequest) -> results.Subscribed:
     """Get the events of a session; a second call moves the subscription to another event."""
-    return Subscribed(True, await caller.subscribe(params.session_id, params.after_seq))
+    return results.Subscribed(True, await caller.subscribe(params.session_id, params.after_seq))
 
 
-async def _unsubscribe(_host: Host, caller: Caller, params: SessionRef) -> Unsubscribed:
+async def _unsubscribe(_host: Host, caller: Caller, params: SessionRef) -> results.Unsubscribed:
     """End a subscription."""
-    return Unsubscribed(caller.unsubscribe(params.session_id))
+    return results.Unsubscribed(caller.unsubscribe(params.session_id))
 
 
-async def _watch(_host: Host, caller: Caller, params: WatchRequest) -> Watching:
+async def _watch(_host: Host, caller: Caller, params: WatchRequest) -> results.Watching:
     """Get the changes of the list of sessions; a second call begins anew, with another filter."""
     await caller.watch(params)
-    return Watching(watching=True)
+    return results.Watching(watching=True)
 
 
-async def _unwatch(_host: Host, caller: Caller, _params: NoParams) -> Unwatched:
+async def _unwatch(_host: Host, caller: Caller, _params: NoParams) -> results.Unwatched:
     """End the watch of the list of sessions."""
-    return Unwatched(caller.unwatch())
+    return results.Unwatched(caller.unwatch())
 
 
 async def _capabilities(host: Host, _caller: Caller, _params: NoParams) -> Capabilities:
@@ -282,10 +273,10 @@ def register(caller: Caller, tools: Sequence[ToolSpec]) -> None:
         raise InvalidParamsError("$.tools: this surface cannot ask its clients to run tools", path="$.tools")
 
 
-async def _register(_host: Host, caller: Caller, params: RegisterTools) -> Registered:
+async def _register(_host: Host, caller: Caller, params: RegisterTools) -> results.Registered:
     """Offer tools that the client runs itself, in the turns that it starts from now on."""
     register(caller, params.tools)
-    return Registered(len(params.tools))
+    return results.Registered(len(params.tools))
 
 
 def _of(cls: type[Call[Any]]) -> Method[Any, Any]:

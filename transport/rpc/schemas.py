@@ -8,20 +8,9 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 
 import attrs
 
+from warren.base import fields
 from warren.base.described import attributes_of, summary_of
 from warren.base.errors import ErrorCode
-from warren.base.fields import (
-    LARGEST,
-    MAX_LABELS,
-    AtMost,
-    Between,
-    Labels,
-    checks_of,
-    fits,
-    not_blank,
-    not_negative,
-    positive,
-)
 from warren.calls.reading import SearchRequest
 from warren.calls.turns import PeerMessage
 from warren.conversation import codec, events, messages
@@ -48,10 +37,10 @@ _WORD: Final = r"[^\s\x1c-\x1f\x85]"
 """A character that is no white space for Python, which has five more than JavaScript's `\\s`."""
 _NAME: Final = f"^{NAME.pattern}$"
 _CHECKS: Final[Mapping[Any, Schema]] = {
-    positive: {"exclusiveMinimum": 0},
-    not_negative: {"minimum": 0},
-    fits: {"maximum": LARGEST},
-    not_blank: {"pattern": _WORD},
+    fields.positive: {"exclusiveMinimum": 0},
+    fields.not_negative: {"minimum": 0},
+    fields.fits: {"maximum": fields.LARGEST},
+    fields.not_blank: {"pattern": _WORD},
     peer_name: {"pattern": _NAME},
     is_cursor: {"pattern": r"^-?[0-9]{1,18}\.[0-9]{1,18}$"},
     are_files: {"maxItems": MAX_ATTACHMENTS},
@@ -182,7 +171,7 @@ class Schemas:
 
     def _field(self, field: "attrs.Attribute[Any]", hint: Any) -> Schema:
         bounds: Schema = {}
-        for check in checks_of(field):
+        for check in fields.checks_of(field):
             bounds |= _bounds(check)
         schema = _bounded(self.of(hint), bounds)
         shown = self._strict and isinstance(field.default, str | int | float)
@@ -203,11 +192,11 @@ def _in_order(cls: type) -> "list[attrs.Attribute[Any]]":
 
 def _bounds(check: Callable[..., Any]) -> Schema:
     match check:
-        case Between(low=low, high=high, without_low=without_low):
+        case fields.Between(low=low, high=high, without_low=without_low):
             return {"exclusiveMinimum" if without_low else "minimum": low, "maximum": high}
-        case Labels():
-            return {"maxProperties": MAX_LABELS}
-        case AtMost(characters=characters):
+        case fields.Labels():
+            return {"maxProperties": fields.MAX_LABELS}
+        case fields.AtMost(characters=characters):
             return {"maxLength": characters}
     return _CHECKS.get(check, {})
 

@@ -13,34 +13,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from warren.base.values import define
-from warren.conversation import codec
-from warren.conversation.events import (
-    DELTAS,
-    TERMINAL,
-    BudgetWarning,
-    CompactionCompleted,
-    CompactionFailed,
-    CompactionStarted,
-    Envelope,
-    ExtractionCompleted,
-    ExtractionFailed,
-    InputTaken,
-    ModelSwitched,
-    RequestRepaired,
-    Retrying,
-    RunCompleted,
-    RunStarted,
-    TextComplete,
-    ToolApprovalRequested,
-    ToolApprovalResolved,
-    ToolCallRequested,
-    ToolExecutionCompleted,
-    ToolExecutionStarted,
-    ToolExecutionTimedOut,
-    ToolResultReceived,
-    TurnCompleted,
-    TurnStarted,
-)
+from warren.conversation import codec, events
 from warren.conversation.messages import Message, SystemMessage, UserMessage
 from warren.conversation.usage import Usage
 from warren.reports.tracing import TracedTurn, new_span_id
@@ -114,7 +87,7 @@ class _Spans:
     _said: list[dict[str, Any]] = attrs.field(factory=list)  # the messages up to the running step, if they are wanted
     _parts: list[messages.Part] = attrs.field(factory=list)  # the answer of the running step
     _answered: bool = False  # whether it has ended: its tokens are told when the step ends
-    _requests: dict[str, ToolCallRequested] = attrs.field(factory=dict)
+    _requests: dict[str, events.ToolCallRequested] = attrs.field(factory=dict)
     _tools: dict[str, SpanData] = attrs.field(factory=dict)
     _approvals: dict[str, SpanData] = attrs.field(factory=dict)
     _compaction: SpanData | None = None
@@ -157,28 +130,34 @@ class _Spans:
             own.fail(turn.failure)
         return own
 
-    def take(self, envelope: Envelope) -> None:
+    def take(self, envelope: events.Envelope) -> None:
         """Take the next event."""
         event, at = envelope.event, envelope.timestamp
         match event:
-            case RunStarted(prompt=prompt, attachments=files):
+            case events.RunStarted(prompt=prompt, attachments=files):
                 self._hear(UserMessage(prompt, files))
                 self._tell_all(self._own, names.INPUT_MESSAGES, self._said[-1:])
-            case InputTaken() | BudgetWarning() | Retrying() | RequestRepaired() | ModelSwitched():
+            case (
+                events.InputTaken()
+                | events.BudgetWarning()
+                | events.Retrying()
+                | events.RequestRepaired()
+                | events.ModelSwitched()
+            ):
                 self._note(event, at)
-            case TurnStarted(turn_number=step):
+            case events.TurnStarted(turn_number=step):
                 self._begin_call(at, step)
-            case TurnCompleted():
+            case events.TurnCompleted():
                 self._end_step(event, at)
-            case CompactionStarted():
+            case events.CompactionStarted():
                 self._compaction = SpanData(names.COMPACT, at, at)
-            case CompactionCompleted() | CompactionFailed():
+            case events.CompactionCompleted() | events.CompactionFailed():
                 self._end_compaction(event, at)
-            case ExtractionCompleted() | ExtractionFailed():
+            case events.ExtractionCompleted() | events.ExtractionFailed():
                 self._extract(event, at)
-            case _ if isinstance(event, DELTAS):
+            case _ if isinstance(event, events.DELTAS):
                 self._first_piece(at)
-            case _ if isinstance(event, TERMINAL):
+            case _ if isinstance(event, events.TERMINAL):
                 self._end(envelope)
             case _:
                 self._take_of_calls(envelope)
@@ -186,52 +165,58 @@ class _Spans:
         self._last = at
 
     def _note(
-        self, event: InputTaken | BudgetWarning | Retrying | RequestRepaired | ModelSwitched, at: datetime
+        self,
+        event: events.InputTaken
+        | events.BudgetWarning
+        | events.Retrying
+        | events.RequestRepaired
+        | events.ModelSwitched,
+        at: datetime,
     ) -> None:
         # Without errors: providers quote what they were sent.
         own, call = self._own, self._call or self._own
         match event:
-            case InputTaken(kind=kind, content=content, attachments=files):
+            case events.InputTaken(kind=kind, content=content, attachments=files):
                 self._hear(UserMessage(content, files))
                 own.events.append(("input", at, {names.INPUT_KIND: kind}))
-            case BudgetWarning(budget_type=budget, percent=percent):
+            case events.BudgetWarning(budget_type=budget, percent=percent):
                 own.events.append(("budget_warning", at, {names.BUDGET: budget, names.PERCENT: percent}))
-            case Retrying(attempt=attempt):
+            case events.Retrying(attempt=attempt):
                 call.events.append(("retry", at, {names.ATTEMPT: attempt}))
-            case RequestRepaired(action=action):
+            case events.RequestRepaired(action=action):
                 call.events.append(("request_repaired", at, {names.REPAIR: action}))
-            case ModelSwitched(to_model=model):
+            case events.ModelSwitched(to_model=model):
                 call.events.append(("model_switched", at, {names.ANSWERED_BY: model}))
                 self._server = self.turn.servers.get(model)
                 call.attributes |= _server(self._server)
 
-    def _take_of_calls(self, envelope: Envelope) -> None:
+    def _take_of_calls(self, envelope: events.Envelope) -> None:
         event, at = envelope.event, envelope.timestamp
         match event:
-            case TextComplete(content=text):
+            case events.TextComplete(content=text):
                 self._end_call(at)
                 if text:
                     self._say(messages.text(text))
-            case ToolCallRequested(id=call_id, name=name, args=args):
+            case events.ToolCallRequested(id=call_id, name=name, args=args):
                 self._end_call(at)
                 self._say(messages.call(call_id, name, args))
                 self._requests[call_id] = event
-            case ToolApprovalRequested(id=call_id, name=name):
+            case events.ToolApprovalRequested(id=call_id, name=name):
                 about = {names.TOOL_NAME: name, names.TOOL_CALL_ID: call_id}
                 self._approvals[call_id] = SpanData(names.APPROVAL, at, at, about)
-            case ToolApprovalResolved(id=call_id, decision=decision):
+            case events.ToolApprovalResolved(id=call_id, decision=decision):
                 if (asked := self._approvals.pop(call_id, None)) is not None:
                     asked.attributes[names.DECISION] = decision
                     self._add(asked, at)
 
-    def _take_of_runs(self, envelope: Envelope) -> None:
+    def _take_of_runs(self, envelope: events.Envelope) -> None:
         event, at = envelope.event, envelope.timestamp
         match event:
-            case ToolExecutionStarted(id=call_id, name=name):
+            case events.ToolExecutionStarted(id=call_id, name=name):
                 self._tools[call_id] = self._tool(call_id, name, at)
-            case ToolExecutionTimedOut(id=call_id) if call_id in self._tools:
+            case events.ToolExecutionTimedOut(id=call_id) if call_id in self._tools:
                 self._tools[call_id].fail(TIMED_OUT)
-            case ToolExecutionCompleted(id=call_id, result=result, is_error=failed) if call_id in self._tools:
+            case events.ToolExecutionCompleted(id=call_id, result=result, is_error=failed) if call_id in self._tools:
                 tool = self._tools.pop(call_id)
                 self._requests.pop(call_id, None)
                 self._tell(tool, names.TOOL_RESULT, result)
@@ -239,7 +224,7 @@ class _Spans:
                 if failed and tool.error is None:
                     tool.fail(FAILED_TOOL)
                 self._add(tool, at)
-            case ToolResultReceived(id=call_id, name=name, result=refusal) if (
+            case events.ToolResultReceived(id=call_id, name=name, result=refusal) if (
                 call_id in self._requests
             ):  # it did not run
                 self._respond(call_id, refusal or "")
@@ -310,7 +295,7 @@ class _Spans:
         if self._call is not None and not self._answered:
             self._call.ended, self._answered = at, True
 
-    def _end_step(self, event: TurnCompleted, at: datetime) -> None:
+    def _end_step(self, event: events.TurnCompleted, at: datetime) -> None:
         self._end_call(at)
         if self._call is not None:
             reason = names.REASONS.get(event.stop_reason, event.stop_reason)
@@ -330,26 +315,26 @@ class _Spans:
             self._tell(tool, names.TOOL_ARGUMENTS, json.dumps(dict(request.args), default=str))
         return tool
 
-    def _end_compaction(self, event: CompactionCompleted | CompactionFailed, at: datetime) -> None:
+    def _end_compaction(self, event: events.CompactionCompleted | events.CompactionFailed, at: datetime) -> None:
         span, self._compaction = self._compaction, None
         if span is None:
             return
-        if isinstance(event, CompactionFailed):
+        if isinstance(event, events.CompactionFailed):
             span.fail(event.reason)
         else:
             counts = {names.MESSAGES_BEFORE: event.messages_before, names.MESSAGES_AFTER: event.messages_after}
             span.attributes |= counts
         self._add(span, at)
 
-    def _extract(self, event: ExtractionCompleted | ExtractionFailed, at: datetime) -> None:
+    def _extract(self, event: events.ExtractionCompleted | events.ExtractionFailed, at: datetime) -> None:
         span = SpanData(names.EXTRACT, self._last, at, {names.ATTEMPTS: event.attempts})
-        if isinstance(event, ExtractionFailed):
+        if isinstance(event, events.ExtractionFailed):
             span.fail("structured_output")
         self.spans.append(span)
 
-    def _end(self, terminal: Envelope) -> None:
+    def _end(self, terminal: events.Envelope) -> None:
         """End the work of the turn; the rest of its time is its commit's."""
-        if isinstance(terminal.event, RunCompleted):
+        if isinstance(terminal.event, events.RunCompleted):
             answer = messages.of("assistant", [messages.text(terminal.event.result)]) | {"finish_reason": "stop"}
             self._tell_all(self._own, names.OUTPUT_MESSAGES, [answer])
         self.spans.append(SpanData(names.COMMIT, terminal.timestamp, self.turn.ended))

@@ -13,57 +13,18 @@ from warren.base.errors import InvalidParamsError
 from warren.base.nodes import Node
 from warren.base.principals import Principal
 from warren.base.values import frozen
+from warren.calls import operators, sessions, turns
 from warren.calls.base import Call, made
-from warren.calls.operators import (
-    AuditRequest,
-    CheckStoreRequest,
-    DrainRequest,
-    NodesRequest,
-    TenantsPage,
-    TenantsRequest,
-    UsageRequest,
-)
 from warren.calls.reading import AttachmentRequest, ContextViewRequest, ForgetRequest, HistoryRequest, SearchRequest
-from warren.calls.sessions import (
-    ArchiveRequest,
-    DeleteRequest,
-    ForkRequest,
-    LabelRequest,
-    ListRequest,
-    ReadRequest,
-    ResumeRequest,
-)
 from warren.calls.streams import ChangeReader, EventReader
-from warren.calls.turns import (
-    ApproveRequest,
-    CompactRequest,
-    ContextRequest,
-    InputsRequest,
-    InterruptRequest,
-    PeerMessage,
-    PeersRequest,
-    SessionCall,
-    TurnCall,
-    WithdrawRequest,
-)
 from warren.conversation.attachments import AttachmentContent
 from warren.conversation.inputs import Input
 from warren.conversation.memory import MemoryHit
 from warren.conversation.peers import PeerInfo
 from warren.conversation.records import CompactionEntry
 from warren.conversation.views import ContextView, HistoryPage, SessionPage, SessionView, TurnResult
+from warren.reports import health
 from warren.reports.audit import AuditEntry, AuditPage
-from warren.reports.health import (
-    AccessHealth,
-    FilesHealth,
-    LoopHealth,
-    McpHealth,
-    MemoryHealth,
-    ProjectorHealth,
-    Status,
-    StoreHealth,
-    ToolsHealth,
-)
 from warren.reports.ledger import UsageReport
 from warren.reports.metrics import History, Metrics
 from warren.reports.reports import StoreReport
@@ -173,18 +134,18 @@ class Health:
         processes: processes that it tells of: the workers of one command answer for each other.
     """
 
-    status: Status
+    status: health.Status
     live_sessions: int
     running_turns: int
     max_sessions: int
-    store: StoreHealth | None = None
-    projector: ProjectorHealth | None = None
-    memory: MemoryHealth | None = None
-    mcp: tuple[McpHealth, ...] | None = None
-    tools: tuple[ToolsHealth, ...] | None = None
-    access: AccessHealth | None = None
-    files: FilesHealth | None = None
-    loop: LoopHealth = attrs.field(factory=LoopHealth)
+    store: health.StoreHealth | None = None
+    projector: health.ProjectorHealth | None = None
+    memory: health.MemoryHealth | None = None
+    mcp: tuple[health.McpHealth, ...] | None = None
+    tools: tuple[health.ToolsHealth, ...] | None = None
+    access: health.AccessHealth | None = None
+    files: health.FilesHealth | None = None
+    loop: health.LoopHealth = attrs.field(factory=health.LoopHealth)
     processes: int = 1
 
 
@@ -211,8 +172,8 @@ class SessionService(Protocol):
         """Return the result of a call: all methods but `subscribe`, `watch` and `capabilities` come here."""
         ...
 
-    @keywords_of(SessionCall)
-    async def create_session(self, call: SessionCall) -> TurnResult:
+    @keywords_of(turns.SessionCall)
+    async def create_session(self, call: turns.SessionCall) -> TurnResult:
         """Create a session and run its first turn; with the prompt None only create it.
 
         The arguments are the fields of `SessionCall`: the prompt, and keywords, as in
@@ -235,8 +196,8 @@ class SessionService(Protocol):
         """
         return await self.perform(call)
 
-    @keywords_of(ResumeRequest)
-    async def resume(self, call: ResumeRequest) -> SessionView:
+    @keywords_of(sessions.ResumeRequest)
+    async def resume(self, call: sessions.ResumeRequest) -> SessionView:
         """Load a stored session into memory without running a turn.
 
         Raises:
@@ -244,13 +205,13 @@ class SessionService(Protocol):
         """
         return await self.perform(call)
 
-    @keywords_of(ReadRequest)
-    async def read(self, call: ReadRequest) -> SessionView:
+    @keywords_of(sessions.ReadRequest)
+    async def read(self, call: sessions.ReadRequest) -> SessionView:
         """Return a session as of its last finished turn. It does not wait for a running turn."""
         return await self.perform(call)
 
-    @keywords_of(ListRequest)
-    async def list(self, call: ListRequest) -> SessionPage:
+    @keywords_of(sessions.ListRequest)
+    async def list(self, call: sessions.ListRequest) -> SessionPage:
         """Return live and stored sessions, newest `updated_at` first, then by id."""
         return await self.perform(call)
 
@@ -276,16 +237,16 @@ class SessionService(Protocol):
         """Return the context of a session as its model sees it now, by part, with the estimated tokens of each."""
         return await self.perform(call)
 
-    @keywords_of(ArchiveRequest)
-    async def archive(self, call: ArchiveRequest) -> None:
+    @keywords_of(sessions.ArchiveRequest)
+    async def archive(self, call: sessions.ArchiveRequest) -> None:
         """Archive a session. A running turn ends first and is stored. Archiving it again does nothing.
 
         With a store the session can still be read, and `list` hides it; without a store it is gone.
         """
         await self.perform(call)
 
-    @keywords_of(DeleteRequest)
-    async def delete(self, call: DeleteRequest) -> None:
+    @keywords_of(sessions.DeleteRequest)
+    async def delete(self, call: sessions.DeleteRequest) -> None:
         """Delete a session with its messages, events and remembered texts. A running turn is interrupted.
 
         Raises:
@@ -294,8 +255,8 @@ class SessionService(Protocol):
         """
         await self.perform(call)
 
-    @keywords_of(CompactRequest)
-    async def compact(self, call: CompactRequest) -> CompactionEntry:
+    @keywords_of(turns.CompactRequest)
+    async def compact(self, call: turns.CompactRequest) -> CompactionEntry:
         """Summarise the session's context now. The session is busy meanwhile, as with a turn.
 
         Raises:
@@ -308,8 +269,8 @@ class SessionService(Protocol):
         """
         return await self.perform(call)
 
-    @keywords_of(ForkRequest)
-    async def fork(self, call: ForkRequest) -> SessionView:
+    @keywords_of(sessions.ForkRequest)
+    async def fork(self, call: sessions.ForkRequest) -> SessionView:
         """Make a new session of the first messages of another one, and return its view. No model is called.
 
         The fork has the settings and limits of the original. Its budget is unused, its events are numbered from 1, and
@@ -326,8 +287,8 @@ class SessionService(Protocol):
         """
         return await self.perform(call)
 
-    @keywords_of(LabelRequest)
-    async def label(self, call: LabelRequest) -> SessionView:
+    @keywords_of(sessions.LabelRequest)
+    async def label(self, call: sessions.LabelRequest) -> SessionView:
         """Change labels of a session, or its title, also while a turn runs. Return the new view.
 
         Raises:
@@ -337,8 +298,8 @@ class SessionService(Protocol):
         """
         return await self.perform(call)
 
-    @keywords_of(ContextRequest)
-    async def inject_context(self, call: ContextRequest) -> bool:
+    @keywords_of(turns.ContextRequest)
+    async def inject_context(self, call: turns.ContextRequest) -> bool:
         """Tell the model something besides the conversation, and return when the text is in the session's inbox.
 
         It enters the running turn at its next step, or else the next turn. It opens no exchange, and the memory does
@@ -351,13 +312,13 @@ class SessionService(Protocol):
         """
         return await self.perform(call)
 
-    @keywords_of(InputsRequest)
-    async def inputs(self, call: InputsRequest) -> tuple[Input, ...]:
+    @keywords_of(turns.InputsRequest)
+    async def inputs(self, call: turns.InputsRequest) -> tuple[Input, ...]:
         """Return the inputs that wait in a session's inbox, oldest first."""
         return await self.perform(call)
 
-    @keywords_of(WithdrawRequest)
-    async def withdraw(self, call: WithdrawRequest) -> None:
+    @keywords_of(turns.WithdrawRequest)
+    async def withdraw(self, call: turns.WithdrawRequest) -> None:
         """Take an input back that waits in the inbox. A call that waits for its turn gets AgentError("cancelled").
 
         Raises:
@@ -395,8 +356,8 @@ class SessionService(Protocol):
         The arguments are the fields of `WatchRequest`.
         """
 
-    @keywords_of(TurnCall)
-    async def start_turn(self, call: TurnCall) -> TurnResult:
+    @keywords_of(turns.TurnCall)
+    async def start_turn(self, call: turns.TurnCall) -> TurnResult:
         """Run one turn; a stored session is revived. Returns after the commit and after the last event.
 
         The arguments are the fields of `TurnCall`: the session's id and the prompt, and keywords, as in
@@ -421,8 +382,8 @@ class SessionService(Protocol):
         """
         return await self.perform(call)
 
-    @keywords_of(InterruptRequest)
-    async def interrupt(self, call: InterruptRequest) -> None:
+    @keywords_of(turns.InterruptRequest)
+    async def interrupt(self, call: turns.InterruptRequest) -> None:
         """End the running turn, and return when it has ended. The turn's own caller gets AgentError("cancelled").
 
         A turn that is already past its last step counts as finished.
@@ -434,8 +395,8 @@ class SessionService(Protocol):
         """
         await self.perform(call)
 
-    @keywords_of(ApproveRequest)
-    async def approve_tool(self, call: ApproveRequest) -> None:
+    @keywords_of(turns.ApproveRequest)
+    async def approve_tool(self, call: turns.ApproveRequest) -> None:
         """Allow or deny a tool call that waits for approval, as a `tool_approval_requested` event announced it.
 
         The first answer to a call counts.
@@ -446,8 +407,8 @@ class SessionService(Protocol):
         """
         await self.perform(call)
 
-    @keywords_of(PeerMessage)
-    async def send_message(self, call: PeerMessage) -> str:
+    @keywords_of(turns.PeerMessage)
+    async def send_message(self, call: turns.PeerMessage) -> str:
         """Send a message to a peer in a session's name, and return its id when it is in the peer's inbox.
 
         A `response` has the `request_id` of the request that it answers.
@@ -459,8 +420,8 @@ class SessionService(Protocol):
         """
         return await self.perform(call)
 
-    @keywords_of(PeersRequest)
-    async def peers(self, call: PeersRequest) -> tuple[PeerInfo, ...]:
+    @keywords_of(turns.PeersRequest)
+    async def peers(self, call: turns.PeersRequest) -> tuple[PeerInfo, ...]:
         """Return the peers that a session trusts, and for each if it can be reached."""
         return await self.perform(call)
 
@@ -493,8 +454,8 @@ class SessionService(Protocol):
         """
         return await self.perform(call)
 
-    @keywords_of(AuditRequest)
-    async def audit(self, call: AuditRequest) -> AuditPage:
+    @keywords_of(operators.AuditRequest)
+    async def audit(self, call: operators.AuditRequest) -> AuditPage:
         """Return entries of the audit, oldest first.
 
         The entries are those of the principal's tenant. With the scope `tenant:admin` they may be those of all, and
@@ -509,8 +470,8 @@ class SessionService(Protocol):
         """
         return await self.perform(call)
 
-    @keywords_of(UsageRequest)
-    async def usage(self, call: UsageRequest) -> UsageReport:
+    @keywords_of(operators.UsageRequest)
+    async def usage(self, call: operators.UsageRequest) -> UsageReport:
         """Return the tokens and the cost of models, summed by hour, day, model, tenant, session or label.
 
         They are those of the caller's tenant, or of all tenants for a caller with the scope `tenant:admin` that asks
@@ -522,8 +483,8 @@ class SessionService(Protocol):
         """
         return await self.perform(call)
 
-    @keywords_of(NodesRequest)
-    async def nodes(self, call: NodesRequest) -> tuple[Node, ...]:
+    @keywords_of(operators.NodesRequest)
+    async def nodes(self, call: operators.NodesRequest) -> tuple[Node, ...]:
         """Return the living processes that have the store open, this one among them.
 
         Those with an address serve the sessions of all of them; without a shared store there is this process alone. The
@@ -534,8 +495,8 @@ class SessionService(Protocol):
         """
         return await self.perform(call)
 
-    @keywords_of(DrainRequest)
-    async def drain_node(self, call: DrainRequest) -> None:
+    @keywords_of(operators.DrainRequest)
+    async def drain_node(self, call: operators.DrainRequest) -> None:
         """Ask a node to end in order: it takes no new sessions, ends its turns, and releases its sessions.
 
         The call does not wait for that: the node hears of it by its next renewal. It is an entry of the audit.
@@ -546,8 +507,8 @@ class SessionService(Protocol):
         """
         await self.perform(call)
 
-    @keywords_of(TenantsRequest)
-    async def tenants(self, call: TenantsRequest) -> TenantsPage:
+    @keywords_of(operators.TenantsRequest)
+    async def tenants(self, call: operators.TenantsRequest) -> operators.TenantsPage:
         """Return the figures of the caller's tenant at this moment, with its limits.
 
         A caller with the scope `tenant:admin` may ask for those of all tenants, which is an entry in the audit. Live
@@ -559,8 +520,8 @@ class SessionService(Protocol):
         """
         return await self.perform(call)
 
-    @keywords_of(CheckStoreRequest)
-    async def check_store(self, call: CheckStoreRequest) -> StoreReport:
+    @keywords_of(operators.CheckStoreRequest)
+    async def check_store(self, call: operators.CheckStoreRequest) -> StoreReport:
         """Examine the store as `warren doctor` does, and return the report.
 
         It reads the whole store, beside the sessions, which go on. It takes five minutes at most, and there is one at a

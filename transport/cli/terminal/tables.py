@@ -6,31 +6,10 @@ from datetime import datetime
 from itertools import starmap
 from typing import Final
 
-from warren.conversation import codec
+from warren.conversation import codec, messages, views
 from warren.conversation.attachments import Attachment
 from warren.conversation.inputs import Input
-from warren.conversation.messages import (
-    AssistantMessage,
-    ContextMessage,
-    FileBlock,
-    Message,
-    ReasoningBlock,
-    SystemMessage,
-    TextBlock,
-    ToolResultsMessage,
-    ToolUseBlock,
-    UserMessage,
-)
 from warren.conversation.records import CompactionEntry
-from warren.conversation.views import (
-    ContextView,
-    DamagedRow,
-    HistoryEntry,
-    HistoryPage,
-    SessionPage,
-    SessionSummary,
-    SessionView,
-)
 from warren.transport.cli.terminal.streams import Streams, visible
 from warren.transport.event_text import text_of_shrinking, usage_text
 
@@ -52,7 +31,7 @@ GAP: Final = 2
 COLUMNS: Final = ("session", "updated", "messages", "tokens", "state", "model", "labels", "title")
 
 
-def show_list(streams: Streams, page: SessionPage) -> None:
+def show_list(streams: Streams, page: views.SessionPage) -> None:
     """Show a page of sessions."""
     _note_damaged(streams, "session", page.damaged)
     if not page.sessions:
@@ -62,7 +41,7 @@ def show_list(streams: Streams, page: SessionPage) -> None:
     show_table(streams, COLUMNS, _fitted(rows, streams.columns) if streams.out_is_terminal else rows)
 
 
-def _note_damaged(streams: Streams, what: str, rows: Sequence[DamagedRow]) -> None:
+def _note_damaged(streams: Streams, what: str, rows: Sequence[views.DamagedRow]) -> None:
     """Show the rows that were left out, and advice."""
     if rows:
         count = f"1 {what} is" if len(rows) == 1 else f"{len(rows)} {what}s are"
@@ -80,7 +59,7 @@ def show_inputs(streams: Streams, inputs: Sequence[Input]) -> None:
     show_table(streams, ("input", "kind", "since", "source", "text"), rows)
 
 
-def show_context(streams: Streams, view: ContextView) -> None:
+def show_context(streams: Streams, view: views.ContextView) -> None:
     """Show the parts of a session's context."""
     of = "" if view.window is None else f" of {view.window:,}"
     streams.note(f"about {view.tokens:,}{of} tokens, for {view.model}")
@@ -106,7 +85,7 @@ def show_table(streams: Streams, titles: Sequence[str], rows: Sequence[Sequence[
 
 
 def show_session(
-    streams: Streams, view: SessionView, page: HistoryPage, compactions: Iterable[CompactionEntry] = ()
+    streams: Streams, view: views.SessionView, page: views.HistoryPage, compactions: Iterable[CompactionEntry] = ()
 ) -> None:
     """Show a session: its heading, the given compactions, then its messages."""
     streams.write("".join(f"{name + ':':<13}{value}\n" for name, value in facts(view)))
@@ -123,7 +102,7 @@ def show_session(
         _show_entry(streams, entry)
 
 
-def facts(view: SessionView) -> list[tuple[str, str]]:
+def facts(view: views.SessionView) -> list[tuple[str, str]]:
     """Return the heading of a session, name by name."""
     state, usage = view.state, view.billing.usage
     found = [
@@ -142,20 +121,20 @@ def facts(view: SessionView) -> list[tuple[str, str]]:
     return found + ([("labels", labels(state.labels))] if state.labels else [])
 
 
-def entry_text(message: Message) -> tuple[str, str]:
+def entry_text(message: messages.Message) -> tuple[str, str]:
     """Return the speaker of a message, and its text."""
     match message:
-        case SystemMessage(content=content):
+        case messages.SystemMessage(content=content):
             return "system", content
-        case UserMessage(content=content, attachments=files):
+        case messages.UserMessage(content=content, attachments=files):
             return "user", _with_files(content, files)
-        case ContextMessage(content=content, source=source):
+        case messages.ContextMessage(content=content, source=source):
             return "context" if source is None else f"from {source}", content
-        case AssistantMessage(blocks=blocks, stop_reason=reason, structured_output=data):
+        case messages.AssistantMessage(blocks=blocks, stop_reason=reason, structured_output=data):
             ending = "" if reason in ("end_turn", "tool_use") else f" ({reason})"
             as_data = "" if data is None else f"(as data) {codec.encode(data).decode()}"
             return f"assistant{ending}", "\n".join(filter(None, (*map(_block, blocks), as_data)))
-        case ToolResultsMessage(results=results):
+        case messages.ToolResultsMessage(results=results):
             told = ((f"[{'error' if item.is_error else 'ok'}] {item.content}", item.attachments) for item in results)
             return "tools", "\n".join(starmap(_with_files, told))
 
@@ -182,7 +161,7 @@ def labels(found: Mapping[str, str]) -> str:
     return " ".join(f"{key}={value}" for key, value in sorted(found.items()))
 
 
-def _row(summary: SessionSummary) -> tuple[str, ...]:
+def _row(summary: views.SessionSummary) -> tuple[str, ...]:
     return (
         summary.session_id,
         moment(summary.updated_at),
@@ -236,7 +215,7 @@ def _show_compaction(streams: Streams, entry: CompactionEntry) -> None:
     streams.render(Text(f"\n{heading}", "dim"), Text(visible(entry.summary)))
 
 
-def _show_entry(streams: Streams, entry: HistoryEntry) -> None:
+def _show_entry(streams: Streams, entry: views.HistoryEntry) -> None:
     who, text = entry_text(entry.message)
     who += " (left out of the model's context)" if entry.left_out else ""
     who += f" (without its {entry.part_left_out}, which the server refused)" if entry.part_left_out else ""
@@ -246,20 +225,22 @@ def _show_entry(streams: Streams, entry: HistoryEntry) -> None:
     from rich.markdown import Markdown  # noqa: PLC0415 - only a terminal needs rich
     from rich.text import Text  # noqa: PLC0415 - the same
 
-    heading = Text(f"\n{who} · {moment(entry.created_at)}", "bold" if isinstance(entry.message, UserMessage) else "dim")
-    spoken = isinstance(entry.message, AssistantMessage)
+    heading = Text(
+        f"\n{who} · {moment(entry.created_at)}", "bold" if isinstance(entry.message, messages.UserMessage) else "dim"
+    )
+    spoken = isinstance(entry.message, messages.AssistantMessage)
     streams.render(heading, Markdown(visible(text)) if spoken else Text(visible(text)))
 
 
 def _block(block: object) -> str:
     match block:
-        case TextBlock(text=text):
+        case messages.TextBlock(text=text):
             return text
-        case ReasoningBlock(text=text):
+        case messages.ReasoningBlock(text=text):
             return f"(thinks) {text}" if text else ""
-        case ToolUseBlock(name=name, args=args, invalid_args=invalid):
+        case messages.ToolUseBlock(name=name, args=args, invalid_args=invalid):
             return f"(calls {name} {invalid if invalid is not None else dict(args)})"
-        case FileBlock(file=file):
+        case messages.FileBlock(file=file):
             return _file(file)
     return ""
 

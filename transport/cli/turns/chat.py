@@ -20,17 +20,9 @@ from warren.transport.cli.settings.values import text_of
 from warren.transport.cli.store.chosen import check_place
 from warren.transport.cli.terminal.lines import EditedLines, LineSource, open_lines
 from warren.transport.cli.terminal.streams import decode_prompt
+from warren.transport.cli.turns import taking
 from warren.transport.cli.turns.asking import Asker
 from warren.transport.cli.turns.screen import Screen, missing
-from warren.transport.cli.turns.taking import (
-    Begin,
-    first_turn,
-    greet,
-    next_turn,
-    screen_of,
-    take_compaction,
-    take_turn,
-)
 
 COMPACT: Final = re.compile(r"/compact(?:\s+(.*))?", re.DOTALL)
 COMMAND: Final = re.compile(r"/[a-z]*")
@@ -72,12 +64,12 @@ def chat(session: str | None, **given: Any) -> int:
             session_id = None if session is None else await resolve(service, session)
             if session_id is not None:
                 await service.resume(session_id)
-            screen = screen_of(options, service)
+            screen = taking.screen_of(options, service)
             asker = Asker.of(screen.streams, approve_all=options.approve_all)
             talk = Chat(service, options, screen, session_id, asker)
             with open_lines() as lines:
                 if isinstance(lines, EditedLines):
-                    greet(options, talk.screen.streams)
+                    taking.greet(options, talk.screen.streams)
                     talk.screen.streams.note("/help lists the commands", "dim")
                     talk.attended = True
                 await talk.follow(lines)
@@ -116,7 +108,7 @@ class Chat:
                 if compact := COMPACT.fullmatch(prompt.strip()):
                     await self._compact(compact[1])
                 elif not COMMAND.fullmatch(prompt.strip()):
-                    result = await take_turn(self.service, self._begin(prompt), self.screen, self.asker)
+                    result = await taking.take_turn(self.service, self._begin(prompt), self.screen, self.asker)
                     self.session_id = result.session_id
                     if missing(result) is not None:
                         self._count(NOT_WHOLE)
@@ -144,17 +136,17 @@ class Chat:
                 self.exit_code = self.exit_code or SIGNALLED + number
                 scope.cancel()
 
-    def _begin(self, prompt: str) -> Begin:
+    def _begin(self, prompt: str) -> taking.Begin:
         if self.session_id is None:
-            return first_turn(self.service, self.options, prompt)
-        return next_turn(self.service, self.options, self.session_id, prompt)
+            return taking.first_turn(self.service, self.options, prompt)
+        return taking.next_turn(self.service, self.options, self.session_id, prompt)
 
     async def _compact(self, instructions: str | None) -> None:
         if self.session_id is None:
             self.screen.streams.note(f"there is nothing to compact: {NO_SESSION}")
             return
         try:
-            await take_compaction(self.service, self.session_id, instructions, self.screen, aside=True)
+            await taking.take_compaction(self.service, self.session_id, instructions, self.screen, aside=True)
         except WarrenError as exc:
             self.screen.fail(exc)
 

@@ -29,17 +29,9 @@ from warren.transport.cli.settings.options import (
 from warren.transport.cli.settings.values import text_of
 from warren.transport.cli.store.chosen import check_place
 from warren.transport.cli.terminal.streams import Streams, read_prompt
+from warren.transport.cli.turns import taking
 from warren.transport.cli.turns.asking import Asker
 from warren.transport.cli.turns.screen import Screen, missing
-from warren.transport.cli.turns.taking import (
-    Begin,
-    first_turn,
-    greet,
-    next_turn,
-    screen_of,
-    take_compaction,
-    take_turn,
-)
 from warren.transport.event_text import shorten
 
 LOOKED_AT: Final = 6
@@ -73,9 +65,9 @@ def run(prompt: str | None, **given: Any) -> int:
 
     async def work() -> int:
         async with open_service(options) as service:
-            screen = screen_of(options, service)
-            greet(options, screen.streams)
-            return await _only_turn(service, first_turn(service, options, text), screen, options)
+            screen = taking.screen_of(options, service)
+            taking.greet(options, screen.streams)
+            return await _only_turn(service, taking.first_turn(service, options, text), screen, options)
 
     return execute(work, options)
 
@@ -104,8 +96,8 @@ def resume(session: str, prompt: str | None, **given: Any) -> int:
     async def work(service: SessionService, session_id: str) -> int:
         if session.strip().lower() == LAST and not options.mode.json:
             await warn_of_failed(service, session_id)
-        begin = next_turn(service, options, session_id, text)
-        return await _only_turn(service, begin, screen_of(options, service), options)
+        begin = taking.next_turn(service, options, session_id, text)
+        return await _only_turn(service, begin, taking.screen_of(options, service), options)
 
     return at_session(options, session, work)
 
@@ -133,7 +125,7 @@ def compact(session: str, instructions: str | None, **given: Any) -> None:
     at_session(
         options,
         session,
-        lambda service, found: take_compaction(service, found, instructions, screen_of(options, service)),
+        lambda service, found: taking.take_compaction(service, found, instructions, taking.screen_of(options, service)),
     )
 
 
@@ -176,10 +168,12 @@ async def _answered(service: SessionService, session_id: str) -> bool:
     return not any(isinstance(entry.message, UserMessage) for entry in page.messages)
 
 
-async def _only_turn(service: SessionService, begin: Begin, screen: Screen, options: Options) -> int:
+async def _only_turn(service: SessionService, begin: taking.Begin, screen: Screen, options: Options) -> int:
     """Run one turn in front of the user; return the exit code."""
     try:
-        result = await take_turn(service, begin, screen, Asker.of(screen.streams, approve_all=options.approve_all))
+        result = await taking.take_turn(
+            service, begin, screen, Asker.of(screen.streams, approve_all=options.approve_all)
+        )
     except WarrenError as exc:
         screen.fail(exc)
         return exc.numbers.exit

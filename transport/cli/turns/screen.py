@@ -6,18 +6,7 @@ import attrs
 
 from warren.base.errors import WarrenError
 from warren.base.values import define
-from warren.conversation import codec
-from warren.conversation.events import (
-    Envelope,
-    Event,
-    FilesComplete,
-    InputTaken,
-    ModelSwitched,
-    RunStarted,
-    TextComplete,
-    TextDelta,
-    TurnStarted,
-)
+from warren.conversation import codec, events
 from warren.conversation.records import CompactionEntry
 from warren.conversation.views import TurnResult
 from warren.transport.cli.failures import show_error
@@ -33,22 +22,22 @@ class AnswerText:
 
     _shown: list[str] = attrs.field(factory=list)
 
-    def text_of(self, event: Event) -> str:
+    def text_of(self, event: events.Event) -> str:
         """Return the text that the event adds to the screen."""
         match event:
-            case RunStarted() | TurnStarted():
-                between = "\n\n" if self._shown and isinstance(event, TurnStarted) else ""
+            case events.RunStarted() | events.TurnStarted():
+                between = "\n\n" if self._shown and isinstance(event, events.TurnStarted) else ""
                 self._shown.clear()
                 return between
-            case TextDelta(delta=delta):
+            case events.TextDelta(delta=delta):
                 self._shown.append(delta)
                 return delta
-            case TextComplete(content=content):
+            case events.TextComplete(content=content):
                 # The end of a step's whole text that was not shown yet, or all of it if another text was shown.
                 shown = "".join(self._shown)
                 self._shown = [content]
                 return content.removeprefix(shown) if content.startswith(shown) else f"\n\n{content}"
-            case ModelSwitched(discarded=True):
+            case events.ModelSwitched(discarded=True):
                 between = "\n\n" if self._shown else ""
                 self._shown.clear()
                 return between
@@ -86,7 +75,7 @@ class Screen:
         markdown = MarkdownStream(streams) if streams.out_is_terminal and not options.mode.json else None
         return cls(streams, options.mode, streaming and not options.mode.json, markdown=markdown)
 
-    def show(self, items: Iterable[Envelope | str]) -> None:
+    def show(self, items: Iterable[events.Envelope | str]) -> None:
         """Show events of the running turn, and remarks of the command."""
         for item in items:
             if not isinstance(item, str):
@@ -129,14 +118,14 @@ class Screen:
         self._wrote = False
         show_error(error, self.mode, self.streams)
 
-    def _show_event(self, envelope: Envelope) -> None:
+    def _show_event(self, envelope: events.Envelope) -> None:
         if self.mode.verbose:
             self._note(codec.encode(envelope).decode() if self.mode.json else trace(envelope))
         elif not self.mode.json and (remark := _remark(envelope)) is not None:
             self._note(remark)
         if self.streaming:
             self._say(self._answer.text_of(envelope.event))
-            if isinstance(envelope.event, TextComplete):
+            if isinstance(envelope.event, events.TextComplete):
                 self._end_block()
 
     def _note(self, text: str) -> None:
@@ -170,12 +159,12 @@ class Screen:
             self._line_open = False
 
 
-def _remark(envelope: Envelope) -> str | None:
+def _remark(envelope: events.Envelope) -> str | None:
     match event := envelope.event:
-        case FilesComplete(attachments=files):
+        case events.FilesComplete(attachments=files):
             get = f"warren sessions file {envelope.session_id}"
             return "\n".join(f"{file.label}, {file.size} bytes: {get} {file.sha256} -o FILE" for file in files)
-        case InputTaken(kind=kind, content=content, source=source):
+        case events.InputTaken(kind=kind, content=content, source=source):
             return f"{source or kind} says {shorten(content)}"
     return text_of_event(event)
 
@@ -198,7 +187,7 @@ def footer(result: TurnResult) -> str:
     return f"session {result.session_id} · {steps} · tokens {usage_text(result.usage)}"
 
 
-def trace(envelope: Envelope) -> str:
+def trace(envelope: events.Envelope) -> str:
     """Return an event as one line for `--verbose`; long values are cut."""
     data = codec.to_data(envelope.event)
     fields = " ".join(f"{name}={shorten(value)}" for name, value in data.items() if name != "type")

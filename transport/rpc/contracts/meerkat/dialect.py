@@ -16,20 +16,9 @@ from warren.calls.base import SessionRef
 from warren.conversation.events import Envelope, StreamTruncated
 from warren.conversation.views import TurnResult
 from warren.transport.rpc import jsonrpc
+from warren.transport.rpc.contracts.meerkat import methods, results
 from warren.transport.rpc.contracts.meerkat.catalog import Catalog, providers
 from warren.transport.rpc.contracts.meerkat.events import envelope_of, payload_of
-from warren.transport.rpc.contracts.meerkat.methods import (
-    WithoutEvents,
-    config,
-    create,
-    history,
-    interrupt,
-    list_sessions,
-    read,
-    row_of,
-    start_turn,
-    with_meerkats_errors,
-)
 from warren.transport.rpc.contracts.meerkat.params import (
     ConfigParams,
     CreateParams,
@@ -40,19 +29,6 @@ from warren.transport.rpc.contracts.meerkat.params import (
     StartParams,
     StreamCloseParams,
     StreamOpenParams,
-)
-from warren.transport.rpc.contracts.meerkat.results import (
-    CapabilitiesResult,
-    ConfigResult,
-    HistoryResult,
-    InitializeResult,
-    InjectContextResult,
-    InterruptResult,
-    ListResult,
-    ReadResult,
-    StreamCloseResult,
-    StreamOpenResult,
-    capability_rows,
 )
 from warren.transport.rpc.contracts.meerkat.versions import Version, version_in
 from warren.transport.rpc.dialect import EVENT, missing
@@ -94,7 +70,8 @@ class Meerkat:
 
     def __attrs_post_init__(self) -> None:
         same = (
-            attrs.evolve(METHODS[name], handler=with_meerkats_errors(METHODS[name].handler)) for name in SAME_METHODS
+            attrs.evolve(METHODS[name], handler=methods.with_meerkats_errors(METHODS[name].handler))
+            for name in SAME_METHODS
         )
         rows = (*same, *self._rows())
         self.methods = {row.name: row for row in rows}
@@ -140,22 +117,24 @@ class Meerkat:
 
     def _rows(self) -> tuple[Method[Any, Any], ...]:
         return (
-            row_of("initialize", InitializeParams, InitializeResult, self._initialize),
-            row_of("capabilities/get", ConfigParams, CapabilitiesResult, self._capabilities),
-            row_of("config/get", ConfigParams, ConfigResult, config),
-            row_of("models/catalog", ConfigParams, Catalog, self._catalog),
-            row_of("session/create", CreateParams, TurnResult, create),
-            row_of("session/list", ListParams, ListResult, list_sessions),
-            row_of("session/read", SessionRef, ReadResult, read),
-            row_of("session/history", HistoryParams, HistoryResult, history),
-            row_of("session/inject_context", InjectContextParams, InjectContextResult, self._inject),
-            row_of("session/stream_open", StreamOpenParams, StreamOpenResult, self._open),
-            row_of("session/stream_close", StreamCloseParams, StreamCloseResult, self._close),
-            row_of("turn/start", StartParams, TurnResult, self._start),
-            attrs.evolve(row_of("turn/interrupt", SessionRef, InterruptResult, interrupt), urgent=True),
+            methods.row_of("initialize", InitializeParams, results.InitializeResult, self._initialize),
+            methods.row_of("capabilities/get", ConfigParams, results.CapabilitiesResult, self._capabilities),
+            methods.row_of("config/get", ConfigParams, results.ConfigResult, methods.config),
+            methods.row_of("models/catalog", ConfigParams, Catalog, self._catalog),
+            methods.row_of("session/create", CreateParams, TurnResult, methods.create),
+            methods.row_of("session/list", ListParams, results.ListResult, methods.list_sessions),
+            methods.row_of("session/read", SessionRef, results.ReadResult, methods.read),
+            methods.row_of("session/history", HistoryParams, results.HistoryResult, methods.history),
+            methods.row_of("session/inject_context", InjectContextParams, results.InjectContextResult, self._inject),
+            methods.row_of("session/stream_open", StreamOpenParams, results.StreamOpenResult, self._open),
+            methods.row_of("session/stream_close", StreamCloseParams, results.StreamCloseResult, self._close),
+            methods.row_of("turn/start", StartParams, TurnResult, self._start),
+            attrs.evolve(
+                methods.row_of("turn/interrupt", SessionRef, results.InterruptResult, methods.interrupt), urgent=True
+            ),
         )
 
-    async def _initialize(self, host: Host, caller: Caller, params: InitializeParams) -> InitializeResult:
+    async def _initialize(self, host: Host, caller: Caller, params: InitializeParams) -> results.InitializeResult:
         version = version_in(params.contract_version, params.client_info)
         if version is not None:
             if self.pinned and version[:2] != self.version[:2]:
@@ -164,43 +143,43 @@ class Meerkat:
                 raise InvalidParamsError(f"$.contract_version: {problem}", path="$.contract_version")
             self.version = version
         hello = await METHODS["initialize"].handler(host, caller, Initialize(params.client_info))
-        return InitializeResult(attrs.asdict(hello.server_info), self._contract, tuple(self.methods))
+        return results.InitializeResult(attrs.asdict(hello.server_info), self._contract, tuple(self.methods))
 
-    async def _capabilities(self, host: Host, _caller: Caller, _params: ConfigParams) -> CapabilitiesResult:
-        return CapabilitiesResult(self._contract, capability_rows(host.service.capabilities()))
+    async def _capabilities(self, host: Host, _caller: Caller, _params: ConfigParams) -> results.CapabilitiesResult:
+        return results.CapabilitiesResult(self._contract, results.capability_rows(host.service.capabilities()))
 
     async def _catalog(self, host: Host, _caller: Caller, _params: ConfigParams) -> Catalog:
         return Catalog(self._contract, providers(host.settings))
 
-    async def _open(self, _host: Host, caller: Caller, params: StreamOpenParams) -> StreamOpenResult:
+    async def _open(self, _host: Host, caller: Caller, params: StreamOpenParams) -> results.StreamOpenResult:
         if len(self._streams_of(params.session_id)) >= MAX_STREAMS:
             problem = f"this connection has {MAX_STREAMS} streams of the session, which is the limit: close one first"
             raise CapacityExceededError(problem, session_id=params.session_id, cause="max_subscriptions")
         await caller.subscribe(params.session_id, None)
         stream_id = f"stream-{next(self._numbers)}"
         self._streams[stream_id] = params.session_id
-        return StreamOpenResult(stream_id, opened=True)
+        return results.StreamOpenResult(stream_id, opened=True)
 
-    async def _close(self, _host: Host, caller: Caller, params: StreamCloseParams) -> StreamCloseResult:
+    async def _close(self, _host: Host, caller: Caller, params: StreamCloseParams) -> results.StreamCloseResult:
         session_id = self._streams.pop(params.stream_id, None)
         if session_id is not None and not self._streams_of(session_id):
             caller.unsubscribe(session_id)
             self._quiet.discard(session_id)
-        return StreamCloseResult(params.stream_id, closed=True, already_closed=session_id is None)
+        return results.StreamCloseResult(params.stream_id, closed=True, already_closed=session_id is None)
 
     async def _start(self, host: Host, caller: Caller, params: StartParams) -> TurnResult:
         if params.session_events is False:
-            caller = WithoutEvents(caller)
+            caller = methods.WithoutEvents(caller)
             if self._streams_of(params.session_id):
                 self._quiet.add(params.session_id)
         else:
             self._quiet.discard(params.session_id)
-        return await start_turn(host, caller, params.request())
+        return await methods.start_turn(host, caller, params.request())
 
-    async def _inject(self, host: Host, _caller: Caller, params: InjectContextParams) -> InjectContextResult:
+    async def _inject(self, host: Host, _caller: Caller, params: InjectContextParams) -> results.InjectContextResult:
         words = params.context("content" if self.version >= IN_CONTENT_SINCE else "text")
         fresh = await host.service.inject_context(
             params.session_id, words, source=params.source, idempotency_key=params.idempotency_key
         )
         taken = "applied" if self.version >= APPLIED_SINCE else "staged"
-        return InjectContextResult(taken if fresh else "duplicate")
+        return results.InjectContextResult(taken if fresh else "duplicate")

@@ -4,30 +4,11 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, Final
 
-from warren.conversation import codec
-from warren.conversation.events import (
-    BudgetWarning,
-    CompactionFailed,
-    Envelope,
-    Event,
-    ExtractionCompleted,
-    ExtractionFailed,
-    FailureCause,
-    FilesComplete,
-    InputTaken,
-    RunFailed,
-    RunStarted,
-    SessionMoved,
-    StreamTruncated,
-    ToolApprovalRequested,
-    ToolApprovalResolved,
-    ToolExecutionCompleted,
-    ToolResultReceived,
-)
+from warren.conversation import codec, events
 from warren.transport.rpc.contracts.meerkat.versions import NEWEST, Version
 
 KNOWN_BUDGETS: Final = ("tokens", "time", "tool_calls")
-ERROR_CLASSES: Final[Mapping[FailureCause, str]] = {
+ERROR_CLASSES: Final[Mapping[events.FailureCause, str]] = {
     "cancelled": "cancelled",
     "budget_exhausted": "budget",
     "provider_error": "llm",
@@ -35,7 +16,7 @@ ERROR_CLASSES: Final[Mapping[FailureCause, str]] = {
     "structured_output": "structured_output",
     "crash": "internal",
 }
-TERMINAL_CAUSES: Final[Mapping[FailureCause, str]] = {
+TERMINAL_CAUSES: Final[Mapping[events.FailureCause, str]] = {
     "budget_exhausted": "budget_exhausted",
     "provider_error": "llm_failure",
     "store_error": "runtime_apply_failure",
@@ -45,13 +26,13 @@ TERMINAL_CAUSES: Final[Mapping[FailureCause, str]] = {
 
 
 UNKNOWN_TO_MEERKAT: Final = (
-    InputTaken,
-    ToolApprovalRequested,
-    ToolApprovalResolved,
-    ExtractionCompleted,
-    ExtractionFailed,
-    FilesComplete,
-    SessionMoved,
+    events.InputTaken,
+    events.ToolApprovalRequested,
+    events.ToolApprovalResolved,
+    events.ExtractionCompleted,
+    events.ExtractionFailed,
+    events.FilesComplete,
+    events.SessionMoved,
 )
 """Events that Meerkat's clients do not know; from 0.7 on an unknown event ends their stream.
 
@@ -61,19 +42,19 @@ TYPED_REASON_SINCE: Final = (0, 8, 0)
 """From this version on, the reason of `stream_truncated` is an object."""
 
 
-def payload_of(event: Event, version: Version = NEWEST) -> dict[str, Any] | None:
+def payload_of(event: events.Event, version: Version = NEWEST) -> dict[str, Any] | None:
     """Return an event as plain data; None for an event that Meerkat's clients do not know."""
-    if isinstance(event, BudgetWarning) and event.budget_type not in KNOWN_BUDGETS:
+    if isinstance(event, events.BudgetWarning) and event.budget_type not in KNOWN_BUDGETS:
         return None
     if isinstance(event, UNKNOWN_TO_MEERKAT):
         return None
     data: dict[str, Any] = codec.to_data(event)
-    if isinstance(event, ToolResultReceived):
+    if isinstance(event, events.ToolResultReceived):
         data.pop("result", None)  # Meerkat's form of the event has no text
     return data | _more(event, version)
 
 
-def envelope_of(envelope: Envelope, payload: Mapping[str, Any]) -> dict[str, Any]:
+def envelope_of(envelope: events.Envelope, payload: Mapping[str, Any]) -> dict[str, Any]:
     """Return an event in the envelope of event streams."""
     name = f"{envelope.session_id}:{envelope.seq}"
     return {
@@ -86,26 +67,26 @@ def envelope_of(envelope: Envelope, payload: Mapping[str, Any]) -> dict[str, Any
     }
 
 
-def _more(event: Event, version: Version) -> dict[str, Any]:
+def _more(event: events.Event, version: Version) -> dict[str, Any]:
     """Return the fields that Meerkat's form of an event has in addition, or with other values."""
     match event:
-        case RunStarted():
+        case events.RunStarted():
             return {"input": {"kind": "content", "content": event.prompt}}
-        case RunFailed():
+        case events.RunFailed():
             error_class, cause = ERROR_CLASSES[event.cause], TERMINAL_CAUSES.get(event.cause)
             report = {"error_class": error_class, "error_report": {"class": error_class, "message": event.error}}
             return report | ({"terminal_cause_kind": cause} if cause else {})
-        case ToolExecutionCompleted():
+        case events.ToolExecutionCompleted():
             return {"content": [{"type": "text", "text": event.result}]}
-        case BudgetWarning():
+        case events.BudgetWarning():
             return {"used": round(event.used), "limit": round(event.limit), "percent": event.percent / 100}
-        case CompactionFailed() | StreamTruncated():
+        case events.CompactionFailed() | events.StreamTruncated():
             return {"reason": _reason(event, version)}
     return {}
 
 
-def _reason(event: CompactionFailed | StreamTruncated, version: Version) -> object:
-    if isinstance(event, CompactionFailed):
+def _reason(event: events.CompactionFailed | events.StreamTruncated, version: Version) -> object:
+    if isinstance(event, events.CompactionFailed):
         return {"kind": event.reason}
     if version >= TYPED_REASON_SINCE:
         return {"kind": "stream_lagged", "dropped": event.dropped}

@@ -21,6 +21,7 @@ from warren.calls.base import SessionRef
 from warren.conversation.options import TurnRequest
 from warren.conversation.views import TurnResult
 from warren.transport.rpc.client_tools import ClientTools
+from warren.transport.rpc.contracts.meerkat import results
 from warren.transport.rpc.contracts.meerkat.catalog import provider_of
 from warren.transport.rpc.contracts.meerkat.params import (
     BLANK_LINE,
@@ -30,16 +31,6 @@ from warren.transport.rpc.contracts.meerkat.params import (
     HistoryParams,
     ListParams,
     text_of,
-)
-from warren.transport.rpc.contracts.meerkat.results import (
-    ConfigResult,
-    HistoryResult,
-    InterruptResult,
-    ListResult,
-    ReadResult,
-    history_result,
-    read_result,
-    session_row,
 )
 from warren.transport.rpc.methods import METHODS, Caller, Host, Method, RunTurn, register
 
@@ -104,9 +95,9 @@ def with_meerkats_errors(
     return worded
 
 
-async def config(host: Host, _caller: Caller, _params: ConfigParams) -> ConfigResult:
+async def config(host: Host, _caller: Caller, _params: ConfigParams) -> results.ConfigResult:
     """Return the settings that clients may know."""
-    return ConfigResult(host.settings, 0)
+    return results.ConfigResult(host.settings, 0)
 
 
 async def create(host: Host, caller: Caller, params: CreateParams) -> TurnResult:
@@ -165,29 +156,29 @@ async def _defer(host: Host, session_id: str, prompt: str) -> None:
     await host.service.inject_context(session_id, prompt, idempotency_key=f"{DEFERRED}{new_session_id()}")
 
 
-async def interrupt(host: Host, _caller: Caller, params: SessionRef) -> InterruptResult:
+async def interrupt(host: Host, _caller: Caller, params: SessionRef) -> results.InterruptResult:
     """Interrupt the running turn; it is no error if there is none."""
     try:
         await host.service.interrupt(params.session_id)
     except SessionNotRunningError:
-        return InterruptResult(params.session_id, interrupted=False)
-    return InterruptResult(params.session_id, interrupted=True)
+        return results.InterruptResult(params.session_id, interrupted=False)
+    return results.InterruptResult(params.session_id, interrupted=True)
 
 
-async def list_sessions(host: Host, _caller: Caller, params: ListParams) -> ListResult:
+async def list_sessions(host: Host, _caller: Caller, params: ListParams) -> results.ListResult:
     """Return a page of sessions."""
     found = await host.service.list(offset=params.offset or 0, limit=params.limit or DEFAULT_PAGE, labels=params.labels)
-    return ListResult(tuple(map(session_row, found.sessions)))
+    return results.ListResult(tuple(map(results.session_row, found.sessions)))
 
 
-async def read(host: Host, _caller: Caller, params: SessionRef) -> ReadResult:
+async def read(host: Host, _caller: Caller, params: SessionRef) -> results.ReadResult:
     """Return the state of a session."""
     view = await host.service.read(params.session_id)
-    return read_result(view, view.state.provider or provider_of(view.state.model))
+    return results.read_result(view, view.state.provider or provider_of(view.state.model))
 
 
-async def history(host: Host, _caller: Caller, params: HistoryParams) -> HistoryResult:
+async def history(host: Host, _caller: Caller, params: HistoryParams) -> results.HistoryResult:
     """Return a page of a session's messages."""
     limit = params.limit or DEFAULT_PAGE
     found = await host.service.history(params.session_id, offset=params.offset, limit=limit)
-    return history_result(found, limit)
+    return results.history_result(found, limit)

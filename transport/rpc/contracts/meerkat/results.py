@@ -5,22 +5,7 @@ from typing import Any, Final
 
 from warren.base.values import frozen
 from warren.calls.facade import Capabilities
-from warren.conversation.messages import (
-    AssistantMessage,
-    Block,
-    ContextMessage,
-    FileBlock,
-    HostedToolBlock,
-    Message,
-    ReasoningBlock,
-    SystemMessage,
-    TextBlock,
-    ToolResult,
-    ToolResultsMessage,
-    ToolUseBlock,
-    UnknownBlock,
-    UserMessage,
-)
+from warren.conversation import messages
 from warren.conversation.views import HistoryEntry, HistoryPage, SessionSummary, SessionView
 from warren.transport.rpc.settings import Settings
 
@@ -198,34 +183,34 @@ def _entry(entry: HistoryEntry) -> dict[str, Any]:
     return {"created_at": entry.created_at.isoformat(), **_message(entry.message)}
 
 
-def _message(message: Message) -> dict[str, Any]:
+def _message(message: messages.Message) -> dict[str, Any]:
     match message:
-        case SystemMessage(content=content):
+        case messages.SystemMessage(content=content):
             return {"role": "system", "content": content}
-        case UserMessage(content=content) | ContextMessage(content=content):
+        case messages.UserMessage(content=content) | messages.ContextMessage(content=content):
             return {"role": "user", "content": content}
-        case AssistantMessage(blocks=blocks, stop_reason=reason):
+        case messages.AssistantMessage(blocks=blocks, stop_reason=reason):
             return {"role": "block_assistant", "blocks": [_block(block) for block in blocks], "stop_reason": reason}
-        case ToolResultsMessage(results=results):
+        case messages.ToolResultsMessage(results=results):
             return {"role": "tool_results", "results": [_result(result) for result in results]}
 
 
-def _result(result: ToolResult) -> dict[str, Any]:
+def _result(result: messages.ToolResult) -> dict[str, Any]:
     """Return a result as the contract has it: it has no place for files."""
     return {"tool_use_id": result.tool_use_id, "content": result.content, "is_error": result.is_error}
 
 
-def _block(block: Block) -> dict[str, Any]:
+def _block(block: messages.Block) -> dict[str, Any]:
     match block:
-        case TextBlock(text=text):
+        case messages.TextBlock(text=text):
             return {"block_type": "text", "data": {"text": text}}
-        case ReasoningBlock(text=text):
+        case messages.ReasoningBlock(text=text):
             return {"block_type": "reasoning", "data": {"text": text}}
-        case ToolUseBlock(id=call, name=name, args=args):
+        case messages.ToolUseBlock(id=call, name=name, args=args):
             return {"block_type": "tool_use", "data": {"id": call, "name": name, "args": args}}
-        case HostedToolBlock(kind=kind, metadata=data):
+        case messages.HostedToolBlock(kind=kind, metadata=data):
             return {"block_type": kind, "data": dict(data or {})}
-        case FileBlock(file=file):
+        case messages.FileBlock(file=file):
             return {"block_type": "text", "data": {"text": f"[{file.label}]"}}
-        case UnknownBlock(type=kind, data=data):
+        case messages.UnknownBlock(type=kind, data=data):
             return {"block_type": kind, "data": data}
