@@ -84,7 +84,6 @@ docs: $(READY) ## make the pages under docs/ that come from the code
 	$(BIN)/python -m tests.docs.rooms docs/architecture.md
 	$(BIN)/python -m tests.docs.bounds_page docs/security.md
 	$(BIN)/python -m tests.docs.repairs_page docs/models.md
-	$(BIN)/python -m tests.docs.tool_rules_page docs/tools.md
 
 vendor: ## the libraries of the console, at the versions that are pinned (needs npm)
 	cd transport/console/vendoring && npm ci --no-audit --no-fund && node vendor.mjs && rm -rf node_modules

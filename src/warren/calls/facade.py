@@ -540,7 +540,7 @@ class SessionService(Protocol):
 
 
 CALLS: Final[Mapping[str, type[Call[Any]]]] = {
-    call.facts.name: call for method in vars(SessionService).values() if (call := call_of(method)) is not None
+    call.facts.name: call for call in map(call_of, vars(SessionService).values()) if call is not None
 }
 """Every class of calls by its name on the wire, in the order of the documentation: each has its method above."""
 

@@ -18,11 +18,13 @@ from warren.conversation.messages import AssistantMessage, ToolResult, ToolResul
 from warren.models.model import ModelRequest, Repaired
 from warren.models.tools import ToolSpec, tool
 from warren.transport.providers.remote import DIALECTS
-from warren.transport.providers.tool_rules import ANTHROPIC, BY_PROTOCOL, OPENAI
+from warren.transport.providers.tool_rules import ANTHROPIC, OPENAI
 from warren.transport.providers.tool_rules import GEMINI as OF_GEMINI
+from warren.transport.providers.tool_rules import RESPONSES as OF_RESPONSES
 from warren.transport.providers.tool_schemas import UnfitToolError, fitted, restored
 
 MODELS: Final = {"openai-chat": GPT, "openai-responses": RESPONSES, "anthropic": CLAUDE, "gemini": GEMINI}
+PROTOCOLS: Final = (OPENAI, OF_RESPONSES, ANTHROPIC, OF_GEMINI)
 ENDPOINT: Final = provider(GPT).endpoint
 PLAIN: Final = {"type": "object", "properties": {"a": {"type": "string"}}}
 NAMES: Final = ("a", "b", "$filter", "user name", "x" * 70, "größe", "", "filter[id]", "dots.are.good")
@@ -188,7 +190,7 @@ def test_what_a_tool_takes_its_form_takes(seed: int) -> None:
     spec = odd.tool()
     own = Draft202012Validator(spec.input_schema)
     fitting = [args for args in (odd.args() for _ in range(20)) if own.is_valid(args)]
-    for rules in BY_PROTOCOL.values() if fitting else ():
+    for rules in PROTOCOLS if fitting else ():
         form = fitted(spec, rules)
         sent = {own: name for name, own in form.members.items()}
         for args in fitting:
@@ -406,7 +408,7 @@ def test_a_schema_that_is_too_deep_is_cut() -> None:
 @pytest.mark.parametrize("names", [("a.b", "a_b"), ("a.b", "a/b"), ("x" * 70, "x" * 71), ("", "_")])
 def test_names_stay_apart(names: tuple[str, str]) -> None:
     """Different names are different at each server, and a name is the same each time."""
-    for rules in BY_PROTOCOL.values():
+    for rules in PROTOCOLS:
         made = [rules.name(each) for each in names]
         assert made[0] != made[1]
         assert made == [rules.name(each) for each in names]

@@ -73,7 +73,6 @@ ANSWER_OPTIONS: Final = tuple(
 STORAGE_OPTIONS: Final = ("synchronous", "projections", "project")
 LIMIT_OPTIONS: Final = ("model_silence", "drain")
 PLACES: Final = ("store", "ephemeral")
-SERVER_OPTIONS: Final = ("server", "server_token_file")
 RUNTIME_OPTIONS: Final = (
     *COMPACTION_FIELDS,
     *("compactor", "no_compaction", "memory", "embedder", "embedder_folder"),
