@@ -27,7 +27,7 @@ BEFORE: Final[dict[str, tuple[Any, Any]]] = {
     "a transaction": (Writer, "_together"),
     "a lease is taken": (APPLIERS, Claim),
     "a turn is told to have ended": (SessionActor, "_end_turn"),
-    "an event is shown": (EventLog, "publish"),
+    "an event is shown": (EventLog, "emit"),
     "a session leaves": (Conversation, "release"),
     "closing": (Writer, "close"),
 }
