@@ -7,7 +7,6 @@ conversation, the loop leaves it alone: the machine postpones all requests that 
 """
 
 import contextlib
-from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
@@ -139,12 +138,12 @@ class SessionActor:
     _machine: Machine[Mail[Any]] = attrs.field(init=False)
     _planner: Planner = attrs.field(init=False)
     _tasks: trio.Nursery = attrs.field(init=False)
-    _mail: deque[Mail[Any]] = attrs.field(factory=deque)
+    _mail: list[Mail[Any]] = attrs.field(factory=list)
     _in_hand: Mail[Any] | None = None
     _turn: Turn | None = None
     _ended: TurnEnd | None = None
-    _errands: deque[Callable[[], Awaitable[Result]]] = attrs.field(factory=deque)
-    _results: deque[Result] = attrs.field(factory=deque)
+    _errands: list[Callable[[], Awaitable[Result]]] = attrs.field(factory=list)
+    _results: list[Result] = attrs.field(factory=list)
 
     def __attrs_post_init__(self) -> None:
         self.session_id = self.log.session_id
@@ -240,17 +239,17 @@ class SessionActor:
             # The mail goes first: it was sent before its sender could know of the result, so an interrupt that is in
             # the mailbox when its turn ends is not meant for the next turn.
             if self._mail:
-                self._in_hand = self._mail.popleft()
+                self._in_hand = self._mail.pop(0)
                 self._handle(self._in_hand)
                 self._in_hand = None
             elif self._ended is not None:
                 self._end_turn(self._ended)
             elif self._results:
-                self._results.popleft()()
+                self._results.pop(0)()
             elif not self._go_on():
                 return
             if machine.replay:
-                self._mail.extendleft(reversed(machine.take_postponed()))
+                self._mail[:0] = machine.take_postponed()
 
     def _go_on(self) -> bool:
         """Begin the next turn of an idle session, or end a retired one; return whether there is anything to do."""
@@ -382,7 +381,7 @@ class SessionActor:
                 result = await self._errands[0]()
             except WarrenError as exc:  # the session cannot be loaded
                 result = partial(_raise, exc)
-            self._errands.popleft()
+            self._errands.pop(0)
             self._results.append(result)
             self.mailbox.wake()
 

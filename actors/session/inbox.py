@@ -1,7 +1,7 @@
 """The inputs of a live session: those that wait, the callers that wait for their results, and which have ended."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -63,7 +63,7 @@ class Inbox:
     waiting: dict[int, WaitingInput] = attrs.field(factory=dict)
     _withdrawn: dict[int, tuple[WaitingInput, Mail[int]]] = attrs.field(factory=dict)  # until the store has answered
     _taken: dict[int, WaitingInput] = attrs.field(factory=dict)
-    _kept: set[int] = attrs.field(factory=set)  # those that a compaction has stored in the middle of the turn
+    _kept: Collection[int] = ()  # those that a compaction has stored in the middle of the turn
     _ended: dict[int, WarrenError | None] = attrs.field(factory=dict)  # None: only the store has how
     _loaded_to: int = 0
 
@@ -179,15 +179,16 @@ class Inbox:
 
     def keep_taken(self) -> None:
         """Note that the inputs that the turn has taken so far are stored, whatever becomes of the turn."""
-        self._kept = set(self._taken)
+        self._kept = frozenset(self._taken)
 
     # -- ends
 
     def end_turn(self, ending: Ending) -> None:
         """Answer for the inputs of a turn that is stored."""
-        taken, self._taken, self._kept = self._taken, {}, set()
-        for number, each in taken.items():
-            self._end(number, each, ending)
+        if self._taken:
+            taken, self._taken, self._kept = self._taken, {}, ()
+            for number, each in taken.items():
+                self._end(number, each, ending)
 
     def put_back(self, error: WarrenError) -> bool:
         """Let the inputs of a turn that is not stored wait again, and refuse their askers.
@@ -195,7 +196,7 @@ class Inbox:
         Return whether the inbox pauses for it. Then the askers of all inputs are refused: nobody knows for how long.
         """
         taken, kept = self._taken, self._kept
-        self._taken, self._kept = {}, set()
+        self._taken, self._kept = {}, ()
         for number in kept:  # the store has them no longer: no turn will take them again
             self._end(number, taken[number], final(error.copy()))
         back = {number: each for number, each in taken.items() if number not in kept}

@@ -113,7 +113,7 @@ class Planner:
             settings,
             prompt,
             settings.route if settings.route.single else Route(settings.candidates, shared.outages),
-            Meter.of(settings.budget, settings.session_budget, record.spent, record.usage.known_cost),
+            Meter(settings.budget, settings.session_budget, record.spent, record.usage),
             partial(self._within, record, settings),
             instructions=instructions,
             attachments=attachments,

@@ -412,7 +412,7 @@ class Supervisor:
     def _start(self, handle: Handle, begin: BeginActor | None = None) -> SessionActor:
         handle.actor = actor = SessionActor(handle.log, self.shared, self, self.comms, handle.host_objects)
         self.scheduler.started(handle.session_id, trio.current_time())
-        self._nursery.start_soon(self._run, handle, actor, begin)
+        self._nursery.start_soon(self._run, handle, actor, begin, name="warren.session")
         return actor
 
     async def _run(self, handle: Handle, actor: SessionActor, begin: BeginActor | None) -> None:

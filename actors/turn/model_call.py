@@ -34,40 +34,23 @@ logger: Final = logging.getLogger("warren.model")
 
 
 @define
-class PublishedText:
-    """The published text of a call, and the place of the running attempt in it; one for answer, one for reasoning.
+class Repetition:
+    """The place of a retry in the text that is published already; one for the answer, one for the reasoning.
 
     A retry usually repeats the beginning of the text, and this part is not published again. If the retry differs from
     it, the rest of the attempt is not streamed; `text_complete` then has the whole text.
     """
 
-    parts: list[str] = attrs.field(factory=list)
-    earlier: str = ""
+    published: str
     _position: int = 0
     _diverged: bool = False
 
-    def retry(self) -> None:
-        """Begin another attempt."""
-        self.earlier = "".join(self.parts)
-        self._position = 0
-        self._diverged = False
-
-    def discard(self) -> None:
-        """Begin an answer that has nothing to do with the published text."""
-        self.parts.clear()
-        self.retry()
-
     def fresh(self, text: str) -> str:
-        """Return the part of the next piece of a retry that is to be published."""
-        known = self.earlier[self._position : self._position + len(text)]
+        """Return the part of the next piece that is to be published."""
+        known = self.published[self._position : self._position + len(text)]
         self._position += len(text)
-        if self._diverged or not text.startswith(known):
-            self._diverged = True
-            return ""
-        rest = text[len(known) :]
-        if rest:
-            self.parts.append(rest)
-        return rest
+        self._diverged = self._diverged or not text.startswith(known)
+        return "" if self._diverged else text[len(known) :]
 
 
 @define
@@ -83,8 +66,8 @@ class ModelCall:
         counters: counts the attempts.
         most: bytes that the pieces of an answer may have.
         aloud: whether the answer is for the user, so that an empty one is none.
-        text: the published text of the answer, which is kept if the call is interrupted.
-        reasoning: the published reasoning.
+        text: the published pieces of the answer, which are kept if the call is interrupted.
+        reasoning: those of the reasoning.
     """
 
     emit: Callable[[Event], object]
@@ -93,8 +76,9 @@ class ModelCall:
     counters: Counters = attrs.field(factory=Counters)
     most: int = attrs.field(default=Limits().content, kw_only=True)
     aloud: bool = attrs.field(default=True, kw_only=True)
-    text: PublishedText = attrs.field(factory=PublishedText)
-    reasoning: PublishedText = attrs.field(factory=PublishedText)
+    text: list[str] = attrs.field(factory=list)
+    reasoning: list[str] = attrs.field(factory=list)
+    _again: tuple[Repetition, Repetition] | None = None  # of text and reasoning, while the attempt is a retry
     _candidate: Candidate | None = None  # of the attempt
     _began: float = 0.0
     _first: float | None = None  # seconds to the first piece of the attempt
@@ -134,10 +118,10 @@ class ModelCall:
 
     def _switched(self, before: Candidate, after: Candidate, error: str) -> None:
         """Publish that another model takes over; the answer so far does not count any more."""
-        shown = bool(self.text.parts or self.reasoning.parts)
-        self.emit(ModelSwitched(before.name, after.name, error, shown))
-        self.text.discard()
-        self.reasoning.discard()
+        self.emit(ModelSwitched(before.name, after.name, error, bool(self.text or self.reasoning)))
+        self.text.clear()
+        self.reasoning.clear()
+        self._again = None
 
     async def _answer(self, route: Route, request: ModelRequest) -> ModelReply:
         """Return the reply of one model, after retries. Raises ProviderError."""
@@ -162,15 +146,14 @@ class ModelCall:
                 self.emit(Retrying(attempt, most, encodable(exc.message), round(delay * 1000)))
             await trio.sleep(delay)
             if was_empty:
-                self.text.discard()  # it was white space
+                self.text.clear()  # it was white space
                 if isinstance(request.messages[-1], ToolResultsMessage):
                     request = attrs.evolve(request, messages=Continued(request.messages, (GO_ON,)))
-            self.text.retry()
-            self.reasoning.retry()
+            self._again = Repetition("".join(self.text)), Repetition("".join(self.reasoning))
 
     def partial(self) -> AssistantMessage | None:
         """Return the message of an interrupted call, without its reasoning: providers refuse reasoning that is cut."""
-        text = "".join(self.text.parts)
+        text = "".join(self.text)
         return AssistantMessage((TextBlock(text),), "cancelled") if text.strip() else None
 
     async def _attempt(self, candidate: Candidate, request: ModelRequest) -> ModelReply:
@@ -212,28 +195,27 @@ class ModelCall:
     def _piece(self, piece: Emitted, *, whole: bool = False) -> None:
         """Take what a provider emits. `whole` tells that a text has no half of a character that may wait."""
         # Not a match: its class patterns take twice the time, and pieces are the most frequent values here.
-        shown, delta = self.text, TextDelta
-        if isinstance(piece, ReasoningPiece):
-            shown, delta = self.reasoning, ReasoningDelta  # type: ignore[assignment]
-        elif not isinstance(piece, TextPiece):
-            self._repaired(piece)
-            return
+        if isinstance(piece, TextPiece):
+            published, place = self.text, 0
+        elif isinstance(piece, ReasoningPiece):
+            published, place = self.reasoning, 1
+        else:
+            return self._repaired(piece)
         text = piece.text
         if not whole and (self._whole is not None or not text.isascii()):
             self._whole = self._whole or WholePieces(partial(self._piece, whole=True))
-            self._whole(piece)
-            return
+            return self._whole(piece)
         if self._first is None:
             self._first = trio.current_time() - self._began
         self._shown += len(text.encode())
         if self._shown > self.most:
             raise endless(self.most)
-        if shown.earlier:
-            text = shown.fresh(text)
-        else:
-            shown.parts.append(text)
+        if self._again is not None:
+            text = self._again[place].fresh(text)
         if text:
-            self.emit(delta(text))
+            published.append(text)
+            self.emit(ReasoningDelta(text) if place else TextDelta(text))
+        return None
 
     def _repaired(self, repaired: object) -> None:
         if not isinstance(repaired, Repaired):  # a host's provider may emit other values in spite of the types

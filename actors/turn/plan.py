@@ -18,6 +18,7 @@ from warren.base.windows import Window
 from warren.conversation.attachments import Attachment
 from warren.conversation.budget import Budget, Meter
 from warren.conversation.categories import Gates
+from warren.conversation.events import BudgetType
 from warren.conversation.options import ModelOptions, OutputWish
 from warren.conversation.usage import Usage
 from warren.models.model import Files, ModelChoice
@@ -52,6 +53,8 @@ class TurnSettings:
         keep: stores the files of a tool's result, and those of an answer.
         charges: gets the tokens of each call, until they are stored in the ledger.
         keep_alive: whether messages of peers begin turns after this one; None leaves that as it is.
+        calm: the steps of a turn below which no limit is near, so that none is asked for.
+        limited: the kinds of the limits that are set.
     """
 
     candidates: Sequence[Candidate]
@@ -74,9 +77,13 @@ class TurnSettings:
     charges: list[Charge]
     keep_alive: bool | None = None
     choice: ModelChoice = attrs.field(init=False)
+    calm: float = attrs.field(init=False)
+    limited: frozenset[BudgetType] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.choice = self.candidates[0].choice
+        self.calm = 0.0 if self.session_budget.limits else self.budget.calm
+        self.limited = self.budget.kinds | self.session_budget.kinds
 
 
 @define(eq=False)

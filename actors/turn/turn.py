@@ -154,7 +154,7 @@ class Turn:
             settings.lessons,
             record.last_input_tokens,
         )
-        self._time = RunningTime(plan.meter.seconds_left() if "time" in plan.meter.kinds else math.inf, self.began)
+        self._time = RunningTime(plan.meter.seconds_left() if "time" in settings.limited else math.inf, self.began)
         plan.meter.clock = self._time.seconds
         if settings.gates is not None:
             timeout = settings.limits.approval_timeout
@@ -240,7 +240,7 @@ class Turn:
             self._close(CANCELLED if self._interrupted else error.message)
         if self._refused:
             self._refusing.give_up(self._answered, declined=self.stop_reason == "content_filter")
-        if self.first_seq is not None and self.plan.meter.low:
+        if self.first_seq is not None and self.plan.meter.steps >= self.plan.settings.calm:
             self._warn()  # subscribers get the usage of the last step before the terminal event
         return self.so_far() if error is None else self.so_far().failed(error)
 
@@ -426,7 +426,7 @@ class Turn:
 
     def _tokens_left(self, sent: Sequence[Message]) -> int | None:
         """Return the tokens that the budgets leave for the next answer, by an estimate of its input; at least one."""
-        if not (self.room.caps or "tokens" in self.plan.meter.kinds):
+        if not (self.room.caps or "tokens" in self.plan.settings.limited):
             return None
         left = self.plan.meter.tokens_left()
         size = sent_size(sent)
@@ -442,7 +442,8 @@ class Turn:
         plan, settings, room = self.plan, self.plan.settings, self.room
         limits = settings.limits
         context: Sequence[Message] = self.context
-        self._check_budgets()
+        if plan.meter.steps >= settings.calm:
+            self._check_budgets()
         if room.plan is not None or room.window is not None:
             context = await self._within_window()
         self.emit(TurnStarted(self._step))
@@ -451,7 +452,7 @@ class Turn:
             context,
             settings.specs,
             settings.options,
-            tokens_left=self._tokens_left(context) if room.caps or "tokens" in plan.meter.kinds else None,
+            tokens_left=self._tokens_left(context) if room.caps or "tokens" in settings.limited else None,
             session_id=self.record.session_id,
             max_output=plan.route.current.entry.max_output,
             files=settings.files,
@@ -475,11 +476,8 @@ class Turn:
             context.counted = reply.usage.input_tokens, context.size
         message, self._asked = (await with_files(reply, settings.keep)) if reply.files else reply.message, 0
         calls = message.tool_calls
-        if len(message.blocks) > limits.max_answer_calls:
-            self._asked = len(calls)
-            message = bounded(message, limits.max_answer_calls)
-        if calls:
-            message = with_unique_calls(message, self._call_ids)
+        if calls or len(message.blocks) > limits.max_answer_calls:
+            message = self._with_bounded_calls(message)
             calls = message.tool_calls
         self._accept(message)
         self._call = None
@@ -493,6 +491,14 @@ class Turn:
             self.files += files
             self.emit(FilesComplete(files))
         return message, calls
+
+    def _with_bounded_calls(self, message: AssistantMessage) -> AssistantMessage:
+        """Return an answer with as many tool calls as it may have, each under an id of its own."""
+        most = self.plan.settings.limits.max_answer_calls
+        if len(message.blocks) > most:
+            self._asked = len(message.tool_calls)
+            message = bounded(message, most)
+        return with_unique_calls(message, self._call_ids)
 
     def _say(self, message: AssistantMessage) -> str:
         """Note the text of an answer, and return it; one that the provider had paused goes on with it."""

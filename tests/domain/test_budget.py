@@ -25,6 +25,11 @@ ENDING: Final = ("steps", "time", "tokens", "cost")
 counts: Final = st.integers(0, 10**6)
 
 
+def metered(turn: Budget, session: Budget, before: Spent, cost: Decimal | None = Decimal()) -> Meter:
+    """Return the meter of a turn in a session that has used this much, and whose tokens have cost this much."""
+    return Meter(turn, session, before, Usage(1, 1, cost=cost))
+
+
 def charged(meter: Meter, kind: str, amount: int) -> Meter:
     """Book an amount of one kind."""
     match kind:
@@ -43,7 +48,7 @@ def charged(meter: Meter, kind: str, amount: int) -> Meter:
 
 def test_without_limits_nothing_ends() -> None:
     """No budget: no end, no warning, all the time and all the tools in the world."""
-    meter = Meter.of(NONE, NONE, Spent(10**9, 1e9, 10**9, 10**9))
+    meter = metered(NONE, NONE, Spent(10**9, 1e9, 10**9, 10**9))
     meter.usage += Usage(10**9, 10**9)
     meter.tool_calls += 10**6
     meter.steps += 10**6
@@ -58,15 +63,15 @@ def test_each_limit_holds(kind: str, scope: str) -> None:
     """Each limit of turn and session ends the turn when it is reached, not before, and says which it was."""
     budget = Budget(**{KINDS[kind]: 10})
     turn, session = (budget, NONE) if scope == "turn" else (NONE, budget)
-    assert charged(Meter.of(turn, session, Spent()), kind, 9).exhausted() is None
-    used_up = charged(Meter.of(turn, session, Spent()), kind, 10).exhausted()
+    assert charged(metered(turn, session, Spent()), kind, 9).exhausted() is None
+    used_up = charged(metered(turn, session, Spent()), kind, 10).exhausted()
     assert used_up is not None
     assert (used_up.budget_type, used_up.used, used_up.limit) == (kind, 10, 10)
 
 
 def test_the_last_tool_call_does_not_end_the_turn() -> None:
     """A model that used its tool calls up may still answer: there are no more, but nothing is exhausted."""
-    meter = Meter.of(Budget(max_tool_calls=2), NONE, Spent())
+    meter = metered(Budget(max_tool_calls=2), NONE, Spent())
     meter.tool_calls += 2
     assert (meter.exhausted(), meter.tool_calls_left(1)) == (None, 0)
     assert meter.use("tool_calls") == Use("tool_calls", 2, 2)
@@ -76,15 +81,15 @@ def test_the_last_tool_call_does_not_end_the_turn() -> None:
 def test_the_session_counts_earlier_turns(before: int, now: int, limit: int, kind: str) -> None:
     """A session's limit is charged with all its turns, a turn's limit with that turn alone."""
     budget = Budget(**{KINDS[kind]: limit})
-    spent = charged(Meter.of(NONE, NONE, Spent()), kind, before).spent
-    assert (charged(Meter.of(NONE, budget, spent), kind, now).exhausted() is not None) == (before + now >= limit)
-    assert (charged(Meter.of(budget, NONE, spent), kind, now).exhausted() is not None) == (now >= limit)
+    spent = charged(metered(NONE, NONE, Spent()), kind, before).spent
+    assert (charged(metered(NONE, budget, spent), kind, now).exhausted() is not None) == (before + now >= limit)
+    assert (charged(metered(budget, NONE, spent), kind, now).exhausted() is not None) == (now >= limit)
 
 
 @pytest.mark.parametrize(("before", "tightest"), [(0, Use("tokens", 3, 10)), (15, Use("tokens", 18, 20))])
 def test_the_tightest_limit(before: int, tightest: Use) -> None:
     """Of the turn's limit and the session's, the one with less left is named."""
-    meter = Meter.of(Budget(max_tokens=10, max_steps=1), Budget(max_tokens=20), Spent(before))
+    meter = metered(Budget(max_tokens=10, max_steps=1), Budget(max_tokens=20), Spent(before))
     meter.usage += Usage(3)
     assert meter.use("tokens") == tightest
 
@@ -93,7 +98,7 @@ def test_the_tightest_limit(before: int, tightest: Use) -> None:
 def test_a_warning_at_eighty_percent(used: int, limit: int, kind: str) -> None:
     """The warning comes at 80 % exactly, with the figures, and once."""
     meter = charged(
-        Meter.of(Budget(**{KINDS[kind]: limit}), NONE, Spent()),
+        metered(Budget(**{KINDS[kind]: limit}), NONE, Spent()),
         kind,
         used,
     )
@@ -104,7 +109,7 @@ def test_a_warning_at_eighty_percent(used: int, limit: int, kind: str) -> None:
 
 def test_each_limit_warns_for_itself() -> None:
     """Turn and session are two limits: each has its own warning, whenever it comes."""
-    meter = Meter.of(Budget(max_tokens=10, max_steps=2), Budget(max_tokens=100), Spent(tokens=70))
+    meter = metered(Budget(max_tokens=10, max_steps=2), Budget(max_tokens=100), Spent(tokens=70))
     meter.usage += Usage(8)
     meter.steps += 1
     assert [(warning.budget_type, warning.limit) for warning in meter.warnings()] == [("tokens", 10)]
@@ -115,9 +120,7 @@ def test_each_limit_warns_for_itself() -> None:
 
 def test_what_is_left() -> None:
     """The tighter of turn and session decides; what is overdrawn leaves no tools."""
-    meter = Meter.of(
-        Budget(max_seconds=10, max_tool_calls=5), Budget(max_seconds=60, max_tool_calls=7), Spent(0, 55, 4)
-    )
+    meter = metered(Budget(max_seconds=10, max_tool_calls=5), Budget(max_seconds=60, max_tool_calls=7), Spent(0, 55, 4))
     assert (meter.seconds_left(), meter.tool_calls_left(9), meter.tool_calls_left(2)) == (5, 3, 2)
     meter.tool_calls += 8
     meter.clock = lambda: 6.0
@@ -126,7 +129,7 @@ def test_what_is_left() -> None:
 
 def test_the_clock_is_read_not_added() -> None:
     """The turn's time is what the clock says now; the other figures stay."""
-    meter = Meter.of(NONE, NONE, Spent())
+    meter = metered(NONE, NONE, Spent())
     meter.usage += Usage(1, 2, cache_read_tokens=100)
     meter.tool_calls += 3
     meter.steps += 4
@@ -150,14 +153,14 @@ def test_a_limit_is_a_number_above_zero(field: str, value: Any) -> None:
 def test_the_largest_limit_can_be_metered(field: str) -> None:
     """The arithmetic of a turn copes with every limit that is let in."""
     budget = Budget(**{field: LARGEST})
-    meter = Meter.of(budget, budget, Spent(1, 1.0, 1, 1))
+    meter = metered(budget, budget, Spent(1, 1.0, 1, 1))
     assert (meter.warnings(), meter.exhausted(), meter.tool_calls_left(1)) == ([], None, 1)
     assert meter.seconds_left() > 10**9
 
 
 def test_costs_are_summed_exactly() -> None:
     """Ten calls of ten cents use up a dollar, which they would not as floats; one cent less is left over."""
-    meter = Meter.of(Budget(max_cost=1.0), NONE, Spent())
+    meter = metered(Budget(max_cost=1.0), NONE, Spent())
     for _call in range(9):
         meter.usage += Usage(1, 1, cost=Decimal("0.1"))
     assert meter.exhausted() is None
@@ -168,7 +171,7 @@ def test_costs_are_summed_exactly() -> None:
 @pytest.mark.parametrize("before", [None, Decimal(0)])
 def test_an_unknown_cost_uses_all_up(before: Decimal | None) -> None:
     """An unknown cost, of the turn or of the session before it, ends the budget: nothing is spent uncounted."""
-    meter = Meter.of(NONE, Budget(max_cost=5.0), Spent(), before)
+    meter = metered(NONE, Budget(max_cost=5.0), Spent(), before)
     if before is not None:
         meter.usage += Usage(1, 1)
     assert meter.exhausted() == Use("cost", 5.0, 5.0, unknown=True)
@@ -177,8 +180,8 @@ def test_an_unknown_cost_uses_all_up(before: Decimal | None) -> None:
 def test_the_cost_before_the_turn_counts_for_the_session() -> None:
     """A turn's own budget begins at 0, that of the session at its cost so far."""
     before = Decimal("4.5")
-    assert Meter.of(Budget(max_cost=4.0), NONE, Spent(), before).exhausted() is None
-    meter = Meter.of(NONE, Budget(max_cost=5.0), Spent(), before)
+    assert metered(Budget(max_cost=4.0), NONE, Spent(), before).exhausted() is None
+    meter = metered(NONE, Budget(max_cost=5.0), Spent(), before)
     assert [warning.percent for warning in meter.warnings()] == [90.0]
     meter.usage += Usage(1, 1, cost=Decimal("0.5"))
     assert meter.exhausted() == Use("cost", 5.0, 5.0)

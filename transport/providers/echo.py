@@ -65,9 +65,8 @@ def _last(messages: Sequence[Message]) -> Message | None:
 
     Earlier messages are not looked at, because `messages` may decode each message on access.
     """
-    count = len(messages)
-    for position in range(count - 1, max(-1, count - 3), -1):
-        message = messages[position]
+    for back in range(1, min(len(messages), 2) + 1):
+        message = messages[-back]
         if isinstance(message, (UserMessage, ContextMessage, ToolResultsMessage)):  # a union would be made anew
             return message
     return None

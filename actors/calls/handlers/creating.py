@@ -49,13 +49,14 @@ async def create(local: Local, call: SessionCall) -> TurnResult:
     local.supervisor.check_open()
     shared, config = local.supervisor.shared, local.supervisor.shared.config
     asked = await _asked(local, call)
+    options = shared.options if asked is DEFAULTS else config.settled(asked)
     now = utc_now()
     record = SessionRecord(
         session_id=new_session_id(),
         created_at=now,
         updated_at=now,
         model=asked.model or config.model,
-        options=shared.options if asked is DEFAULTS else config.settled(asked),
+        options=shared.options if options == shared.options else options,  # idle sessions share them
         labels=dict(call.labels or {}),
         title=call.title,
         tenant=local.principal.tenant,

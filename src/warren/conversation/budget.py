@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from functools import cached_property
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import attrs
 
@@ -48,6 +48,11 @@ class Budget:
         """The limits that are set: for each its kind, the field of `Meter`, and mostly of `Spent`, for its use."""
         every = ((kind, figure, getattr(self, field)) for kind, field, figure in _FIGURES)
         return tuple(each for each in every if each[2] is not None)
+
+    @cached_property
+    def calm(self) -> float:
+        """The steps of a turn below which it can have reached 80 % of no limit: 0 unless steps alone are limited."""
+        return 0.0 if self.kinds - {"steps"} else WARN_AT * (self.max_steps or math.inf)
 
     @cached_property
     def kinds(self) -> frozenset[BudgetType]:
@@ -140,32 +145,38 @@ class Meter:
     """Charges one turn against its own budget and its session's.
 
     Attributes:
+        turn: the turn's budget.
+        session: the session's budget.
+        before: the use of the session's budget before the turn.
+        usage_before: the tokens of the session before the turn.
         usage: tokens of the turn's model calls so far.
         tool_calls: number of tools run.
         steps: number of model calls.
         clock: returns the running time of the turn so far, in seconds; 0 until the turn begins.
-        kinds: the kinds of the limits that are set.
     """
 
-    _limits: list[_Limit]
-    kinds: frozenset[BudgetType]
+    turn: Budget
+    session: Budget
+    before: Spent
+    usage_before: Usage
     usage: Usage = NO_USAGE
     tool_calls: int = 0
     steps: int = 0
     clock: Callable[[], float] = lambda: 0.0
+    _made: list[_Limit] | None = None
 
-    @classmethod
-    def of(cls, turn: Budget, session: Budget, before: Spent, cost: Decimal | None = NO_COST) -> Self:
-        """Return a meter for a turn with its own budget, in a session that has used `before` of its budget.
-
-        `cost` is the cost of the session so far; None if it is unknown.
-        """
-        limits = list[_Limit]()
-        for kind, figure, limit in turn.limits:
-            limits.append(_Limit(kind, figure, limit, NO_COST if kind == "cost" else 0))
-        for kind, figure, limit in session.limits:
-            limits.append(_Limit(kind, figure, limit, cost if kind == "cost" else getattr(before, figure)))
-        return cls(limits, turn.kinds | session.kinds)
+    @property
+    def _limits(self) -> list[_Limit]:
+        """The limits that are set, made when the first is asked for: most turns end long before they come near one."""
+        if self._made is None:
+            self._made = [
+                _Limit(kind, figure, limit, NO_COST if kind == "cost" else 0)
+                for kind, figure, limit in self.turn.limits
+            ]
+            for kind, figure, limit in self.session.limits:
+                before = self.usage_before.known_cost if kind == "cost" else getattr(self.before, figure)
+                self._made.append(_Limit(kind, figure, limit, before))
+        return self._made
 
     @property
     def seconds(self) -> float:
@@ -203,10 +214,7 @@ class Meter:
     @property
     def low(self) -> bool:
         """Whether the use of a limit has reached 80 %: there is nothing to warn of and nothing used up before."""
-        for limit in self._limits:  # noqa: SIM110 - each step asks, and a generator would cost more than the answer
-            if limit.used(self) >= WARN_AT * limit.limit:
-                return True
-        return False
+        return any(limit.used(self) >= WARN_AT * limit.limit for limit in self._limits)
 
     def has_steps(self, count: int) -> bool:
         """Tell whether `count` more steps may begin. The tokens that they will use are not known yet."""

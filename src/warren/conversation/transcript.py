@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import chain
 from typing import Any, Final, overload
 
@@ -14,6 +15,7 @@ from warren.conversation.records import Span, within
 
 ATTACHED: Final = 4 * TOKENS
 """Bytes of text that have about as many tokens as an attachment counts for that is no text."""
+NOTHING: Final = frozenset[int]()
 _MARK: Final = b'"media_type":"'
 _TEXT: Final = re.compile(rb'"media_type":"(?:text/|application/(?!pdf"))[^"]*","sha256":"[0-9a-f]{64}","size":(\d+)')
 
@@ -74,7 +76,7 @@ class Transcript(Sequence[Message]):
     prefix: list[bytes]
     head: int
     rows: list[bytes]
-    left_out: set[int]
+    left_out: AbstractSet[int]
     size: int
     turn: int | None
     refused: int | None
@@ -95,7 +97,7 @@ class Transcript(Sequence[Message]):
         self.prefix = list(prefix)
         self.head = head
         self.rows = list(rows)
-        self.left_out = set()
+        self.left_out = NOTHING
         self.size = self._measure()
         self.turn = None
         self.refused = None
@@ -193,6 +195,8 @@ class Transcript(Sequence[Message]):
     def __getitem__(self, index: int | slice) -> Message | list[Message]:
         if isinstance(index, slice):
             return [codec.decode_message(body) for body in self.bodies[index]]
+        if not (self.prefix or self.left_out):
+            return codec.decode_message(self.rows[index])
         inside, before = range(len(self))[index], len(self.prefix)
         return codec.decode_message(self.prefix[inside] if inside < before else self._seen()[inside - before])
 

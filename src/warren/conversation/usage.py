@@ -42,6 +42,9 @@ class Usage:
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: "Usage") -> "Usage":
+        # The sum looks at each figure: a host's provider may have counted something that is no number, and that raises.
+        if self is NO_USAGE and other.total_tokens + other.cache_creation_tokens + other.cache_read_tokens >= 0:
+            return other
         return Usage(
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
