@@ -15,6 +15,7 @@ import trio
 from warren.base.errors import StoreError
 from warren.base.values import define
 from warren.conversation.events import Event
+from warren.conversation.messages import ToolUseBlock
 from warren.storage.membership import boot_time
 
 R = TypeVar("R")
@@ -124,9 +125,13 @@ class Guard:
         self._flush()
 
     async def around(self, proceed: Callable[[], Awaitable[R]]) -> R:
-        """Let a step or a tool begin only when the turn may go on: a wrapper of its seam. Raises as `wait`."""
+        """Let a step begin only when the turn may go on: a wrapper of its seam. Raises as `wait`."""
         await self.wait()
         return await proceed()
+
+    async def around_tool(self, _call: ToolUseBlock, proceed: Callable[[], Awaitable[R]]) -> R:
+        """Let a tool begin only when the turn may go on: a wrapper of its seam. Raises as `wait`."""
+        return await self.around(proceed)
 
     async def _proof(self) -> None:
         """Wait until the lease is proved, or lost."""

@@ -21,7 +21,7 @@ from warren.actors.turn.compaction import window_for
 from warren.actors.turn.plan import TurnPlan, TurnSettings
 from warren.actors.turn.room import CompactionPlan
 from warren.actors.turn.route import Candidate, Route, candidates_of
-from warren.actors.turn.seam import AroundCall, AroundTurn, Seam
+from warren.actors.turn.seam import AroundCall, AroundTool, AroundTurn, Seam
 from warren.base.errors import AgentError, InvalidParamsError, SessionNotFoundError
 from warren.base.fields import encodable
 from warren.base.values import define
@@ -163,11 +163,12 @@ class Planner:
 
     def _surround(self, plan: TurnPlan, record: SessionRecord) -> None:
         """Give a plan its seam."""
-        storage, limiter, around = self.shared.storage, self.shared.limiter, list[AroundCall]()
+        storage, limiter = self.shared.storage, self.shared.limiter
+        around, around_tool = list[AroundCall](), list[AroundTool]()
         if storage.fence is not None:
             plan.guard = Guard(record.session_id, storage.fence, self.log.emit, storage.has_lease)
             around.append(plan.guard.around)
-        around_tool = tuple(around)
+            around_tool.append(plan.guard.around_tool)
         plan.spending = limiter.tenancy.spends(record.session_id, record.tenant, plan.payer)
         if plan.spending is not None:
             around.append(partial(limiter.around_step, plan.spending.by))

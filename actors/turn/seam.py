@@ -7,6 +7,7 @@ from typing import Final, Protocol, TypeVar
 from warren.actors.turn.route import Candidate
 from warren.base.values import frozen
 from warren.conversation.events import Envelope
+from warren.conversation.messages import ToolUseBlock
 from warren.conversation.records import SessionRecord
 from warren.conversation.transcript import Transcript
 from warren.conversation.usage import Usage
@@ -16,13 +17,23 @@ R = TypeVar("R")
 
 
 class AroundCall(Protocol):
-    """Surrounds a step of a turn, which is a call of its model with all that prepares it, or the run of a tool."""
+    """Surrounds a step of a turn, which is a call of its model with all that prepares it."""
 
     async def __call__(self, proceed: Callable[[], Awaitable[R]], /) -> R:
         """Make the call by `proceed`, and return its result.
 
-        A wrapper may wait before the call, or raise instead of it. An error of a step ends the turn; an error of a tool
-        is the tool's result.
+        A wrapper may wait before the call, or raise instead of it: the error ends the turn.
+        """
+        ...
+
+
+class AroundTool(Protocol):
+    """Surrounds the run of a tool."""
+
+    async def __call__(self, call: ToolUseBlock, proceed: Callable[[], Awaitable[R]], /) -> R:
+        """Run the tool of a call by `proceed`, and return its result.
+
+        A wrapper may wait before the call, or raise a WarrenError instead of it, which is the tool's result.
         """
         ...
 
@@ -77,7 +88,7 @@ class Seam:
 
     around_turn: Sequence[AroundTurn] = ()
     around_model: Sequence[AroundCall] = ()
-    around_tool: Sequence[AroundCall] = ()
+    around_tool: Sequence[AroundTool] = ()
 
 
 DIRECT: Final = Seam()

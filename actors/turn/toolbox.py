@@ -12,7 +12,7 @@ import trio
 from warren.actors.events.fence import Guard
 from warren.actors.observe.counters import COMPLETED, FAILED, Counters
 from warren.actors.turn.approvals import Approvals
-from warren.actors.turn.seam import AroundCall, surrounded
+from warren.actors.turn.seam import AroundTool, surrounded
 from warren.base.errors import WarrenError
 from warren.base.fields import encodable
 from warren.base.values import define
@@ -79,7 +79,7 @@ class ToolRun:
     session_id: str = ""
     turn: int = 1
     before: int = 0
-    around: Sequence[AroundCall] = attrs.field(default=(), kw_only=True)
+    around: Sequence[AroundTool] = attrs.field(default=(), kw_only=True)
     counters: Counters = attrs.field(factory=Counters, kw_only=True)
     keep: KeepFiles = attrs.field(default=keep_nothing, kw_only=True)
     prompt_key: str | None = attrs.field(default=None, kw_only=True)
@@ -155,7 +155,7 @@ class ToolRun:
         if not self.around:
             return await run()
         try:
-            await surrounded(self.around, run)
+            await surrounded([partial(each, call) for each in self.around], run)
         except WarrenError as exc:  # of a wrapper: nothing of the call was done
             self._finish(call, exc.message, is_error=True)
 

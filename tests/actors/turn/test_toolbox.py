@@ -3,8 +3,9 @@
 import asyncio
 import math
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import attrs
 import pytest
@@ -12,7 +13,9 @@ import trio
 
 from tests.support.checks import name
 from warren.actors.turn.approvals import Approvals, RunningTime
+from warren.actors.turn.seam import AroundTool
 from warren.actors.turn.toolbox import ToolRun
+from warren.base.errors import AgentError
 from warren.conversation import codec
 from warren.conversation.categories import Gates
 from warren.conversation.events import (
@@ -26,6 +29,7 @@ from warren.conversation.messages import ToolResult, ToolUseBlock
 from warren.models.tools import Tool, ToolError, failure_text, tool
 
 pytestmark = pytest.mark.virtual_time
+R = TypeVar("R")
 
 
 @tool
@@ -74,7 +78,12 @@ class Done:
         return [name(event) for _, event in self.events if getattr(event, "id", None) == call_id]
 
 
-async def use(*calls: ToolUseBlock, tools: tuple[Tool, ...] = (nap, fail, brief), allowed: int = 99) -> Done:
+async def use(
+    *calls: ToolUseBlock,
+    tools: tuple[Tool, ...] = (nap, fail, brief),
+    allowed: int = 99,
+    around: Sequence[AroundTool] = (),
+) -> Done:
     """Run the calls as one step."""
     began = trio.current_time()
     events: list[tuple[float, Event]] = []
@@ -83,7 +92,8 @@ async def use(*calls: ToolUseBlock, tools: tuple[Tool, ...] = (nap, fail, brief)
     def emit(event: Event) -> None:
         events.append((trio.current_time() - began, event))
 
-    run = ToolRun(known, emit, 10, trio.CapacityLimiter(4), Approvals(Gates(), 10, emit, RunningTime(math.inf)))
+    approvals = Approvals(Gates(), 10, emit, RunningTime(math.inf))
+    run = ToolRun(known, emit, 10, trio.CapacityLimiter(4), approvals, around=around)
     await run.run(calls, allowed)
     return Done(run, events)
 
@@ -99,6 +109,20 @@ async def test_tools_run_in_parallel_and_are_reported_as_they_finish() -> None:
     assert done.times(ToolExecutionCompleted) == pytest.approx({"b": 1, "c": 2, "a": 3})
     assert done.times(ToolExecutionStarted) == pytest.approx({"a": 0, "b": 0, "c": 0})
     assert [result.content for result in done.results] == ["slept 3", "slept 1", "slept 2"]
+
+
+async def test_a_wrapper_gets_the_call_that_it_surrounds() -> None:
+    """It decides by the call: the one that it refuses has the refusal as its result, and its tool does not run."""
+
+    async def only_short(call: ToolUseBlock, proceed: Callable[[], Awaitable[R]]) -> R:
+        if call.args["seconds"] > 1:
+            raise AgentError(f"{call.name} {call.id} takes too long", cause="internal")
+        return await proceed()
+
+    done = await use(call("a", "nap", seconds=3), call("b", "nap", seconds=1), around=[only_short])
+    assert [result.content for result in done.results] == ["nap a takes too long", "slept 1"]
+    assert [result.is_error for result in done.results] == [True, False]
+    assert done.times(ToolExecutionCompleted) == pytest.approx({"a": 0, "b": 1})
 
 
 async def test_the_events_of_a_call() -> None:
