@@ -17,7 +17,7 @@ from warren.calls.creation import Creation
 from warren.calls.sessions import ForkRequest
 from warren.conversation.attachments import Blob
 from warren.conversation.inputs import Input, Numbered
-from warren.conversation.journal import LogItem, row_of
+from warren.conversation.log_rows import LogItem, row_of
 from warren.conversation.records import CompactionEntry, EventRow, MessageRow, SessionRecord
 from warren.reports.audit import AuditEntry
 from warren.reports.ledger import Charge

@@ -146,7 +146,7 @@ class StoredEvents(Query[Replay]):
     """Rows of the event log that end above `after_seq`, in order, and the number up to which retention removed events.
 
     There are at most `limit`, fewer if they are long, and none only if there are no more. A row of merged deltas may
-    begin at or below `after_seq`: `warren.conversation.journal.envelopes` cuts it.
+    begin at or below `after_seq`: `warren.conversation.log_rows.envelopes` cuts it.
     """
 
     session_id: str

@@ -24,7 +24,7 @@ from warren.conversation.events import (
     StreamTruncated,
     TextDelta,
 )
-from warren.conversation.journal import Deltas, LogItem, size_of
+from warren.conversation.log_rows import Deltas, LogItem, size_of
 
 if TYPE_CHECKING:
     from warren.storage.results import Lost

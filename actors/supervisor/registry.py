@@ -12,7 +12,7 @@ from warren.actors.resources.storage import Storage
 from warren.actors.session.actor import SessionActor
 from warren.actors.shared import NO_HOST_OBJECTS, HostObjects
 from warren.base.values import define
-from warren.conversation.journal import envelopes
+from warren.conversation.log_rows import envelopes
 from warren.storage.queries import LastStored, StoredEvents
 
 REPLAY_PAGE: Final = 500

@@ -13,7 +13,7 @@ from warren.calls.creation import FIRST_PROMPT
 from warren.conversation import codec
 from warren.conversation.attachments import Blob
 from warren.conversation.inputs import Input, Numbered
-from warren.conversation.journal import LogItem, release, row_of
+from warren.conversation.log_rows import LogItem, release, row_of
 from warren.conversation.messages import AssistantMessage, Message, begins_turn, newest_answer
 from warren.conversation.records import CompactionEntry, EventRow, MessageRow, SessionRecord
 from warren.storage.operations import MAX_OUTCOMES, InputOutcome

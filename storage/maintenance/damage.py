@@ -14,7 +14,7 @@ import apsw
 from warren.base.ids import new_session_id
 from warren.base.principals import TENANT
 from warren.base.values import frozen
-from warren.conversation import codec, journal
+from warren.conversation import codec, log_rows
 from warren.conversation.attachments import SHA256
 from warren.conversation.records import EventRow
 from warren.storage.auditing import COLUMNS as ENTRY
@@ -108,7 +108,7 @@ def _check_message(row: tuple[Any, ...]) -> None:
 
 def _check_event(row: tuple[Any, ...]) -> None:
     number_in(row[0], "seq")
-    journal.read(event(row))
+    log_rows.read(event(row))
 
 
 def _check_input(row: tuple[Any, ...]) -> None:
@@ -317,7 +317,7 @@ def _replace_event(db: apsw.Connection, row: BadRow) -> None:
         db.execute("DELETE FROM events WHERE rowid = ?", (row.rowid,))
         return
     first = first_seq if _good(first_seq, seq) else seq
-    body = codec.encode(journal.unreadable(EventRow(first, seq, moment(0), b""))).decode()
+    body = codec.encode(log_rows.unreadable(EventRow(first, seq, moment(0), b""))).decode()
     change = "UPDATE events SET first_seq = ?, timestamp = ?, body = ?, cuts = NULL WHERE rowid = ?"
     db.execute(change, (seq, at if _good_time(at) else _now(), body, row.rowid))
 

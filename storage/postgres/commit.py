@@ -7,7 +7,7 @@ from typing import Any, Final
 from warren.base.errors import WarrenError
 from warren.calls.creation import FIRST_PROMPT
 from warren.conversation import codec
-from warren.conversation.journal import row_of
+from warren.conversation.log_rows import row_of
 from warren.reports.ledger import COUNTS
 from warren.storage.auditing import COLUMNS as ENTRY
 from warren.storage.ledger import COLUMNS as COLUMNS_OF_LEDGER

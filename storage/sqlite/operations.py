@@ -14,7 +14,7 @@ from warren.base.errors import WarrenError
 from warren.calls.forking import relabelled
 from warren.conversation import codec
 from warren.conversation.events import Envelope
-from warren.conversation.journal import LogItem, row_of
+from warren.conversation.log_rows import LogItem, row_of
 from warren.conversation.records import CompactionEntry, EventRow
 from warren.storage.operations import (
     Archive,

@@ -21,7 +21,7 @@ from warren.conversation.events import (
     TextDelta,
     TurnStarted,
 )
-from warren.conversation.journal import LONGEST, envelopes, row_of
+from warren.conversation.log_rows import LONGEST, envelopes, row_of
 from warren.conversation.records import EventRow
 from warren.conversation.usage import Usage
 from warren.storage.results import Lost

@@ -25,7 +25,7 @@ from warren.conversation.events import (
     TextDelta,
     TurnStarted,
 )
-from warren.conversation.journal import cut, envelopes, release, row_of
+from warren.conversation.log_rows import cut, envelopes, release, row_of
 from warren.conversation.records import EventRow
 from warren.conversation.usage import Usage
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.storage.samples import NOW, opened, turn, updated
 from warren.base.errors import SessionNotFoundError, StoreError, WarrenError
-from warren.conversation.journal import row_of
+from warren.conversation.log_rows import row_of
 from warren.conversation.records import EventRow, MessageRow, SessionRecord
 from warren.storage.operations import Archive, Commit, Delete, Label, Operation
 from warren.storage.queries import ModelContext, SessionList, SessionStart, StoredEvents, StoredMessages

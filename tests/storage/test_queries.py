@@ -13,7 +13,7 @@ from tests.storage.samples import NOW, opened, turn, updated, written
 from warren.base.errors import StoreError
 from warren.conversation import codec
 from warren.conversation.events import TextDelta
-from warren.conversation.journal import envelopes
+from warren.conversation.log_rows import envelopes
 from warren.conversation.records import EventRow, SessionRecord
 from warren.storage.operations import Archive, Commit
 from warren.storage.queries import (
@@ -147,7 +147,7 @@ async def test_events_after_a_number(tmp_path: Path) -> None:
 
 
 async def test_a_merged_row_is_cut_where_the_reader_stands(tmp_path: Path) -> None:
-    """A row of deltas that lies across the number is given, and the journal cuts it to the rest."""
+    """A row of deltas that lies across the number is given, and its reader cuts it to the rest."""
     merged = EventRow(2, 4, NOW, codec.encode(TextDelta("onetwothree")), b"[3,3,5]")
     commit = attrs.evolve(turn("a"), events=(EventRow(1, 1, NOW, b'{"type":"turn_started","turn_number":0}'), merged))
     async with opened(tmp_path) as store:

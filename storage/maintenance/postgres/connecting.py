@@ -40,16 +40,6 @@ async def be_patient(db: Connection) -> None:
     db.timeout = math.inf
 
 
-@asynccontextmanager
-async def looking(db: Connection) -> AsyncIterator[None]:
-    """Show one state of the database to all reads of the block. Raises as `Connection.fetch`."""
-    await db.script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-    try:
-        yield
-    finally:
-        await db.roll_back()
-
-
 async def existing(db: Connection) -> State:
     """Return the state of the tables. Raises StoreError if there are none, and as `usable_state`."""
     state = await usable_state(db)

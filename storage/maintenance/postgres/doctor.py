@@ -16,7 +16,7 @@ from warren.settings.config import PostgresConfig
 from warren.storage.maintenance.checks import CHECKS, LABELS, PEERS, TABLES, orphaned
 from warren.storage.maintenance.postgres.asking import findings_of
 from warren.storage.maintenance.postgres.attached import examine_files, fix_files
-from warren.storage.maintenance.postgres.connecting import be_patient, connected, existing, looking
+from warren.storage.maintenance.postgres.connecting import be_patient, connected, existing
 from warren.storage.maintenance.postgres.memory import MEMORY, fix_memory
 from warren.storage.maintenance.postgres.retention import SIZE
 from warren.storage.membership import node_of, status_of
@@ -26,6 +26,7 @@ from warren.storage.postgres.commit import marks_of
 from warren.storage.postgres.driver import Connection, array, unescaped
 from warren.storage.postgres.guard import absence
 from warren.storage.postgres.lease import ALIVE, ahead
+from warren.storage.postgres.reading import snapshot
 from warren.storage.postgres.schema import SCHEMA, State
 from warren.storage.rows import ARCHIVED, DELETED, OPEN, time_in
 
@@ -83,7 +84,7 @@ async def examine(config: PostgresConfig, *, full: bool = False) -> Report[Datab
         state = await existing(db)
         await be_patient(db)
         differs = await _clock(db)
-        async with looking(db):
+        async with snapshot(db):
             facts, findings = await _about_server(db, config, state, differs)
             findings += [Finding("settings", text, "notice") for text in db.notices]
             if state.version >= SCHEMA.version:

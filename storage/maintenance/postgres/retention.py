@@ -23,11 +23,12 @@ from warren.storage.maintenance.plans import (
     stored_cut,
     stored_hour,
 )
-from warren.storage.maintenance.postgres.connecting import be_patient, connected, existing, looking
+from warren.storage.maintenance.postgres.connecting import be_patient, connected, existing
 from warren.storage.operations import Delete
 from warren.storage.postgres import PostgresStore, audit
 from warren.storage.postgres.driver import Connection, escaped, unescaped
 from warren.storage.postgres.lease import rival
+from warren.storage.postgres.reading import snapshot
 from warren.storage.queries import ANY_TENANT, SessionRow
 from warren.storage.rows import ARCHIVED, DELETED
 
@@ -124,7 +125,7 @@ async def plan(config: PostgresConfig, retention: Retention, now: datetime) -> P
     async with connected(config) as db:
         await existing(db)
         await be_patient(db)
-        async with looking(db):
+        async with snapshot(db):
             archived = await _due(db, _OLD_ARCHIVES, retention.archived, now)
             parts: list[tuple[Table, Any]] = [
                 (table, row) for key, _ in archived for table, sql in _WHOLE.items() for row in await db.fetch(sql, key)

@@ -15,7 +15,7 @@ from warren.base.ids import new_session_id
 from warren.conversation import codec
 from warren.conversation.attachments import Attachment, Blob
 from warren.conversation.events import Envelope, Event
-from warren.conversation.journal import envelopes, row_of
+from warren.conversation.log_rows import envelopes, row_of
 from warren.conversation.records import SessionRecord
 from warren.conversation.views import view_of
 from warren.storage.operations import Attach, Commit

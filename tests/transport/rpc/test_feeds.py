@@ -22,7 +22,7 @@ from warren.base.principals import LOCAL
 from warren.calls.streams import EventReader
 from warren.conversation import codec
 from warren.conversation.events import Envelope, RunStarted, StreamTruncated, TextDelta
-from warren.conversation.journal import release
+from warren.conversation.log_rows import release
 from warren.conversation.views import TurnResult
 from warren.transport.client.links import Links
 from warren.transport.client.readers import TurnPlace

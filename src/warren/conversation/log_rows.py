@@ -1,4 +1,4 @@
-"""The newest events of a session, with all that are not stored yet, and the merging and cutting of deltas."""
+"""Events of a log as rows of a store and back, and the merging and cutting of deltas that lie side by side."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
