@@ -7,11 +7,9 @@ from typing import ClassVar, Final
 
 import trio
 
-from warren.actors.events.eventlog import utc_now
 from warren.base.errors import AgentError, InvalidParamsError, SessionNotFoundError, StoreError, WarrenError
-from warren.base.values import frozen
 from warren.calls.streams import EventReader
-from warren.conversation.events import Envelope, Event, SessionMoved
+from warren.conversation.events import Envelope, Event
 from warren.transport.client.readers import RemoteLog
 
 FIRST_PAUSE: Final = 0.05
@@ -33,20 +31,7 @@ def _passes(error: WarrenError) -> bool:
     return error.retryable or isinstance(error, AgentError | InvalidParamsError)
 
 
-@frozen
-class Continuation:
-    """The log of a session at its next node.
-
-    Attributes:
-        reader: reads on there.
-        moved: the events that were shown at the node before and that are lost; None if none are.
-    """
-
-    reader: EventReader
-    moved: SessionMoved | None = None
-
-
-Again = Callable[[int], Awaitable[Continuation | None]]
+Again = Callable[[int], Awaitable[EventReader | None]]
 """Finds the session once more, and follows it above a seq; None if there will be no more of it. Raises WarrenError."""
 
 
@@ -83,7 +68,6 @@ class MovingLog:
         self._newest = cursor
         self.closed: bool = False
         self._pause = 0.0
-        self._moved: Envelope | None = None  # comes before the events of the upstream
         if upstream is not None:
             self._attach(upstream)
 
@@ -113,9 +97,6 @@ class MovingLog:
             return [] if self.closed else None
         if reader.cursor != upstream.cursor:
             upstream.cursor = reader.cursor
-        moved, self._moved = self._moved, None
-        if moved is not None and moved.seq == reader.cursor:
-            return [moved]
         found = upstream.take()
         reader.cursor = upstream.cursor
         if found:
@@ -158,9 +139,8 @@ class MovingLog:
         self._detach()
         await trio.sleep(self._pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter, not a secret
         self._pause = min(max(self._pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
-        cursor = self.reader.cursor
         try:
-            found = await self._again(cursor)
+            found = await self._again(self.reader.cursor)
         except SessionNotFoundError:
             found = None
         except WarrenError as exc:
@@ -171,11 +151,9 @@ class MovingLog:
         if found is None or self.closed:
             self.end()
             if found is not None:
-                found.reader.close()
+                found.close()
             return
-        if found.moved is not None:
-            self._moved = Envelope(self.session_id, cursor, utc_now(), found.moved)
-        self._attach(found.reader)
+        self._attach(found)
 
     def find_again(self) -> None:
         """Find the session again before the next event is read."""

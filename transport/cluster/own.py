@@ -23,7 +23,7 @@ from warren.calls.turns import InputsRequest
 from warren.reports.metrics import History
 from warren.storage.queries import ANY_TENANT, SessionHolder, WaitingInputs
 from warren.transport.cluster.fanout import ForeignLog
-from warren.transport.cluster.moving import Continuation, MovingLog
+from warren.transport.cluster.moving import MovingLog
 
 if TYPE_CHECKING:
     from warren.storage.store import Store
@@ -91,7 +91,7 @@ class NodeSessions(Service):
         """Return the reader of a subscription at the node that has the session."""
         raise NotImplementedError
 
-    async def again(self, session_id: str, cursor: int) -> Continuation | None:
+    async def again(self, session_id: str, cursor: int) -> EventReader | None:
         """Follow a session once more; see `MovingLog`."""
         raise NotImplementedError
 
@@ -162,7 +162,7 @@ class OwnSessions(NodeSessions):
         """See RuntimeService. It has the buckets, by which the other node adds it up."""
         return self.load_for_nodes()
 
-    async def again(self, session_id: str, cursor: int) -> Continuation | None:
+    async def again(self, session_id: str, cursor: int) -> EventReader | None:
         """The other node follows the session itself."""
         del session_id, cursor
         await trio.lowlevel.checkpoint()

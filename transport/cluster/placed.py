@@ -13,6 +13,7 @@ import trio
 
 from warren.actors.calls.history import added
 from warren.actors.calls.local import OfSession
+from warren.actors.events.eventlog import utc_now
 from warren.actors.events.watching import Watch
 from warren.actors.runtime import Runtime
 from warren.actors.supervision import supervised_nursery
@@ -26,7 +27,7 @@ from warren.calls.facade import Health
 from warren.calls.reading import SubscribeRequest
 from warren.calls.streams import EventReader
 from warren.calls.turns import ContextRequest, SessionCall, TurnCall
-from warren.conversation.events import SessionMoved
+from warren.conversation.events import Envelope, SessionMoved
 from warren.conversation.views import SessionPage, TurnResult
 from warren.models.tools import Tool
 from warren.reports.metrics import History, Metrics
@@ -37,7 +38,6 @@ from warren.transport.client.service import RemoteService, new_key
 from warren.transport.cluster.door import NodeService
 from warren.transport.cluster.fanout import Fanout
 from warren.transport.cluster.health import by_worker, together
-from warren.transport.cluster.moving import Continuation
 from warren.transport.cluster.own import NodeSessions, OwnSessions, is_other
 from warren.transport.cluster.peers import Peers
 from warren.transport.cluster.token import NodeTokens
@@ -224,7 +224,7 @@ class Placed(NodeSessions, NodeService):
 
         return await self._at(session_id, follow)
 
-    async def again(self, session_id: str, cursor: int) -> Continuation | None:
+    async def again(self, session_id: str, cursor: int) -> EventReader | None:
         """See NodeSessions."""
         if self.supervisor.stopping or await session_over(self, session_id):
             return None
@@ -235,7 +235,9 @@ class Placed(NodeSessions, NodeService):
         except BaseException:
             reader.close()
             raise
-        return Continuation(reader, SessionMoved(lost.first, cursor) if lost is not None and lost.final else None)
+        if lost is not None and lost.final:
+            reader.show_first(Envelope(session_id, cursor, utc_now(), SessionMoved(lost.first, cursor)))
+        return reader
 
     @asynccontextmanager
     async def watch(

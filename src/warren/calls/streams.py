@@ -145,6 +145,10 @@ class EventReader(AsyncIterator[Envelope]):
         """
         return await self.log.load(self)
 
+    def show_first(self, envelope: Envelope) -> None:
+        """Have an event taken before those of the log."""
+        self._ready.append(envelope)
+
     def another(self) -> "EventReader":
         """Return a new reader at the same place."""
         return self.log.another(self)

@@ -26,7 +26,7 @@ from warren.models.model import ModelReply, ModelRequest, ReasoningPiece, TextPi
 from warren.storage.queries import Query
 from warren.storage.results import Held
 from warren.transport.cluster.fanout import Fanout
-from warren.transport.cluster.moving import Continuation, MovingLog
+from warren.transport.cluster.moving import MovingLog
 
 pytestmark = pytest.mark.time_limit(60)
 FOLLOWERS: Final = 100
@@ -245,8 +245,8 @@ async def test_events_that_no_log_has_are_said_to_be_missing() -> None:
     async with gateway(service) as port, connect(f"127.0.0.1:{port}") as remote, trio.open_nursery() as tasks:
         fanout = Fanout(tasks, no_store, nothing_stored, all_stored)
 
-        async def again(cursor: int) -> Continuation:
-            return Continuation(await fanout.follow(remote, "s1", cursor, at_once))
+        async def again(cursor: int) -> EventReader:
+            return await fanout.follow(remote, "s1", cursor, at_once)
 
         followers = [
             MovingLog("s1", 0, again, lambda _log: None, await fanout.follow(remote, "s1", 0, at_once)).reader
