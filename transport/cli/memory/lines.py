@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Final, Generic, Literal, TypeVar
 
 import attrs
 
@@ -100,16 +100,11 @@ async def read_lines(source: LineSource, kind: type[T]) -> AsyncGenerator[InputL
 
 def _read(number: int, raw: bytes, kind: type[T]) -> InputLine[T]:
     try:
-        return InputLine(number, codec.from_data(kind, _parse(raw)))
+        return InputLine(number, codec.from_data(kind, codec.parse(raw)))
     except InvalidParamsError as exc:
         raise _named(exc, number) from None
-
-
-def _parse(raw: bytes) -> Any:
-    try:
-        return codec.parse(raw)
     except ValueError as exc:
-        raise InvalidParamsError(f"is not JSON: {exc}", path="$") from None
+        raise InvalidParamsError(f"line {number}: is not JSON: {exc}", path="$") from None
 
 
 def _named(exc: InvalidParamsError, number: int) -> InvalidParamsError:

@@ -83,8 +83,7 @@ def read_config(path: Path | None, environ: Mapping[str, str] | None = None) -> 
         InvalidParamsError: with the path `$.config` if the file cannot be read or is no TOML; else with the path of the
             bad setting, as in `$.config.compaction.window`, or of the variable, as in `$.WARREN_LIMITS_MAILBOX`.
     """
-    text = "" if path is None else _read(path)
-    data = {} if path is None else _parse(path, text)
+    text, data = ("", {}) if path is None else _read(path)
     try:
         found = dict(_settings({name: value for name, value in data.items() if name not in NAMED}))
         values = {name: SETTINGS[name].read(value, f"$.config.{name}") for name, value in found.items()}
@@ -140,19 +139,14 @@ def _model_server(name: str, table: ProviderTable) -> ModelServer:
         raise exc.refusal(f"$.config.{PROVIDERS}.{name}") from None
 
 
-def _read(path: Path) -> str:
+def _read(path: Path) -> tuple[str, dict[str, Any]]:
+    """Return the text of a file, and its data. Raises InvalidParamsError."""
     try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as exc:
+        text = path.read_text(encoding="utf-8-sig")
+        return text, tomllib.loads(text)
+    except (OSError, ValueError, RecursionError) as exc:
         problem = exc.strerror if isinstance(exc, OSError) else str(exc)
         raise InvalidParamsError(f"$.config: {path}: {problem}", path="$.config") from None
-
-
-def _parse(path: Path, text: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except (ValueError, RecursionError) as exc:
-        raise InvalidParamsError(f"$.config: {path}: {exc}", path="$.config") from None
 
 
 def _known(data: Mapping[str, Any]) -> set[str]:
