@@ -1,6 +1,7 @@
 """Questions of MCP servers, which whoever approves a session's tool calls answers."""
 
-from collections.abc import Container
+from collections.abc import AsyncIterator, Container
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,14 @@ from warren.transport.embed import open_supervisor
 
 FORM = {"type": "object", "properties": {"colour": {"type": "string", "default": "red"}}, "required": ["colour"]}
 EMPTY = {"type": "object", "properties": {"colour": {"type": "string"}}, "required": ["colour"]}
+
+
+@asynccontextmanager
+async def connected(config: Config, model: FunctionModel) -> AsyncIterator[SessionService]:
+    """Open a runtime whose server has connected: on a busy machine it may take longer than the runtime waits for it."""
+    async with open_supervisor(config, providers={"own": model}) as service:
+        await until(lambda: all(each.state == "ready" for each in service.health().mcp or ()))
+        yield service
 
 
 async def decide(service: SessionService, session_id: str, allow: bool, asked: list[ToolApprovalRequested]) -> None:  # noqa: FBT001 - the word itself
@@ -78,7 +87,7 @@ async def test_a_server_asks(tmp_path: Path, case: Case) -> None:
     tools = ToolsConfig(mcp_servers=(official(tmp_path),))
     config = Config(provider="own", model="own", tools=tools, gates=Gates(mcp=case.gate))
     asked: list[ToolApprovalRequested] = []
-    async with open_supervisor(config, providers={"own": model}) as service, trio.open_nursery() as nursery:
+    async with connected(config, model) as service, trio.open_nursery() as nursery:
         session_id = (await service.create_session(None)).session_id
         nursery.start_soon(decide, service, session_id, case.allow, asked)
         results: list[str] = []
@@ -126,7 +135,7 @@ async def test_a_question_ends_with_its_call(tmp_path: Path) -> None:
     tools = ToolsConfig(mcp_servers=(official(tmp_path, call_timeout=0.5),))
     config = Config(provider="own", model="own", tools=tools, gates=ASK)
     recorder = Recorder()
-    async with open_supervisor(config, providers={"own": asks()}) as service, trio.open_nursery() as nursery:
+    async with connected(config, asks()) as service, trio.open_nursery() as nursery:
         session_id = (await service.create_session(None)).session_id
         nursery.start_soon(allow_calls, service, session_id)
         await service.start_turn(session_id, "go", on_event=recorder)
@@ -144,7 +153,7 @@ async def test_an_interrupt_ends_a_question(tmp_path: Path) -> None:
     """The events of the turn have its end."""
     config = Config(provider="own", model="own", tools=ToolsConfig(mcp_servers=(official(tmp_path),)), gates=ASK)
     recorder = Recorder()
-    async with open_supervisor(config, providers={"own": asks()}) as service, trio.open_nursery() as nursery:
+    async with connected(config, asks()) as service, trio.open_nursery() as nursery:
         session_id = (await service.create_session(None)).session_id
         nursery.start_soon(allow_calls, service, session_id)
         turn = ask(nursery, partial(service.start_turn, on_event=recorder), session_id, "go")
@@ -159,7 +168,7 @@ async def test_a_question_may_be_of_a_call_that_was_given_up(tmp_path: Path) -> 
     """The server may work on such a call still: no other session is asked, and its own one is."""
     tools = ToolsConfig(mcp_servers=(official(tmp_path, call_timeout=2.0),))
     config = Config(provider="own", model="own", tools=tools, gates=ASK)
-    async with open_supervisor(config, providers={"own": asks()}) as service, trio.open_nursery() as nursery:
+    async with connected(config, asks()) as service, trio.open_nursery() as nursery:
         first, second = [(await service.create_session(None)).session_id for _ in range(2)]
         answered = set[str]()
         for session_id in (first, second):
