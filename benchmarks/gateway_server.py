@@ -33,7 +33,7 @@ from warren.conversation.usage import Usage
 from warren.models.model import ModelReply, ModelRequest, Piece, Provider, TextPiece
 from warren.transport.access.config import GatewayConfig
 from warren.transport.cli.process.tuning import allow_files, tune
-from warren.transport.gateway.server import serve_gateway
+from warren.transport.gateway.gateway import serve_gateway
 
 PIECES: Final = ("a few words ",) * 100
 CHUNK: Final = 64 * 1024

@@ -27,7 +27,7 @@ from warren import Config, SessionService, StoreConfig, open_supervisor
 from warren.settings.config import TraceConfig
 from warren.transport.access.config import GatewayConfig
 from warren.transport.cli.process.tuning import tune
-from warren.transport.gateway.server import serve_gateway
+from warren.transport.gateway.gateway import serve_gateway
 
 CLIENTS: Final = "clients"
 COUNTED: Final = re.compile(rb"Collected : (\d+)")

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import trio
 from tests.support.prompt_cache import PromptCache
+from tests.transport.providers.byte_server import END, HEAD, Request, chunk, event, serve
 from tests.transport.providers.dialects import STOP, more, opened, start, stopped
-from tests.transport.providers.server import END, HEAD, Request, chunk, event, serve
 
 from benchmarks.report import Goal, report
 from warren import Config, SessionService, open_supervisor

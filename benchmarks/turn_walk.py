@@ -23,7 +23,7 @@ from benchmarks.gateway import Client
 from benchmarks.report import Goal, report
 from warren import Config, StoreConfig, open_supervisor
 from warren.transport.access.config import GatewayConfig
-from warren.transport.gateway.server import serve_gateway
+from warren.transport.gateway.gateway import serve_gateway
 
 WARM: Final = 5
 """Turns before the one that is counted."""

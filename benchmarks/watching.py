@@ -19,7 +19,7 @@ from benchmarks.report import Goal, report
 from warren import Config, SessionService, StoreConfig, open_supervisor
 from warren.transport.access.config import GatewayConfig
 from warren.transport.cli.process.tuning import tune
-from warren.transport.gateway.server import serve_gateway
+from warren.transport.gateway.gateway import serve_gateway
 
 SESSIONS: Final = 1_000
 TURNS: Final = 6

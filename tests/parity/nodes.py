@@ -21,7 +21,7 @@ from warren.client import RemoteService, connect
 from warren.settings.config import Config, NodeConfig
 from warren.transport.access.config import GatewayConfig
 from warren.transport.cluster.placed import clustered
-from warren.transport.gateway.server import serve_gateway
+from warren.transport.gateway.gateway import serve_gateway
 
 
 @attrs.define(eq=False)

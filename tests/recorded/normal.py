@@ -12,7 +12,7 @@ import trio
 from tests.recorded.corpus import Recording
 from tests.recorded.official import sources
 from tests.recorded.replay import Replay
-from tests.transport.providers.server import serve
+from tests.transport.providers.byte_server import serve
 from warren.base.errors import ProviderError
 from warren.conversation.attachments import Attachment
 from warren.conversation.messages import (

@@ -8,7 +8,7 @@ import attrs
 import trio
 
 from tests.recorded.corpus import Recording
-from tests.transport.providers.server import END, Request, chunk
+from tests.transport.providers.byte_server import END, Request, chunk
 
 MOST_PARTS: Final = 64
 PACE: Final = 0.0005

@@ -15,7 +15,7 @@ from warren.transport.client.socket import Socket
 from warren.transport.rpc.dialect import Native
 from warren.transport.rpc.endpoint import Endpoint, EndpointBounds
 from warren.transport.rpc.methods import Host
-from warren.transport.rpc.server import serve_client
+from warren.transport.rpc.session_client import serve_client
 
 PONG: Final = ""
 """The answer to a ping."""

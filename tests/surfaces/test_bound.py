@@ -18,7 +18,7 @@ from tests.transport.stdio.client import near
 from warren.base.errors import InvalidParamsError
 from warren.base.principals import LOCAL, Principal
 from warren.transport.access.config import GatewayConfig
-from warren.transport.gateway.server import serve_gateway
+from warren.transport.gateway.gateway import serve_gateway
 
 READER: Final = Principal("acme", "ann", frozenset({"session:read"}))
 TENANT: Final = {"Warren-Tenant": "default"}

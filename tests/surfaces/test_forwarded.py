@@ -12,7 +12,7 @@ from tests.transport.clients import HOST, connect, gateway
 from tests.transport.gateway.serving import runtime
 from tests.transport.http.tokens import config
 from tests.transport.rest.clients import client, create
-from warren.transport.gateway.server import GatewayConfig, serve_gateway
+from warren.transport.gateway.gateway import GatewayConfig, serve_gateway
 
 TRUSTED = {"trusted_proxies": ("127.0.0.0/8", "10.0.0.0/8")}
 

@@ -27,7 +27,7 @@ from tests.transport.rest.clients import client, events
 from warren.base.errors import AgentError, PermissionDeniedError
 from warren.client import connect as connect_client
 from warren.transport.access.token_list import Token, new_token, read_tokens, without_tokens
-from warren.transport.gateway.server import MCP_PATH
+from warren.transport.gateway.gateway import MCP_PATH
 from warren.transport.mcp.tools import TOOLS
 from warren.transport.rest.routes import ROUTES, WITH_BODY, RestRoute
 from warren.transport.rpc.methods import METHODS

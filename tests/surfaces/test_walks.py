@@ -24,7 +24,7 @@ from warren.calls.facade import RuntimeService
 from warren.conversation.views import SessionPage, SessionView
 from warren.transport.access.addresses import WEBSOCKET_PATH
 from warren.transport.access.config import GatewayConfig
-from warren.transport.gateway.server import MCP_PATH
+from warren.transport.gateway.gateway import MCP_PATH
 from warren.transport.mcp.tools import TOOLS, McpTool
 from warren.transport.rest.routes import ROUTES, RestRoute
 from warren.transport.rest.site import Site

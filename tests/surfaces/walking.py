@@ -17,7 +17,7 @@ from tests.surfaces.mcp_calls import open_mcp, over_mcp
 from tests.transport.clients import connect, gateway
 from tests.transport.rest.clients import client
 from warren.calls.facade import RuntimeService
-from warren.transport.gateway.server import MCP_PATH
+from warren.transport.gateway.gateway import MCP_PATH
 from warren.transport.http.probes import PATHS
 from warren.transport.mcp.http import OF_RESOURCES
 from warren.transport.mcp.tools import TOOLS
@@ -100,7 +100,7 @@ async def walk(service: RuntimeService, monkeypatch: pytest.MonkeyPatch, **setti
         found.append((site, parts["pages"]))
         return site
 
-    monkeypatch.setattr("warren.transport.gateway.server.rest_app", noted)
+    monkeypatch.setattr("warren.transport.gateway.gateway.rest_app", noted)
     async with gateway(service, **settings) as port:
         ((site, pages),) = found
         paths = [*map(filled, site.paths), *sorted(PATHS)]

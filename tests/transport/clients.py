@@ -15,7 +15,7 @@ from wsproto.events import AcceptConnection, CloseConnection, Event, RejectConne
 
 from warren.calls.facade import RuntimeService
 from warren.transport.access.config import GatewayConfig
-from warren.transport.gateway.server import serve_gateway
+from warren.transport.gateway.gateway import serve_gateway
 
 HOST = "127.0.0.1"
 HEALTH = '{"jsonrpc": "2.0", "id": 1, "method": "health"}'

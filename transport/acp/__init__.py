@@ -4,6 +4,6 @@ May import `warren.transport.rpc`, and the packages below transport.
 """
 
 from warren.transport.acp.agent import AgentSettings
-from warren.transport.acp.server import serve_acp
+from warren.transport.acp.agent_dispatcher import serve_acp
 
 __all__ = ["AgentSettings", "serve_acp"]

@@ -23,7 +23,7 @@ from warren.transport.http.wire import Wire
 from warren.transport.rpc.dialect import Native
 from warren.transport.rpc.endpoint import Endpoint, EndpointBounds, Unreadable
 from warren.transport.rpc.methods import Host
-from warren.transport.rpc.server import serve_client
+from warren.transport.rpc.session_client import serve_client
 
 NORMAL: Final = 1000
 TOO_BIG: Final = 1009

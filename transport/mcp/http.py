@@ -26,9 +26,9 @@ from warren.transport.access.logins import PASSED_ON, PRINCIPAL, SIGN_IN, SignIn
 from warren.transport.access.refusals import JSON, RETRY
 from warren.transport.http.shutdown import Shutdown
 from warren.transport.mcp.client import CLIENT, McpClient
+from warren.transport.mcp.mcp_server import MAX_CALLS, Tools, server_of
 from warren.transport.mcp.refusal import bad_id
 from warren.transport.mcp.resources import Resources
-from warren.transport.mcp.server import MAX_CALLS, Tools, server_of
 from warren.transport.mcp.sessions import McpSession, McpSessions, node_of
 from warren.transport.mcp.tools import ALIASES, TOOLS
 from warren.transport.rpc import jsonrpc

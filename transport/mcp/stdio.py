@@ -21,9 +21,9 @@ from warren.base.errors import CapacityExceededError, InvalidParamsError
 from warren.base.values import define
 from warren.calls.facade import RuntimeService
 from warren.transport.mcp.client import McpClient
+from warren.transport.mcp.mcp_server import Tools, server_of
 from warren.transport.mcp.refusal import bad_id
 from warren.transport.mcp.resources import Resources
-from warren.transport.mcp.server import Tools, server_of
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.endpoint import GRACE, Dispatcher, Endpoint, EndpointBounds, Work
 from warren.transport.rpc.lines import LineChannel

@@ -15,11 +15,11 @@ from mcp.client.session import ClientRequestContext, IncomingMessage
 from mcp.shared.exceptions import MCPError
 
 from warren.actors.supervision import first_error
+from warren.actors.tools.mcp.mcp_status import McpStatus, State
 from warren.actors.tools.mcp.pace import FloodError, Pace, ServerGoneError
 from warren.actors.tools.mcp.process import open_process
 from warren.actors.tools.mcp.refusal import Refusal
 from warren.actors.tools.mcp.results import LARGE, output_of, size_of
-from warren.actors.tools.mcp.server import McpServer, McpStatus, State
 from warren.actors.tools.mcp.web import open_web
 from warren.base.backoff import Backoff
 from warren.base.values import define
@@ -27,6 +27,7 @@ from warren.base.version import VERSION
 from warren.conversation.categories import Decision
 from warren.models.tools import Asking, ToolError, ToolOutput, ToolSpec, asking, bounded, calling
 from warren.reports.tracing import HEADER, here
+from warren.settings.tool_config import McpServer
 
 MAX_TOOLS: Final = 1_000
 MAX_PAGES: Final = 100

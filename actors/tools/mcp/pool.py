@@ -9,13 +9,14 @@ import attrs
 import trio
 
 from warren.actors.supervision import supervised_nursery
+from warren.actors.tools.mcp.mcp_status import McpStatus
 from warren.actors.tools.mcp.naming import names
-from warren.actors.tools.mcp.server import McpServer, McpStatus
 from warren.base.backoff import Backoff
 from warren.base.errors import InvalidParamsError
 from warren.base.extras import missing
 from warren.base.values import define
 from warren.models.tools import Tool
+from warren.settings.tool_config import McpServer
 
 if TYPE_CHECKING:
     from warren.actors.tools.mcp.connection import McpConnection

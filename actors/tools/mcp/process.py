@@ -22,9 +22,9 @@ from warren.actors.io.processes import end_group
 from warren.actors.io.streams import GONE, LineReader, LineTooLongError
 from warren.actors.tools.mcp.offers import mended
 from warren.actors.tools.mcp.pace import Pace, ServerGoneError
-from warren.actors.tools.mcp.server import McpServer
 from warren.actors.tools.mcp.values import LARGE, has_too_many, refusal
 from warren.base.values import define
+from warren.settings.tool_config import McpServer
 
 INHERITED: Final = frozenset(
     {"HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"}

@@ -17,9 +17,9 @@ from warren.actors.io.proxies import EnvironmentProxies
 from warren.actors.tools.mcp.offers import mended
 from warren.actors.tools.mcp.pace import Pace
 from warren.actors.tools.mcp.refusal import FAILURES, REFUSALS, Refusal, id_of, is_answer
-from warren.actors.tools.mcp.server import McpServer
 from warren.actors.tools.mcp.values import are_too_many, refusal_of
 from warren.base.values import define
+from warren.settings.tool_config import McpServer
 
 READ: Final = 900.0
 """Seconds without a byte until a response is given up; the time limit of a call usually ends earlier."""

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from tests.transport.providers.server import Request
+from tests.transport.providers.byte_server import Request
 
 Handler = Callable[[Request, trio.SocketStream], Awaitable[None]]
 

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from tests.actors.tools.pages import Handler, Names, certificate, open_sockets, page
-from tests.transport.providers.server import Request, serve
+from tests.transport.providers.byte_server import Request, serve
 from warren.actors.tools.fetch import FetchLimits, fetch_tool, is_public
 from warren.base.fields import FieldValueError
 from warren.models.tools import ToolError

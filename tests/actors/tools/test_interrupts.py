@@ -20,7 +20,7 @@ from tests.support.crashing import actor_of
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.runtime import transcript
 from tests.support.waiting import until
-from tests.transport.providers.server import serve
+from tests.transport.providers.byte_server import serve
 from warren.actors.calls.service import Service
 from warren.actors.protocol import Interrupt
 from warren.base.errors import AgentError, SessionNotRunningError

@@ -12,7 +12,7 @@ from acp import schema
 
 from tests.transport.cli.process import LIMIT, clean_environ
 from warren.base.errors import NUMBERS
-from warren.transport.acp import agent, files, listing, server
+from warren.transport.acp import agent, agent_dispatcher, files, listing
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "acp.md").read_text(encoding="utf-8")
@@ -71,7 +71,7 @@ def test_the_tables_are_complete() -> None:
 
 def test_the_figures_are_true() -> None:
     """The bounds are those of the code."""
-    assert f"more than {server.MAX_LINE // 1024**2} MiB" in PAGE
-    assert f"{server.MAX_IN_FLIGHT} requests" in PAGE
+    assert f"more than {agent_dispatcher.MAX_LINE // 1024**2} MiB" in PAGE
+    assert f"{agent_dispatcher.MAX_IN_FLIGHT} requests" in PAGE
     assert f"up to {files.LARGEST // 1024**2} MiB as JSON" in PAGE
     assert f"Returns {listing.PAGE} sessions a page" in PAGE

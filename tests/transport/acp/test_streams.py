@@ -29,7 +29,7 @@ from warren.models.model import ModelReply, ModelRequest, TextPiece
 from warren.models.tools import tool
 from warren.settings.config import Config, Limits, StoreConfig
 from warren.storage.maintenance.retention import plan, prune
-from warren.transport.acp import AgentSettings, serve_acp, server
+from warren.transport.acp import AgentSettings, agent_dispatcher, serve_acp
 from warren.transport.acp.content import AcpPrompt
 from warren.transport.acp.prompt import PendingPrompt
 
@@ -244,7 +244,7 @@ class Stuffed(trio.abc.SendStream):
 
 async def test_a_line_that_is_too_long_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """It gets an error under its id, and the next line is read as ever."""
-    monkeypatch.setattr(server, "MAX_LINE", 1000)
+    monkeypatch.setattr(agent_dispatcher, "MAX_LINE", 1000)
     async with open_runtime() as service, connect(service) as client:
         await client.write(b'{"jsonrpc":"2.0","id":0,"method":"' + b"x" * 5000 + b'"}')
         refused = await client.read()
@@ -255,7 +255,7 @@ async def test_a_line_that_is_too_long_is_passed_over(monkeypatch: pytest.Monkey
 
 async def test_too_many_requests_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Past the limit each gets an error; a cancel gets through all the same."""
-    monkeypatch.setattr(server, "MAX_IN_FLIGHT", 2)
+    monkeypatch.setattr(agent_dispatcher, "MAX_IN_FLIGHT", 2)
     async with open_runtime(GatedModel()) as service, connect(service) as client:
         sessions = [await client.new(), await client.new()]
         prompts = [client.request("session/prompt", sessionId=each, prompt=said("go")) for each in sessions]

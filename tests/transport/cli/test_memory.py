@@ -17,8 +17,8 @@ from tests.transport.cli.process import WITHOUT, Cli, one_line, without_extra
 from tests.transport.cli.remembering import DOORS, FAILED, found, known, lines, talk
 from tests.transport.cli.serving import connected, serve
 from tests.transport.cli.terminals import Terminal
+from tests.transport.providers.byte_server import serve as serve_http
 from tests.transport.providers.embedding_server import Server
-from tests.transport.providers.server import serve as serve_http
 from warren.base.errors import InvalidParamsError
 from warren.transport.cli.memory.lines import AddedText, Wanted, read_lines
 from warren.transport.embedders import KNOWN

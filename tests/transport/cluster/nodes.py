@@ -18,7 +18,7 @@ from warren.storage.queries import ANY_TENANT, SessionHolder
 from warren.transport.access.config import GatewayConfig
 from warren.transport.cluster.placed import Placed
 from warren.transport.embed import open_supervisor
-from warren.transport.gateway.server import serve_gateway
+from warren.transport.gateway.gateway import serve_gateway
 
 Home = Literal["files", "database"]
 NAMES = ("anna", "berta", "clara")

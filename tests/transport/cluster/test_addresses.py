@@ -13,8 +13,8 @@ from warren.base.errors import LeasedError
 from warren.settings.config import Config, NodeConfig, StoreConfig
 from warren.transport.access.config import GatewayConfig
 from warren.transport.embed import open_supervisor
+from warren.transport.gateway.gateway import serve_gateway
 from warren.transport.gateway.link import open_link
-from warren.transport.gateway.server import serve_gateway
 
 
 @pytest.mark.parametrize("name", ["localhost", "other.example"])

@@ -10,7 +10,7 @@ from tests.support.fake_service import FakeService
 from tests.transport.clients import HOST, connect, gateway, http, knock
 from warren.base.errors import InvalidParamsError
 from warren.transport.access.config import GatewayConfig
-from warren.transport.gateway.server import serve_gateway
+from warren.transport.gateway.gateway import serve_gateway
 
 TOKEN = "s3cret-t0ken"  # noqa: S105 - not one of ours
 GET = "GET {} HTTP/1.1\nHost: localhost\nConnection: close\n\n"

@@ -7,9 +7,9 @@ from tests.transport.acp.client import connect as acp
 from tests.transport.acp.client import said
 from tests.transport.clients import HOST, connect, gateway
 from tests.transport.mcp.clients import connected as mcp
+from tests.transport.providers.byte_server import END, HEAD, Request, chunk, event, serve
 from tests.transport.providers.calls import environ
 from tests.transport.providers.dialects import DONE
-from tests.transport.providers.server import END, HEAD, Request, chunk, event, serve
 from warren.conversation.messages import AssistantMessage
 from warren.settings.config import Config
 from warren.transport.embed import open_supervisor

@@ -12,7 +12,7 @@ from tests.support.models import Flood, Puppet
 from tests.transport.clients import Client, connect, gateway, seqs, text
 from tests.transport.gateway.serving import runtime, served
 from warren.transport.access.config import GatewayConfig
-from warren.transport.gateway.server import serve_gateway
+from warren.transport.gateway.gateway import serve_gateway
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.methods import METHODS
 

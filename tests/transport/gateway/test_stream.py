@@ -27,8 +27,8 @@ from warren.transport.gateway.handshake import Opening, check
 from warren.transport.gateway.heartbeat import Heartbeat
 from warren.transport.gateway.websocket import FRAGMENT, Messages, WebSocketConnection
 from warren.transport.http.connection import HttpConnection
+from warren.transport.http.http_server import HttpServer
 from warren.transport.http.probes import probes
-from warren.transport.http.server import HttpServer
 from warren.transport.http.shutdown import Shutdown
 from warren.transport.http.wire import Wire
 from warren.transport.rpc.methods import Host

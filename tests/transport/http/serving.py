@@ -13,8 +13,8 @@ from warren.transport.access.config import GatewayConfig
 from warren.transport.access.head import Head
 from warren.transport.access.refusals import RefusedError
 from warren.transport.http.connection import HttpConnection
+from warren.transport.http.http_server import HttpServer
 from warren.transport.http.probes import probes
-from warren.transport.http.server import HttpServer
 from warren.transport.http.shutdown import Shutdown
 from warren.transport.http.wire import Wire
 

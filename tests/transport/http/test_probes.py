@@ -13,7 +13,7 @@ from tests.transport.clients import HOST, connect, gateway, http
 from warren.actors.observe.metrics import PATIENCE, Writes
 from warren.base.errors import StoreError
 from warren.transport.access.config import GatewayConfig
-from warren.transport.gateway.server import serve_gateway
+from warren.transport.gateway.gateway import serve_gateway
 
 REQUEST = "{} {} HTTP/1.1\nHost: {}\nConnection: close\n\n"
 

@@ -9,7 +9,7 @@ import trio
 from tests.support.fake_service import FakeService
 from tests.transport.clients import HOST, http
 from warren.transport.access.config import GatewayConfig
-from warren.transport.gateway.server import serve_gateway
+from warren.transport.gateway.gateway import serve_gateway
 from warren.transport.http.starting import starting
 
 PROBE = "{} {} HTTP/1.1\nHost: 10.1.2.3\nUser-Agent: kube-probe\n\n"

@@ -17,7 +17,7 @@ from trio.testing import memory_stream_one_way_pair
 
 from warren.actors.io.streams import LineReader
 from warren.calls.facade import RuntimeService
-from warren.transport.mcp.server import EVENT
+from warren.transport.mcp.mcp_server import EVENT
 from warren.transport.mcp.stdio import serve_mcp
 
 Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]

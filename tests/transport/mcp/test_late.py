@@ -21,7 +21,7 @@ from warren.transport.mcp.late import LateMcp
 
 def test_a_gateway_begins_without_it() -> None:
     """A program that serves no MCP client does not wait for its classes."""
-    program = "import sys, warren.transport.gateway.server, warren.transport.mcp.late; sys.exit('mcp' in sys.modules)"
+    program = "import sys, warren.transport.gateway.gateway, warren.transport.mcp.late; sys.exit('mcp' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 

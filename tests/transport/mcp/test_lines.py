@@ -26,7 +26,7 @@ from warren.calls.reading import HistoryRequest
 from warren.conversation.messages import UserMessage
 from warren.conversation.views import HistoryEntry, HistoryPage
 from warren.transport.mcp import stdio
-from warren.transport.mcp.server import MAX_CALLS
+from warren.transport.mcp.mcp_server import MAX_CALLS
 from warren.transport.mcp.stdio import LINGER, MAX_IN_FLIGHT, serve_mcp
 from warren.transport.rpc import jsonrpc
 

@@ -26,7 +26,7 @@ from warren.conversation.messages import AssistantMessage, TextBlock, UserMessag
 from warren.conversation.views import TurnResult
 from warren.transport.mcp.calls import ToolCall
 from warren.transport.mcp.client import McpClient
-from warren.transport.mcp.server import Tools
+from warren.transport.mcp.mcp_server import Tools
 
 R = TypeVar("R")
 

@@ -6,7 +6,7 @@ import attrs
 import httpx
 import trio
 
-from tests.transport.providers.server import Handler, event, serve
+from tests.transport.providers.byte_server import Handler, event, serve
 from warren.conversation.messages import Message, UserMessage
 from warren.conversation.options import ModelOptions
 from warren.models.model import Emitted, ModelReply, ModelRequest, Provider, TextPiece, WholePieces

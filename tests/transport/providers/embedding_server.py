@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 import trio
 
-from tests.transport.providers.server import Request, reset, status
+from tests.transport.providers.byte_server import Request, reset, status
 
 
 def vector(text: str) -> list[float]:

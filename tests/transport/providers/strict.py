@@ -4,9 +4,9 @@ from typing import Any
 
 import trio
 
+from tests.transport.providers.byte_server import END, HEAD, Request, chunk, event, status
 from tests.transport.providers.calls import KEY
 from tests.transport.providers.dialects import DONE, STOP, call, delta, more, opened, start, stopped, used
-from tests.transport.providers.server import END, HEAD, Request, chunk, event, status
 from warren.conversation import codec
 from warren.transport.providers.echo import words
 

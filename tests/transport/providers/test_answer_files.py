@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from tests.support.runtime import open_runtime
+from tests.transport.providers.byte_server import END, HEAD, Handler, Request, chunk, event, serve
 from tests.transport.providers.calls import (
     CLAUDE,
     GEMINI,
@@ -25,7 +26,6 @@ from tests.transport.providers.calls import (
     streamed,
 )
 from tests.transport.providers.dialects import DONE, STOP, delta, opened, start, stopped, told
-from tests.transport.providers.server import END, HEAD, Handler, Request, chunk, event, serve
 from tests.transport.providers.targets import provider
 from warren.base.errors import ProviderError
 from warren.conversation import codec

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.transport.providers.byte_server import events
 from tests.transport.providers.calls import CLAUDE, KEY, WEATHER, answered, in_parts, over, request, streamed
 from tests.transport.providers.dialects import PING, STOP, more, opened, start, stopped, told
-from tests.transport.providers.server import events
 from warren.base.errors import ProviderError
 from warren.conversation import codec
 from warren.conversation.messages import (

@@ -7,9 +7,9 @@ from typing import Any, Final
 import pytest
 import trio
 
+from tests.transport.providers.byte_server import Request, status
 from tests.transport.providers.calls import CLAUDE, GEMINI, GPT, RESPONSES, on_socket, request
 from tests.transport.providers.dialects import told, whole
-from tests.transport.providers.server import Request, status
 from tests.transport.providers.targets import BUDGETED, MODELS, PAPER, PHOTO, encoder, provider
 from warren.base.errors import ProviderError
 from warren.conversation import codec

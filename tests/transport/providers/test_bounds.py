@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 
+from tests.transport.providers.byte_server import END, HEAD, Handler, Request, chunk, event, serve, status
 from tests.transport.providers.calls import CLAUDE, GEMINI, GPT, KEY, environ, request
 from tests.transport.providers.dialects import DONE, delta, more, opened, start
 from tests.transport.providers.dialects import call as call_of
-from tests.transport.providers.server import END, HEAD, Handler, Request, chunk, event, serve, status
 from warren.base.errors import ProviderError
 from warren.conversation import codec
 from warren.conversation.messages import MAX_BLOCKS

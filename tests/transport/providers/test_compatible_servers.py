@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import trio
 
+from tests.transport.providers.byte_server import END, HEAD, Request, chunk, event, events, serve, status
 from tests.transport.providers.calls import CLAUDE, GPT, WEATHER, environ, request, servers
 from tests.transport.providers.dialects import DONE, STOP, delta, more, opened, start, stopped, told, used
-from tests.transport.providers.server import END, HEAD, Request, chunk, event, events, serve, status
 from warren.base.errors import ProviderError
 from warren.conversation import codec
 from warren.conversation.messages import (

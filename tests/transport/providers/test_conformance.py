@@ -18,8 +18,8 @@ import trio
 from trio.testing import assert_checkpoints
 
 from tests.transport.providers import strict
+from tests.transport.providers.byte_server import serve
 from tests.transport.providers.calls import CLAUDE, GPT, WEATHER, Outcome, environ, heard, request
-from tests.transport.providers.server import serve
 from warren.conversation.messages import (
     AssistantMessage,
     Message,

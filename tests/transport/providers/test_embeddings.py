@@ -6,8 +6,8 @@ import attrs
 import pytest
 import trio
 
+from tests.transport.providers.byte_server import HEAD, Handler, Request, chunk, serve, status
 from tests.transport.providers.embedding_server import Server, vector
-from tests.transport.providers.server import HEAD, Handler, Request, chunk, serve, status
 from warren.base.errors import InvalidParamsError, ProviderError
 from warren.settings.config import RetryPolicy
 from warren.transport.embedders import BUILT_IN, open_embedder

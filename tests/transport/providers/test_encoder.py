@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from tests.domain import strategies
 from tests.support.runtime import open_runtime
 from tests.support.steps import Calls
+from tests.transport.providers.byte_server import events
 from tests.transport.providers.calls import CLAUDE, GPT, SSE, environ, provider_of, servers
 from tests.transport.providers.dialects import DONE, STOP, call, delta, more, opened, start, stopped, whole
 from tests.transport.providers.http.servers import serving
-from tests.transport.providers.server import events
 from warren.conversation import codec
 from warren.conversation.budget import Budget
 from warren.conversation.messages import AssistantMessage, Message, TextBlock, UserMessage

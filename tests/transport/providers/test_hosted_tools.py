@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from tests.support.runtime import Recorder, new_session, open_runtime
+from tests.transport.providers.byte_server import events
 from tests.transport.providers.calls import (
     CLAUDE,
     GEMINI,
@@ -22,7 +23,6 @@ from tests.transport.providers.calls import (
     streamed,
 )
 from tests.transport.providers.dialects import STOP, body, more, opened, start, stopped
-from tests.transport.providers.server import events
 from tests.transport.providers.targets import provider
 from warren.actors.calls.service import Service
 from warren.base.errors import BudgetExhaustedError, InvalidParamsError

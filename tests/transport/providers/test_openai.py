@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.transport.providers.byte_server import events
 from tests.transport.providers.calls import (
     GPT,
     KEY,
@@ -22,7 +23,6 @@ from tests.transport.providers.calls import (
     streamed,
 )
 from tests.transport.providers.dialects import DONE, call, delta, told, used
-from tests.transport.providers.server import events
 from warren.base.errors import ProviderError
 from warren.conversation import codec
 from warren.conversation.messages import (

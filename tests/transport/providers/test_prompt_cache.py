@@ -15,9 +15,9 @@ import trio
 
 from tests.support.prompt_cache import PromptCache, RefusedError
 from tests.support.runtime import new_session, open_runtime
+from tests.transport.providers.byte_server import events
 from tests.transport.providers.calls import CLAUDE, GPT, SSE, WEATHER, environ, over, provider_of, request, servers
 from tests.transport.providers.dialects import DONE, STOP, call, delta, more, opened, start, stopped, used
-from tests.transport.providers.server import events
 from warren.compaction import PROMPT, CompactionConfig
 from warren.conversation import codec
 from warren.conversation.messages import (

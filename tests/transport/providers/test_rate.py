@@ -14,9 +14,9 @@ import trio.lowlevel
 from tests.support.asking import ask
 from tests.support.runtime import new_session
 from tests.support.waiting import until
+from tests.transport.providers.byte_server import END, HEAD, Request, chunk, event, events, serve, status
 from tests.transport.providers.calls import KEY, SSE, environ, request
 from tests.transport.providers.dialects import DONE, delta
-from tests.transport.providers.server import END, HEAD, Request, chunk, event, events, serve, status
 from warren.base.errors import AgentError, ProviderError
 from warren.conversation.events import ModelSwitched
 from warren.settings.config import Config, Limits, ModelServer, RetryPolicy

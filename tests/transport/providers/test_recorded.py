@@ -19,7 +19,7 @@ from tests.recorded.corpus import Protocol, Recording, recordings
 from tests.recorded.normal import Read, model_of, read, read_in_parts
 from tests.recorded.replay import Replay, cut
 from tests.recorded.telling import telling
-from tests.transport.providers.server import serve
+from tests.transport.providers.byte_server import serve
 
 SDKS: Final = ("openai==3.57.0", "anthropic==2.14.0", "google-genai==3.6.1")
 SMALL: Final = 4096

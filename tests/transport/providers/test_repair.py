@@ -12,6 +12,7 @@ import httpx
 import pytest
 import trio
 
+from tests.transport.providers.byte_server import events
 from tests.transport.providers.calls import (
     CLAUDE,
     GPT,
@@ -24,7 +25,6 @@ from tests.transport.providers.calls import (
     request,
     servers,
 )
-from tests.transport.providers.server import events
 from warren.base.errors import ProviderError
 from warren.conversation.attachments import ANY_KIND, Attachment
 from warren.conversation.messages import (

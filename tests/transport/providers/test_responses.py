@@ -6,9 +6,9 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.transport.providers.byte_server import events
 from tests.transport.providers.calls import KEY, RESPONSES, WEATHER, answered, in_parts, over, request, streamed
 from tests.transport.providers.dialects import told
-from tests.transport.providers.server import events
 from warren.base.errors import ProviderError
 from warren.conversation import codec
 from warren.conversation.messages import (

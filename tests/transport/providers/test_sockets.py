@@ -8,9 +8,9 @@ import pytest
 import trio
 
 from tests.support.waiting import AT_ONCE
+from tests.transport.providers.byte_server import END, HEAD, Request, chunk, event, reset, serve
 from tests.transport.providers.calls import CLAUDE, GPT, Outcome, environ, on_socket, over, request
 from tests.transport.providers.dialects import DONE, STOP, delta, more, opened, start, stopped
-from tests.transport.providers.server import END, HEAD, Request, chunk, event, reset, serve
 from warren.base.errors import ProviderError
 from warren.models.model import Emitted, TextPiece
 from warren.transport.providers import open_providers

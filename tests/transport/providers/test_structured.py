@@ -7,9 +7,9 @@ import pytest
 import trio
 
 from tests.support.runtime import Recorder, open_runtime
+from tests.transport.providers.byte_server import END, HEAD, Request, chunk, event, serve, status
 from tests.transport.providers.calls import CLAUDE, GPT, WEATHER, answered, environ, on_socket, over, request, streamed
 from tests.transport.providers.dialects import DONE, STOP, delta, more, opened, start, stopped, used
-from tests.transport.providers.server import END, HEAD, Request, chunk, event, serve, status
 from warren.conversation import codec
 from warren.conversation.events import ExtractionCompleted, TextDelta
 from warren.conversation.messages import (

@@ -11,6 +11,7 @@ from typing import Any, Final
 import attrs
 import pytest
 
+from tests.transport.providers.byte_server import event
 from tests.transport.providers.calls import (
     CLAUDE,
     GEMINI,
@@ -20,7 +21,6 @@ from tests.transport.providers.calls import (
     request,
 )
 from tests.transport.providers.dialects import STOP, call, delta, more, opened, start, stopped, whole
-from tests.transport.providers.server import event
 from tests.transport.providers.targets import BUDGETED, CHART, NOTE, PAPER, PHOTO, encoder, provider
 from warren.conversation import codec
 from warren.conversation.attachments import ANY_KIND

@@ -16,7 +16,7 @@ from tests.support.fake_service import FakeService, FakeTurn
 from tests.transport.clients import HEALTH, HOST, Frames, connect, gateway, healthy, knock
 from tests.transport.http.serving import served_app
 from tests.transport.rest.clients import Events, client, create, events, port_of, problem, rest, until_free, unwatched
-from warren.transport.http import server
+from warren.transport.http import http_server
 from warren.transport.rest.routes import ROUTES
 
 GET = f"GET /health HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode()
@@ -230,7 +230,7 @@ async def test_slow_bodies_give_way() -> None:
 
 async def test_clients_that_do_not_read_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """With as many of them as places all requests are answered, and only the machine that does not read loses some."""
-    monkeypatch.setattr(server, "UNREAD", 0.05)
+    monkeypatch.setattr(http_server, "UNREAD", 0.05)
     asked = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 60
     async with gateway(FakeService(), max_http=10) as port, contextlib.AsyncExitStack() as stack:
         for number in range(10):

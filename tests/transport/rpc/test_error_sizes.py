@@ -9,7 +9,7 @@ import pytest
 from tests.support.runtime import open_runtime
 from tests.transport.clients import HOST, connect, gateway
 from warren.transport.mcp.client import McpClient
-from warren.transport.mcp.server import Tools
+from warren.transport.mcp.mcp_server import Tools
 
 BOOK = "x" * 300_000
 BAD: list[dict[str, Any]] = [

@@ -16,7 +16,7 @@ from warren.models.model import ModelReply, ModelRequest, TextPiece
 from warren.transport.rpc.dialect import Native
 from warren.transport.rpc.endpoint import Endpoint, EndpointBounds
 from warren.transport.rpc.methods import Host
-from warren.transport.rpc.server import serve_client
+from warren.transport.rpc.session_client import serve_client
 
 WHOLE = ("run_started", "turn_started", "text_delta", "text_complete", "turn_completed", "run_completed", "reply")
 STREAMED = (("run_started", "turn_started"), ("text_delta",), WHOLE[3:])

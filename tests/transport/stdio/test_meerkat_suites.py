@@ -24,7 +24,7 @@ import trio
 
 from tests.conftest import ROOT
 from tests.transport.cli.process import clean_environ
-from tests.transport.providers.server import HEAD, Request, chunk, event, serve
+from tests.transport.providers.byte_server import HEAD, Request, chunk, event, serve
 from warren.transport.rpc.contracts.meerkat.versions import LINES
 
 CLONE: Final = "WARREN_MEERKAT_CLONE"

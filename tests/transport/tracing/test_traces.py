@@ -16,8 +16,8 @@ from tests.transport.cli.serving import connected, serve
 from tests.transport.clients import connect
 from tests.transport.cluster.nodes import cluster
 from tests.transport.mcp.clients import connected as mcp_connected
-from tests.transport.providers.server import END, HEAD, Request, chunk, events
-from tests.transport.providers.server import serve as serve_model
+from tests.transport.providers.byte_server import END, HEAD, Request, chunk, events
+from tests.transport.providers.byte_server import serve as serve_model
 from tests.transport.rest.clients import port_of, rest
 from tests.transport.tracing.receiver import Receiver, Span, receiving
 from warren.base.errors import ProviderError, WarrenError

@@ -187,7 +187,7 @@ class Serving:
 
 
 async def _serve(settings: Serving) -> None:
-    from warren.transport.gateway.server import serve_gateway  # noqa: PLC0415 - it has an extra of its own
+    from warren.transport.gateway.gateway import serve_gateway  # noqa: PLC0415 - it has an extra of its own
 
     gateway, seat, files = settings.gateway, settings.seat, settings.files
     if files.shortage is not None and (seat is None or seat.number == 1):
@@ -277,7 +277,7 @@ def _owned(settings: Serving, listeners: Sequence[trio.SocketListener]) -> Abstr
 
 
 async def _listen(settings: Serving) -> list[trio.SocketListener]:
-    from warren.transport.gateway.server import listen  # noqa: PLC0415 - as above
+    from warren.transport.gateway.gateway import listen  # noqa: PLC0415 - as above
 
     if settings.inherited:
         return settings.inherited
@@ -291,7 +291,7 @@ async def _listen(settings: Serving) -> list[trio.SocketListener]:
 
 async def _listen_for_metrics(gateway: GatewayConfig) -> list[trio.SocketListener]:
     """Bind the port for the metrics, if the settings have one, and note its address on stderr."""
-    from warren.transport.gateway.server import listen_for_metrics  # noqa: PLC0415 - as above
+    from warren.transport.gateway.gateway import listen_for_metrics  # noqa: PLC0415 - as above
 
     try:
         listeners = await listen_for_metrics(gateway)

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from tests.actors.tools.mcp.world import LONG, SOON
 from tests.support.waiting import until
 from warren.actors.tools.mcp.pool import McpPool
-from warren.actors.tools.mcp.server import McpServer
+from warren.settings.tool_config import McpServer
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from tests.transport.providers.server import Request, serve, status
+from tests.transport.providers.byte_server import Request, serve, status
 
 NAMED: Final = {"name": "web", "version": "1"}
 FORBIDDEN: Final = status(403, {"error": "insufficient_scope"}, WWW_Authenticate='Bearer error="insufficient_scope"')

@@ -19,12 +19,12 @@ from tests.support.models import FunctionModel, reply, says
 from tests.support.runtime import Recorder, new_session, open_runtime
 from tests.support.waiting import until
 from warren.actors.tools.mcp.pool import McpPool
-from warren.actors.tools.mcp.server import McpServer
 from warren.base.errors import AgentError
 from warren.conversation.events import ToolExecutionCompleted, ToolExecutionTimedOut
 from warren.conversation.messages import ToolUseBlock
 from warren.models.tools import ToolError
 from warren.settings.config import Config, Limits
+from warren.settings.tool_config import McpServer
 
 # The client's own HTTP library leaves generators behind.
 pytestmark = [

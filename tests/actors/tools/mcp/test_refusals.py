@@ -13,13 +13,13 @@ from tests.support.asking import ask
 from tests.support.models import reply, says
 from tests.support.runtime import Recorder, open_runtime
 from tests.support.waiting import until
+from tests.transport.providers.byte_server import status
 from tests.transport.providers.http.servers import proxying
-from tests.transport.providers.server import status
 from warren.actors.tools.mcp.pool import McpPool
-from warren.actors.tools.mcp.server import McpServer
 from warren.conversation.events import ToolExecutionCompleted
 from warren.conversation.messages import ToolUseBlock
 from warren.models.tools import ToolError
+from warren.settings.tool_config import McpServer
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Async generator 'http(core|x)2:ResourceWarning"),

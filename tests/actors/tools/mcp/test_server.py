@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.actors.tools.mcp.world import bare
 from warren.actors.tools.mcp.naming import LONGEST, names
 from warren.actors.tools.mcp.process import environment
-from warren.actors.tools.mcp.server import NAME, McpServer
 from warren.base.fields import FieldValueError
+from warren.settings.tool_config import NAME, McpServer
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from tests.actors.tools.mcp.connecting import ready
 from tests.actors.tools.mcp.world import LONG, SOON, bare, call, descriptors, exists, pids, tool
 from tests.support.waiting import until
 from warren.actors.tools.mcp.pool import McpPool
-from warren.actors.tools.mcp.server import McpServer
 from warren.base.backoff import Backoff
 from warren.base.errors import InvalidParamsError
 from warren.models.tools import ToolError
+from warren.settings.tool_config import McpServer
 
 NEVER = Backoff(first=10_000.0, longest=10_000.0)
 

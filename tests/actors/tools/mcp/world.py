@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.support.waiting import until
+from warren.actors.tools.mcp.mcp_status import McpStatus
 from warren.actors.tools.mcp.pool import McpPool
-from warren.actors.tools.mcp.server import McpServer, McpStatus
 from warren.base.backoff import Backoff
 from warren.models.tools import Tool
 from warren.reports.health import McpHealth
+from warren.settings.tool_config import McpServer
 
 HERE: Final = Path(__file__).parent
 SOON: Final = Backoff(first=0.02, longest=0.1, jitter=0.2)

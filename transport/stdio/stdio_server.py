@@ -17,7 +17,7 @@ from warren.transport.rpc.dialect import Dialect, Native
 from warren.transport.rpc.endpoint import Endpoint, EndpointBounds
 from warren.transport.rpc.lines import LineChannel
 from warren.transport.rpc.methods import Host
-from warren.transport.rpc.server import serve_client
+from warren.transport.rpc.session_client import serve_client
 from warren.transport.rpc.settings import Settings, public_settings
 
 STDIN: Final = 0

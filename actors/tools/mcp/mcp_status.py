@@ -3,9 +3,7 @@
 from typing import Literal
 
 from warren.base.values import frozen
-from warren.settings.tool_config import NAME, McpServer
 
-__all__ = ["NAME", "McpServer", "McpStatus", "State"]
 State = Literal["connecting", "ready", "failed"]
 
 

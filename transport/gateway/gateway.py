@@ -33,8 +33,8 @@ from warren.transport.gateway.websocket import ESCAPED, UNAUTHORIZED, WebSocketC
 from warren.transport.http.accepting import OpenFiles, serve_all
 from warren.transport.http.connection import HttpConnection
 from warren.transport.http.crowd import Crowd
+from warren.transport.http.http_server import HttpServer
 from warren.transport.http.probes import probes
-from warren.transport.http.server import HttpServer
 from warren.transport.http.shutdown import Shutdown
 from warren.transport.http.sockets import listen_at, port_of, removing
 from warren.transport.mcp.late import LateMcp
