@@ -36,7 +36,7 @@ class _Place:
 
     def __init__(self, log: "RemoteLog", links: Links, principal: Principal) -> None:
         self.log: RemoteLog | None = log
-        self.takes_all = False
+        self.takes_all: bool = False
         self._links = links
         self._principal = principal
         self._claim: Claim | None = None
