@@ -284,7 +284,11 @@ class World(Trouble):
         """Wait for an end of everything half of the time; else the shutdown has to cope."""
         if self.numbers % 2:
             return
-        await trio.sleep(PATIENCE)
+        with trio.move_on_after(PATIENCE):
+            for asked in self.asks:
+                await asked.ended.wait()
+            while service.health().running_turns:  # noqa: ASYNC110 - the health tells nobody that it changes
+                await trio.sleep(1)
         for asked in self.asks:
             assert asked.ended.is_set(), f"{asked.what} never ended"
         assert service.health().running_turns == 0
