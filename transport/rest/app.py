@@ -427,7 +427,7 @@ def _refusal(row: RestRoute, path: str) -> int:
     if f"{{{name}}}" in row.path:
         return 409 if name == "session_id" else 404  # an unknown session has an error of its own
     field = attrs.fields_dict(row.method.params).get(name)
-    return 409 if field is not None and field.metadata == CAN_CONFLICT else 422
+    return 409 if field is not None and CAN_CONFLICT.items() <= field.metadata.items() else 422
 
 
 def _status(row: RestRoute, result: Any) -> int:

@@ -90,8 +90,8 @@ class Ends(Sequence[Message]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[Message]: ...
     def __getitem__(self, index: int | slice) -> Message | Sequence[Message]:
-        assert index in (998, 999)
-        return UserMessage("hi") if index == 998 else AssistantMessage(())
+        assert index in (-1, -2, 998, 999)
+        return UserMessage("hi") if index in (-2, 998) else AssistantMessage(())
 
     def __len__(self) -> int:
         return 1000
