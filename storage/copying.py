@@ -130,20 +130,16 @@ class Whole(Protocol):
     @property
     def name(self) -> str:
         """See above."""
-        ...
 
     @property
     def identity(self) -> str:
         """See above."""
-        ...
 
     async def count(self, table: Table) -> int:
         """Return how many rows a table has."""
-        ...
 
     async def page(self, table: Table, after: Position | None) -> Page:
         """Return the rows that follow a position, None for the first ones; no rows if there are no more."""
-        ...
 
 
 class Source(Whole, Protocol):
@@ -151,11 +147,9 @@ class Source(Whole, Protocol):
 
     async def last_input(self) -> int:
         """Return the highest number that an input of an inbox has had; 0 if there was none."""
-        ...
 
     async def remembers(self) -> bool:
         """Return whether it has a memory."""
-        ...
 
 
 class Target(Whole, Protocol):
@@ -166,18 +160,15 @@ class Target(Whole, Protocol):
 
         Raises StoreError with `cause` "exists" if something else than an unfinished copy of that source is there.
         """
-        ...
 
     async def add(self, table: Table, rows: Sequence[Row], before: Mark, after: Mark) -> None:
         """Add rows, none perhaps, and store how far the copy is then: both or none.
 
         Raises StoreError with `cause` "conflict" if the copy is not as far as `before` says: another process writes it.
         """
-        ...
 
     async def finish(self, last_input: int) -> None:
         """Make a store of it. The inputs of inboxes get numbers above `last_input`."""
-        ...
 
 
 @frozen
@@ -197,19 +188,15 @@ class Memory(Protocol):
 
     async def count(self, table: Table) -> int:
         """See Whole."""
-        ...
 
     async def page(self, table: Table, after: Position | None) -> Page:
         """See Whole."""
-        ...
 
     async def put(self, table: Table, rows: Sequence[Row]) -> None:
         """Add rows, all or none. Those that are there already are left alone."""
-        ...
 
     async def finish(self) -> None:
         """Count the rows anew, for searches."""
-        ...
 
 
 async def copy(

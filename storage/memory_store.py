@@ -21,21 +21,17 @@ class MemoryStore(Protocol):
     @property
     def is_behind(self) -> bool:
         """Whether `catch_up` has something to do."""
-        ...
 
     @property
     def behind(self) -> int:
         """How many entries have no vector of this embedder, as far as this process knows; also those it has refused."""
-        ...
 
     @property
     def weighs(self) -> Weighs:
         """The parts that a search weighs now: words alone without an embedder, and since it failed the newest query."""
-        ...
 
     async def aclose(self) -> None:
         """Close. Idempotent, cannot be cancelled. Calls that come later fail with StoreError(cause="closed")."""
-        ...
 
     async def index(
         self, entries: Sequence[MemoryEntry], tail: Tail | None = None, *, tenant: str = DEFAULT_TENANT
@@ -58,18 +54,15 @@ class MemoryStore(Protocol):
             StoreError: if the home fails. Nothing was stored. If the embedder fails, or takes more than ten seconds,
                 the entries are stored without vectors.
         """
-        ...
 
     async def last_before(self, session_id: str, position: int) -> tuple[int, int]:
         """Return the position and the turn of a session's newest entry before a position; -1 and 0 if there is none.
 
         A text that `forget_texts` has removed counts as an entry.
         """
-        ...
 
     async def unsettled(self) -> list[Unsettled]:
         """Return the sessions with a tail that may be uncommitted, the oldest first."""
-        ...
 
     async def settle(self, mark: Unsettled, count: int | None) -> int:
         """Remove the entries of a session beyond its `count` committed messages; return how many were removed.
@@ -77,7 +70,6 @@ class MemoryStore(Protocol):
         With None, for a session that is in no store, nothing is removed. If a newer tail came since the mark was read,
         nothing happens, because its commit may still follow.
         """
-        ...
 
     async def search(
         self, query: str, *, limit: int = 5, session_id: str | None = None, tenant: str = DEFAULT_TENANT
@@ -93,18 +85,15 @@ class MemoryStore(Protocol):
 
         Raises InvalidParamsError for a limit below 1.
         """
-        ...
 
     async def texts(self, tenant: str, sessions: Collection[str] | None = None) -> int:
         """Return the number of entries of a tenant, or of some sessions of it."""
-        ...
 
     async def forget(self, session_id: str) -> int:
         """Remove all entries of a session for good; return how many there were.
 
         Idempotent. Later calls of `index` for the session are refused.
         """
-        ...
 
     async def forget_texts(self, chosen: Chosen) -> int | None:
         """Remove texts of a session for good, all or none; return how many, None if the tenant has no such session.
@@ -112,7 +101,6 @@ class MemoryStore(Protocol):
         Idempotent. Their places stay taken: `index` leaves out what comes for them. Later messages of the session are
         remembered.
         """
-        ...
 
     async def catch_up(self, progress: Progress | None = None) -> None:
         """Bring the index up to date: make the missing vectors, and the graph of many.
@@ -121,15 +109,12 @@ class MemoryStore(Protocol):
         vectors that were made stay. A text that the embedder refuses is left without a vector, and it is not asked for
         that text again until the memory is opened anew. Raises StoreError; other errors of the embedder pass through.
         """
-        ...
 
     async def rebuild(self, progress: Progress | None = None) -> None:
         """Remove the vectors of other embedders, and make the index again.
 
         If it is cancelled, `catch_up` does the rest. Raises as `catch_up` does.
         """
-        ...
 
     async def stats(self) -> MemoryStats:
         """Return the size of the memory and the progress of its index."""
-        ...

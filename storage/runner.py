@@ -18,7 +18,6 @@ class Runner(Protocol):
 
     async def __call__(self, function: Callable[[], R], /) -> R:
         """Run `function`. If the caller is cancelled before the function begins, the function never runs."""
-        ...
 
 
 # Each store bounds its calls by the number of its connections. Trio's default limiter is shared with all other code of

@@ -21,37 +21,30 @@ class Store(Protocol):
     @property
     def group(self) -> int:
         """Operations that one call of `write` should have, if not many more wait; it applies more as well."""
-        ...
 
     @property
     def lease(self) -> float:
         """Seconds for which this process keeps its sessions unless it calls `renew`."""
-        ...
 
     @property
     def proof(self) -> float:
         """Seconds for which a renewal proves that this process has its leases, from the moment in which it was sent."""
-        ...
 
     @property
     def patience(self) -> float:
         """Seconds that a turn waits for a store that is away, or takes no write."""
-        ...
 
     @property
     def renewal(self) -> float:
         """Seconds between two renewals of the leases."""
-        ...
 
     @property
     def key(self) -> int | None:
         """The number of this process in the store; None before it is registered there."""
-        ...
 
     @property
     def lapses(self) -> int:
         """How often this process renewed its leases too late, so that others may have taken its sessions over."""
-        ...
 
     @property
     def went_back(self) -> int:
@@ -60,17 +53,14 @@ class Store(Protocol):
         Each time this process has died as a holder, and nothing that it knows of the store counts any more. Writes of
         that moment fail with StoreError(cause="lease_lost"), and changed nothing.
         """
-        ...
 
     @property
     def clock_ahead(self) -> float | None:
         """Seconds by which the store's clock is ahead of this machine's, by the newest renewal; None if it has none."""
-        ...
 
     @property
     def read_fault(self) -> WarrenError | None:
         """The error of the newest read; None if it succeeded."""
-        ...
 
     async def aclose(self, *, leave: bool = True) -> None:
         """Let running calls end, close. Idempotent, cannot be cancelled.
@@ -78,7 +68,6 @@ class Store(Protocol):
         With `leave` the sessions that this process still has become free for other processes. Calls that come later
         fail with StoreError(cause="closed").
         """
-        ...
 
     async def write(self, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
         """Apply the operations and return the result or the error of each, in order.
@@ -86,7 +75,6 @@ class Store(Protocol):
         An operation that failed changed nothing, and does not keep the others from succeeding. Never raises for a fault
         of the store; cannot be cancelled.
         """
-        ...
 
     async def renew(self, announcement: Announcement | None = None) -> bool:
         """Keep the leases that this process has; return whether this node was asked to drain. Raises StoreError.
@@ -97,29 +85,24 @@ class Store(Protocol):
         Args:
             announcement: what this process says of itself as a node; None leaves what it has said before.
         """
-        ...
 
     async def read(self, query: Query[R]) -> R:
         """Return the answer to a query. Raises StoreError if the store cannot be read."""
-        ...
 
     async def ask_to_drain(self, name: str) -> bool:
         """Ask all living nodes of that name to drain; return whether there is one. Raises StoreError.
 
         A node finds that out by its next renewal.
         """
-        ...
 
     async def secret(self) -> bytes:
         """Return the 32 bytes by which the nodes of this store know each other. Raises StoreError.
 
         They are made at the first call of any process, and stay the same. Trap: never show or log them.
         """
-        ...
 
     async def version_of_others(self) -> int:
         """Return a number that changes with every commit of another process, and with no commit of this one.
 
         It means something only beside other numbers of this same opening.
         """
-        ...

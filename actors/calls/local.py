@@ -42,7 +42,6 @@ class OfSession(Protocol):
     @property
     def session_id(self) -> str:
         """The session."""
-        ...
 
 
 class _Nobody:

@@ -20,7 +20,6 @@ class Forgets(Protocol):
 
         Return whether that is done: a runtime without its memory leaves it to the next one.
         """
-        ...
 
 
 async def erase(session_id: str, storage: Storage, memory: Forgets, audit: AuditEntry) -> None:

@@ -32,11 +32,9 @@ class SessionTools(Protocol):
             SessionNotFoundError: if the session is unknown; nothing has changed.
             InvalidParamsError: if two servers have one name, or the extra `mcp` is not installed; nothing has changed.
         """
-        ...
 
     async def drop_servers(self, session_id: str) -> None:
         """End all servers of a session, and return when their processes have ended. A session may have none."""
-        ...
 
 
 @asynccontextmanager

@@ -24,7 +24,6 @@ class AroundCall(Protocol):
 
         A wrapper may wait before the call, or raise instead of it: the error ends the turn.
         """
-        ...
 
 
 class AroundTool(Protocol):
@@ -35,7 +34,6 @@ class AroundTool(Protocol):
 
         A wrapper may wait before the call, or raise a WarrenError instead of it, which is the tool's result.
         """
-        ...
 
 
 class RunningTurn(Protocol):

@@ -76,7 +76,6 @@ class Inputs(Protocol):
 
     def take_for_step(self, entering: Entering) -> Sequence[Input]:
         """Take the inputs that enter the turn before its next step, if it has one."""
-        ...
 
 
 @define(eq=False)

@@ -64,11 +64,9 @@ class Space(Protocol):
 
         `runner` runs computing that would hold up the event loop.
         """
-        ...
 
     def unpack(self, packed: Sequence[bytes]) -> Vectors:
         """Return the vectors of packed ones, a row each."""
-        ...
 
 
 @frozen

@@ -100,70 +100,54 @@ class Feed(Protocol):
 
     def close(self) -> None:
         """Close the connection. Raises nothing."""
-        ...
 
     def snapshot(self) -> AbstractContextManager[None]:
         """Show one state of the store to all reads of a block. Trap: keep the block short."""
-        ...
 
     def newest(self) -> Change:
         """Return the newest change of which no earlier one can still come; `START` before the first."""
-        ...
 
     def behind(self, after: Change) -> int:
         """Return how many changes were committed after one, also of those that `newest` does not reach yet."""
-        ...
 
     def count(self) -> int:
         """Return how many sessions there are, tombstones included."""
-        ...
 
     def identity(self) -> str | None:
         """Return a text that no other store has; None if this one has none yet."""
-        ...
 
     def changes(self, after: Change, limit: int) -> list[Changed]:
         """Return the sessions changed after a change and up to the newest one, in the order of their changes."""
-        ...
 
     def changed(self, session_id: str) -> Changed | None:
         """Return one session's row."""
-        ...
 
     def witnesses(self, up_to: Change, count: int) -> tuple[Witness, ...]:
         """Return the sessions changed last, up to a change."""
-        ...
 
     def confirms(self, witness: Witness, up_to: Change) -> bool:
         """Tell whether a session is as it was when it was one of those that were changed last, up to a change.
 
         If it was changed since, its change is a later one.
         """
-        ...
 
     def events(self, session: Changed, first: int) -> Iterator[LineRun]:
         """Yield the lines of a session's events from the number `first` on, page by page."""
-        ...
 
     def summary(self, session: Changed) -> bytes | None:
         """Return the summary of a session's newest compaction."""
-        ...
 
     def files(self, session: Changed) -> list[StoredFile]:
         """Return the files of a session's messages."""
-        ...
 
     def content(self, file: StoredFile) -> Iterator[bytes]:
         """Yield the bytes of a file, piece by piece."""
-        ...
 
     def tenants(self, after: Change) -> list[str]:
         """Return the tenants with a session that was changed after a change, tombstones included."""
-        ...
 
     def index(self, tenant: str) -> Iterator[LineRun]:
         """Yield the lines of the index of one tenant, page by page."""
-        ...
 
 
 class Home(Protocol):
@@ -177,20 +161,16 @@ class Home(Protocol):
     @property
     def holder(self) -> str:
         """See above."""
-        ...
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
         """See above."""
-        ...
 
     def open(self) -> Feed:
         """Open the store that is there. Raises StoreError and the `errors`."""
-        ...
 
     def fault(self, exc: Exception) -> WarrenError:
         """Return the error that callers get for one of the `errors`, or for an OSError."""
-        ...
 
 
 def marked(line: bytes) -> bytes:

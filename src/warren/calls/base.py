@@ -108,7 +108,6 @@ class Performer(Protocol):
 
     async def perform(self, call: Call[R]) -> R:
         """Return the result of a call. Raises WarrenError."""
-        ...
 
 
 def result_of(cls: type[Call[Any]]) -> Any:

@@ -170,7 +170,6 @@ class SessionService(Protocol):
 
     def perform(self, call: Call[R]) -> Coroutine[Any, Any, R]:
         """Return the result of a call: all methods but `subscribe`, `watch` and `capabilities` come here."""
-        ...
 
     @keywords_of(turns.SessionCall)
     async def create_session(self, call: turns.SessionCall) -> TurnResult:

@@ -23,28 +23,22 @@ class Original(Protocol):
     @property
     def record(self) -> SessionRecord:
         """The record of the session."""
-        ...
 
     @property
     def kept_from(self) -> int:
         """The position before which retention has removed the messages, except the first one, at position 0."""
-        ...
 
     def message(self, position: int) -> Message | None:
         """Return a message; None if it is gone or there never was one."""
-        ...
 
     def newest_prompt(self) -> int:
         """Return the position of the newest prompt of a turn; 0 if there is none."""
-        ...
 
     def last_answer(self, before: int) -> AssistantMessage | None:
         """Return the newest answer with a text before a position."""
-        ...
 
     def moves(self, at: int) -> tuple[int, CompactionEntry | None]:
         """Return the number of compactions with a head of at most `at`, and the newest of them."""
-        ...
 
 
 def forked(original: Original, wanted: ForkRequest, session_id: str, now: datetime, owner: str) -> SessionRecord:

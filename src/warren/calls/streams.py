@@ -19,11 +19,9 @@ class News(Protocol):
 
     def set(self) -> None:
         """Wake everybody who waits."""
-        ...
 
     async def wait(self) -> object:
         """Wait until it is set; a checkpoint if it is."""
-        ...
 
 
 class Log(Protocol):
@@ -36,46 +34,36 @@ class Log(Protocol):
     @property
     def session_id(self) -> str:
         """The session."""
-        ...
 
     @property
     def newest(self) -> int:
         """See EventReader."""
-        ...
 
     @property
     def settling(self) -> bool:
         """See EventReader."""
-        ...
 
     @property
     def closed(self) -> bool:
         """Whether the log will have no more events than now."""
-        ...
 
     def is_behind(self, reader: "EventReader") -> bool:
         """Return whether a reader of a closed log has not taken all events."""
-        ...
 
     def take(self, reader: "EventReader") -> list[Envelope] | None:
         """See EventReader."""
-        ...
 
     async def load(self, reader: "EventReader") -> list[Envelope]:
         """See EventReader."""
-        ...
 
     def another(self, reader: "EventReader") -> "EventReader":
         """See EventReader."""
-        ...
 
     def leave(self, reader: "EventReader") -> None:
         """Forget a reader. Idempotent."""
-        ...
 
     def news(self) -> News:
         """Return an event to wait for."""
-        ...
 
 
 def notify_nobody(_event: Event | None) -> None:

@@ -61,15 +61,12 @@ class Compactor(Protocol):
 
     def should_compact(self, context: CompactionContext) -> bool:
         """Tell whether a compaction is due."""
-        ...
 
     def compaction_prompt(self) -> str:
         """Return the prompt that asks the model for the summary."""
-        ...
 
     def max_summary_tokens(self) -> int:
         """Return the cap of the summary in tokens."""
-        ...
 
     def rebuild_history(self, messages: Sequence[Message], summary: str) -> CompactionResult:
         """Return a smaller context. The same input must give the same output.
@@ -83,7 +80,6 @@ class Compactor(Protocol):
         Raises:
             CompactionError: if no smaller context is possible. The result must pass `verify`, or the runtime raises it.
         """
-        ...
 
 
 NewCompactor = Callable[[CompactionConfig, Window | None], Compactor]

@@ -189,12 +189,10 @@ class Embedder(Protocol):
     @property
     def name(self) -> str:
         """The name of the embedder. If the name or the dimensions change, all vectors are made again."""
-        ...
 
     @property
     def dimensions(self) -> int:
         """Numbers in each vector."""
-        ...
 
     async def embed(self, texts: Sequence[str], /) -> Sequence[Sequence[float]]:
         """Return a vector for each text, in order. The vectors need not be normalised.
@@ -202,7 +200,6 @@ class Embedder(Protocol):
         Raises:
             WarrenError: if it fails; the memory then stores the texts without vectors, and asks again later.
         """
-        ...
 
 
 @frozen

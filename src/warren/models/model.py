@@ -200,7 +200,6 @@ class Provider(Protocol):
         Raises:
             ProviderError: if the call failed.
         """
-        ...
 
 
 def _takes_all(_options: ModelOptions) -> None:
@@ -242,7 +241,6 @@ class Waits(Protocol):
 
     def waiting(self) -> Mapping[str, int]:
         """Return the numbers of calls that wait for rate limits, by the names of the providers."""
-        ...
 
 
 class Providers(Protocol):
@@ -254,4 +252,3 @@ class Providers(Protocol):
         Raises:
             InvalidParamsError: if the model or the provider is unknown; the path is `model` or `provider`.
         """
-        ...

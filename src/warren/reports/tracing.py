@@ -139,8 +139,6 @@ class Tracer(Protocol):
         Args:
             parent: the place of its caller; None begins a trace.
         """
-        ...
 
     def ended(self, turn: TracedTurn) -> None:
         """Take a sampled turn that has ended."""
-        ...
