@@ -18,7 +18,7 @@ from warren.actors.resources.erasing import finish_erasing
 from warren.actors.resources.no_memory import NoMemory
 from warren.actors.resources.projector import OpenProjection, ProjectorActor, projecting
 from warren.actors.resources.storage import DirectStorage, OpenStore, Storage, StorageActor, storing
-from warren.actors.shared import DynamicTools, McpHealthOf, Shared
+from warren.actors.shared import Shared
 from warren.actors.supervision import Restarts, first_error, supervised_nursery
 from warren.actors.supervisor.gauge import MemoryGauge
 from warren.actors.supervisor.store_watcher import StoreWatcher
@@ -35,6 +35,7 @@ from warren.settings.config import Config
 
 if TYPE_CHECKING:
     from warren.actors.resources.memory import Memory, OpenMemory
+    from warren.actors.tools.session_tools import RuntimeServers
 
 logger: Final = logging.getLogger("warren.runtime")
 
@@ -61,8 +62,7 @@ async def open_runtime(
     open_store: OpenStore | None = None,
     open_memory: "OpenMemory | None" = None,
     open_projection: OpenProjection | None = None,
-    dynamic_tools: DynamicTools | None = None,
-    mcp_health: McpHealthOf | None = None,
+    servers: "RuntimeServers | None" = None,
     fetch_file: attaching.FetchFile | None = None,
     notes: Mapping[str, str] | None = None,
     tracer: Tracer | None = None,
@@ -79,8 +79,7 @@ async def open_runtime(
         open_store: opens the store; None keeps the sessions in memory.
         open_memory: opens the memory; None is no memory.
         open_projection: opens the projections of the store as files; None is no projections.
-        dynamic_tools: see `Shared`.
-        mcp_health: see `Shared`.
+        servers: see `Shared`.
         fetch_file: see `Shared`.
         notes: see `Shared`.
         tracer: see `Shared`.
@@ -119,7 +118,7 @@ async def open_runtime(
             projector = await stack.enter_async_context(projecting(open_projection))
         threads = trio.CapacityLimiter(config.limits.tool_threads)
         by_name = {tool.spec.name: tool for tool in tools}
-        runtime = (config, providers, by_name, storage, auditor, memory, threads, dynamic_tools, mcp_health, fetch_file)
+        runtime = (config, providers, by_name, storage, auditor, memory, threads, servers, fetch_file)
         shared = Shared(*runtime, notes or {}, tracer=tracer)
         yield await stack.enter_async_context(_sessions(shared, projector))
 

@@ -1,6 +1,6 @@
 """The resources that all sessions of a runtime share, and those that one session has of its own."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Literal
 
 import attrs
@@ -20,15 +20,12 @@ from warren.conversation.categories import Category
 from warren.conversation.options import DEFAULTS, SessionOptions
 from warren.models.model import Providers
 from warren.models.tools import Tool
-from warren.reports.health import McpHealth
 from warren.reports.tracing import Tracer
 from warren.settings.config import Config
 
 if TYPE_CHECKING:
     from warren.actors.resources.memory import Memory
-
-DynamicTools = Callable[[str | None, Collection[str]], Mapping[str, Tool]]
-McpHealthOf = Callable[[], Sequence[McpHealth]]
+    from warren.actors.tools.session_tools import RuntimeServers
 
 
 @frozen
@@ -62,9 +59,7 @@ class Shared:
         storage: the store of the sessions.
         auditor: adds entries to the audit.
         memory: the memory of the sessions; `NoMemory` without the memory-store capability.
-        dynamic_tools: returns the tools of MCP servers at this moment, by name: those for all sessions, and those of
-            the session whose id it gets. It gets the names that are taken and returns none of them.
-        mcp_health: returns the health of the MCP servers that all sessions use.
+        servers: the MCP servers of the runtime and of its sessions; None if sessions cannot have any.
         fetch_file: gets the files that prompts have by URL; None if they stay where they are.
         notes: texts about tools, by the tool's name; the instructions of a new session contain those of its tools.
         tool_threads: bounds the synchronous tools that run at once.
@@ -83,8 +78,7 @@ class Shared:
     auditor: Auditor
     memory: "Memory"
     tool_threads: trio.CapacityLimiter
-    dynamic_tools: DynamicTools | None = None
-    mcp_health: McpHealthOf | None = None
+    servers: "RuntimeServers | None" = None
     fetch_file: FetchFile | None = None
     notes: Mapping[str, str] = attrs.field(factory=dict)
     counters: Counters = attrs.field(init=False)
@@ -117,7 +111,7 @@ class Shared:
         """The kinds of tools that sessions of this runtime may have."""
         tools = (*self.tools.values(), *self.memory.tools_of("", "").values())
         there: set[Category] = {"callback", "comms", *(tool.category for tool in tools)}
-        if self.dynamic_tools is not None:
+        if self.servers is not None:
             there.add("mcp")
         return frozenset(there)
 

@@ -233,7 +233,7 @@ class Service(RuntimeService):
         projector = self._projector.health() if self._projector is not None else None
         memory = shared.memory.health()
         loop = self._loop.health()
-        mcp = tuple(shared.mcp_health()) if shared.mcp_health is not None else ()
+        mcp = () if shared.servers is None else tuple(shared.servers.health())
         tools = shared.counters.left_out.health()
         of_parts = [part.status for part in (store, projector, memory, loop, *mcp, *tools) if part is not None]
         turns: Status = "degraded" if scheduler.restricted else "ok"

@@ -37,8 +37,8 @@ def there_for(
     search = shared.memory.tools_of(record.session_id, record.tenant)
     own = {name: each for name, each in shared.tools.items() if each.tenant in (None, record.tenant)}
     there = {**search, **comms.tools_of(record, chain), **own, **given_tools}
-    if shared.dynamic_tools is not None:
-        there |= shared.dynamic_tools(record.session_id, there)
+    if shared.servers is not None:
+        there |= shared.servers.tools(record.session_id, there)
     return there
 
 
@@ -128,7 +128,7 @@ def _no_tool(index: int, name: str, there: Collection[str], shared: Shared) -> I
         known = sorted(there)
         cure = f"there are: {', '.join(known[:SHOWN]) or 'none'}"
         cure += f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
-    away = [each.name for each in (shared.mcp_health() if shared.mcp_health else ()) if each.status != "ok"]
+    away = [each.name for each in (shared.servers.health() if shared.servers else ()) if each.status != "ok"]
     if away:
         cure += f"; those of MCP servers that are not connected are unknown: {', '.join(away)}"
     return FieldValueError(f"tools[{index}]", f"there is no tool {name!r}; {cure}").refusal()

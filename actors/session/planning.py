@@ -1,11 +1,12 @@
 """The planner of a session: makes the plan of each turn, and keeps the settings that its turns share."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import attrs
+import trio
 
 from warren.actors.events.eventlog import EventLog
 from warren.actors.events.fence import Guard
@@ -32,8 +33,10 @@ from warren.conversation.categories import Gates
 from warren.conversation.options import NO_OPTIONS, SessionOptions, TurnOptions
 from warren.conversation.records import SessionRecord
 from warren.models.model import Files
+from warren.models.tools import Tool
 from warren.reports.ledger import Charge
 
+R = TypeVar("R")
 logger: Final = logging.getLogger("warren.compaction")
 OPEN: Final = Gates()
 """The gates of turns whose tool calls all run."""
@@ -74,7 +77,9 @@ class Planner:
     def __attrs_post_init__(self) -> None:
         shared = self.shared
         self._around_turn = () if shared.tracer is None else (TurnTrace(shared.tracer, self.log),)
-        self._surrounds = bool(self._around_turn or shared.storage.fence is not None or shared.config.tenants)
+        self._surrounds = bool(
+            self._around_turn or shared.servers or shared.storage.fence is not None or shared.config.tenants
+        )
 
     def plan(self, message: StartTurn | Compact, record: SessionRecord) -> TurnPlan:
         """Return the plan of the next turn.
@@ -99,7 +104,7 @@ class Planner:
                 chain = Chain(message.hops)
         else:
             prompt, instructions, attachments, key, own = None, message.instructions, (), None, False
-        if own or record.options.peer is not None or shared.dynamic_tools is not None:
+        if own or record.options.peer is not None or shared.servers is not None:
             settings = self._settings(message, record, chain)
         elif self._kept is not None and record.options is self._options and record.model == self._model:
             settings = self._kept
@@ -125,16 +130,14 @@ class Planner:
         if settings.compacts or shared.lessons.known:
             plan.window, plan.compaction = plan.within(None)
         if self._surrounds or plan.payer:
-            self._surround(plan, record)
+            self._surround(plan, message, record)
         return plan
 
     def _settings(self, message: StartTurn | Compact, record: SessionRecord, chain: Chain | None) -> TurnSettings:
         shared, session, config = self.shared, record.options, self.shared.config
-        asked, given_tools = NO_OPTIONS, self.host_objects.tools
-        if isinstance(message, StartTurn):
-            asked, given_tools = message.options, {**given_tools, **message.tools}
+        asked = message.options if isinstance(message, StartTurn) else NO_OPTIONS
         candidates = candidates_for(asked, record, shared)
-        tools = tools_of(record, asked, shared, self.comms, given_tools, chain=chain)
+        tools = self._tools(message, record, chain)
         budget, session_budget = config.limits.turn.overridden(asked.budget), session.budget or UNLIMITED
         check_priced(candidates, budget, session_budget)
         gates = asked.gated(session, config.gates)
@@ -161,7 +164,7 @@ class Planner:
             asked.keep_alive,
         )
 
-    def _surround(self, plan: TurnPlan, record: SessionRecord) -> None:
+    def _surround(self, plan: TurnPlan, message: StartTurn | Compact, record: SessionRecord) -> None:
         """Give a plan its seam."""
         storage, limiter = self.shared.storage, self.shared.limiter
         around, around_tool = list[AroundCall](), list[AroundTool]()
@@ -172,8 +175,36 @@ class Planner:
         plan.spending = limiter.tenancy.spends(record.session_id, record.tenant, plan.payer)
         if plan.spending is not None:
             around.append(partial(limiter.around_step, plan.spending.by))
+        if self.shared.servers is not None and (untried := self.shared.servers.untried(record.session_id)):
+            around.append(partial(self._with_servers, plan, message, record, untried))
         if around or self._around_turn:
             plan.seam = Seam(self._around_turn, around, around_tool)
+
+    def _tools(self, message: StartTurn | Compact, record: SessionRecord, chain: Chain | None) -> Mapping[str, Tool]:
+        asked, given_tools = NO_OPTIONS, self.host_objects.tools
+        if isinstance(message, StartTurn):
+            asked, given_tools = message.options, {**given_tools, **message.tools}
+        return tools_of(record, asked, self.shared, self.comms, given_tools, chain=chain)
+
+    async def _with_servers(
+        self,
+        plan: TurnPlan,
+        message: StartTurn | Compact,
+        record: SessionRecord,
+        untried: list[trio.Event],
+        proceed: Callable[[], Awaitable[R]],
+    ) -> R:
+        """Make a step once the servers that were starting have connected or failed to: a wrapper of the seam.
+
+        The connection timeout of each server bounds the wait. The turn has the tools that are there then.
+        """
+        if untried:
+            while untried:
+                await untried.pop().wait()
+            settings = plan.settings  # the turn's own, as those of a runtime with servers are not kept
+            settings.tools = self._tools(message, record, plan.chain)
+            settings.specs = tuple([each.spec for each in settings.tools.values()])
+        return await proceed()
 
     def _within(
         self, record: SessionRecord, settings: TurnSettings, told: int | None

@@ -57,8 +57,12 @@ class RuntimeServers:
     count: int
 
     def tools(self, session_id: str | None, taken: Collection[str]) -> Mapping[str, Tool]:
-        """Return the tools of the runtime's servers and of a session's, by name; see `Shared.dynamic_tools`."""
+        """Return the present tools of the runtime's servers and of a session's, by name, none under a `taken` one."""
         return {each.spec.name: each for each in self.pool.tools(session_id, taken)}
+
+    def untried(self, session_id: str) -> list[trio.Event]:
+        """Return an event for each server of a session whose first attempt to connect goes on, set at its end."""
+        return self.pool.untried(session_id)
 
     def health(self) -> Sequence[McpHealth]:
         """Return the states of the runtime's own servers."""

@@ -124,6 +124,11 @@ class McpPool:
             for (held, spec), name in zip(offers, called, strict=True)
         ]
 
+    def untried(self, owner: Hashable | None) -> list[trio.Event]:
+        """Return an event for each server of an owner and the runtime that has not connected or failed to, set then."""
+        tried = [held.connection.tried for held in self._held if held.owners & {None, owner}]
+        return [each for each in tried if not each.is_set()]
+
     def _is_ours(self, held: _Held) -> bool:
         """Return whether a server is of the settings: one that is not shared has a connection for each session."""
         return None in held.owners or held.connection.server in self._each

@@ -67,6 +67,7 @@ def main(folder: str, name: str, *flags: str) -> None:
         child.stdout.readline()
         note(folder, name, child.pid)
     threading.Thread(target=chat, args=[flags], daemon=True).start()
+    wait(Path(folder) / f"{name}.go", flags)
     for line in sys.stdin:
         message = json.loads(line)
         if "noisy" in flags:
@@ -79,6 +80,12 @@ def main(folder: str, name: str, *flags: str) -> None:
             (Path(folder) / f"{name}.hung").touch()
     while "stubborn" in flags:
         time.sleep(60)
+
+
+def wait(file: Path, flags: Sequence[str]) -> None:
+    """Answer nothing until there is a file."""
+    while "late" in flags and not file.exists():
+        time.sleep(0.01)
 
 
 def flood(file: Path, flags: Sequence[str]) -> None:
