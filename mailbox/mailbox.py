@@ -143,6 +143,9 @@ class Mailbox:
         self.close(refusal)
         for mail in self.take():
             mail.refuse(refusal())
+        # Nobody calls these again. An actor that has a method of its own here, and is gone, is free at once, and need
+        # not wait for the garbage collector.
+        self.admit = self.busy = None
 
     @trio.lowlevel.enable_ki_protection
     def wake(self) -> None:

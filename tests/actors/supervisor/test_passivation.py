@@ -1,5 +1,6 @@
 """Sessions that nothing is asked of leave memory, and come back as if they had never left."""
 
+import gc
 from pathlib import Path
 
 import apsw
@@ -13,6 +14,7 @@ from tests.support.faulty_store import Faults
 from tests.support.models import Emit, FunctionModel, reply, says, stuck
 from tests.support.runtime import new_session, open_runtime, replay, transcript
 from warren.actors.calls.service import Service
+from warren.actors.session.actor import SessionActor
 from warren.base.errors import AgentError, CapacityExceededError, SessionBusyError, SessionNotRunningError, StoreError
 from warren.conversation.events import RunCompleted
 from warren.conversation.messages import ToolUseBlock
@@ -44,6 +46,26 @@ async def test_an_idle_session_leaves_and_comes_back(tmp_path: Path) -> None:
         assert (await service.read(session_id)).state.lifecycle == "stored"
         assert (await service.start_turn(session_id, "second")).text == "two"
         assert len(await transcript(service, session_id)) == 4
+
+
+async def test_what_leaves_is_free_at_once(tmp_path: Path) -> None:
+    """A session that has left needs no garbage collector, which would come after thousands of others have left."""
+    gc.collect()
+    gc.disable()
+    try:
+        async with open_runtime(says(["one"]), store=tmp_path, config=limits()) as service:
+            before = actors()
+            await service.create_session("first")
+            assert actors() == before + 1
+            await trio.sleep(11)
+            assert actors() == before
+    finally:
+        gc.enable()
+
+
+def actors() -> int:
+    """Return how many actors of sessions the process has, live ones and what is left of others."""
+    return sum(type(each) is SessionActor for each in gc.get_objects())
 
 
 async def test_its_time_begins_when_it_was_last_needed(tmp_path: Path) -> None:
