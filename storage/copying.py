@@ -128,12 +128,10 @@ class Whole(Protocol):
     """
 
     @property
-    def name(self) -> str:
-        """See above."""
+    def name(self) -> str: ...
 
     @property
-    def identity(self) -> str:
-        """See above."""
+    def identity(self) -> str: ...
 
     async def count(self, table: Table) -> int:
         """Return how many rows a table has."""
@@ -186,11 +184,9 @@ class Memory(Protocol):
     changes nothing.
     """
 
-    async def count(self, table: Table) -> int:
-        """See Whole."""
+    async def count(self, table: Table) -> int: ...
 
-    async def page(self, table: Table, after: Position | None) -> Page:
-        """See Whole."""
+    async def page(self, table: Table, after: Position | None) -> Page: ...
 
     async def put(self, table: Table, rows: Sequence[Row]) -> None:
         """Add rows, all or none. Those that are there already are left alone."""

@@ -62,7 +62,6 @@ class Service(RuntimeService):
         return self.local.principal
 
     def as_(self, principal: Principal) -> Self:
-        """See RuntimeService."""
         return attrs.evolve(self, local=attrs.evolve(self.local, principal=principal))
 
     # -- calls
@@ -107,7 +106,6 @@ class Service(RuntimeService):
 
     @asynccontextmanager
     async def subscribe(self, session_id: str, *, after_seq: int | None = None) -> AsyncIterator[EventReader]:
-        """See SessionService."""
         reader = await self.follow(session_id, after_seq=after_seq)
         try:
             yield reader
@@ -176,7 +174,6 @@ class Service(RuntimeService):
     async def watch(
         self, *, labels: Mapping[str, str] | None = None, include_archived: bool = False
     ) -> AsyncIterator[Watch]:
-        """See SessionService."""
         wanted = made(WatchRequest, labels=labels, include_archived=include_archived)
         check_right(self.principal, READ)
         self.local.supervisor.check_loop()
@@ -194,23 +191,19 @@ class Service(RuntimeService):
             watchers.remove(watch)
 
     def note(self, entry: AuditEntry) -> None:
-        """See RuntimeService."""
         self.local.note(entry)
 
     # -- the runtime
 
     async def drain(self) -> None:
-        """See RuntimeService."""
         self.local.supervisor.check_loop()
         await self.local.supervisor.drain()
 
     async def stop(self, budget: EndBudget | None = None) -> None:
-        """See RuntimeService."""
         self.local.supervisor.check_loop()
         await self.local.supervisor.stop(budget)
 
     def capabilities(self) -> Capabilities:
-        """See SessionService."""
         shared = self.local.supervisor.shared
         return Capabilities(
             session_store=shared.storage.durable,
@@ -221,11 +214,9 @@ class Service(RuntimeService):
 
     @property
     def ready(self) -> bool:
-        """See RuntimeService."""
         return not self.local.supervisor.scheduler.closed and self.local.supervisor.shared.storage.answers
 
     def health(self) -> Health:
-        """See SessionService."""
         scheduler, shared = self.local.supervisor.scheduler, self.local.supervisor.shared
         store, place = shared.storage.health(), shared.config.store
         if store is not None and place is not None:
@@ -251,11 +242,9 @@ class Service(RuntimeService):
         )
 
     def statistics(self) -> RuntimeStatistics:
-        """See SessionService."""
         return self.local.supervisor.statistics()
 
     def load(self) -> History:
-        """See RuntimeService."""
         return shown(self.load_for_nodes())
 
     def load_for_nodes(self) -> History:
@@ -264,7 +253,6 @@ class Service(RuntimeService):
         return History(INTERVAL, tuple(self._history.samples))
 
     def metrics(self) -> Metrics:
-        """See RuntimeService."""
         check_right(self.principal, METRICS)
         return metrics_of(self.local.supervisor, self._loop, self.health())
 

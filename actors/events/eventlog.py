@@ -377,7 +377,6 @@ class EventLog:
 
     @property
     def newest(self) -> int:
-        """See Log."""
         return self.last_seq
 
     def read(self, cursor: int = 0) -> EventReader:
@@ -387,13 +386,11 @@ class EventLog:
         return reader
 
     def another(self, reader: EventReader) -> EventReader:
-        """See Log."""
         other, trouble = self.read(reader.cursor), self._readers.get(reader)
         self._readers[other] = None if trouble is None else attrs.evolve(trouble)
         return other
 
     def leave(self, reader: EventReader) -> None:
-        """See Log."""
         if reader in self._readers:
             del self._readers[reader]
             if not self._readers:
@@ -401,16 +398,13 @@ class EventLog:
             self.on_left()
 
     def news(self) -> trio.Event:
-        """See Log."""
         return trio.Event()
 
     def is_behind(self, reader: EventReader) -> bool:
-        """See Log."""
         trouble = self._readers.get(reader)
         return reader.cursor < self.last_seq or (trouble is not None and trouble.doubts > 0)
 
     def take(self, reader: EventReader) -> list[Envelope] | None:
-        """See Log."""
         trouble = self._readers.get(reader)
         if trouble is not None and trouble.doubts:
             return None
@@ -442,7 +436,6 @@ class EventLog:
         return Envelope(self.session_id, cursor, utc_now(), StreamTruncated(up_to - cursor, cursor))
 
     async def load(self, reader: EventReader) -> list[Envelope]:
-        """See Log."""
         trouble = self._readers.get(reader) or Trouble()
         try:
             if trouble.doubts:

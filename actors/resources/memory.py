@@ -123,7 +123,7 @@ class MemoryActor(Owner["MemoryStore"]):
     _write_error: str | None = None
 
     def index_of(self, session: SessionRecord) -> Index | None:
-        """See Memory; nothing is remembered while the actor rests, as compactions must go on."""
+        """Return None while the actor rests too: compactions go on without a memory."""
         return None if self.resting else partial(self.remember, session.session_id, tenant=session.tenant)
 
     async def remember(
@@ -177,15 +177,12 @@ class MemoryActor(Owner["MemoryStore"]):
         return await self.mailbox.ask(Remember(tuple(entries)))
 
     async def texts(self, tenant: str, sessions: Collection[str] | None = None) -> int:
-        """See Memory."""
         return await (await self.reader()).texts(tenant, sessions)
 
     async def cut(self, session_id: str, first: int, tenant: str) -> None:
-        """See Memory."""
         await self.mailbox.ask(Remember((), Tail(session_id, first), tenant))
 
     async def forget(self, session_id: str) -> bool:
-        """See Forgets."""
         try:
             await self.mailbox.ask(Forget(session_id))
         except WarrenError:
@@ -194,7 +191,6 @@ class MemoryActor(Owner["MemoryStore"]):
         return True
 
     async def forget_texts(self, chosen: Chosen) -> int | None:
-        """See Memory."""
         return await self.mailbox.ask(ForgetTexts(chosen))
 
     async def rebuild(self, progress: Progress | None = None) -> None:
@@ -209,7 +205,6 @@ class MemoryActor(Owner["MemoryStore"]):
             self._work.set()
 
     async def search(self, wanted: SearchRequest, tenant: str) -> list[MemoryHit]:
-        """See Memory."""
         return await self._search(wanted.query, wanted.limit, wanted.within, tenant)
 
     async def _search(self, query: str, limit: int, within: str | None, tenant: str) -> list[MemoryHit]:
@@ -219,7 +214,6 @@ class MemoryActor(Owner["MemoryStore"]):
         return hits
 
     def tools_of(self, session_id: str, tenant: str) -> Mapping[str, Tool]:
-        """See Memory."""
         return {SEARCH: attrs.evolve(_TOOL, call=partial(self._answer, session_id, tenant))}
 
     async def _answer(self, session_id: str, tenant: str, query: str, limit: int, scope: str) -> str:

@@ -25,10 +25,10 @@ class NoMemory:
     fault: StoreError | None = None
 
     def index_of(self, session: SessionRecord) -> None:
-        """See Memory; compactions remember nothing."""
+        """Return None: compactions remember nothing."""
 
     def tools_of(self, session_id: str, tenant: str) -> Mapping[str, Tool]:  # noqa: ARG002 - as Memory has it
-        """See Memory; the model has nothing to search in."""
+        """Return no tools: the model has nothing to search."""
         return {}
 
     async def search(self, wanted: SearchRequest, tenant: str) -> Sequence[NoReturn]:  # noqa: ARG002 - as Memory has it
@@ -44,14 +44,13 @@ class NoMemory:
         tenant: str,  # noqa: ARG002 - as Memory has it
         sessions: Collection[str] | None = None,  # noqa: ARG002
     ) -> int:
-        """See Memory."""
         return 0
 
     async def cut(self, session_id: str, first: int, tenant: str) -> None:
-        """See Memory."""
+        """Do nothing: no text was remembered."""
 
     async def forget(self, session_id: str) -> bool:  # noqa: ARG002 - as Memory has it
-        """See Forgets; the deletion stays due for the next runtime that has the memory."""
+        """Return False: the deletion stays due until a runtime with the memory starts."""
         return False
 
     def _disabled(self) -> MemoryDisabledError:
@@ -59,5 +58,4 @@ class NoMemory:
         return MemoryDisabledError(f"semantic memory is disabled: {why}")
 
     def health(self) -> MemoryHealth | None:
-        """See Memory."""
         return None if self.fault is None else MemoryHealth("degraded", 0, self.fault.message)

@@ -57,7 +57,6 @@ class Owner(ABC, Generic[T]):
 
     @property
     def last_crash(self) -> str | None:
-        """See above."""
         return self._crash if self._resource is None or trio.current_time() < self._crashed_at + LONGEST_REST else None
 
     @abstractmethod

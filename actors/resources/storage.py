@@ -164,53 +164,42 @@ class DirectStorage:
     _store: "EphemeralStore"
 
     async def reader(self) -> "Store":
-        """See Storage."""
         return self._store
 
     async def read(self, query: Query[R]) -> R:
-        """See Storage."""
         return await self._store.read(query)
 
     async def claim(self, session_id: str) -> Claimed | LeaseHeld | None:
-        """See Storage."""
         return self._store.apply(Claim(session_id))
 
     async def ask_for(self, session_id: str) -> bool:
-        """See Storage."""
         return not self._store.apply(RequestHandover(session_id))
 
     async def has_lease(self, session_id: str) -> bool:  # noqa: ARG002 - no other process could have it
-        """See Storage."""
         return True
 
     async def rival(self, session_id: str) -> None:
-        """See Storage; no other process could have it."""
+        """Return None: no other process can hold the session."""
 
     def release(self, session_id: str, lease: Lease) -> None:
-        """See Storage."""
         self._store.apply(Release(session_id, lease))
 
     def decline(self, session_id: str) -> None:
-        """See Storage; no other process could ask."""
+        """Do nothing: no other process can ask for the session."""
 
     async def write(self, operation: Operation[R]) -> R:
-        """See Storage."""
         return self._store.apply(operation)
 
     async def write_or_find(self, operation: Operation[R], find: Callable[["Store"], Awaitable[R | None]]) -> R:  # noqa: ARG002 - the outcome is never unknown
-        """See Storage."""
         return self._store.apply(operation)
 
     async def after_crash(self, error: StoreError, find: Callable[["Store"], Awaitable[R | None]]) -> R | None:  # noqa: ARG002 - as above
-        """See Storage."""
         return None
 
     def health(self) -> StoreHealth | None:
-        """See Storage."""
         return None
 
     def statistics(self) -> StorageStatistics | None:
-        """See Storage."""
         return None
 
 
@@ -243,36 +232,30 @@ class StorageActor(Owner["Store"]):
 
     @property
     def lapses(self) -> int:
-        """See Storage."""
         return self.fence.lapses
 
     @property
     def fault(self) -> StoreError | None:
-        """See Storage."""
         return self.writes.fault
 
     @property
     def stalled(self) -> bool:
-        """See Storage."""
         return self.writes.fault is not None or not self.fence.proved
 
     async def reader(self) -> "Store":
-        """See Storage. An earlier read may have found that the store has gone back."""
+        """Return the store; if a read has found that it went back, first drop all that was derived from it."""
         store = await super().reader()
         self._look_back(store)
         return store
 
     async def read(self, query: Query[R]) -> R:
-        """See Storage."""
         return await (await self.reader()).read(query)
 
     async def claim(self, session_id: str) -> Claimed | LeaseHeld | None:
-        """See Storage."""
         self._releases.pop(session_id, None)  # a late retry of that release would drop the new lease
         return await self.write(Claim(session_id, self.went_back_at))
 
     async def ask_for(self, session_id: str) -> bool:
-        """See Storage."""
         if self.node is not None and await self._at_node(session_id):
             return False
         if not await self.write(RequestHandover(session_id)):
@@ -290,24 +273,20 @@ class StorageActor(Owner["Store"]):
         return rival is not None and rival.address is not None
 
     async def has_lease(self, session_id: str) -> bool:
-        """See Storage."""
         store = await self.reader()
         holder = await store.read(SessionHolder(session_id, ANY_TENANT))
         return holder is not None and holder.key == store.key
 
     async def rival(self, session_id: str) -> Node | None:
-        """See Storage."""
         store = await self.reader()
         holder = await store.read(SessionHolder(session_id, ANY_TENANT))
         return None if holder is None or holder.key == store.key else holder
 
     def release(self, session_id: str, lease: Lease) -> None:
-        """See Storage."""
         self._releases[session_id] = Release(session_id, lease)
         self._post(self._releases[session_id])
 
     def decline(self, session_id: str) -> None:
-        """See Storage."""
         self._post(DeclineHandover(session_id))
 
     def _post(self, operation: Operation[Any]) -> None:
@@ -315,12 +294,10 @@ class StorageActor(Owner["Store"]):
             self.mailbox.tell(Write(operation))
 
     async def write(self, operation: Operation[R]) -> R:
-        """See Storage."""
         result: R = await self.mailbox.post(Write(operation)).wait_settled()
         return result
 
     async def write_or_find(self, operation: Operation[R], find: Callable[["Store"], Awaitable[R | None]]) -> R:
-        """See Storage."""
         try:
             return await self.write(operation)
         except StoreError as exc:
@@ -330,7 +307,6 @@ class StorageActor(Owner["Store"]):
             return found
 
     async def after_crash(self, error: StoreError, find: Callable[["Store"], Awaitable[R | None]]) -> R | None:
-        """See Storage."""
         # `reader` waits for the new store, which is opened after the crashed one is closed; and a store that has lost
         # its connection settles the write before it reads. So the rows that `find` reads are final.
         if error.unknown:
@@ -396,16 +372,13 @@ class StorageActor(Owner["Store"]):
 
     @property
     def answers(self) -> bool:
-        """See Storage."""
         return self._resource is not None and self.writes.answered_within(self._resource.renewal)
 
     def health(self) -> StoreHealth:
-        """See Storage."""
         store = self._resource
         return self.writes.health() if store is None else self.writes.health(store.read_fault, store.clock_ahead)
 
     def statistics(self) -> StorageStatistics:
-        """See Storage."""
         return StorageStatistics(self.mailbox.statistics().waiting, self.writes.last_ms)
 
     async def keep_leases(self) -> None:

@@ -147,7 +147,6 @@ class Supervisor:
         return actor
 
     def mailbox(self, session_id: str) -> Mailbox:
-        """See Mailboxes."""
         return self.revive(session_id).mailbox
 
     def admit(
@@ -282,12 +281,10 @@ class Supervisor:
     # -- for the sessions: SessionHost
 
     def may_start(self, session_id: str, tenant: str) -> bool:
-        """See SessionHost."""
         self.scheduler.asks(session_id, tenant)
         return Begin(session_id) in self._reassign(asking=session_id)
 
     def turn_ended(self, session_id: str) -> None:
-        """See SessionHost."""
         scheduler = self.scheduler
         now = trio.current_time() if scheduler.evicts else 0.0
         scheduler.turn_ended(session_id, now)
@@ -299,14 +296,12 @@ class Supervisor:
             self._tell_progress()
 
     def changed(self, session_id: str) -> None:
-        """See SessionHost."""
         # Each turn comes through here twice: the look-up is for the watchers alone.
         actor = self.registry.find(session_id) if self.watchers else None
         if actor is not None:
             self.watchers.changed(actor.record)
 
     def retired(self, session_id: str, *, deleted: bool) -> None:
-        """See SessionHost."""
         actor = self.registry.find(session_id)
         record = None if actor is None else actor.record
         if record is not None and (deleted or not self.shared.storage.durable):
@@ -315,13 +310,11 @@ class Supervisor:
             self.watchers.changed(record.changed(archived=True), leaves=True)
 
     def paused(self, session_id: str, *, begun: bool = True) -> None:
-        """See SessionHost."""
         if begun:
             self.scheduler.failed(session_id, trio.current_time())
         self._paused.add(session_id)
 
     def stays(self, session_id: str) -> None:
-        """See SessionHost."""
         self.scheduler.stays(session_id, trio.current_time())
         self._reassign()
 

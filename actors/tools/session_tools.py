@@ -105,7 +105,6 @@ class _Pooled:
     _own: dict[str, _Own] = attrs.field(factory=dict)
 
     async def add_servers(self, session_id: str, servers: Sequence[McpServer]) -> None:
-        """See SessionTools."""
         wanted = _by_name(servers)
         await self._service.read(session_id)
         known = self._own.get(session_id)
@@ -127,7 +126,6 @@ class _Pooled:
                 self._forget(session_id)
 
     async def drop_servers(self, session_id: str) -> None:
-        """See SessionTools."""
         self._forget(session_id)
         await self._pool.drop(session_id)
 

@@ -93,12 +93,10 @@ class EphemeralStore(Contents):
     # -- writing
 
     async def aclose(self, *, leave: bool = True) -> None:  # noqa: ARG002 - no other process could take the sessions
-        """See Store."""
         self._closed = True
         await trio.lowlevel.cancel_shielded_checkpoint()
 
     async def write(self, operations: Sequence[Operation[Any]]) -> list[Any | WarrenError]:
-        """See Store."""
         await trio.lowlevel.cancel_shielded_checkpoint()
         return [self._outcome(operation) for operation in operations]
 
@@ -116,25 +114,21 @@ class EphemeralStore(Contents):
         return result
 
     async def renew(self, announcement: Announcement | None = None) -> bool:
-        """See Store."""
         await self._checkpoint()
         self.announce(announcement)
         return self._leaves
 
     async def read(self, query: Query[R]) -> R:
-        """See Store."""
         await self._checkpoint()
         found: R = QUERIES[type(query)](self, query)
         return found
 
     async def ask_to_drain(self, name: str) -> bool:
-        """See Store."""
         await self._checkpoint()
         self._leaves = self._leaves or name == self.said.name
         return name == self.said.name
 
     async def secret(self) -> bytes:
-        """See Store."""
         await self._checkpoint()
         return self._secret
 
@@ -319,7 +313,6 @@ class EphemeralStore(Contents):
             self.audit.append(attrs.evolve(entry, number=self._entries))
 
     async def version_of_others(self) -> int:
-        """See Store."""
         await self._checkpoint()
         return 0
 

@@ -57,19 +57,15 @@ class MemoryFile:
         self._db: apsw.Connection | None = None
 
     async def count(self, table: Table) -> int:
-        """See Memory."""
         return await self._run(lambda db: int(db.execute(_COUNT[table.name]).get)) if self._is_there else 0
 
     async def page(self, table: Table, after: Position | None) -> Page:
-        """See Memory."""
         return await self._run(partial(self._page, table, after)) if self._is_there else Page((), ())
 
     async def put(self, table: Table, rows: Sequence[Row]) -> None:
-        """See Memory."""
         await self._run(partial(_put, table, rows))
 
     async def finish(self) -> None:
-        """See Memory."""
         if self._is_there:
             await self._run(_finish)
 

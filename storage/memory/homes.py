@@ -61,23 +61,19 @@ class HomeOfTexts(ABC):
 
     @property
     def is_behind(self) -> bool:
-        """See MemoryStore."""
         return self._behind > len(self._refused)
 
     @property
     def behind(self) -> int:
-        """See MemoryStore."""
         return self._behind
 
     @property
     def weighs(self) -> Weighs:
-        """See MemoryStore."""
         return weighs(self._space, embedder_fails=self._vectorizer.fails)
 
     async def search(
         self, query: str, *, limit: int = 5, session_id: str | None = None, tenant: str = DEFAULT_TENANT
     ) -> list[MemoryHit]:
-        """See MemoryStore."""
         if limit < 1:
             raise InvalidParamsError("$.limit: must be above 0", path="$.limit")
         vector = None
@@ -86,7 +82,6 @@ class HomeOfTexts(ABC):
         return await self._find(Query(query, min(limit, MAX_HITS), session_id, tenant, vector))
 
     async def catch_up(self, progress: Progress | None = None) -> None:
-        """See MemoryStore."""
         async with self._catching_up:
             self._behind = await self._count_bare()
             done, after, seen = 0, self._bare_from(), set[int]()
@@ -105,7 +100,6 @@ class HomeOfTexts(ABC):
             await self._complete(progress)
 
     async def rebuild(self, progress: Progress | None = None) -> None:
-        """See MemoryStore."""
         async with self._catching_up:
             await self._begin_anew()
         await self.catch_up(progress)
@@ -114,7 +108,6 @@ class HomeOfTexts(ABC):
             progress(entries, entries)
 
     async def stats(self) -> MemoryStats:
-        """See MemoryStore."""
         entries, sessions = await self._counts()
         self._behind = await self._count_bare()
         database_bytes, index_bytes = await self._sizes()

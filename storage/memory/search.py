@@ -156,7 +156,6 @@ class MemoryReader:
         return without_vector(self._db, self._space, self._index.watermark)
 
     def last_before(self, session_id: str, position: int) -> tuple[int, int]:
-        """See MemoryStore."""
         row: Any = self._db.execute(_BEFORE, (session_id, position)).fetchone()
         if row is None:
             return -1, 0

@@ -51,13 +51,13 @@ class Space(Protocol):
     """
 
     @property
-    def name(self) -> str: ...  # noqa: D102 - told above
+    def name(self) -> str: ...
     @property
-    def dimensions(self) -> int: ...  # noqa: D102
+    def dimensions(self) -> int: ...
     @property
-    def share(self) -> float: ...  # noqa: D102
+    def share(self) -> float: ...
     @property
-    def has_floor(self) -> bool: ...  # noqa: D102
+    def has_floor(self) -> bool: ...
 
     async def pack(self, texts: Sequence[str], runner: Runner) -> list[bytes]:
         """Return a packed vector for each text. Raises whatever an embedder raises.

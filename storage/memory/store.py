@@ -106,7 +106,6 @@ class FileMemory(HomeOfTexts):
 
     @property
     def is_behind(self) -> bool:
-        """See MemoryStore."""
         return super().is_behind or self._needs_graph
 
     @property
@@ -114,7 +113,6 @@ class FileMemory(HomeOfTexts):
         return self._path is not None and self._space.dimensions > 0 and self._index.is_overgrown(self._last_id)
 
     async def aclose(self) -> None:
-        """See MemoryStore."""
         with trio.CancelScope(shield=True):
             self._closed = True
             await self._reading.run_on_all(MemoryReader.close)
@@ -123,7 +121,6 @@ class FileMemory(HomeOfTexts):
     async def index(
         self, entries: Sequence[MemoryEntry], tail: Tail | None = None, *, tenant: str = DEFAULT_TENANT
     ) -> int:
-        """See MemoryStore."""
         fresh = await self._write(partial(Writer.unknown, entries=entries))
         vectors = await self._vectorizer.soon([entry.content for entry in fresh])
         if not fresh and tail is None:
@@ -136,27 +133,21 @@ class FileMemory(HomeOfTexts):
         return len(added)
 
     async def last_before(self, session_id: str, position: int) -> tuple[int, int]:
-        """See MemoryStore."""
         return await self._read(partial(MemoryReader.last_before, session_id=session_id, position=position))
 
     async def unsettled(self) -> list[Unsettled]:
-        """See MemoryStore."""
         return await self._read(MemoryReader.unsettled)
 
     async def settle(self, mark: Unsettled, count: int | None) -> int:
-        """See MemoryStore."""
         return len(await self._write(partial(Writer.settle, mark=mark, count=count)))
 
     async def texts(self, tenant: str, sessions: Collection[str] | None = None) -> int:
-        """See MemoryStore."""
         return await self._read(partial(MemoryReader.texts, tenant=tenant, sessions=sessions))
 
     async def forget(self, session_id: str) -> int:
-        """See MemoryStore."""
         return len(await self._write(partial(Writer.forget, session_id=session_id)))
 
     async def forget_texts(self, chosen: Chosen) -> int | None:
-        """See MemoryStore."""
         removed = await self._write(partial(Writer.forget_texts, chosen=chosen))
         return None if removed is None else len(removed)
 

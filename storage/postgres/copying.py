@@ -117,12 +117,10 @@ class WholeDatabase:
         self._entries = 0  # of its own, which the copied ones of the audit follow
 
     async def count(self, table: Table) -> int:
-        """See Whole."""
         count: int = (await self._fetch(f"SELECT count(*) FROM warren.{table.name}"))[0][0]
         return count
 
     async def page(self, table: Table, after: Position | None) -> Page:
-        """See Whole."""
         if table is AUDIT:
             after = after or (self._entries,)
         order = ", ".join(f"t.{each}" for each in _ORDER[table.name])
@@ -146,18 +144,15 @@ class WholeDatabase:
         return Page(rows, found[-1][width:] if found else after or ())
 
     async def last_input(self) -> int:
-        """See Source."""
         last: int = (await self._fetch("SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM warren.inputs"))[0][
             0
         ]
         return last
 
     async def remembers(self) -> bool:
-        """See Source."""
         return bool((await self._fetch("SELECT EXISTS (SELECT FROM warren.memory_sessions)"))[0][0])
 
     async def begin(self, source: str) -> Mark:
-        """See Target."""
         async with self._transaction():
             ((found,),) = await self._fetch(_MARK)
             if found is None:
@@ -173,7 +168,6 @@ class WholeDatabase:
         return mark
 
     async def add(self, table: Table, rows: Sequence[Row], before: Mark, after: Mark) -> None:
-        """See Target."""
         names = [_WRITTEN.get((table.name, each), each) for each in table.columns]
         values = [_VALUE.get((table.name, each), each) for each in table.columns]
         types = ["text[]" if _is_text(table.name, each) else "int8[]" for each in table.columns]
@@ -206,7 +200,6 @@ class WholeDatabase:
                 await self._fetch(POST, array([row[0] for row in rows]))
 
     async def finish(self, last_input: int) -> None:
-        """See Target."""
         async with self._transaction():
             for name, key in _NUMBERED:
                 newest = f"SELECT coalesce(max({key}), 0) FROM warren.{name}"

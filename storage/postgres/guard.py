@@ -57,12 +57,10 @@ class Guarded:
     _tenant: str
 
     async def fetch(self, sql: str, *values: Value) -> list[Row]:
-        """See Connection."""
         (rows,) = await self.fetch_each((sql, *values))
         return rows
 
     async def fetch_each(self, *statements: Statement) -> list[list[Row]]:
-        """See Connection."""
         _, *found = await self._db.fetch_each((_ENTER, self._tenant, self._role), *statements)
         return found
 

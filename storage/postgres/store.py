@@ -64,51 +64,42 @@ class PostgresStore:
 
     @property
     def group(self) -> int:
-        """See Store."""
         return GROUP
 
     @property
     def lease(self) -> float:
-        """See Store."""
         return self.me.seconds
 
     @property
     def proof(self) -> float:
-        """See Store."""
         return self.me.grace * PROVED
 
     @property
     def patience(self) -> float:
-        """See Store."""
         return self._writer.config.timeout
 
     @property
     def renewal(self) -> float:
-        """See Store."""
         return self.me.seconds / RENEWALS
 
     @property
     def key(self) -> int | None:
-        """See Store."""
         return self.me.key
 
     @property
     def clock_ahead(self) -> float | None:
-        """See Store."""
         return self.me.clock_ahead
 
     @property
     def lapses(self) -> int:
-        """See Store."""
         return self.me.lapses
 
     @property
     def went_back(self) -> int:
-        """See Store."""
         return self.me.went_back
 
     async def aclose(self, *, leave: bool = True) -> None:
-        """See Store. With `leave` false the holder stays alive for another opening by this process."""
+        """Close the pools; with `leave` false the holder stays alive for the next opening by this process."""
         self._closed = True
         self._readers.close()
         await self._writer.close(leave=leave)
@@ -127,26 +118,21 @@ class PostgresStore:
         return await self._writer.write(operations)
 
     async def renew(self, announcement: Announcement | None = None) -> bool:
-        """See Store."""
         try:
             return await self._writer.renew(announcement)
         except (LostError, errors.Error) as exc:
             raise translate(exc) from exc
 
     async def read(self, query: Query[R]) -> R:
-        """See Store."""
         return await self._read(lambda db: queries.answer(db, self.me, self._writer.guard, query))
 
     async def ask_to_drain(self, name: str) -> bool:
-        """See Store."""
         return await self._read(partial(nodes.ask_to_drain, name=name))
 
     async def secret(self) -> bytes:
-        """See Store."""
         return await self._read(nodes.secret)
 
     async def version_of_others(self) -> int:
-        """See Store."""
         return await self._read(partial(nodes.version_of_others, me=self.me.key))
 
     async def _read(self, query: Callable[[Connection], Awaitable[R]]) -> R:

@@ -145,23 +145,20 @@ class Database:
 
     @property
     def holder(self) -> str:
-        """See Home."""
         return Holder.of(self._config).name
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
-        """See Home."""
         return (psycopg.Error, LostError)
 
     def open(self) -> "DatabaseFeed":
-        """See Home. Raises StoreError: of an error while connecting, it names the address without its password."""
+        """Connect. Raises StoreError; if the connection fails it names the address without the password."""
         try:
             return DatabaseFeed(self._config)
         except (psycopg.Error, LostError) as exc:
             raise of_opening(exc, self._config) from None
 
     def fault(self, exc: Exception) -> WarrenError:
-        """See Home."""
         if isinstance(exc, OSError):
             return StoreError(str(exc), cause=_CAUSES.get(exc.errno, "cannot_open"))
         return translate(exc)
@@ -205,12 +202,10 @@ class DatabaseFeed:
         raise failure(problems)
 
     def close(self) -> None:
-        """See Feed."""
         self._db.close()
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
-        """See Feed."""
         self._rows("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         try:
             yield
@@ -219,37 +214,32 @@ class DatabaseFeed:
                 self._rows("ROLLBACK")
 
     def newest(self) -> Change:
-        """See Feed. It is older than the oldest transaction that may still run."""
+        """Return the newest change older than the oldest transaction that may still run."""
         rows = self._rows(_NEWEST)
         return Change(*rows[0]) if rows else START
 
     def behind(self, after: Change) -> int:
-        """See Feed: it counts sessions, `MOST_BEHIND` at most."""
+        """Return the number of sessions changed after a change, `MOST_BEHIND` at most."""
         return int(self._one(_BEHIND, after.number, after.key)[0])
 
     def count(self) -> int:
-        """See Feed."""
         return int(self._one(_COUNT)[0])
 
     def identity(self) -> str | None:
-        """See Feed: the mark that the tables have had since they were made."""
+        """Return the mark that was written when the tables were made."""
         return str(self._one(_IDENTITY)[0])
 
     def changes(self, after: Change, limit: int) -> list[Changed]:
-        """See Feed."""
         return [_changed(row) for row in self._rows(_CHANGES, after.number, after.key, limit)]
 
     def changed(self, session_id: str) -> Changed | None:
-        """See Feed."""
         return next(map(_changed, self._rows(_CHANGED, escaped(session_id))), None)
 
     def witnesses(self, up_to: Change, count: int) -> tuple[Witness, ...]:
-        """See Feed."""
         rows = self._rows(_WITNESSES, up_to.number, up_to.key, count)
         return tuple(Witness(unescaped(session_id), *rest) for session_id, *rest in rows)
 
     def confirms(self, witness: Witness, up_to: Change) -> bool:
-        """See Feed."""
         rows = self._rows(_WITNESS, escaped(witness.session_id))
         if not rows:
             return False
@@ -257,30 +247,25 @@ class DatabaseFeed:
         return Change(number, key) > up_to or (number, updated_at) == (witness.change, witness.updated_at)
 
     def events(self, session: Changed, first: int) -> Iterator[LineRun]:
-        """See Feed."""
         while (page := self._page(_EVENTS, session.session_id, session.key, first)) is not None:
             yield LineRun(_readable(page.data), page.last)
             first = page.last + 1
 
     def summary(self, session: Changed) -> bytes | None:
-        """See Feed."""
         return next((unescaped(summary).encode() for (summary,) in self._rows(_SUMMARY, session.key)), None)
 
     def files(self, session: Changed) -> list[StoredFile]:
-        """See Feed."""
         return [StoredFile(*row) for row in self._rows(_FILES, session.key)]
 
     def content(self, file: StoredFile) -> Iterator[bytes]:
-        """See Feed."""
         for start in range(0, file.size, FILE_PIECE):
             yield self._one(_CONTENT, start + 1, FILE_PIECE, file.key)[0]
 
     def tenants(self, after: Change) -> list[str]:
-        """See Feed."""
         return [tenant for (tenant,) in self._rows(_TENANTS, max(0, after.number), after.key)]
 
     def index(self, tenant: str) -> Iterator[LineRun]:
-        """See Feed. The keys come from an index of tenants; rows in their own order would be those of all tenants."""
+        # Keys from an index of tenants first: a scan in row order would read the rows of all tenants.
         keys = [key for (key,) in self._rows(_OF_TENANT, tenant)]
         for start in range(0, len(keys), SESSIONS_AT_ONCE):
             page = self._page(_INDEX, keys[start : start + SESSIONS_AT_ONCE])

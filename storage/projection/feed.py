@@ -159,12 +159,10 @@ class Home(Protocol):
     """
 
     @property
-    def holder(self) -> str:
-        """See above."""
+    def holder(self) -> str: ...
 
     @property
-    def errors(self) -> tuple[type[Exception], ...]:
-        """See above."""
+    def errors(self) -> tuple[type[Exception], ...]: ...
 
     def open(self) -> Feed:
         """Open the store that is there. Raises StoreError and the `errors`."""

@@ -92,20 +92,16 @@ class File:
 
     @property
     def holder(self) -> str:
-        """See Home."""
         return Holder.of(self._config).name
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
-        """See Home."""
         return (apsw.Error,)
 
     def open(self) -> "FileFeed":
-        """See Home."""
         return FileFeed(self._config)
 
     def fault(self, exc: Exception) -> WarrenError:
-        """See Home."""
         return SESSION_STORE.fault(exc)
 
 
@@ -123,7 +119,6 @@ class FileFeed:
             raise
 
     def close(self) -> None:
-        """See Feed."""
         if self._folder is None:
             return
         with contextlib.suppress(apsw.Error):
@@ -132,48 +127,41 @@ class FileFeed:
         self._folder = None
 
     def snapshot(self) -> contextlib.AbstractContextManager[None]:
-        """See Feed. The store's log cannot be reset meanwhile."""
+        """Hold a read transaction for the block; SQLite cannot reset the store's log meanwhile."""
         return snapshot(self._db)
 
     def newest(self) -> Change:
-        """See Feed. Changes have numbers in the order of their commits."""
+        """Return the change with the highest number: changes are numbered in the order of their commits."""
         row = self._db.execute(_NEWEST).fetchone()
         return START if row is None else Change(*row)
 
     def behind(self, after: Change) -> int:
-        """See Feed."""
         waits: int = self._db.execute(_WAITS, after).get
         return max(0, self.newest().number - after.number) + waits
 
     def count(self) -> int:
-        """See Feed."""
         return int(self._db.execute(_COUNT).get)
 
     def identity(self) -> str | None:
-        """See Feed: the id of the first session that the store ever had."""
+        """Return the id of the first session that the store ever had."""
         found: str | None = self._db.execute(_FIRST).get
         return found
 
     def changes(self, after: Change, limit: int) -> list[Changed]:
-        """See Feed."""
         return [_changed(row) for row in self._db.execute(_CHANGES, (*after, limit))]
 
     def changed(self, session_id: str) -> Changed | None:
-        """See Feed."""
         row = self._db.execute(_CHANGED, (session_id,)).fetchone()
         return None if row is None else _changed(row)
 
     def witnesses(self, up_to: Change, count: int) -> tuple[Witness, ...]:
-        """See Feed."""
         return tuple(Witness(*row) for row in self._db.execute(_WITNESSES, (up_to.number, count)))
 
     def confirms(self, witness: Witness, up_to: Change) -> bool:
-        """See Feed."""
         row: Any = self._db.execute(_WITNESS, (witness.session_id,)).fetchone()
         return row is not None and (row[0] > up_to.number or row == (witness.change, witness.updated_at))
 
     def events(self, session: Changed, first: int) -> Iterator[LineRun]:
-        """See Feed."""
         limit = EVENTS_AT_ONCE
         while True:
             try:
@@ -189,27 +177,23 @@ class FileFeed:
             first = page.last + 1
 
     def summary(self, session: Changed) -> bytes | None:
-        """See Feed."""
         found: bytes | None = self._db.execute(_SUMMARY, (session.key,)).get
         return found
 
     def files(self, session: Changed) -> list[StoredFile]:
-        """See Feed."""
         rows: list[Any] = self._db.execute(_FILES, (session.key,)).fetchall()
         return [StoredFile(key, _text(hashed), _text(kind), size) for key, hashed, kind, size in rows]
 
     def content(self, file: StoredFile) -> Iterator[bytes]:
-        """See Feed."""
         with self._db.blob_open("main", "blobs", "body", file.key, False) as blob:
             while piece := blob.read(FILE_PIECE):
                 yield piece
 
     def tenants(self, after: Change) -> list[str]:
-        """See Feed."""
         return [tenant.decode(errors="replace") for (tenant,) in self._db.execute(_TENANTS, after)]
 
     def index(self, tenant: str) -> Iterator[LineRun]:
-        """See Feed. The keys come from an index of tenants; rows in their own order would be those of all tenants."""
+        # Keys from an index of tenants first: a scan in row order would read the rows of all tenants.
         keys = [key for (key,) in self._db.execute(_OF_TENANT, (tenant,))]
         for start in range(0, len(keys), SESSIONS_AT_ONCE):
             page = self._page(_INDEX, (json.dumps(keys[start : start + SESSIONS_AT_ONCE]),))

@@ -84,39 +84,32 @@ class WholeFile:
         self._entries = 0  # of its own, which the copied ones of the audit follow
 
     async def count(self, table: Table) -> int:
-        """See Whole."""
         if self.memory is not None and table in MEMORY:
             return await self.memory.count(table)
         count: int = await self._run(lambda: self._db.execute(f"SELECT count(*) FROM {table.name}").get)
         return count
 
     async def page(self, table: Table, after: Position | None) -> Page:
-        """See Whole."""
         if self.memory is not None and table in MEMORY:
             return await self.memory.page(table, after)
         return await self._run(partial(self._page, table, after))
 
     async def last_input(self) -> int:
-        """See Source."""
         return await self._run(lambda: last_number(self._db))
 
     async def remembers(self) -> bool:
-        """See Source."""
         return await self._run(self._remembers)
 
     async def begin(self, source: str) -> Mark:
-        """See Target."""
         return await self._run(partial(self._begin, source))
 
     async def add(self, table: Table, rows: Sequence[Row], before: Mark, after: Mark) -> None:
-        """See Target."""
         if self.memory is not None and table in MEMORY:
             await self.memory.put(table, rows)
             rows = ()
         await self._run(partial(self._add, table, rows, before, after))
 
     async def finish(self, last_input: int) -> None:
-        """See Target."""
         if self.memory is not None:
             await self.memory.finish()
         await self._run(partial(self._finish, last_input))

@@ -68,51 +68,44 @@ class SqliteStore:
 
     @property
     def group(self) -> int:
-        """See Store. It is applied in a thread, so a larger one costs less and keeps nobody."""
+        """No bound: a group is applied in a thread, so a larger one costs less and delays no task."""
         return sys.maxsize
 
     @property
     def lease(self) -> float:
-        """See Store."""
         return self.me.seconds
 
     @property
     def proof(self) -> float:
-        """See Store."""
         return self.me.seconds * PROVED
 
     @property
     def patience(self) -> float:
-        """See Store. Renewals come at shorter intervals, so a process that stood still does not give up too early."""
+        """The whole lease: renewals come more often, so a process that was paused does not give up too early."""
         return self.me.seconds
 
     @property
     def renewal(self) -> float:
-        """See Store."""
         return self.me.seconds / RENEWALS
 
     @property
     def key(self) -> int | None:
-        """See Store."""
         return self.me.key
 
     @property
     def clock_ahead(self) -> None:
-        """See Store."""
         return
 
     @property
     def lapses(self) -> int:
-        """See Store."""
         return self.me.lapses
 
     @property
     def went_back(self) -> int:
-        """See Store."""
         return self.me.went_back
 
     async def aclose(self, *, leave: bool = True) -> None:
-        """See Store. With `leave` false the holder stays alive for another opening by this process."""
+        """Close the connections; with `leave` false the holder stays alive for the next opening by this process."""
         with trio.CancelScope(shield=True):
             async with self._closing:
                 await self._reading.run_on_all(apsw.Connection.close)
@@ -161,26 +154,21 @@ class SqliteStore:
             self._opened_at = now
 
     async def renew(self, announcement: Announcement | None = None) -> bool:
-        """See Store."""
         return await self._on_writer(lambda writer: writer.renew(announcement))
 
     async def ask_to_drain(self, name: str) -> bool:
-        """See Store."""
         return await self._on_writer(lambda writer: writer.ask_to_drain(name))
 
     async def secret(self) -> bytes:
-        """See Store."""
         return await self._on_writer(Writer.secret)
 
     async def version_of_others(self) -> int:
-        """See Store."""
         try:
             return await self._on_writer(Writer.version_of_others)
         except apsw.Error as exc:
             raise SESSION_STORE.fault(exc) from exc
 
     async def read(self, query: Query[R]) -> R:
-        """See Store."""
         try:
             await self._reopen()
             found = await self._reading.run(partial(self._answer, query))

@@ -86,7 +86,6 @@ class ClientEnd(Socket):
         self._wire = wire
 
     async def read(self) -> tuple[list[str], list[Event]]:
-        """See Socket."""
         try:
             message = await self._wire.down.get()
         except (trio.EndOfChannel, trio.ClosedResourceError) as exc:
@@ -95,7 +94,6 @@ class ClientEnd(Socket):
         return ([] if message is PONG else [message]), []
 
     async def write(self, event: Event) -> None:
-        """See Socket."""
         await trio.lowlevel.checkpoint()
         try:
             if isinstance(event, TextMessage):
@@ -115,14 +113,12 @@ class ServerEnd:
     wire: Wire
 
     async def receive(self) -> str | None:
-        """See Channel."""
         try:
             return await self.wire.up.get()
         except (trio.EndOfChannel, trio.ClosedResourceError):
             return None
 
     async def send(self, frames: Sequence[bytes]) -> None:
-        """See Channel."""
         await trio.lowlevel.checkpoint()
         for frame in frames:
             self.wire.down.put(frame.decode())
@@ -206,7 +202,6 @@ class Call(Dial):
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Socket]:
-        """See Dial."""
         await trio.lowlevel.checkpoint()
         wire = self.reach()
         try:

@@ -280,11 +280,9 @@ class UnsteadyStore:
         return partial(self._call, found) if inspect.iscoroutinefunction(found) else found
 
     async def aclose(self, *, leave: bool = True) -> None:
-        """See Store."""
         await self._behind.aclose(leave=leave)
 
     async def write(self, operations: Sequence[Operation[Any]]) -> list[Any]:
-        """See Store."""
         with trio.CancelScope(shield=True):
             node = self._node
             try:
@@ -320,7 +318,6 @@ class Neighbours(Peers):
     world: World = attrs.field(kw_only=True)
 
     def dial(self, node: Neighbour) -> Dial:
-        """See Peers."""
         assert node.name is not None
         return Call(reach=partial(self.world.reach_node, node.name), ping_interval=self.lease / 2)
 
@@ -332,7 +329,6 @@ class Talker:
     chance: random.Random
 
     async def complete(self, request: ModelRequest, emit: Emit) -> ModelReply:
-        """See Provider."""
         words = [f"word {number} " for number in range(self.chance.randint(1, 4))]
         for word in words:
             await trio.sleep(self.chance.expovariate(4.0))

@@ -152,7 +152,7 @@ class McpPort(Port):
     """Over MCP at `/mcp`: within a session, without one, and in the revision that has none."""
 
     async def feed(self, noise: Noise, count: int) -> None:
-        """See Port; the MCP session is closed at the end."""
+        """Send the noise, then delete the MCP session."""
         head = (await self._post("", request("initialize", HELLO))).partition(b"\r\n\r\n")[0].decode()
         own = next(line for line in head.split("\r\n") if line.lower().startswith("mcp-session-id"))
         self._own = own.partition(":")[2].strip().encode()

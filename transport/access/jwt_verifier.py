@@ -157,11 +157,9 @@ class JwtVerifier(Verifier):
         self.keys = keys
 
     def trusts(self, signer: str) -> bool:
-        """See Verifier."""
         return any(key.mark == signer for key in self.keys)
 
     async def verify(self, token: str, key: bytes) -> Login | None:
-        """See Verifier."""
         try:
             header = jwt.get_unverified_header(token)
         except Exception:  # noqa: BLE001 - whatever a stranger's bytes make the library do, they are no token

@@ -49,7 +49,6 @@ class _AgentDispatcher(Dispatcher):
         self.agent = Agent(service, self._say, self._ask, settings)
 
     def begin(self, method: str, params: Any, request_id: jsonrpc.Id) -> Work | bytes | None:
-        """See Dispatcher."""
         if request_id is None:
             self.agent.notice(method, params)
             return None
@@ -60,12 +59,10 @@ class _AgentDispatcher(Dispatcher):
         return Work(partial(self._answer, request_id, work))
 
     def refuse(self, request_id: jsonrpc.Id, error: WarrenError) -> bytes:
-        """See Dispatcher."""
         number = error.numbers.acp
         return jsonrpc.error(request_id, error, jsonrpc.INTERNAL_ERROR if number is None else number)
 
     def hang_up(self) -> None:
-        """See Dispatcher."""
         self.agent.cancel_all()
 
     async def _answer(

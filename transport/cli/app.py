@@ -58,7 +58,7 @@ COMMANDS: Final = {
     "mcp": ("pipe.mcp:mcp", "Offer sessions as tools to a program that speaks the Model Context Protocol."),
     "memory": ("memory.commands:memory", "Search the memory, and look after it."),
     "models": ("models:models", "List the models that can be named."),
-    "nodes": ("nodes:nodes", "See the processes that share a store, and have one of them end in order."),
+    "nodes": ("nodes:nodes", "List the processes that share a store, and end one of them in order."),
     "project": ("store.projecting:project", "Look after the plain files that mirror the store."),
     "record": (
         "turns.commands:record",

@@ -65,7 +65,7 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """See click.Group; the error for an unknown command names the commands that may be meant."""
+        """Find the command of the first argument; the error for an unknown one suggests similar names."""
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-") and not ctx.resilient_parsing:
             raise click.UsageError(f"No such command {name!r}.{self._hint(ctx, name)}", ctx)

@@ -25,7 +25,7 @@ COLUMNS: Final = ("node", "state", "turns", "live", "since", "release", "address
 
 @click.group(cls=CommandGroup)
 def nodes() -> None:
-    """See the processes that share a store, and have one of them end in order."""
+    """List the processes that share a store, and end one of them in order."""
 
 
 @nodes.command(

@@ -77,15 +77,12 @@ class InFile:
     path: Path
 
     def tokens(self) -> Sequence[Token]:
-        """See Home."""
         return read_tokens(_content(self.path))
 
     def add(self, token: Token) -> None:
-        """See Home."""
         change(self.path, lambda data: with_token(data, token))
 
     def remove(self, chosen: Choose) -> None:
-        """See Home."""
         _content(self.path)
         change(self.path, lambda data: without_tokens(data, [token.hash for token in chosen(read_tokens(data))]))
 
@@ -98,20 +95,15 @@ class InTable:
     store: PostgresConfig
 
     def tokens(self) -> Sequence[Token]:
-        """See Home."""
         return self._run(_tokens_in)
 
     def add(self, token: Token) -> None:
-        """See Home."""
-
         async def add(table: "TokenTable") -> None:
             await table.add(row_of(token))
 
         self._run(add)
 
     def remove(self, chosen: Choose) -> None:
-        """See Home."""
-
         async def remove(table: "TokenTable") -> None:
             await table.remove([token.hash for token in chosen(await _tokens_in(table))])
 

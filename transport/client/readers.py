@@ -190,16 +190,14 @@ class RemoteLog:
     # -- for the reader
 
     def news(self) -> anyio.Event:
-        """See Log."""
         return anyio.Event()
 
     def is_behind(self, reader: EventReader) -> bool:
-        """See Log."""
         del reader
         return bool(self._held)
 
     def take(self, reader: EventReader) -> list[Envelope] | None:
-        """See Log. None also means that the log has no place on a connection."""
+        """Return the next events; None also if the log is on no connection, so `load` has to connect."""
         if reader.cursor != (self._cursor or 0):
             self._follow(reader)
         held = self._held
@@ -214,18 +212,16 @@ class RemoteLog:
         return page
 
     async def load(self, reader: EventReader) -> list[Envelope]:
-        """See Log. Connects, and returns the events that have come."""
+        """Connect, and return the events that have come."""
         self._follow(reader)
         await self.connect()
         return self.take(reader) or []
 
     def another(self, reader: EventReader) -> EventReader:
-        """See Log."""
         self._follow(reader)
         return RemoteLog(self._links, self.session_id, self._cursor, self._principal).reader
 
     def leave(self, reader: EventReader) -> None:
-        """See Log."""
         del reader
         self.closed = True
         self._held.clear()

@@ -240,7 +240,7 @@ class RemoteService(SessionService):
 
     @asynccontextmanager
     async def subscribe(self, session_id: str, *, after_seq: int | None = None) -> AsyncIterator[EventReader]:
-        """See SessionService. The subscription survives lost connections: no event is missed, and none comes twice."""
+        """Subscribe to a session's events across lost connections: no event is missed, none comes twice."""
         log = await self.follow(session_id, after_seq=after_seq)
         try:
             yield log.reader
@@ -262,7 +262,7 @@ class RemoteService(SessionService):
     async def watch(
         self, *, labels: Mapping[str, str] | None = None, include_archived: bool = False
     ) -> AsyncIterator[RemoteWatch]:
-        """See SessionService. The watch survives lost connections: the next changes say that some were missed."""
+        """Watch the list of sessions across lost connections: the next changes say that some were missed."""
         wanted = made(WatchRequest, labels=labels, include_archived=include_archived)
         watch = RemoteWatch(self._links, wanted, self._principal)
         try:

@@ -40,11 +40,10 @@ class ForeignLog(EventLog):
     overtaken: int = 0
 
     def take(self, reader: EventReader) -> list[Envelope] | None:
-        """See Log."""
         return None if self.parts_at(reader.cursor) else super().take(reader)
 
     def publish(self, envelope: Envelope) -> None:
-        """See EventLog. At missing events each reader has to leave: a subscription of its own brings it the marker.
+        """Hand an event of the session's node to the readers; after a gap each subscribes anew, to get the marker.
 
         If the store has gone back, each reader looks there which of its events are gone.
         """
@@ -59,7 +58,7 @@ class ForeignLog(EventLog):
             self._notify_all()
 
     def trim(self) -> None:
-        """See EventLog. The node has the events, or will store them: no reader has to be told."""
+        """Drop old events without a word to the readers: the session's node has them, or will store them."""
         self.forget_oldest(self.keep)
 
     def covers(self, seq: int) -> bool:

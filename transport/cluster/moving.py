@@ -73,7 +73,6 @@ class MovingLog:
 
     @property
     def newest(self) -> int:
-        """See EventReader."""
         return self._newest if self.upstream is None else max(self._newest, self.upstream.newest)
 
     @property
@@ -82,16 +81,14 @@ class MovingLog:
         return self.upstream is not None and isinstance(self.upstream.log, RemoteLog) and self.upstream.log.subscribed
 
     def news(self) -> trio.Event:
-        """See Log."""
         return trio.Event()
 
     def is_behind(self, reader: EventReader) -> bool:
-        """See Log."""
         del reader
         return False
 
     def take(self, reader: EventReader) -> list[Envelope] | None:
-        """See Log. None also means that the session has to be found again."""
+        """Return the next events; None also if the session has to be found again."""
         upstream = self.upstream
         if upstream is None:
             return [] if self.closed else None
@@ -106,7 +103,7 @@ class MovingLog:
         return found
 
     async def load(self, reader: EventReader) -> list[Envelope]:
-        """See Log. Waits until the session is found, for as long as a node that has died counts as living."""
+        """Find the session and return its next events. Waits as long as a dead node still counts as living."""
         while not self.closed:
             upstream = self.upstream
             # A reader that its connection has left moves too: others may follow the session at its node already.
@@ -169,11 +166,9 @@ class MovingLog:
             self.reader.notify(None)
 
     def another(self, reader: EventReader) -> EventReader:
-        """See Log."""
         return MovingLog(self.session_id, reader.cursor, self._again, self._left).reader
 
     def leave(self, reader: EventReader) -> None:
-        """See Log."""
         del reader
         self.end()
         self._left(self)

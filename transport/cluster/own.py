@@ -79,7 +79,6 @@ class NodeSessions(Service):
 
     @asynccontextmanager
     async def subscribe(self, session_id: str, *, after_seq: int | None = None) -> AsyncIterator[EventReader]:
-        """See SessionService."""
         check_right(self.principal, READ)
         reader = self.reading(await self.followed(session_id, after_seq))
         try:
@@ -121,7 +120,6 @@ class NodeSessions(Service):
             log.end()
 
     async def stop(self, budget: EndBudget | None = None) -> None:
-        """See RuntimeService."""
         await super().stop(budget)
         self.end_readers()
 
@@ -131,7 +129,7 @@ class OwnSessions(NodeSessions):
     """The sessions of this node for other nodes. No call is passed on: one that is not for this node is refused."""
 
     async def perform(self, call: Call[R]) -> R:
-        """See Performer. The session takes inputs that have come to the store, before it looks there itself."""
+        """Perform a call on a session of this node; a read of its inputs first takes in those from the store."""
         facts = call.facts
         if facts.at == "here" or not self.allows(call):  # a call that is not allowed is refused there, and noted
             return await super().perform(call)
@@ -145,7 +143,6 @@ class OwnSessions(NodeSessions):
             return await super().perform(call)
 
     async def followed(self, session_id: str, after_seq: int | None) -> EventReader:
-        """See NodeSessions."""
         await self._check_place(session_id, begins=False)
         with _not_owned(session_id):
             return await self.follow(session_id, after_seq=after_seq)
@@ -159,11 +156,11 @@ class OwnSessions(NodeSessions):
             raise not_owner(session_id, None)
 
     def load(self) -> History:
-        """See RuntimeService. It has the buckets, by which the other node adds it up."""
+        """Return the load with its buckets: another node adds it to its own."""
         return self.load_for_nodes()
 
     async def again(self, session_id: str, cursor: int) -> EventReader | None:
-        """The other node follows the session itself."""
+        """Return None: the other node finds the session again itself."""
         del session_id, cursor
         await trio.lowlevel.checkpoint()
         return None

@@ -124,11 +124,9 @@ class _Guarded:
     http: httpx.AsyncClient
 
     def start_soon(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None:
-        """See TaskGroup."""
         self.tasks.start_soon(_alone, self.http, function, args)
 
     async def start(self, function: Callable[..., Awaitable[Any]], *args: Any) -> Any:
-        """See TaskGroup."""
         return await self.tasks.start(_started_alone, self.http, function, args)
 
 
@@ -168,7 +166,7 @@ class _Status:
     opened: bool = False
 
     def started(self, value: Any = None) -> None:
-        """See trio.TaskStatus."""
+        """Note that the connection has opened, and pass its value on."""
         self.opened = True
         self.told.started(value)
 
@@ -193,7 +191,7 @@ class _Bearer(httpx.Auth):
         self._callee = callee
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """See httpx.Auth."""
+        """Send the request without a token, sign the challenge of the answer, and check the node's proof."""
         token = self._sign(request)
         response = yield _without_body(request)  # no node takes it: a node gives a challenge first
         if response.status_code == HTTPStatus.UNAUTHORIZED and NODE_CHALLENGE in response.headers:

@@ -213,8 +213,6 @@ class Placed(NodeSessions, NodeService):
     # -- events and changes
 
     async def followed(self, session_id: str, after_seq: int | None) -> EventReader:
-        """See NodeSessions."""
-
         async def follow(node: Node | None) -> EventReader:
             if node is None:
                 return await self.follow(session_id, after_seq=after_seq)
@@ -225,7 +223,6 @@ class Placed(NodeSessions, NodeService):
         return await self._at(session_id, follow)
 
     async def again(self, session_id: str, cursor: int) -> EventReader | None:
-        """See NodeSessions."""
         if self.supervisor.stopping or await session_over(self, session_id):
             return None
         reader = await self.followed(session_id, cursor)
@@ -243,7 +240,7 @@ class Placed(NodeSessions, NodeService):
     async def watch(
         self, *, labels: Mapping[str, str] | None = None, include_archived: bool = False
     ) -> AsyncIterator[Watch]:
-        """See SessionService. Each node tells of its own sessions."""
+        """Watch the sessions of all nodes: each node tells of its own."""
         async with super().watch(labels=labels, include_archived=include_archived) as watch:
             scope = trio.CancelScope()
             self.links.tasks.start_soon(OtherWatches(self, self.remote, watch).run, scope)
@@ -272,17 +269,14 @@ class Placed(NodeSessions, NodeService):
 
     @property
     def is_first(self) -> bool:
-        """See NodeService."""
         node = self.supervisor.shared.config.node
         return node is None or node.worker in (None, 1)
 
     @property
     def number(self) -> int | None:
-        """See NodeService."""
         return self.tokens.key
 
     async def pass_on(self, number: int, scope: "Scope", receive: "Receive", send: "Send") -> bool:
-        """See NodeService."""
         store = await self.store()
         for node in await store.read(LivingNodes()):
             if node.key == number and is_other(node, store):
@@ -290,21 +284,17 @@ class Placed(NodeSessions, NodeService):
         return False
 
     def proof_for(self, token: str) -> str | None:
-        """See NodeService."""
         return self.tokens.proof(token) if self.tokens.accepts(token) else None
 
     async def health_of_group(self) -> Health:
-        """See NodeService."""
         others = await self._ask_group(RemoteService.health)
         return self.health() if others is None else together(self.health(), others)
 
     async def metrics_of_group(self, own: Metrics) -> Metrics:
-        """See NodeService."""
         others = await self._ask_group(RemoteService.metrics)
         return own if others is None else by_worker([own, *(each for each in others if each is not None)])
 
     async def load_of_nodes(self) -> History:
-        """See NodeService."""
         own = self.load_for_nodes()
         others = await self._ask_each(RemoteService.load, lambda _: True)
         return added([own, *(each for each in others if each is not None)])
@@ -338,7 +328,6 @@ class Placed(NodeSessions, NodeService):
         return found
 
     async def asked_to_drain(self) -> None:
-        """See NodeService."""
         node = self.supervisor.shared.storage.node
         if node is None:
             await trio.sleep_forever()

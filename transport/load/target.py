@@ -181,10 +181,10 @@ class Target(Protocol):
     """
 
     @property
-    def name(self) -> str: ...  # noqa: D102 - above
+    def name(self) -> str: ...
 
     @property
-    def tagged(self) -> bool: ...  # noqa: D102 - above
+    def tagged(self) -> bool: ...
 
     def line(self, on_seen: OnSeen) -> AbstractAsyncContextManager[TargetConnection]:
         """Open a connection for a body, and drop it afterwards without a close. Raises TargetError."""

@@ -61,7 +61,6 @@ class McpSession(McpClient):
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """See McpClient."""
         self._uses += 1
         self.sessions.used(self)
         try:

@@ -104,7 +104,6 @@ class _LibraryDispatcher(Dispatcher):
     _waiting: dict[types.RequestId, trio.MemorySendChannel[bytes]] = attrs.field(factory=dict, init=False)
 
     def begin(self, method: str, params: Any, request_id: jsonrpc.Id) -> Work | bytes | None:
-        """See Dispatcher."""
         if request_id is None:
             self._note(method, params)
             return None
@@ -123,7 +122,6 @@ class _LibraryDispatcher(Dispatcher):
         return Work(partial(_received, answer))
 
     def abandon(self) -> None:
-        """See Dispatcher."""
         self.tools.close()
 
     async def listen(self, answers: MemoryObjectReceiveStream[SessionMessage]) -> None:

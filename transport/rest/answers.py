@@ -56,7 +56,6 @@ class LargeAnswer(Response):
         unread.size += len(self.body)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See Response."""
         try:
             await super().__call__(scope, receive, send)
         finally:

@@ -131,5 +131,5 @@ class Cors(CORSMiddleware):
         self._patterns = (*auth.OWN_ORIGINS, *origins)
 
     def is_allowed_origin(self, origin: str) -> bool:
-        """See CORSMiddleware."""
+        """Tell whether a page of this origin may call."""
         return auth.origin_allowed(origin, self._patterns)

@@ -18,7 +18,6 @@ class LineChannel:
         self._max_bytes = max_bytes
 
     async def receive(self) -> bytes | Unreadable | None:
-        """See Channel."""
         try:
             while (line := await self._lines.next()) is not None:
                 if line.strip():
@@ -28,5 +27,4 @@ class LineChannel:
         return None
 
     async def send(self, frames: Sequence[bytes]) -> None:
-        """See Channel."""
         await self._sink.send_all(b"".join([frame + b"\n" for frame in frames]))

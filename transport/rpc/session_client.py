@@ -72,7 +72,6 @@ class SessionClient(Dispatcher, Caller):
         )
 
     def begin(self, method: str, params: Any, request_id: jsonrpc.Id) -> Work | bytes:
-        """See Dispatcher."""
         found = self.dialect.methods.get(method)
         if found is None:
             return jsonrpc.unknown_method(request_id, method)
@@ -88,33 +87,27 @@ class SessionClient(Dispatcher, Caller):
         return Work(partial(found.handler, host, caller, decoded), found.bulky)
 
     async def drain(self) -> None:
-        """See Dispatcher."""
         await self.feeds.drain()
 
     def close(self) -> None:
-        """See Dispatcher."""
         self._watch.end()
         self.uploads.close()
         self.feeds.close()
 
     async def stream(self, _session_id: str | None, run: RunTurn) -> TurnResult:
-        """See Caller."""
         return await self.feeds.stream(run)
 
     async def subscribe(self, session_id: str, after_seq: int | None) -> int:
-        """See Caller."""
         return await self.feeds.subscribe(session_id, after_seq)
 
     def unsubscribe(self, session_id: str) -> bool:
-        """See Caller."""
         return self.feeds.unsubscribe(session_id)
 
     async def watch(self, wanted: WatchRequest, service: RuntimeService | None = None) -> None:
-        """See Caller; `service` is that of a caller of another node."""
+        """Begin a watch, with the service of another node's caller if the call came through that node."""
         await self._watch.begin(service or self.host.service, wanted)
 
     def unwatch(self) -> bool:
-        """See Caller."""
         return self._watch.end()
 
 
@@ -131,32 +124,26 @@ class _OnBehalf(Caller):
     service: RuntimeService
 
     async def stream(self, session_id: str | None, run: RunTurn) -> TurnResult:
-        """See Caller."""
         return await self.node.stream(session_id, run)
 
     async def subscribe(self, session_id: str, after_seq: int | None) -> int:
-        """See Caller. The node may follow the session for another caller already, so the right is checked here."""
+        """Subscribe for a caller of the node, and check its right: the node may follow the session for another."""
         await self.service.read(session_id)
         return await self.node.feeds.subscribe(session_id, after_seq, self.service)
 
     def unsubscribe(self, session_id: str) -> bool:
-        """See Caller."""
         return self.node.unsubscribe(session_id)
 
     async def watch(self, wanted: WatchRequest) -> None:
-        """See Caller."""
         await self.node.watch(wanted, self.service)
 
     def unwatch(self) -> bool:
-        """See Caller."""
         return self.node.unwatch()
 
     @property
     def tools(self) -> ClientTools:
-        """See Caller."""
         return self.node.tools
 
     @property
     def uploads(self) -> Uploads:
-        """See Caller."""
         return self.node.uploads

@@ -86,14 +86,12 @@ class OtelTracer(Tracer):
         self._thread.start()
 
     def begin(self, parent: TraceContext | None) -> TraceContext:
-        """See Tracer."""
         if parent is not None:
             return parent.child()
         number = random.getrandbits(128) or 1
         return TraceContext(number, new_span_id(), number % LOWER < self._bound)
 
     def ended(self, turn: TracedTurn) -> None:
-        """See Tracer."""
         try:
             self._ended.put_nowait(turn)
         except queue.Full:

@@ -27,8 +27,9 @@ class News(Protocol):
 class Log(Protocol):
     """What a reader reads: a log in this process, one at a server, or one that moves between nodes with its session.
 
-    Each method gets the reader. The log moves the reader's cursor as it hands events out, and calls its `notify`. If
-    the owner of the reader has moved the cursor, the next call finds it.
+    The methods do the work of the `EventReader` methods with the same names. Each gets the reader. The log
+    moves the reader's cursor as it hands events out, and calls its `notify`. If the owner of the reader has moved the
+    cursor, the next call finds it.
     """
 
     @property
@@ -36,12 +37,10 @@ class Log(Protocol):
         """The session."""
 
     @property
-    def newest(self) -> int:
-        """See EventReader."""
+    def newest(self) -> int: ...
 
     @property
-    def settling(self) -> bool:
-        """See EventReader."""
+    def settling(self) -> bool: ...
 
     @property
     def closed(self) -> bool:
@@ -50,14 +49,11 @@ class Log(Protocol):
     def is_behind(self, reader: "EventReader") -> bool:
         """Return whether a reader of a closed log has not taken all events."""
 
-    def take(self, reader: "EventReader") -> list[Envelope] | None:
-        """See EventReader."""
+    def take(self, reader: "EventReader") -> list[Envelope] | None: ...
 
-    async def load(self, reader: "EventReader") -> list[Envelope]:
-        """See EventReader."""
+    async def load(self, reader: "EventReader") -> list[Envelope]: ...
 
-    def another(self, reader: "EventReader") -> "EventReader":
-        """See EventReader."""
+    def another(self, reader: "EventReader") -> "EventReader": ...
 
     def leave(self, reader: "EventReader") -> None:
         """Forget a reader. Idempotent."""

@@ -289,7 +289,7 @@ async def counts(db: Connection) -> tuple[int, int]:
 
 
 async def last_before(db: Connection, session_id: str, position: int) -> tuple[int, int]:
-    """See MemoryStore."""
+    """Return position and turn of the last text before a position, or (-1, 0). Raises as `Connection.fetch`."""
     rows = await db.fetch(_BEFORE, escaped(session_id), position)
     return (rows[0][0], rows[0][1]) if rows else (-1, 0)
 

@@ -98,14 +98,13 @@ class PostgresMemory(HomeOfTexts):
         return made
 
     async def aclose(self) -> None:
-        """See MemoryStore."""
         self._closed = True
         self._pool.close()
 
     async def index(
         self, entries: Sequence[MemoryEntry], tail: Tail | None = None, *, tenant: str = DEFAULT_TENANT
     ) -> int:
-        """See MemoryStore. If the answer to a commit was lost, entries of that attempt are not counted as new."""
+        """Remember entries and return how many are new, without those of an attempt whose commit lost its answer."""
         fresh = await self._read(partial(writer.unknown, entries=entries))
         packed = await self._vectorizer.soon([entry.content for entry in fresh])
         if not fresh and tail is None:
@@ -120,29 +119,26 @@ class PostgresMemory(HomeOfTexts):
         return added
 
     async def last_before(self, session_id: str, position: int) -> tuple[int, int]:
-        """See MemoryStore."""
         return await self._read(partial(search.last_before, session_id=session_id, position=position))
 
     async def unsettled(self) -> list[Unsettled]:
-        """See MemoryStore. The times are the server's."""
+        """Return the sessions with a tail that may be uncommitted; their times are of the server's clock."""
         return await self._read(search.unsettled)
 
     async def settle(self, mark: Unsettled, count: int | None) -> int:
-        """See MemoryStore."""
         async with self._writing:
             return await self._read(partial(writer.settle, mark=mark, count=count))
 
     async def texts(self, tenant: str, sessions: Collection[str] | None = None) -> int:
-        """See MemoryStore."""
         return await self._read(partial(search.texts, tenant=tenant, sessions=sessions))
 
     async def forget(self, session_id: str) -> int:
-        """See MemoryStore. If the answer to a commit was lost, entries of that attempt are not counted."""
+        """Remove a session's entries and return how many, without those of an attempt whose commit lost its answer."""
         async with self._writing:
             return await self._read(partial(writer.forget, session_id=session_id))
 
     async def forget_texts(self, chosen: Chosen) -> int | None:
-        """See MemoryStore. If the answer to a commit was lost, texts of that attempt are not counted."""
+        """Remove texts and return how many, without those of an attempt whose commit lost its answer."""
         async with self._writing:
             return await self._read(partial(writer.forget_texts, chosen=chosen))
 

@@ -54,7 +54,6 @@ class Waiting(FakeService):
     door: Door = attrs.field(factory=Door)
 
     async def perform(self, call: Call[R]) -> R:
-        """See SessionService."""
         if isinstance(call, TurnCall):
             await self.door.enter()
         return await super().perform(call)

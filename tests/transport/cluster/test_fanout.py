@@ -50,7 +50,6 @@ class Talk:
         self.more.set()
 
     async def complete(self, _request: ModelRequest, emit: Emit) -> ModelReply:
-        """See Provider."""
         said = ""
         while not said.endswith("."):
             await self.more.wait()

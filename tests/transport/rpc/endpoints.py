@@ -43,7 +43,6 @@ class Line:
         self._said[0].close()
 
     async def receive(self) -> bytes | Unreadable | None:
-        """See Channel."""
         try:
             message: bytes | Unreadable = await self._said[1].receive()
         except trio.EndOfChannel:
@@ -51,7 +50,6 @@ class Line:
         return message
 
     async def send(self, frames: Sequence[bytes]) -> None:
-        """See Channel."""
         await self.reads.wait()
         if self.gone:
             raise trio.BrokenResourceError

@@ -29,7 +29,6 @@ class _Pieces(Line):
     replied: trio.Event = attrs.field(factory=trio.Event)
 
     async def send(self, frames: Sequence[bytes]) -> None:
-        """See Channel."""
         await trio.lowlevel.checkpoint()
         self.sent.append(tuple(map(_kind, map(json.loads, frames))))
         if self.sent[-1][-1] == "reply":

@@ -98,12 +98,12 @@ class AnsweringCommand(click.Command):
     """A command that serves JSON-RPC on stdin and stdout: if it fails, it answers the next request with the reason."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        """See click; the client gets errors of bad arguments too."""
+        """Parse the arguments; the client gets an error of them as its answer."""
         with _telling():
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """See click; the client gets the error of a server that cannot start."""
+        """Run the server; the client gets the error of one that cannot start as its answer."""
         with _telling():
             return super().invoke(ctx)
 

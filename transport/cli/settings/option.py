@@ -22,7 +22,7 @@ class SettingOption(click.Option):
     """An option that the environment can set too, unless the variable is about a service of a container."""
 
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
-        """See click.Parameter."""
+        """Return the variable's value; None for one that a container platform has set for a service."""
         value = super().resolve_envvar_value(ctx)
         return None if value is None or is_service_link(str(self.envvar), value) else value
 
@@ -113,7 +113,6 @@ class _Whole(click.IntRange):
     """Numbers of 64 bits from a least one on; the help tells that one alone."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """See ParamType."""
         number = super().convert(value, param, ctx)
         if number > LARGEST:
             self.fail(f"{value} is more than {LARGEST}.", param, ctx)

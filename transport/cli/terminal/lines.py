@@ -35,7 +35,6 @@ class PipedLines:
     _ended: bool = False
 
     async def next(self) -> bytes | None:
-        """See LineSource."""
         while b"\n" not in self._buffer and not self._ended:
             # The bare system call: an abandoned thread inside sys.stdin would hold its lock when the process ends.
             chunk = await trio.to_thread.run_sync(os.read, self.descriptor, CHUNK, abandon_on_cancel=True)
@@ -58,7 +57,6 @@ class EditedLines:
     open: bool = False
 
     async def next(self) -> bytes | None:
-        """See LineSource."""
         self.open = True
         line = await trio.to_thread.run_sync(_edit_line, abandon_on_cancel=True)
         self.open = False

@@ -55,16 +55,13 @@ class WithoutEvents(Caller):
         return await run(None)
 
     async def subscribe(self, session_id: str, after_seq: int | None) -> int:
-        """See Caller."""
         return await self._caller.subscribe(session_id, after_seq)
 
     def unsubscribe(self, session_id: str) -> bool:
-        """See Caller."""
         return self._caller.unsubscribe(session_id)
 
     @property
     def tools(self) -> ClientTools | None:
-        """See Caller."""
         return self._caller.tools
 
 
