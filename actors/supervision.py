@@ -50,6 +50,18 @@ async def supervised_nursery() -> AsyncIterator[trio.Nursery]:
         raise failure
 
 
+@asynccontextmanager
+async def background(*tasks: Callable[[], Awaitable[None]]) -> AsyncIterator[trio.Nursery]:
+    """Run tasks for a body, which may start more; cancel them at its end. Errors leave as of `supervised_nursery`."""
+    async with supervised_nursery() as nursery:
+        for each in tasks:
+            nursery.start_soon(each)
+        try:
+            yield nursery
+        finally:
+            nursery.cancel_scope.cancel()
+
+
 def first_error(exc: Exception) -> Exception:
     """Return the error itself, of a group that a nursery made the first one in it."""
     return first_error(exc.exceptions[0]) if isinstance(exc, ExceptionGroup) else exc

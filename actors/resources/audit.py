@@ -15,7 +15,7 @@ import trio
 
 from warren.actors.events.eventlog import utc_now
 from warren.actors.resources.storage import Storage
-from warren.actors.supervision import supervised_nursery
+from warren.actors.supervision import background
 from warren.base.errors import WarrenError
 from warren.base.principals import Principal
 from warren.base.values import define
@@ -208,12 +208,8 @@ async def auditing(storage: Storage) -> AsyncIterator[Auditor]:
     """Run the auditor for a body; at its end all entries that wait are stored."""
     auditor = Auditor(storage)
     try:
-        async with supervised_nursery() as nursery:
-            nursery.start_soon(auditor.run)
-            try:
-                yield auditor
-            finally:
-                nursery.cancel_scope.cancel()
+        async with background(auditor.run):
+            yield auditor
     finally:
         with trio.CancelScope(shield=True):
             await auditor.finish()

@@ -17,7 +17,7 @@ from warren.actors.protocol import Forget, ForgetTexts, Remember
 from warren.actors.resources.erasing import Forgets, finish_erasing
 from warren.actors.resources.owner import Owner
 from warren.actors.resources.storage import Storage
-from warren.actors.supervision import Restarts, supervised_nursery
+from warren.actors.supervision import Restarts, background
 from warren.base.errors import SessionNotFoundError, StoreError, WarrenError
 from warren.base.principals import DEFAULT_TENANT
 from warren.base.values import define
@@ -320,13 +320,11 @@ async def remembering(open_it: OpenMemory, restarts: Restarts, storage: Storage)
 
     At the end of the block the mail that waits is handled first. Raises StoreError if the memory cannot be opened.
     """
-    async with MemoryActor(open_it, storage=storage).running(restarts) as actor, supervised_nursery() as nursery:
-        nursery.start_soon(actor.keep_up)
-        nursery.start_soon(actor.finish_forgetting)
-        try:
-            yield actor
-        finally:
-            nursery.cancel_scope.cancel()
+    async with (
+        MemoryActor(open_it, storage=storage).running(restarts) as actor,
+        background(actor.keep_up, actor.finish_forgetting),
+    ):
+        yield actor
 
 
 def indexable(message: Message) -> str:

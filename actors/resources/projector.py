@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from warren.actors.supervision import supervised_nursery
+from warren.actors.supervision import background
 from warren.base.backoff import Backoff
 from warren.base.errors import StoreError, WarrenError
 from warren.base.values import define
@@ -143,11 +143,7 @@ async def projecting(open_it: OpenProjection, runner: Runner = thread_runner) ->
     actor = ProjectorActor(open_it(), runner)
     await actor.step(0)  # notes the newest commit: `end` brings later ones forward
     try:
-        async with supervised_nursery() as nursery:
-            nursery.start_soon(actor.run)
-            try:
-                yield actor
-            finally:
-                nursery.cancel_scope.cancel()
+        async with background(actor.run):
+            yield actor
     finally:
         await actor.end()

@@ -17,7 +17,7 @@ from warren.actors.observe.metrics import Writes
 from warren.actors.protocol import Write
 from warren.actors.resources.node import LocalNode
 from warren.actors.resources.owner import Owner
-from warren.actors.supervision import Restarts, supervised_nursery
+from warren.actors.supervision import Restarts, background
 from warren.base.errors import StoreError, WarrenError
 from warren.base.nodes import Node
 from warren.base.values import define, frozen
@@ -438,12 +438,9 @@ async def storing(
     """
     storage = StorageActor(open_it)
     storage.node = None if node is None else LocalNode.of(node)
-    async with storage.running(restarts) as actor, supervised_nursery() as nursery:
+    async with storage.running(restarts) as actor:
         actor.fence.patience = (await actor.reader()).patience
         if actor.node is not None:
             await actor.renew()
-        nursery.start_soon(actor.keep_leases)
-        try:
+        async with background(actor.keep_leases):
             yield actor
-        finally:
-            nursery.cancel_scope.cancel()

@@ -7,7 +7,7 @@ from typing import Protocol
 import attrs
 import trio
 
-from warren.actors.supervision import supervised_nursery
+from warren.actors.supervision import background
 from warren.actors.tools.mcp.pool import McpPool
 from warren.base.errors import InvalidParamsError, WarrenError
 from warren.base.values import define, frozen
@@ -77,9 +77,8 @@ class RuntimeServers:
 @asynccontextmanager
 async def open_session_tools(servers: RuntimeServers, service: SessionService) -> AsyncIterator[SessionTools]:
     """Give sessions servers of their own for a body."""
-    async with supervised_nursery() as nursery:
+    async with background() as nursery:
         yield _Pooled(servers.pool, service, nursery)
-        nursery.cancel_scope.cancel()
 
 
 @define(eq=False)

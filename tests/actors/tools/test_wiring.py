@@ -402,3 +402,16 @@ async def test_a_host_that_gives_up_waiting_has_no_server(tmp_path: Path) -> Non
         await until(lambda: not any(exists(pid) for pid in pids(tmp_path, "slow")))
         await session_tools(hosted).add_servers(session_id, [bare(tmp_path, "own")])
         assert exists(pids(tmp_path, "own")[0])
+
+
+async def test_an_error_of_the_host_ends_the_servers_of_its_sessions(tmp_path: Path) -> None:
+    """A host that fails while a session has servers hears of its own error, and nothing goes on without it."""
+
+    async def fail() -> None:
+        async with hosting(ToolsConfig(root=tmp_path), Caller()) as hosted:
+            session_id = await new(hosted.service)
+            await session_tools(hosted).add_servers(session_id, [McpServer("none", command=str(tmp_path / "none"))])
+            raise ZeroDivisionError
+
+    with trio.fail_after(20), pytest.raises(ZeroDivisionError):
+        await fail()
