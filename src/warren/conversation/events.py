@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import attrs
 
-from warren.base.values import frozen, value
+from warren.base.values import value
 from warren.conversation.attachments import Attachment
 from warren.conversation.categories import Category
 from warren.conversation.messages import StopReason
@@ -360,7 +360,7 @@ TERMINAL = (RunCompleted, RunFailed)
 DELTAS = (TextDelta, ReasoningDelta)
 
 
-@frozen
+@value
 class Envelope:
     """One event of a session's log, in the form in which subscribers get it.
 

@@ -35,7 +35,7 @@ class Files:
 NO_FILES: Final = Files()
 
 
-@frozen
+@value
 class ModelRequest:
     """One model call.
 
