@@ -8,6 +8,7 @@ conversation, the loop leaves it alone: the machine postpones all requests that 
 
 import contextlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextvars import Token
 from enum import IntEnum
 from functools import partial
 from typing import Any, Final
@@ -142,6 +143,7 @@ class SessionActor:
     _in_hand: Mail[Any] | None = None
     _turn: Turn | None = None
     _ended: TurnEnd | None = None
+    _between: Token[LogContext | None] | None = None  # while a turn runs: what log lines tell between turns
     _errands: list[Callable[[], Awaitable[Result]]] = attrs.field(factory=list)
     _results: list[Result] = attrs.field(factory=list)
 
@@ -214,14 +216,46 @@ class SessionActor:
         Raises:
             WarrenError: if the session cannot be loaded. It is as it was last committed.
         """
-        self._tasks = tasks
+        self._tasks, machine = tasks, self._machine
+        try:
+            while machine.state is not CLOSED:
+                with trio.CancelScope() as scope:
+                    await self._take_turns(scope)
+                if self._turn is not None:
+                    await self._store_turn(self._turn)
+                    self._work()
+        finally:
+            self._leave_turn()
+
+    async def _take_turns(self, scope: trio.CancelScope) -> None:
+        """Handle mail and run turns, until the session ends or the scope of its turns is used up.
+
+        All turns run in one scope: a scope for each turn would cost as much as its commit. Only a turn that runs
+        cancels the scope, and the next one needs a new scope then, as does the commit of this one.
+        """
         machine = self._machine
         while machine.state is not CLOSED:
-            if self._turn is None or self.mailbox.waiting:
+            turn = self._turn
+            if turn is None or self.mailbox.waiting:
                 self._mail.extend(await self.mailbox.receive())
             else:
-                await self._run_turn(self._turn)
+                self.mailbox.busy = self._listen
+                self._between = working_for.set(LogContext(self.session_id, turn.record.tenant, turn.record.turns + 1))
+                if turn.place is not None:
+                    here.set(turn.place)
+                self.log.settling = False
+                await turn.run(scope)
+                if scope.cancel_called:  # too late for this turn, but not for the next checkpoint
+                    return
+                await self._store_turn(turn)
             self._work()
+
+    def _leave_turn(self) -> None:
+        self.mailbox.busy = None
+        if self._between is not None:
+            working_for.reset(self._between)
+            self._between = None
+            here.set(None)
 
     def _listen(self) -> None:
         """Start a child task for the mail that comes during a turn: the `busy` of the mailbox."""
@@ -584,34 +618,22 @@ class SessionActor:
 
         return publish
 
-    async def _run_turn(self, turn: Turn) -> None:
-        """Run a turn and commit it. A cancellation from outside ends it without a trace."""
-        self.mailbox.busy = self._listen
-        between = working_for.set(LogContext(self.session_id, turn.record.tenant, turn.record.turns + 1))
-        if turn.place is not None:
-            here.set(turn.place)
-        self.log.settling = False
-        try:
-            outcome = await turn.run()
-            self.log.settling = True
-            conversation, record, committed = self.conversation, None, COMMITTED
-            terminal = self._terminal(turn, outcome)
-            ending = outcome.ending(self.session_id, turn.first_seq, terminal)
-            if turn.compacted is None:
-                record = outcome.record_after(
-                    turn.record, conversation.known, terminal, self.log.last_seq, turn.context
-                )
-                refusal = None if turn.plan.guard is None else turn.plan.guard.refusal
-                if refusal is None:
-                    committed = await conversation.commit(record, terminal, ending, turn.plan.ended)
-                else:  # its inputs wait on: stored with this error, they would have ended
-                    committed = Committed(refusal.copy(), refusal.cause == "lease_lost")
-        finally:
-            self.mailbox.busy = None
-            working_for.reset(between)
-            if turn.place is not None:
-                here.set(None)
+    async def _store_turn(self, turn: Turn) -> None:
+        """Commit a turn that is over. A cancellation from outside ends it without a trace."""
+        self.log.settling = True
+        outcome = turn.outcome()
+        conversation, record, committed = self.conversation, None, COMMITTED
+        terminal = self._terminal(turn, outcome)
+        ending = outcome.ending(self.session_id, turn.first_seq, terminal)
+        if turn.compacted is None:
+            record = outcome.record_after(turn.record, conversation.known, terminal, self.log.last_seq, turn.context)
+            refusal = None if turn.plan.guard is None else turn.plan.guard.refusal
+            if refusal is None:
+                committed = await conversation.commit(record, terminal, ending, turn.plan.ended)
+            else:  # its inputs wait on: stored with this error, they would have ended
+                committed = Committed(refusal.copy(), refusal.cause == "lease_lost")
         # No checkpoint from the commit to here: a turn that is stored is never taken for one that was cut off.
+        self._leave_turn()
         self._ended = TurnEnd(turn, outcome, ending, terminal, record, committed)
         self._mail.extend(self.mailbox.take())
 

@@ -28,17 +28,31 @@ class RunningTime:
     Attributes:
         left: seconds that the turn may run; infinite without a limit.
         began: the time at which it began, later by the time for which the clock was stopped.
-        scope: the turn's cancel scope; its deadline is the end of that time.
+        scope: the cancel scope that the turn runs in; None before it runs, and once it is over. The scope belongs to
+            the session, so whoever has a turn that is over cannot cancel it.
     """
 
     left: float
     began: float = attrs.field(factory=trio.current_time)
-    scope: trio.CancelScope = attrs.field(init=False)
+    scope: trio.CancelScope | None = None
     _stopped: float | None = None
     _waiting: int = 0
 
-    def __attrs_post_init__(self) -> None:
-        self.scope = trio.CancelScope(deadline=self.began + self.left)
+    def begin(self, scope: trio.CancelScope) -> None:
+        """Have a scope end the turn with its time, until `end`."""
+        self.scope, end = scope, self.began + self.left
+        self._limit(end)
+        if end <= trio.current_time():  # trio looks at deadlines between checkpoints alone: one would pass
+            scope.cancel()
+
+    def end(self) -> None:
+        """Leave the scope as it was."""
+        self._limit(math.inf)
+        self.scope = None
+
+    def _limit(self, deadline: float) -> None:
+        if self.scope is not None and self.left != math.inf:
+            self.scope.deadline = deadline
 
     def seconds(self) -> float:
         """Return the running time so far."""
@@ -48,7 +62,8 @@ class RunningTime:
     def stopped(self) -> Iterator[None]:
         """Stop the clock for a body; bodies of several tasks may overlap."""
         if not self._waiting:
-            self._stopped, self.scope.deadline = trio.current_time(), math.inf
+            self._stopped = trio.current_time()
+            self._limit(math.inf)
         self._waiting += 1
         try:
             yield
@@ -56,7 +71,7 @@ class RunningTime:
             self._waiting -= 1
             if not self._waiting:
                 self.began, self._stopped = trio.current_time() - self.seconds(), None
-                self.scope.deadline = self.began + self.left
+                self._limit(self.began + self.left)
 
 
 @define(eq=False)

@@ -65,6 +65,7 @@ from warren.reports.tracing import TraceContext
 
 logger: Final = logging.getLogger("warren.turn")
 CANCELLED: Final = "cancelled before it ended"
+CRASHED: Final = "a turn of session %s crashed"
 
 
 class Inputs(Protocol):
@@ -102,6 +103,7 @@ class Turn:
         compacted: the result of a turn that only compacts.
         first_seq: the number of the first event once that is published; the terminal one has to follow then.
         began: the time at which it began, on trio's clock.
+        cut_off: whether it was cancelled, by an interrupt or at the end of its time, or with its session.
     """
 
     plan: TurnPlan
@@ -119,6 +121,7 @@ class Turn:
     first_seq: int | None = None
     compacted: CompactionEntry | None = None
     began: float = attrs.field(factory=trio.current_time)
+    cut_off: bool = False
     caller: TraceContext | None = attrs.field(init=False)
     place: TraceContext | None = attrs.field(init=False)
     room: Room = attrs.field(init=False)
@@ -130,6 +133,7 @@ class Turn:
     _refusals: Refusals | None = None
     _answered: int = attrs.field(init=False)  # the position up to which the messages were in a request with an answer
     _interrupted: AgentError | None = None
+    _error: WarrenError | None = None
     _call: ModelCall | None = None
     _tool_run: ToolRun | None = None
     _calls: int = 0
@@ -186,7 +190,8 @@ class Turn:
     def interrupt(self, error: AgentError) -> None:
         """End the turn with an error at its next checkpoint; a turn past its last step is not affected."""
         self._interrupted = self._interrupted or error
-        self._time.scope.cancel()
+        if self._time.scope is not None:
+            self._time.scope.cancel()
 
     @property
     def candidates(self) -> Sequence[Candidate]:
@@ -215,26 +220,47 @@ class Turn:
             raise not_waiting(call_id)
         self._approvals.decide(call_id, decision)
 
-    async def run(self) -> Outcome:
-        """Run to the end: an answer, an error or an interrupt.
+    async def run(self, scope: trio.CancelScope) -> None:
+        """Run to the end, an answer or an error, or until an interrupt or the end of its time cancels the scope.
 
-        The messages of the turn are acceptable to providers in each case. A cancellation from outside passes through.
+        Cancelled passes through. From the end of this on the turn does not touch the scope: if that is not cancelled
+        by then, the next turn can run in it.
         """
-        error: WarrenError | None = None
+        time = self._time
+        time.begin(scope)
+        if self._interrupted is not None:  # before it ran
+            scope.cancel()
         self.context.turn = None if self.plan.prompt is None else self.context.end
         try:
-            with self._time.scope:
-                await (self._compact_only() if self.plan.prompt is None else self._converse(self.plan.prompt))
+            await (self._compact_only() if self.plan.prompt is None else self._converse(self.plan.prompt))
         except WarrenError as exc:
-            error = exc
+            self._error = exc
         except Exception as exc:  # a tool or a provider may be the host's code: its bug ends the turn, not the session
-            logger.exception("a turn of session %s crashed", self.record.session_id)
-            error = AgentError(encodable(f"the turn crashed: {first_error(exc)!r}"), cause="crash")
-        if self._time.scope.cancelled_caught or (self._interrupted is not None and error is not None):
-            error = self._cancelled()
-        return self._outcome(error)
+            logger.exception(CRASHED, self.record.session_id)
+            self._error = _crash(exc)
+        except trio.Cancelled:
+            self.cut_off = True
+            raise
+        except BaseExceptionGroup as exc:
+            cut_off, crash = exc.split(trio.Cancelled)
+            if cut_off is None or not (crash is None or isinstance(crash, Exception)):
+                raise
+            self.cut_off = True
+            if crash is not None:
+                logger.error(CRASHED, self.record.session_id, exc_info=crash)  # noqa: TRY400 - without Cancelled
+                self._error = _crash(crash)
+            raise cut_off from None
+        finally:
+            time.end()
 
-    def _outcome(self, error: WarrenError | None) -> Outcome:
+    def outcome(self) -> Outcome:
+        """Return the outcome of the turn, which has run or was cut off: an answer, an error or an interrupt.
+
+        The messages of the turn are acceptable to providers in each case.
+        """
+        error, self._error = self._error, None  # its traceback refers to the turn
+        if self.cut_off or (self._interrupted is not None and error is not None):
+            error = self._cancelled()
         if error is not None:
             self._close(CANCELLED if self._interrupted else error.message)
         if self._refused:
@@ -594,6 +620,10 @@ class Turn:
         if self._tool_run is not None:
             self._tool_run.close(reason)
             self.context.append(ToolResultsMessage(self._tool_run.ordered()))
+
+
+def _crash(exc: Exception) -> AgentError:
+    return AgentError(encodable(f"the turn crashed: {first_error(exc)!r}"), cause="crash")
 
 
 def cancelled() -> AgentError:
