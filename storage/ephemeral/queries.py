@@ -60,7 +60,7 @@ def _history(store: Contents, query: ask.StoredHistory) -> StoredPage:
     if session is None:
         return StoredPage(_rows(()), 0, 0, _rows(()), ())
     moved = [entry for entry in session.compactions if offset < entry.head <= offset + limit]
-    rows, record = _rows(session.rows(offset, limit)), session.record
+    rows, record = _rows(session.messages[offset : offset + limit]), session.record
     return StoredPage(rows, record.message_count, 0, _rows(moved), (*record.left_out, *record.parts_left_out))
 
 
@@ -89,14 +89,15 @@ def _context(store: Contents, query: ask.ModelContext) -> Context:
     if session is None:
         raise not_found(query.session_id)
     newest = session.compactions[-1] if query.head else None
-    return Context(session.bodies[0] if query.head else None, newest, session.bodies[query.head : query.count])
+    bodies = [row.body for row in session.messages[query.head : query.count]]
+    return Context(session.messages[0].body if query.head else None, newest, bodies)
 
 
 def _messages(store: Contents, query: ask.StoredMessages) -> tuple[Rows[MessageRow], int]:
     session = store.sessions.get(query.session_id)
     if session is None:
         return _rows(()), 0
-    return _rows(session.rows(query.offset, query.limit)), session.record.message_count
+    return _rows(session.messages[query.offset : query.offset + query.limit]), session.record.message_count
 
 
 def _events(store: Contents, query: ask.StoredEvents) -> Replay:
@@ -118,7 +119,7 @@ def _was_told(store: Contents, query: ask.WasTold) -> bool:
     waits = session.inbox.find(query.input_id)
     if waits is not None:
         return waits.source == query.source
-    newest_first = map(session.message, reversed(range(len(session.bodies))))
+    newest_first = map(session.message, reversed(range(len(session.messages))))
     texts = (each.content for each in newest_first if isinstance(each, UserMessage | ContextMessage))
     return any(text.startswith(query.beginning) for text in texts)
 

@@ -1,8 +1,7 @@
 """One session of the in-memory store: its rows, and its inbox."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -91,8 +90,7 @@ class EphemeralSession:
 
     Attributes:
         record: its record.
-        bodies: the JSON of its messages.
-        times: the time (UTC) at which each message was added.
+        messages: the rows of its messages, as they came: each is at the place of its position.
         compactions: the moves of its head, in order.
         events: the newest events of its log; a row is made of one when it is read.
         newest: those of the last commit. Alone among the events they may hold their JSON too, for readers.
@@ -105,8 +103,7 @@ class EphemeralSession:
     """
 
     record: SessionRecord
-    bodies: list[bytes] = attrs.field(factory=list)
-    times: list[datetime] = attrs.field(factory=list)
+    messages: list[MessageRow] = attrs.field(factory=list)
     compactions: list[CompactionEntry] = attrs.field(factory=list)
     events: list[EventRow | LogItem] = attrs.field(factory=list)
     newest: Sequence[EventRow | LogItem] = ()
@@ -119,12 +116,6 @@ class EphemeralSession:
     kept_from: int = 0  # no retention removes messages here
 
     # -- writing
-
-    def add_messages(self, rows: Iterable[MessageRow]) -> None:
-        """Add messages at the end."""
-        for row in rows:
-            self.bodies.append(row.body)
-            self.times.append(row.created_at)
 
     def add_events(self, rows: Sequence[EventRow | LogItem], keep: int) -> None:
         """Add rows of the log, and drop the oldest past `keep`."""
@@ -141,17 +132,12 @@ class EphemeralSession:
     @property
     def bytes(self) -> int:
         """The bytes of its messages; events are encoded for their readers alone."""
-        return sum(map(len, self.bodies))
+        return sum([len(row.body) for row in self.messages])
 
     @property
     def last_event(self) -> int:
         """The number of the last event that was stored."""
         return self.events[-1].seq if self.events else self.gone
-
-    def rows(self, offset: int, limit: int) -> list[MessageRow]:
-        """Return the messages at the `limit` positions from `offset` on."""
-        end = min(offset + limit, len(self.bodies))
-        return [MessageRow(at, self.times[at], self.bodies[at]) for at in range(offset, end)]
 
     def events_after(self, seq: int, limit: int) -> list[EventRow]:
         """Return rows of the log that end above a number."""
@@ -165,16 +151,16 @@ class EphemeralSession:
 
     def message(self, position: int) -> Message:
         """Return a message."""
-        return codec.decode_message(self.bodies[position])
+        return codec.decode_message(self.messages[position].body)
 
     def newest_prompt(self) -> int:
         """Return the position of the newest prompt of a turn, 0 if there is none."""
-        positions = reversed(range(len(self.bodies)))
+        positions = reversed(range(len(self.messages)))
         return next((at for at in positions if begins_turn(self.message(at))), 0)
 
     def last_answer(self, before: int) -> AssistantMessage | None:
         """Return the newest answer with a text before a position."""
-        return newest_answer(map(codec.decode_message, reversed(self.bodies[:before])))
+        return newest_answer(map(self.message, reversed(range(min(before, len(self.messages))))))
 
     def moves(self, at: int) -> tuple[int, CompactionEntry | None]:
         """Return how many compactions have moved the head to a position up to `at`, and the newest of them."""
@@ -185,4 +171,4 @@ class EphemeralSession:
         """Return the fork of that record: its lease is free, its log and its inbox are empty."""
         count = record.message_count
         moves = [entry for entry in self.compactions if entry.head <= count]
-        return EphemeralSession(record, self.bodies[:count], self.times[:count], moves, files={**self.files})
+        return EphemeralSession(record, self.messages[:count], moves, files={**self.files})

@@ -140,7 +140,7 @@ class EphemeralStore(Contents):
             session = self._begin(operation)
         else:
             session.record = _merged(session.record, record)
-        session.add_messages(operation.messages)
+        session.messages.extend(operation.messages)
         session.add_events(operation.events, self.keep_events)
         if operation.compaction is not None:
             session.compactions.append(operation.compaction)
@@ -171,7 +171,7 @@ class EphemeralStore(Contents):
         if operation.base not in (None, (session.record.message_count, session.record.last_seq)):
             raise built_on_sand(record.session_id)
         messages, events = operation.messages, operation.events
-        if messages and messages[0].position != len(session.bodies):
+        if messages and messages[0].position != len(session.messages):
             raise _conflict(record.session_id, f"message {messages[0].position}")
         if events and events[0].seq <= session.last_event:
             raise _conflict(record.session_id, f"event {events[0].seq}")
