@@ -161,6 +161,7 @@ async def _sessions(shared: Shared, projector: ProjectorActor | None) -> AsyncIt
         try:
             yield Runtime(Service(Local(supervisor), loop, history, projector), supervisor)
         finally:
+            # Cancelling the runtime ends it in order: turns are interrupted and stored, and each caller gets an answer.
             with trio.CancelScope(shield=True):
                 await supervisor.stop()
             nursery.cancel_scope.cancel()

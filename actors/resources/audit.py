@@ -211,5 +211,6 @@ async def auditing(storage: Storage) -> AsyncIterator[Auditor]:
         async with background(auditor.run):
             yield auditor
     finally:
+        # Shielded: the nursery may end by cancellation, and the entries that wait are kept nowhere else.
         with trio.CancelScope(shield=True):
             await auditor.finish()

@@ -114,6 +114,7 @@ class ProjectorActor:
     async def end(self) -> None:
         """Bring the files up to date within `LAST_SLICE`, and close them."""
         try:
+            # Shielded: the runtime ends by cancellation too, and the files should show its last turns.
             with trio.CancelScope(shield=True):
                 await self._runner(partial(self._follower.close, LAST_SLICE))
         except Exception as exc:  # noqa: BLE001 - as above

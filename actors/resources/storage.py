@@ -310,6 +310,7 @@ class StorageActor(Owner["Store"]):
         # `reader` waits for the new store, which is opened after the crashed one is closed; and a store that has lost
         # its connection settles the write before it reads. So the rows that `find` reads are final.
         if error.unknown:
+            # Shielded: the write may be committed, and a cancelled caller still has to act on the outcome.
             with contextlib.suppress(StoreError), trio.CancelScope(shield=True):
                 return await find(await self.reader())
         return None

@@ -73,6 +73,7 @@ class MemoryFile:
         """Close the file. Idempotent."""
         db, self._db = self._db, None
         if db is not None:
+            # Shielded: a copy that is cancelled has to close its file too.
             with trio.CancelScope(shield=True):
                 await thread_runner(partial(close_writer, db))
 
@@ -81,9 +82,7 @@ class MemoryFile:
         return self._db is not None or self._path.exists()
 
     async def _run(self, function: Callable[[apsw.Connection], R]) -> R:
-        with trio.CancelScope(shield=True):
-            found = await thread_runner(partial(self._guarded, function))
-        return found  # noqa: RET504 - inside the scope, mypy would miss a return
+        return await thread_runner(partial(self._guarded, function))
 
     def _guarded(self, function: Callable[[apsw.Connection], R]) -> R:
         with MEMORY_STORE.faults(self._path):

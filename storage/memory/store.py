@@ -88,7 +88,7 @@ class FileMemory(HomeOfTexts):
         """Open the memory in the folder `config.path`, or make it.
 
         Without `embedder` the config's has to be a built-in one. A saved graph is used if it is whole, of this embedder
-        and of this database; otherwise `catch_up` builds it anew if it is needed. Cannot be cancelled.
+        and of this database; otherwise `catch_up` builds it anew if it is needed.
 
         Args:
             config: the folder and how to open it.
@@ -100,8 +100,7 @@ class FileMemory(HomeOfTexts):
         "not_a_database", "permission", "cannot_open" and so on.
         """
         space = space_of(config, embedder)
-        with trio.CancelScope(shield=True):
-            opened = await runner(partial(_connect, config, space, exact_bytes))
+        opened = await runner(partial(_connect, config, space, exact_bytes))
         return cls(config, space, opened, runner)
 
     @property

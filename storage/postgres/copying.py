@@ -225,6 +225,7 @@ class WholeDatabase:
             with faults():
                 await self._db.script("COMMIT")
         finally:
+            # Shielded: the connection goes on to other statements, and they must not land in a dead transaction.
             with trio.CancelScope(shield=True):
                 await self._db.roll_back()
 

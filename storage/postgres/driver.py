@@ -127,6 +127,7 @@ class Connection:
         deadline = trio.current_time() + config.timeout
         found, problems = await _looked_up(address, config.timeout / 2)
         attempts = address.attempts(found, reads=reads)
+        # Shielded: a connection that opens after its caller left would belong to nobody. `share` bounds each attempt.
         with trio.CancelScope(shield=True):
             for number, attempt in enumerate(attempts):
                 share = address.share(deadline - trio.current_time(), len(attempts) - number)
@@ -249,6 +250,7 @@ class Connection:
         self._pgconn.finish()
 
     async def _run(self, send: Any, steps: Any = generators.execute) -> list[PGresult]:
+        # Shielded: the protocol has no place to stop at within a statement. The server's timeout is a second less.
         with trio.CancelScope(shield=True, deadline=trio.current_time() + self.timeout + 1):
             return await self._exchange(send, steps)
         self._break()

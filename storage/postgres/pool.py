@@ -45,6 +45,7 @@ class Readers:
         if waiting.cancelled_caught:
             raise LostError(f"no connection was free within {self._config.timeout:g} s")
         try:
+            # Shielded: a query that was cut off would leave its answer on the connection, for the next caller to read.
             with trio.CancelScope(shield=True):
                 found = await self._run(query, deadline)
         finally:

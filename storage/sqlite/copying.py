@@ -8,7 +8,6 @@ from typing import Any, Final, TypeVar
 
 import apsw
 import attrs
-import trio
 
 from warren.base.errors import StoreError
 from warren.settings.config import StoreConfig
@@ -115,9 +114,7 @@ class WholeFile:
         await self._run(partial(self._finish, last_input))
 
     async def _run(self, function: Callable[[], R]) -> R:
-        with trio.CancelScope(shield=True):
-            found = await thread_runner(partial(self._guarded, function))
-        return found  # noqa: RET504 - inside the scope, mypy would miss a return
+        return await thread_runner(partial(self._guarded, function))
 
     def _guarded(self, function: Callable[[], R]) -> R:
         with SESSION_STORE.faults(self._path):
@@ -226,9 +223,7 @@ async def _opened(open_it: Callable[[], apsw.Connection], config: StoreConfig) -
         with SESSION_STORE.faults(config.path / FILE_NAME):
             return open_it()
 
-    with trio.CancelScope(shield=True):
-        db = await thread_runner(opening)
-    return db  # noqa: RET504 - as above
+    return await thread_runner(opening)
 
 
 @contextmanager

@@ -50,7 +50,7 @@ class SqliteStore:
 
     @classmethod
     async def open(cls, config: StoreConfig, *, holder: Holder | None = None, runner: Runner = thread_runner) -> Self:
-        """Open the store in the folder `config.path`; create it, or migrate it to this version. Cannot be cancelled.
+        """Open the store in the folder `config.path`; create it, or migrate it to this version.
 
         A new folder and a new file are for their owner alone.
 
@@ -62,8 +62,7 @@ class SqliteStore:
         Raises StoreError with `cause` "newer_schema", "not_a_store", "not_a_database", "corrupt",
         "permission", "cannot_open", "read_only", "locked", "disk_full" and so on.
         """
-        with trio.CancelScope(shield=True):
-            writer, readers = await runner(partial(_connect, config, holder or Holder.of(config)))
+        writer, readers = await runner(partial(_connect, config, holder or Holder.of(config)))
         return cls(config, writer, readers, runner)
 
     @property
@@ -106,6 +105,7 @@ class SqliteStore:
 
     async def aclose(self, *, leave: bool = True) -> None:
         """Close the connections; with `leave` false the holder stays alive for the next opening by this process."""
+        # Shielded: the runtime may end by cancellation, and an open file would keep its leases until they lapse.
         with trio.CancelScope(shield=True):
             async with self._closing:
                 await self._reading.run_on_all(apsw.Connection.close)

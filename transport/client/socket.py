@@ -100,6 +100,7 @@ class Socket:
     async def say_goodbye(self) -> None:
         """Tell the server that the client leaves, if it can be told."""
         if self._protocol.state is ConnectionState.OPEN and not self._writing:
+            # Shielded: clients often leave by cancellation, and without a goodbye the server takes them for silent.
             with anyio.move_on_after(GOODBYE, shield=True), suppress(*FAILURES):
                 await self.write(CloseConnection(1000))
 

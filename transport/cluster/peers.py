@@ -103,6 +103,7 @@ class Peers:
     async def aclose(self) -> None:
         """Close all clients, also those that are made later: a call may have found its node before this one ended."""
         self._closed = True
+        # Shielded: the node may end by cancellation, and its connections have to be closed all the same.
         with trio.CancelScope(shield=True):
             for peer in self._peers.values():
                 peer.close()

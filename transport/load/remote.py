@@ -98,6 +98,7 @@ class RemoteTarget:
             yield line
         finally:
             line.left.cancel()
+            # Shielded: a user that is broken off has to free its connections for the next one.
             with trio.CancelScope(shield=True):
                 await links.cut()
             left.set()

@@ -248,6 +248,7 @@ class User:
         second = SentTurn(prompt)
         began = trio.current_time()
         try:
+            # Shielded: the end of the first turn cancels this task, and the ledger needs the outcome of the second.
             with trio.move_on_after(self.plan.turn_limit, shield=True):
                 second.text = await self._line.turn(self.ledger.session_id, prompt)
                 second.outcome = "answered"

@@ -111,6 +111,7 @@ class _CallTurn:
     _begun: trio.Event = attrs.field(factory=trio.Event, init=False)
     _over: trio.Event = attrs.field(factory=trio.Event, init=False)
     _ended: bool = attrs.field(default=False, init=False)
+    # Shielded: a cancelled call interrupts its turn and waits for the end; only `abandon` gives that up.
     _scope: trio.CancelScope = attrs.field(factory=lambda: trio.CancelScope(shield=True), init=False)
 
     async def run(self, run: RunTurn, progress: Progress | None = None) -> TurnResult | Exception:

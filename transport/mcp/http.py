@@ -302,6 +302,7 @@ class _ClosableApp:
     async def close(self) -> None:
         """Refuse new requests, and wait up to `GRACE` seconds for the answers to those that run."""
         self._closed = True
+        # Shielded: the server ends by cancellation, and the requests that run should still be answered.
         with trio.move_on_after(GRACE, shield=True):
             while self._asked:
                 await self._answered.wait()

@@ -115,5 +115,6 @@ class _Connection:
     async def close(self) -> None:
         self.closed = True
         if self.made is not None:
+            # Shielded: the runtime may end by cancellation. Bounded: a server may keep a TLS goodbye waiting.
             with trio.move_on_after(CLOSE_SECONDS, shield=True):
                 await self.made.aclose()

@@ -94,6 +94,7 @@ class LocalEmbedder:
         process, self._process = self._process, None
         if process is not None:
             process.kill()
+            # Shielded: a killed process stays a zombie until somebody waits for it. It ends at once.
             with trio.CancelScope(shield=True):
                 await process.wait()
                 for stream in (process.stdin, process.stdout):

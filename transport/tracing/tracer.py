@@ -50,6 +50,7 @@ async def open_tracer(config: TraceConfig) -> AsyncIterator[Tracer]:
     try:
         yield tracer
     finally:
+        # Shielded: the last turns have spans too if the gateway ends by cancellation. Bounded: nobody may answer.
         with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSING):
             await trio.to_thread.run_sync(tracer.close, abandon_on_cancel=True)
 

@@ -99,6 +99,7 @@ class McpPool:
 
     async def drop(self, owner: Hashable) -> None:
         """End the connections that only this session has, and return when they have ended, even if it is cancelled."""
+        # Shielded: a session that is gone may leave no server process behind.
         with trio.CancelScope(shield=True):
             for held in self._let_go(owner):
                 await held.connection.ended.wait()

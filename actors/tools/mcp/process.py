@@ -69,6 +69,7 @@ async def open_process(server: McpServer, pace: Pace) -> AsyncIterator[tuple[Inc
     finally:
         for stream in (to_session, incoming, outgoing, to_server):
             stream.close()
+        # Shielded: leaving the body by cancellation has to end the process too.
         with trio.CancelScope(shield=True):
             await end(process, server.stop_timeout)
 

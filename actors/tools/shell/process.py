@@ -100,6 +100,7 @@ class Command:
         """End the rest of the command and read the rest of its output. It is shielded, and bounded in time."""
         self.control.close()
         try:
+            # Shielded: an interrupt cancels the tool, and no process of its command may outlive the call.
             with trio.move_on_after(END_LIMIT, shield=True):
                 await self._drain()
         finally:

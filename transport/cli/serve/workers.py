@@ -186,6 +186,7 @@ class Workers:
         try:
             yield process
         finally:
+            # Shielded: a worker that outlives its parent would go on serving the port.
             with trio.CancelScope(shield=True):
                 if process.returncode is None:  # else its successor waits for nothing that it has left
                     await end_group(process, LAST_WORDS)

@@ -114,6 +114,7 @@ async def fleet_of(plan: FailoverPlan) -> AsyncIterator[Sequence[LoadNode]]:
                 await node.start()
             yield nodes
         finally:
+            # Shielded: a test that is broken off may leave no node running.
             with trio.CancelScope(shield=True):
                 for node in nodes:
                     await node.end()
