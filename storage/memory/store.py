@@ -112,6 +112,7 @@ class FileMemory(HomeOfTexts):
         return self._path is not None and self._space.dimensions > 0 and self._index.is_overgrown(self._last_id)
 
     async def aclose(self) -> None:
+        # Shielded: the runtime may end by cancellation, and the files have to be closed all the same.
         with trio.CancelScope(shield=True):
             self._closed = True
             await self._reading.run_on_all(MemoryReader.close)

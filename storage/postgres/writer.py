@@ -67,7 +67,9 @@ class _Group:
 
 @define(eq=False)
 class Writer:
-    """Applies operations in groups. No call can be cancelled.
+    """Applies operations in groups.
+
+    No call can be cancelled: of a group that was cut off, nobody would know the outcome.
 
     Attributes:
         config: the settings.

@@ -130,6 +130,7 @@ class SqliteStore:
             ]
 
     async def _on_writer(self, function: Callable[[Writer], R]) -> R:
+        # Shielded: each operation of a group that waits for the writer has a caller, who needs its outcome.
         with trio.CancelScope(shield=True):
             await self._reopen()
             result = await self._writing.run(function)

@@ -140,6 +140,7 @@ class Recorder:
             number = len(self._tapes) + 1
             path = self.path if number == 1 else self.path.with_name(f"{self.path.stem}.{number}{self.path.suffix}")
             tape = self._tapes[session] = _Tape(path)
+        # Shielded: without the step of an interrupted turn, a replay would answer the next turn with it.
         with trio.CancelScope(shield=True):
             async with self._writing:
                 if self._ended:

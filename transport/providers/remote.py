@@ -758,6 +758,7 @@ async def parsed(parse: Callable[[bytes], T], data: bytes) -> T:
 
 async def beside(work: Callable[[], T]) -> T:
     """Run some work on much data in a thread. A cancellation waits for the thread."""
+    # Shielded: an interrupt that has come by now finds an answer that is there, as with one that needs no thread.
     with trio.CancelScope(shield=True):
         found = await trio.to_thread.run_sync(work)
     return found  # noqa: RET504 - mypy assumes that the scope may swallow an error

@@ -97,7 +97,7 @@ class Command:
         return None
 
     async def end(self) -> None:
-        """End the rest of the command and read the rest of its output. It is shielded, and bounded in time."""
+        """End the rest of the command and read the rest of its output, even if it is cancelled. Bounded in time."""
         self.control.close()
         try:
             # Shielded: an interrupt cancels the tool, and no process of its command may outlive the call.
