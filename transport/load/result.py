@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import attrs
 import msgspec
@@ -18,7 +18,6 @@ from warren.transport.load.plan import LoadPlan
 from warren.transport.load.recorder import PERCENTILES, Histogram, Recorder, Second
 from warren.transport.load.stream import Violation
 
-FORMAT: Final = 1
 SHOWN: Final = 1_000
 """The most violations in a result; `violation_count` counts all of them."""
 MILLISECONDS: Final = ("setup ", "latency ", "service time ", "first event ", "refusal ", "tester's lag ")
@@ -67,7 +66,7 @@ class Result:
         untried: sessions that were not created or not checked, and parts of the mix that have not happened.
     """
 
-    format: int
+    format: Literal[1] = 1
     finished_at: str
     target: str
     plan: Mapping[str, Any]
@@ -117,7 +116,6 @@ def result_of(plan: LoadPlan, target: str, recorder: Recorder, outcome: Outcome)
         recorder.counts[UNCHECKED] = len(outcome.unchecked)
     warnings = [*_warnings(recorder), *([CUT_SHORT] if outcome.cut_short else ())]
     return Result(
-        format=FORMAT,
         finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
         target=target,
         plan=attrs.asdict(plan),
@@ -209,28 +207,14 @@ def _machine() -> dict[str, Any]:
 
 def to_json(result: Result) -> bytes:
     """Return a result as JSON."""
-    return msgspec.json.format(msgspec.json.encode(attrs.asdict(result)), indent=1)
+    return msgspec.json.format(msgspec.json.encode(result), indent=1)
 
 
 def read_result(path: Path) -> Result:
     """Read a result from a file. Raises InvalidParamsError, path `$.file`, for other files."""
     try:
-        data = msgspec.json.decode(path.read_bytes())
-        _check_format(data["format"])
-        lists = {
-            "series": tuple(Second(**each) for each in data["series"]),
-            "violations": tuple(Violation(**each) for each in data["violations"]),
-            "latency": tuple((float(percent), float(value)) for percent, value in data["latency"]),
-            "warnings": tuple(data["warnings"]),
-            "untried": tuple(data.get("untried", ())),
-        }
-        return Result(**(data | lists))
+        return msgspec.json.decode(path.read_bytes(), type=Result)
     except OSError as exc:
         raise InvalidParamsError(f"$.file: {path}: {exc.strerror}", path="$.file") from None
-    except (ValueError, TypeError, KeyError) as exc:
+    except ValueError as exc:
         raise InvalidParamsError(f"$.file: {path} is no result of a load run: {exc}", path="$.file") from None
-
-
-def _check_format(number: object) -> None:
-    if number != FORMAT:
-        raise ValueError(f"it is of format {number}, not {FORMAT}")

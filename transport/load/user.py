@@ -79,6 +79,11 @@ class User:
     _stack: AsyncExitStack = attrs.field(factory=AsyncExitStack)
     _watching: AsyncExitStack = attrs.field(factory=AsyncExitStack)
 
+    @property
+    def _known(self) -> Ledger:
+        assert self.ledger is not None  # noqa: S101 - the user has arrived
+        return self.ledger
+
     async def arrive(self) -> None:
         """Connect and create the session; an error is noted in `turned_away` and in the recorder."""
         if self.shutdown.begun:
@@ -144,11 +149,10 @@ class User:
 
     def _unconnected(self, rule: str, detail: str, error: TargetError) -> None:
         """Note that there was no way back: a violation, unless the connections were dropped."""
-        assert self.ledger is not None  # noqa: S101 - it has arrived
         if error.dropped:
-            self.ledger.unchecked = f"{detail}: {error}"
+            self._known.unchecked = f"{detail}: {error}"
         else:
-            self.ledger.wrong(rule, f"{detail}: {error}")
+            self._known.wrong(rule, f"{detail}: {error}")
 
     async def _connect(self) -> None:
         """Connect; an earlier connection is dropped."""
@@ -175,7 +179,6 @@ class User:
 
     async def _live(self, conduct: Conduct, meant: float) -> bool:
         """Run a turn with its special event; return whether the session can go on."""
-        assert self.ledger is not None  # noqa: S101 - it has arrived
         self.recorder.running += 1
         try:
             with trio.move_on_after(self.plan.turn_limit) as limit:
@@ -185,16 +188,15 @@ class User:
         finally:
             self.recorder.running -= 1
         if limit.cancelled_caught:
-            self.ledger.wrong("limit", f"{conduct.prompt!r} was not over after {self.plan.turn_limit:g} s")
+            self._known.wrong("limit", f"{conduct.prompt!r} was not over after {self.plan.turn_limit:g} s")
             self.recorder.errors["TURN_LIMIT"] += 1
-        return not limit.cancelled_caught and not self.ledger.lost
+        return not limit.cancelled_caught and not self._known.lost
 
     async def _turn(self, conduct: Conduct, meant: float) -> None:
         """Start a turn, disturb it as planned, and wait for its end."""
-        assert self.ledger is not None  # noqa: S101 - it has arrived
         self._events.listen()
         sent = SentTurn(conduct.prompt)
-        self.ledger.sent.append(sent)
+        self._known.sent.append(sent)
         if not (conduct.interrupt or conduct.busy or conduct.disconnect):
             await self._ask(sent, conduct, meant)
             return
@@ -206,11 +208,10 @@ class User:
             await self._come_back(sent)
 
     async def _ask(self, sent: SentTurn, conduct: Conduct, meant: float) -> None:
-        assert self.ledger is not None  # noqa: S101 - it has arrived
         began = trio.current_time()
         told = len(self._events.check.turns)
         try:
-            sent.text = await self._line.turn(self.ledger.session_id, sent.prompt)
+            sent.text = await self._line.turn(self._known.session_id, sent.prompt)
         except TargetError as exc:
             sent.take(exc)
             if exc.cancelled:
@@ -224,12 +225,11 @@ class User:
 
     def _check_reply(self, sent: SentTurn, conduct: Conduct, told: int) -> None:
         """Check that the answer comes after the turn's last event, and belongs to its prompt."""
-        assert self.ledger is not None  # noqa: S101 - it has arrived
         check = self._events.check
         if not check.truncated and all(turn.prompt != sent.prompt for turn in check.turns[told:]):
-            self.ledger.wrong("reply", f"{sent.prompt!r} was answered before its last event")
+            self._known.wrong("reply", f"{sent.prompt!r} was answered before its last event")
         if self.target.tagged and not sent.text.startswith(f"{conduct.tag} "):
-            self.ledger.wrong("answer", f"{sent.prompt!r} was answered with {sent.text!r}")
+            self._known.wrong("answer", f"{sent.prompt!r} was answered with {sent.text!r}")
 
     async def _disturb(self, conduct: Conduct, turn: trio.CancelScope) -> None:
         """Disturb a turn after its first text, as planned."""
@@ -243,26 +243,24 @@ class User:
 
     async def _collide(self, conduct: Conduct) -> None:
         """Start a second turn. If the first one is over by then, it is a turn like any other."""
-        assert self.ledger is not None  # noqa: S101 - it has arrived
         prompt = f"{conduct.tag} and another thing"
         second = SentTurn(prompt)
         began = trio.current_time()
         try:
             # Shielded: the end of the first turn cancels this task, and the ledger needs the outcome of the second.
             with trio.move_on_after(self.plan.turn_limit, shield=True):
-                second.text = await self._line.turn(self.ledger.session_id, prompt)
+                second.text = await self._line.turn(self._known.session_id, prompt)
                 second.outcome = "answered"
         except TargetError as exc:
             second.take(exc)
         if second.code == ErrorCode.SESSION_BUSY:
             self.recorder.counts["busy"] += 1
             self.recorder.refusal.add(trio.current_time() - began)
-        self.ledger.sent.append(second)
+        self._known.sent.append(second)
 
     async def _interrupt(self) -> None:
-        assert self.ledger is not None  # noqa: S101 - it has arrived
         try:
-            await self._line.interrupt(self.ledger.session_id)
+            await self._line.interrupt(self._known.session_id)
         except TargetError as exc:
             if exc.code == ErrorCode.SESSION_NOT_RUNNING:
                 self.recorder.counts["interrupts too late"] += 1
@@ -271,7 +269,6 @@ class User:
 
     async def _come_back(self, sent: SentTurn) -> None:
         """Drop the connection, open another one, and get the rest of the turn."""
-        assert self.ledger is not None  # noqa: S101 - it has arrived
         await self._stack.aclose()
         self.recorder.counts["disconnects"] += 1
         try:
@@ -282,20 +279,18 @@ class User:
 
     async def _hear_the_rest(self) -> None:
         """Follow the turn to its end on a new connection, and leave that for another one."""
-        assert self.ledger is not None  # noqa: S101 - it has arrived
         if self._events.lost:
             self._events.ended, self._events.lost = trio.Event(), False
         await self._connect()
-        await self._line.follow(self.ledger.session_id, self._events.check.last_seq)
+        await self._line.follow(self._known.session_id, self._events.check.last_seq)
         await self._events.ended.wait()
         if self._events.lost:
             raise TargetError(LOST, "the connection ended again")
         await self._connect()
 
     async def _compact(self) -> None:
-        assert self.ledger is not None  # noqa: S101 - it has arrived
         try:
-            await self._line.compact(self.ledger.session_id)
+            await self._line.compact(self._known.session_id)
         except TargetError as exc:
             if exc.cause == "compaction_failed":
                 self.recorder.counts["compactions with nothing to shorten"] += 1

@@ -6,7 +6,7 @@ import attrs
 
 from warren.transport.load.plan import LoadPlan
 from warren.transport.load.recorder import Second
-from warren.transport.load.result import FORMAT, Result
+from warren.transport.load.result import Result
 from warren.transport.load.stream import Violation
 
 FIGURES = {"sessions": 2.0, "turns": 10.0, "turns/s": 100.0, "latency p50": 10.0, "latency p99": 20.0, "errors": 0.0}
@@ -16,7 +16,6 @@ def made(**changes: Any) -> Result:
     """Make a result; figures that are given are added to those there are."""
     figures = FIGURES | changes.pop("figures", {})
     base = Result(
-        format=FORMAT,
         finished_at="2030-01-01T00:00:00+00:00",
         target="somewhere",
         plan=attrs.asdict(LoadPlan()),
