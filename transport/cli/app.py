@@ -6,9 +6,9 @@ from typing import Final
 import click
 
 from warren.reports.tracing import HEADER, context_of, here
+from warren.transport.cli.command import examples
 from warren.transport.cli.failures import report
 from warren.transport.cli.groups import CommandGroup
-from warren.transport.cli.help import examples
 from warren.transport.cli.settings.names import COMPLETION, WORKER
 from warren.transport.cli.settings.options import Mode
 from warren.transport.cli.settings.service_links import note_on, service_links

@@ -13,10 +13,10 @@ from warren.calls.operators import AuditRequest
 from warren.conversation import codec
 from warren.reports.audit import MAX_ENTRIES, AuditEntry, AuditPage
 from warren.storage.queries import ANY_TENANT, AuditEntries
-from warren.transport.cli.help import examples
+from warren.transport.cli.command import command
 from warren.transport.cli.runtime import execute, open_service, open_store
 from warren.transport.cli.settings.option import of_field
-from warren.transport.cli.settings.options import Options, gather, reached_options
+from warren.transport.cli.settings.options import Options, reached_options
 from warren.transport.cli.settings.values import duration_of, text_of
 from warren.transport.cli.store.chosen import existing_store_of
 from warren.transport.cli.terminal.streams import Streams
@@ -28,12 +28,10 @@ LATE: Final = timedelta(seconds=20)
 """Time by which an entry may come later than another one of a later time: a node waits so long for its store."""
 
 
-@click.command(
-    epilog=examples(
-        "warren audit --since 7d --action delete",
-        "warren audit --follow --output json --server ws://127.0.0.1:8420",
-        "warren audit --all-tenants --action login",
-    )
+@command(
+    "warren audit --since 7d --action delete",
+    "warren audit --follow --output json --server ws://127.0.0.1:8420",
+    "warren audit --all-tenants --action login",
 )
 @click.option("--since", type=duration_of, metavar="AGE", default="1d", help="How far back to begin: 1h, 7d; 1d.")
 @of_field(AuditRequest, "action", variable=False)
@@ -42,14 +40,14 @@ LATE: Final = timedelta(seconds=20)
 @click.option("--follow", is_flag=True, help="Go on with entries as they come, until interrupted.")
 @reached_options
 def audit(
-    since: float, action: str | None, session: str | None, *, all_tenants: bool, follow: bool, **given: Any
+    since: float, action: str | None, session: str | None, *, all_tenants: bool, follow: bool, options: Options
 ) -> None:
     """Show entries of the audit, oldest first.
 
     Each is a line of fields between tabs: when, tenant, who, action, outcome, session, address, details. With --output
     json each is a line of JSON, for collectors.
     """
-    options, begin, streams = gather(given), datetime.now(UTC) - timedelta(seconds=since), Streams()
+    begin, streams = datetime.now(UTC) - timedelta(seconds=since), Streams()
     wanted: dict[str, Any] = {"action": action, "session_id": session, "all_tenants": all_tenants}
     made(AuditRequest, **wanted)  # before anything is opened
     show = _as_json if options.mode.json else _as_line

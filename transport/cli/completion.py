@@ -1,11 +1,11 @@
 """`warren completion`: the script that makes a shell complete the commands and their options."""
 
-from typing import Any, Final
+from typing import Final
 
 import click
 from click.shell_completion import get_completion_class
 
-from warren.transport.cli.help import examples
+from warren.transport.cli.command import command
 from warren.transport.cli.settings.names import COMPLETION
 from warren.transport.cli.settings.options import log_option
 from warren.transport.cli.terminal.streams import Streams
@@ -13,17 +13,15 @@ from warren.transport.cli.terminal.streams import Streams
 SHELLS: Final = ("bash", "zsh", "fish")
 
 
-@click.command(
-    epilog=examples(
-        'eval "$(warren completion bash)"                                      # in ~/.bashrc',
-        'eval "$(warren completion zsh)"                                       # in ~/.zshrc, after compinit',
-        "warren completion fish > ~/.config/fish/completions/warren.fish",
-    )
+@command(
+    'eval "$(warren completion bash)"                                      # in ~/.bashrc',
+    'eval "$(warren completion zsh)"                                       # in ~/.zshrc, after compinit',
+    "warren completion fish > ~/.config/fish/completions/warren.fish",
 )
 @click.argument("shell", type=click.Choice(SHELLS))
 @log_option
 @click.pass_context
-def completion(context: click.Context, /, shell: str, **_: Any) -> None:
+def completion(context: click.Context, /, shell: str) -> None:
     """Print the script that makes SHELL complete this command.
 
     SHELL is bash (4.4 or newer), zsh or fish. The script asks `warren` itself for the completions.

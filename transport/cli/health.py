@@ -13,7 +13,7 @@ import click
 from warren.base.errors import InvalidParamsError
 from warren.transport.access.addresses import WEBSOCKET_PATH, path_in
 from warren.transport.access.config import GatewayConfig
-from warren.transport.cli.help import examples
+from warren.transport.cli.command import command
 from warren.transport.cli.settings.option import of_field
 from warren.transport.cli.settings.options import config_option, output_options
 from warren.transport.cli.settings.values import duration_of, text_of
@@ -32,13 +32,11 @@ class _Stays(HTTPRedirectHandler):
         """Return None: no other request follows."""
 
 
-@click.command(
-    epilog=examples(
-        "warren health",
-        "warren health https://warren.example.com --timeout 10s",
-        "warren health --live http://10.0.0.5:8420",
-        note="In a Dockerfile: HEALTHCHECK CMD warren health",
-    )
+@command(
+    "warren health",
+    "warren health https://warren.example.com --timeout 10s",
+    "warren health --live http://10.0.0.5:8420",
+    note="In a Dockerfile: HEALTHCHECK CMD warren health",
 )
 @click.argument("url", type=text_of, required=False)
 @click.option("--live", is_flag=True, help="Ask only whether the server answers, also while it drains.")
@@ -47,7 +45,7 @@ class _Stays(HTTPRedirectHandler):
 @of_field(GatewayConfig, "port")
 @config_option
 @output_options
-def health(url: str | None, *, live: bool, timeout: float, host: str | None, port: int | None, **_: Any) -> None:
+def health(url: str | None, *, live: bool, timeout: float, host: str | None, port: int | None) -> None:
     """Ask a server whether it is ready; the exit code is 0 if it is, else 1.
 
     URL is that of the server, with http or https. Without one it is the server of these settings on this machine. No

@@ -4,17 +4,16 @@ import os
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import partial
-from typing import Any
 
 import click
 
 from warren.conversation import codec
 from warren.conversation.options import TurnOptions
 from warren.models.catalog import ModelEntry, entry_of, known
-from warren.transport.cli.help import examples
+from warren.transport.cli.command import command
 from warren.transport.cli.runtime import execute
 from warren.transport.cli.settings.option import of_field
-from warren.transport.cli.settings.options import Options, config_option, gather, output_options
+from warren.transport.cli.settings.options import Options, config_option, output_options
 from warren.transport.cli.terminal.results import show_result
 from warren.transport.cli.terminal.streams import Streams
 from warren.transport.cli.terminal.tables import show_table
@@ -26,12 +25,12 @@ NOBODY = "no provider has a key or an address of its own; see `warren models`"
 COLUMNS = ("model", "provider", "usable", "window", "answer", "input", "output", "cache read", "write 5m", "write 1h")
 
 
-@click.command(epilog=examples("warren models", "OPENAI_BASE_URL=http://127.0.0.1:8000/v1 warren models --output json"))
+@command("warren models", "OPENAI_BASE_URL=http://127.0.0.1:8000/v1 warren models --output json")
 @click.option("--live", is_flag=True, help="Ask each provider that has a key or an address of its own for its models.")
 @of_field(TurnOptions, "provider", "-p", "--provider", note="With --live: the only one to ask.")
 @config_option
 @output_options
-def models(*, live: bool, **given: Any) -> int:
+def models(*, live: bool, options: Options) -> int:
     """List the models that can be named.
 
     For each it says whether it can be called now, or the setting that is missing, and what is known of it: the tokens
@@ -41,8 +40,8 @@ def models(*, live: bool, **given: Any) -> int:
     output, cache read, write for 5m, write for 1h. With --live: model, provider, in the catalog, window, input, output.
     """
     if live:
-        return list_live(gather(given))
-    list_models(gather(given))
+        return list_live(options)
+    list_models(options)
     return 0
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -11,10 +11,10 @@ from warren.conversation import codec
 from warren.reports.audit import AuditEntry
 from warren.storage.operations import Audit
 from warren.storage.queries import LivingNodes
+from warren.transport.cli.command import command
 from warren.transport.cli.groups import CommandGroup
-from warren.transport.cli.help import examples
 from warren.transport.cli.runtime import execute, open_service, open_store
-from warren.transport.cli.settings.options import Options, gather, shared_options
+from warren.transport.cli.settings.options import Options, shared_options
 from warren.transport.cli.store.chosen import existing_store_of
 from warren.transport.cli.terminal.results import show_result, show_text
 from warren.transport.cli.terminal.streams import Streams
@@ -28,15 +28,14 @@ def nodes() -> None:
     """List the processes that share a store, and end one of them in order."""
 
 
-@nodes.command(
-    "list",
-    epilog=examples(
-        "warren nodes list --store postgresql://db.example.com/app",
-        "warren nodes list --server ws://127.0.0.1:8420 --output json",
-    ),
+@command(
+    "warren nodes list --store postgresql://db.example.com/app",
+    "warren nodes list --server ws://127.0.0.1:8420 --output json",
+    name="list",
+    of=nodes,
 )
 @shared_options
-def list_nodes(**given: Any) -> None:
+def list_nodes(options: Options) -> None:
     """List the living processes that have the store open.
 
     Those with an address serve the sessions of all of them, to clients and to each other; the others are embedded
@@ -44,7 +43,6 @@ def list_nodes(**given: Any) -> None:
 
     Piped, each is a line of fields between tabs: node, state, turns, live sessions, since, release, address.
     """
-    options = gather(given)
 
     async def work() -> Sequence[Node]:
         if options.server is not None:
@@ -72,22 +70,19 @@ def _row(node: Node) -> tuple[str, ...]:
     return node.name, state, turns, live, moment(node.started_at), node.release, node.address or ""
 
 
-@nodes.command(
-    "drain",
-    epilog=examples(
-        "warren nodes drain web-1 --store postgresql://db.example.com/app",
-        "warren nodes drain web-1 --server wss://warren.example.com",
-    ),
+@command(
+    "warren nodes drain web-1 --store postgresql://db.example.com/app",
+    "warren nodes drain web-1 --server wss://warren.example.com",
+    of=nodes,
 )
 @click.argument("name")
 @shared_options
-def drain(name: str, **given: Any) -> None:
+def drain(name: str, options: Options) -> None:
     """Ask a node to end in order.
 
     It takes no new sessions, ends its turns, and releases its sessions to the other nodes; then the process ends, as
     after SIGTERM. The command does not wait for that. At a server it needs the scope tenant:admin.
     """
-    options = gather(given)
 
     async def work() -> str | None:
         if options.server is not None:

@@ -31,11 +31,11 @@ from warren.transport.access.token_list import (
     without_tokens,
 )
 from warren.transport.access.token_table import FIELD, IN_FILES, open_table, row_of, token_of
+from warren.transport.cli.command import command
 from warren.transport.cli.groups import CommandGroup
-from warren.transport.cli.help import examples
 from warren.transport.cli.runtime import execute
 from warren.transport.cli.settings.option import F, group
-from warren.transport.cli.settings.options import Options, gather, stored_options, token_file_option, token_table_option
+from warren.transport.cli.settings.options import Options, stored_options, token_file_option, token_table_option
 from warren.transport.cli.settings.values import LIMITS, duration_of, limit_of, text_of
 from warren.transport.cli.store.chosen import existing_store_of
 from warren.transport.cli.terminal.results import show_result, show_text
@@ -122,7 +122,7 @@ async def _tokens_in(table: "TokenTable") -> Sequence[Token]:
     return [token_of(row) for row in await table.rows()]
 
 
-def home_of(options: Options, file: Path | None, *, in_store: bool) -> Home:
+def home_of(options: Options, file: Path | None, *, in_store: bool | None) -> Home:
     """Return the place that the options name.
 
     Raises click.UsageError if they name none or two, InvalidParamsError for a store in files, and as `store_of`.
@@ -159,14 +159,12 @@ def token() -> None:
     """
 
 
-@token.command(
-    "new",
-    epilog=examples(
-        "warren token new ci --token-file tokens.toml --expires 30d",
-        "warren token new reader --token-file tokens.toml --tenant acme --scope session:read --scope memory:read",
-        "warren token new ci --token-file tokens.toml --limit running_turns=2 --limit turns_per_minute=30",
-        "warren token new ci --token-table --store postgresql://db.example.com/app",
-    ),
+@command(
+    "warren token new ci --token-file tokens.toml --expires 30d",
+    "warren token new reader --token-file tokens.toml --tenant acme --scope session:read --scope memory:read",
+    "warren token new ci --token-file tokens.toml --limit running_turns=2 --limit turns_per_minute=30",
+    "warren token new ci --token-table --store postgresql://db.example.com/app",
+    of=token,
 )
 @click.argument("name", type=text_of)
 @_tenant("The tenant of its clients.")
@@ -192,7 +190,10 @@ def new(
     scope: tuple[Scope, ...],
     expires: float | None,
     limit: tuple[tuple[str, int], ...],
-    **given: Any,
+    *,
+    token_file: Path | None,
+    token_table: bool | None,
+    options: Options,
 ) -> None:
     """Make a token for the clients called NAME, and print it.
 
@@ -201,7 +202,7 @@ def new(
     """
     own = OWN_SCOPES if tenant == DEFAULT_TENANT else OWN_SCOPES - {METRICS}  # the figures are those of all tenants
     scopes = scope or tuple(sorted(own))
-    options, home = _chosen(given)
+    home = home_of(options, token_file, in_store=token_table)
     secret = new_token()
     end = None if expires is None else datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=expires)
     limits = made(TokenLimits, **dict(limit))
@@ -210,15 +211,14 @@ def new(
     show_text(options, _row(granted) | {"token": secret}, f"{secret}\n")
 
 
-@token.command("list", epilog=examples("warren token list --token-file tokens.toml --output json"))
+@command("warren token list --token-file tokens.toml --output json", name="list", of=token)
 @token_options
-def list_tokens(**given: Any) -> None:
+def list_tokens(token_file: Path | None, *, token_table: bool | None, options: Options) -> None:
     """List the tokens, by the beginnings of their hashes.
 
     Piped, each is a line of fields between tabs: hash, tenant, name, scopes, expires, limits.
     """
-    options, home = _chosen(given)
-    tokens = home.tokens()
+    tokens = home_of(options, token_file, in_store=token_table).tokens()
     show_result(options, {"tokens": [_row(token) for token in tokens]}, _show, tokens)
 
 
@@ -229,21 +229,18 @@ def _show(streams: Streams, tokens: Sequence[Token]) -> None:
         streams.note("there are no tokens")
 
 
-@token.command(
-    "revoke",
-    epilog=examples(
-        "warren token revoke ci --token-file tokens.toml", "warren token revoke 3f9a0c51 --token-file tokens.toml"
-    ),
+@command(
+    "warren token revoke ci --token-file tokens.toml", "warren token revoke 3f9a0c51 --token-file tokens.toml", of=token
 )
 @click.argument("which", type=text_of)
 @_tenant("The tenant of a name.")
 @token_options
-def revoke(which: str, tenant: str, **given: Any) -> None:
+def revoke(which: str, tenant: str, token_file: Path | None, *, token_table: bool | None, options: Options) -> None:
     """Revoke the tokens of a name, or one token by the beginning of its hash: 8 digits at least.
 
     Its clients get 401 within two seconds, and their open connections are closed within five.
     """
-    options, home = _chosen(given)
+    home = home_of(options, token_file, in_store=token_table)
     revoked = list[Token]()
 
     def chosen(tokens: Sequence[Token]) -> Sequence[Token]:
@@ -255,12 +252,6 @@ def revoke(which: str, tenant: str, **given: Any) -> None:
     home.remove(chosen)
     lines = "".join(f"revoked: {_digits(token)} {token.tenant} {token.name}\n" for token in revoked)
     show_text(options, {"revoked": [_row(token) for token in revoked]}, lines)
-
-
-def _chosen(given: dict[str, Any]) -> tuple[Options, Home]:
-    file, in_store = given.pop("token_file"), bool(given.pop("token_table"))
-    options = gather(given)
-    return options, home_of(options, file, in_store=in_store)
 
 
 def change(path: Path, to: Callable[[bytes], bytes]) -> None:

@@ -1,18 +1,16 @@
 """`warren usage`: the ledger of a store or a server."""
 
-from datetime import datetime
-from typing import Any
-
+import attrs
 import click
 
 from warren.calls.base import made
 from warren.calls.operators import UsageRequest
 from warren.reports.ledger import UsageReport, UsageSums, report_of
 from warren.storage.queries import ANY_TENANT, LedgerSums
-from warren.transport.cli.help import examples
+from warren.transport.cli.command import command
 from warren.transport.cli.runtime import execute, open_service, open_store
 from warren.transport.cli.settings.option import of_field
-from warren.transport.cli.settings.options import Options, gather, reached_options
+from warren.transport.cli.settings.options import Options, reached_options
 from warren.transport.cli.settings.values import moment_of
 from warren.transport.cli.store.chosen import is_there, store_of
 from warren.transport.cli.terminal.results import show_result
@@ -23,12 +21,10 @@ from warren.transport.event_text import dollars
 UNKNOWN = "unknown"
 
 
-@click.command(
-    epilog=examples(
-        "warren usage --since 7d",
-        "warren usage --by model --since 2026-03-01 --until 2026-04-01",
-        "warren usage --by tenant --all-tenants --output json | jq .total.cost",
-    )
+@command(
+    "warren usage --since 7d",
+    "warren usage --by model --since 2026-03-01 --until 2026-04-01",
+    "warren usage --by tenant --all-tenants --output json | jq .total.cost",
 )
 @of_field(UsageRequest, "by", variable=False, default="day", show_default=True)
 @of_field(UsageRequest, "since", variable=False, type=moment_of, metavar="TIME", note="As 12h or 7d ago, or a date.")
@@ -37,34 +33,18 @@ UNKNOWN = "unknown"
 @of_field(UsageRequest, "offset", variable=False, default=0, show_default=True)
 @of_field(UsageRequest, "limit", variable=False, default=100, show_default=True)
 @reached_options
-def usage(
-    by: str,
-    since: datetime | None,
-    until: datetime | None,
-    *,
-    all_tenants: bool,
-    offset: int,
-    limit: int,
-    **given: Any,
-) -> None:
+def usage(options: Options) -> None:
     """Show the tokens and the cost of models.
 
     Piped, each row is a line of fields between tabs: key, turns, input tokens, output tokens, tokens read from prompt
     caches, tokens written to them, cost in US dollars, tokens of an unknown price.
     """
-    asked: dict[str, Any] = {
-        "by": by,
-        "since": since,
-        "until": until,
-        "all_tenants": all_tenants,
-        "offset": offset,
-        "limit": limit,
-    }
-    options, wanted = gather(given), made(UsageRequest, **asked)
+    params = click.get_current_context().params
+    wanted = made(UsageRequest, **{name: params[name] for name in attrs.fields_dict(UsageRequest)})
 
     async def of_server() -> UsageReport:
         async with open_service(options) as service:
-            return await service.usage(**asked)
+            return await service.perform(wanted)
 
     report = execute(of_server, options) if options.server is not None else _of_store(options, wanted)
     show_result(options, report, _show, report)

@@ -7,8 +7,8 @@ from typing import Any, Final, TypeVar
 import attrs
 import click
 
+from warren.transport.cli.command import command, examples
 from warren.transport.cli.groups import CommandGroup
-from warren.transport.cli.help import examples
 from warren.transport.cli.load.running import compare, run_plan
 from warren.transport.cli.settings.option import group, of_field
 from warren.transport.cli.settings.options import output_options
@@ -119,15 +119,14 @@ def load() -> None:
     """
 
 
-@load.command(
-    epilog=examples(
-        "warren load run --sessions 1000 --turns 5 --latency 50ms",
-        "warren load run --store /tmp/load --mix interrupts=0.1,disconnects=0.1,tools=0.3,subscribers=0.2",
-        "warren load run --rate 200 --duration 30s --json open.json --html open.html",
-        "warren load run ws://127.0.0.1:8420 --sessions 500 --think 200ms --token-file token.txt",
-        "warren load run ws://10.0.0.5:8420 ws://10.0.0.6:8420 --mix disconnects=0.1,subscribers=0.2",
-        "warren load run --scenario overload --capacity 20",
-    )
+@command(
+    "warren load run --sessions 1000 --turns 5 --latency 50ms",
+    "warren load run --store /tmp/load --mix interrupts=0.1,disconnects=0.1,tools=0.3,subscribers=0.2",
+    "warren load run --rate 200 --duration 30s --json open.json --html open.html",
+    "warren load run ws://127.0.0.1:8420 --sessions 500 --think 200ms --token-file token.txt",
+    "warren load run ws://10.0.0.5:8420 ws://10.0.0.6:8420 --mix disconnects=0.1,subscribers=0.2",
+    "warren load run --scenario overload --capacity 20",
+    of=load,
 )
 @click.argument("url", type=text_of, nargs=-1)
 @load_options
@@ -143,7 +142,7 @@ def load() -> None:
 @click.option("--html", "html_file", type=FILE, metavar="FILE", help="Write a report with charts there.")
 @output_options
 @click.pass_context
-def run(context: click.Context, /, url: tuple[str, ...], **given: Any) -> int:
+def run(context: click.Context, /, url: tuple[str, ...]) -> int:
     """Put load on the gateway at URL, on several of the same sessions, or on a runtime in this process.
 
     Without URL the model follows a script: it answers after --latency in --chunks pieces, and calls tools. With URL the
@@ -160,7 +159,7 @@ def run(context: click.Context, /, url: tuple[str, ...], **given: Any) -> int:
     Latency counts from the moment a turn was meant to start, so an open run (--rate) shows what a slow target makes
     others wait. Figures go to stdout, progress to stderr.
     """  # noqa: D301 - click's mark for lines that are not to be filled
-    return run_plan(url, given, json=context.obj.json)
+    return run_plan(url, context.params, json=context.obj.json)
 
 
 def _of_failover(name: str, *names: str, **settings: Any) -> Any:
@@ -186,16 +185,15 @@ failover_options: Final = group(
 )
 
 
-@load.command(
-    epilog=examples(
-        "warren load failover --store postgresql:///test --nodes 3 --rounds 8",
-        "warren load failover --store /tmp/failover",
-    )
+@command(
+    "warren load failover --store postgresql:///test --nodes 3 --rounds 8",
+    "warren load failover --store /tmp/failover",
+    of=load,
 )
 @failover_options
 @output_options
 @click.pass_context
-def failover(context: click.Context, /, **given: Any) -> int:
+def failover(context: click.Context, /) -> int:
     """Start nodes on a store, put load on all of them, let them fail, and check every acknowledged turn.
 
     Users send prompts to any node while nodes are killed, stopped, and cut off from their database. At the end each
@@ -207,12 +205,10 @@ def failover(context: click.Context, /, **given: Any) -> int:
     from warren.transport.cli.load.failover import run_failover  # noqa: PLC0415 - it needs the extra `client`
 
     names = attrs.fields_dict(FailoverPlan)
-    return run_failover({name: given[name] for name in names}, json=context.obj.json)
+    return run_failover({name: context.params[name] for name in names}, json=context.obj.json)
 
 
-@load.command(
-    epilog=examples("warren load diff before.json after.json", "warren load diff before.json after.json --fail-over 20")
-)
+@command("warren load diff before.json after.json", "warren load diff before.json after.json --fail-over 20", of=load)
 @click.argument("before", type=click.Path(path_type=Path))
 @click.argument("after", type=click.Path(path_type=Path))
 @click.option(
@@ -223,6 +219,6 @@ def failover(context: click.Context, /, **given: Any) -> int:
 )
 @output_options
 @click.pass_context
-def diff(context: click.Context, /, before: Path, after: Path, fail_over: float | None, **_: Any) -> int:
+def diff(context: click.Context, /, before: Path, after: Path, fail_over: float | None) -> int:
     """Compare two results that `--json` has written: each figure, and its growth."""
     return compare(before, after, fail_over, json=context.obj.json)

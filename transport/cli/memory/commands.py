@@ -4,7 +4,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import click
@@ -16,14 +16,14 @@ from warren.calls.facade import SessionService
 from warren.calls.reading import ForgetRequest, Scope, SearchRequest
 from warren.conversation import codec
 from warren.conversation.memory import MemoryConfig, MemoryHit, MemoryStats
+from warren.transport.cli.command import ID_HELP, command
 from warren.transport.cli.groups import CommandGroup
-from warren.transport.cli.help import ID_HELP, examples
 from warren.transport.cli.ids import LAST, resolve
 from warren.transport.cli.memory.lines import AddedText, Defaults, InputLine, Wanted, read_lines
 from warren.transport.cli.memory.remembered import open_memory
 from warren.transport.cli.runtime import execute, open_service
 from warren.transport.cli.settings.option import of_field
-from warren.transport.cli.settings.options import Options, embedder_option, gather, reached_options, remembered_options
+from warren.transport.cli.settings.options import Options, embedder_option, reached_options, remembered_options
 from warren.transport.cli.settings.values import text_of
 from warren.transport.cli.store.chosen import has_place, memory_of, remembers, store_of
 from warren.transport.cli.terminal.lines import PipedLines
@@ -55,13 +55,12 @@ def memory() -> None:
     """
 
 
-@memory.command(
-    "search",
-    epilog=examples(
-        'warren memory search "which doors are blue"',
-        'warren memory search "which doors are blue" --session last --limit 3',
-        "warren memory search --batch < queries.jsonl",
-    ),
+@command(
+    'warren memory search "which doors are blue"',
+    'warren memory search "which doors are blue" --session last --limit 3',
+    "warren memory search --batch < queries.jsonl",
+    name="search",
+    of=memory,
 )
 @click.argument("query", type=text_of, required=False)
 @click.option("--session", type=text_of, metavar="ID", help="Search this session: its id, the end of it, or `last`.")
@@ -73,7 +72,7 @@ def memory() -> None:
 @embedder_option
 @reached_options
 def memory_search(
-    query: str | None, session: str | None, scope: str | None, limit: int, *, batch: bool, **given: Any
+    query: str | None, session: str | None, scope: str | None, limit: int, *, batch: bool, options: Options
 ) -> None:
     """Find remembered texts by their meaning, best first.
 
@@ -88,7 +87,7 @@ def memory_search(
         raise click.UsageError("give either a QUERY or --batch.")
     if scope == "session" and session is None and not batch:
         raise click.UsageError("--scope session needs --session.")
-    options, asked = gather(given), Defaults(session, scope, limit)
+    asked = Defaults(session, scope, limit)
     if query is None:
         _search_batch(options, asked)
     else:
@@ -126,27 +125,25 @@ def _search_batch(options: Options, asked: Defaults) -> None:
     execute(work, options)
 
 
-@memory.command(
-    "forget",
-    epilog=examples(
-        "warren memory forget last --turn 3",
-        "warren memory forget 4f9c --id 12",
-        "warren memory forget 4f9c --yes",
-        note=ID_HELP,
-    ),
+@command(
+    "warren memory forget last --turn 3",
+    "warren memory forget 4f9c --id 12",
+    "warren memory forget 4f9c --yes",
+    note=ID_HELP,
+    name="forget",
+    of=memory,
 )
 @click.argument("session", metavar="SESSION", type=text_of)
 @of_field(ForgetRequest, "turn", variable=False)
 @of_field(ForgetRequest, "text_id", "--id", "text_id", variable=False, metavar="ID")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask. Without a terminal nothing is asked.")
 @reached_options
-def memory_forget(session: str, turn: int | None, text_id: str | None, *, yes: bool, **given: Any) -> None:
+def memory_forget(session: str, turn: int | None, text_id: str | None, *, yes: bool, options: Options) -> None:
     """Remove remembered texts of a session for good: one, those of a turn, or all that are remembered now.
 
     They do not come back: neither by a later compaction, nor if they are added again. The messages stay in the history
     of the session.
     """
-    options = gather(given)
     wanted = made(ForgetRequest, session, turn=turn, text_id=text_id)
     if not yes and sys.stdin.isatty() and sys.stderr.isatty():
         which = "all texts" if turn is None and text_id is None else "these texts"
@@ -166,11 +163,10 @@ def memory_forget(session: str, turn: int | None, text_id: str | None, *, yes: b
     show_text(options, {"forgotten": forgotten}, f"forgot {forgotten}\n")
 
 
-@memory.command("stats", epilog=examples("warren memory stats", "warren memory stats --output json"))
+@command("warren memory stats", "warren memory stats --output json", name="stats", of=memory)
 @remembered_options
-def memory_stats(**given: Any) -> None:
+def memory_stats(options: Options) -> None:
     """Show the size of the memory and of its index."""
-    options = gather(given)
     config = _config(options)
 
     async def work() -> MemoryStats:
@@ -182,14 +178,13 @@ def memory_stats(**given: Any) -> None:
     show_text(options, data, "".join(lines))
 
 
-@memory.command("rebuild", epilog=examples("warren memory rebuild", "warren memory rebuild --embedder bag-of-words"))
+@command("warren memory rebuild", "warren memory rebuild --embedder bag-of-words", name="rebuild", of=memory)
 @remembered_options
-def memory_rebuild(**given: Any) -> None:
+def memory_rebuild(options: Options) -> None:
     """Make the index anew from the remembered texts, by the named embedder.
 
     The texts do not change. After an interrupt it goes on when the memory is used next.
     """
-    options = gather(given)
     config = _config(options)
 
     async def work() -> MemoryStats:
@@ -201,15 +196,14 @@ def memory_rebuild(**given: Any) -> None:
     show_text(options, codec.to_data(execute(work, options)), "")
 
 
-@memory.command(
-    "add",
-    epilog=examples(
-        """echo '{"content": "the key hangs by the door"}' | warren memory add""",
-        "warren memory add --store conversations < notes.jsonl",
-    ),
+@command(
+    """echo '{"content": "the key hangs by the door"}' | warren memory add""",
+    "warren memory add --store conversations < notes.jsonl",
+    name="add",
+    of=memory,
 )
 @remembered_options
-def memory_add(**given: Any) -> None:
+def memory_add(options: Options) -> None:
     """Remember texts from stdin, one JSON object a line.
 
     Each is {"content", "session_id"?, "turn"?}; without a session they belong to `added`, without a turn to turn 0. The
@@ -217,7 +211,6 @@ def memory_add(**given: Any) -> None:
     line ends it with exit code 2 and an error that names the line and the field: the lines before it are remembered,
     it and those behind it are not. Blank lines are skipped.
     """
-    options = gather(given)
     config = _config(options, needed=False)
 
     async def work() -> Adding:

@@ -1,28 +1,25 @@
 """`warren acp`: the ACP agent on the standard streams, until its client or a signal ends it."""
 
 from pathlib import Path
-from typing import Any
 
 import attrs
-import click
 
 from warren.settings.tool_config import ToolsConfig
 from warren.transport.acp import AgentSettings, serve_acp
-from warren.transport.cli.help import examples
+from warren.transport.cli.command import command
 from warren.transport.cli.pipe.serving import PipeClient, serve_pipe
-from warren.transport.cli.settings.options import gather, serving_options
+from warren.transport.cli.settings.options import Options, serving_options
 
 
-@click.command(epilog=examples("warren acp --model claude-sonnet-5", "warren acp --store ~/conversations --memory"))
+@command("warren acp --model claude-sonnet-5", "warren acp --store ~/conversations --memory")
 @serving_options
-def acp(**given: Any) -> None:
+def acp(options: Options) -> None:
     """Serve an editor or another client that speaks the Agent Client Protocol.
 
     It starts this command and talks to it over stdin and stdout. Sessions are stored: after a restart the client goes
     on with them. The end of stdin, SIGTERM and Ctrl-C end it in order: prompts are cancelled and stored; a second
     signal exits at once.
     """
-    options = gather(given)
     config = attrs.evolve(
         options.config, tools=options.config.tools or ToolsConfig()
     )  # clients bring their own servers

@@ -1,25 +1,22 @@
 """`warren mcp`: the MCP server on the standard streams, until its client or a signal ends it."""
 
-from typing import Any
-
 import click
 
 from warren.base.extras import missing
-from warren.transport.cli.help import examples
+from warren.transport.cli.command import command
 from warren.transport.cli.pipe.serving import PipeClient, serve_pipe
-from warren.transport.cli.settings.options import gather, serving_options
+from warren.transport.cli.settings.options import Options, serving_options
 
 
-@click.command(epilog=examples("warren mcp --model claude-sonnet-5", "warren mcp --store ~/conversations --memory"))
+@command("warren mcp --model claude-sonnet-5", "warren mcp --store ~/conversations --memory")
 @serving_options
-def mcp(**given: Any) -> None:
+def mcp(options: Options) -> None:
     """Offer sessions as tools to a program that speaks the Model Context Protocol.
 
     It starts this command and talks to it over stdin and stdout. Sessions are stored: after a restart the client goes
     on with them. The end of stdin, SIGTERM and Ctrl-C end it in order: running turns are interrupted and stored; a
     second signal exits at once.
     """
-    options = gather(given)
     if problem := missing("mcp", "warren mcp needs"):
         raise click.ClickException(problem)
     serve_pipe(options, _serve)

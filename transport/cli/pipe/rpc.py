@@ -17,10 +17,10 @@ import click
 from warren.base.database_url import DatabaseUrl
 from warren.base.errors import InvalidParamsError, WarrenError
 from warren.base.values import frozen
+from warren.transport.cli.command import command
 from warren.transport.cli.failures import error_of
-from warren.transport.cli.help import examples
 from warren.transport.cli.pipe.serving import PipeClient, serve_pipe
-from warren.transport.cli.settings.options import Options, contract_option, gather, serving_options
+from warren.transport.cli.settings.options import Options, contract_option, serving_options
 from warren.transport.cli.settings.values import folder_of, realm_of
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.contracts import dialect_of
@@ -174,12 +174,10 @@ def _write(sink: int, data: bytes, deadline: float) -> None:
         data = data[written:]
 
 
-@click.command(
+@command(
+    "warren rpc --model claude-sonnet-5",
+    """echo '{"jsonrpc":"2.0","id":1,"method":"session/list","params":{}}' | warren rpc""",
     cls=AnsweringCommand,
-    epilog=examples(
-        "warren rpc --model claude-sonnet-5",
-        """echo '{"jsonrpc":"2.0","id":1,"method":"session/list","params":{}}' | warren rpc""",
-    ),
 )
 @contract_option
 @click.option("--realm", type=realm_of, metavar="NAME", help="Use the store of this name, below the usual one.")
@@ -195,7 +193,7 @@ def rpc(
     *,
     isolated: bool,
     state_root: Path | None,
-    **given: Any,
+    options: Options,
 ) -> None:
     """Serve sessions to the program that starts this one.
 
@@ -207,13 +205,12 @@ def rpc(
 
     If the server cannot start, the client's first request is answered with the error.
     """
-    listening = [name for name in LISTENING if given[name] not in (None, False)]
-    for name in (*IGNORED_VALUES, *IGNORED_FLAGS):
-        del given[name]
+    params = click.get_current_context().params
+    listening = [name for name in LISTENING if params[name] not in (None, False)]
     if listening:
         named = ", ".join(f"--{name.replace('_', '-')}" for name in listening)
         click.echo(f"Note: {named}: not available here; only stdin and stdout are served.", err=True)
-    options, dialect = gather(given), dialect_of(contract)
+    dialect = dialect_of(contract)
     with Realm(realm, isolated, state_root).opened(options) as chosen:
         serve_pipe(chosen, lambda client: _serve(client, dialect))
 

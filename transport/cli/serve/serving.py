@@ -22,13 +22,13 @@ from warren.settings.config import Config, NodeConfig, PostgresConfig, StoreConf
 from warren.transport.access.addresses import UNIX, path_in
 from warren.transport.access.config import GatewayConfig
 from warren.transport.access.jwt_config import JwtConfig
-from warren.transport.cli.help import examples
+from warren.transport.cli.command import command
 from warren.transport.cli.process.ending import Stop, until_signalled
 from warren.transport.cli.process.tuning import allow_files, clients_within, files_for, tune
 from warren.transport.cli.runtime import execute, open_runtime, served_config_of
 from warren.transport.cli.serve.systemd import READY, STOPPING, Manager
 from warren.transport.cli.serve.workers import Seat, Workers, run_until_signalled
-from warren.transport.cli.settings.options import Options, gather, serving_options
+from warren.transport.cli.settings.options import Options, serving_options
 from warren.transport.cli.settings.single import serve_options
 from warren.transport.cli.terminal.streams import Streams
 from warren.transport.cli.turns.taking import NO_MODEL
@@ -46,14 +46,12 @@ OF_THE_GATEWAY: Final = ("host", "port", "token_table", "max_connections", "work
 """Options that are fields of `GatewayConfig`."""
 
 
-@click.command(
-    epilog=examples(
-        "warren serve",
-        "warren serve --port 0 --model claude-sonnet-5 --store conversations",
-        "warren serve --workers 4",
-        "warren serve --host 0.0.0.0 --token-file token.txt --origin https://example.org",
-        "warren serve --host unix:/run/warren/warren.sock",
-    )
+@command(
+    "warren serve",
+    "warren serve --port 0 --model claude-sonnet-5 --store conversations",
+    "warren serve --workers 4",
+    "warren serve --host 0.0.0.0 --token-file token.txt --origin https://example.org",
+    "warren serve --host unix:/run/warren/warren.sock",
 )
 @serve_options
 @serving_options
@@ -62,7 +60,7 @@ def serve(
     origin: tuple[str, ...],
     node_name: str | None,
     node_address: str | None,
-    **given: Any,
+    options: Options,
 ) -> None:
     """Serve sessions to other programs.
 
@@ -74,8 +72,8 @@ def serve(
     --drain: after SIGTERM running turns may finish first, then the others are interrupted, and all are stored. A second
     signal exits at once.
     """
-    chosen = {"origins": origin, **{name: given.pop(name) for name in OF_THE_GATEWAY}}
-    options = gather(given)
+    params = click.get_current_context().params
+    chosen = {"origins": origin, **{name: params[name] for name in OF_THE_GATEWAY}}
     if problem := missing("gateway", "warren serve needs"):
         raise click.ClickException(problem)
     seat, manager = Seat.taken_from(os.environ), Manager.taken_from(os.environ)

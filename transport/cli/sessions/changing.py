@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
 
 import click
 
@@ -12,11 +11,11 @@ from warren.calls.facade import SessionService
 from warren.calls.sessions import ForkRequest
 from warren.calls.turns import ContextRequest
 from warren.conversation.views import SessionView
-from warren.transport.cli.help import ID_HELP, examples
+from warren.transport.cli.command import ID_HELP, command
 from warren.transport.cli.memory.remembered import forget
 from warren.transport.cli.runtime import at_session
 from warren.transport.cli.settings.option import of_field
-from warren.transport.cli.settings.options import Options, gather, label_option, reached_options, title_option
+from warren.transport.cli.settings.options import Options, label_option, reached_options, title_option
 from warren.transport.cli.settings.values import label_of, text_of
 from warren.transport.cli.store.chosen import check_place
 from warren.transport.cli.terminal import tables
@@ -25,15 +24,12 @@ from warren.transport.cli.terminal.results import show_result, show_text
 from warren.transport.cli.terminal.streams import Streams, read_prompt
 
 
-@click.command(
-    "delete", epilog=examples("warren sessions delete 4f9c", "warren sessions delete last --yes", note=ID_HELP)
-)
+@command("warren sessions delete 4f9c", "warren sessions delete last --yes", note=ID_HELP)
 @click.argument("session", metavar="ID", type=text_of)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask. Without a terminal nothing is asked.")
 @reached_options
-def delete(session: str, *, yes: bool, **given: Any) -> None:
+def delete(session: str, *, yes: bool, options: Options) -> None:
     """Delete a session with all of its data."""
-    options = gather(given)
     if not yes and sys.stdin.isatty() and sys.stderr.isatty():
         session = at_session(options, session, _itself)
         confirm(f"Delete session {session}?")
@@ -51,39 +47,30 @@ async def _delete(options: Options, service: SessionService, session_id: str) ->
         Streams().note(f"its remembered texts stay: {exc.message}")
 
 
-@click.command("archive", epilog=examples("warren sessions archive last", note=ID_HELP))
+@command("warren sessions archive last", note=ID_HELP)
 @click.argument("session", metavar="ID", type=text_of)
 @reached_options
-def archive(session: str, **given: Any) -> None:
+def archive(session: str, options: Options) -> None:
     """Retire a session: it stays readable, is hidden from the list and cannot be continued."""
-    _change(gather(given), session, "archived", SessionService.archive)
+    _change(options, session, "archived", SessionService.archive)
 
 
-@click.command(
-    "interrupt", epilog=examples("warren sessions interrupt last --server ws://127.0.0.1:8420", note=ID_HELP)
-)
+@command("warren sessions interrupt last --server ws://127.0.0.1:8420", note=ID_HELP)
 @click.argument("session", metavar="ID", type=text_of)
 @reached_options
-def interrupt(session: str, **given: Any) -> None:
+def interrupt(session: str, options: Options) -> None:
     """End the turn that runs at a gateway; the answer so far is stored."""
-    _change(gather(given), session, "interrupted", SessionService.interrupt)
+    _change(options, session, "interrupted", SessionService.interrupt)
 
 
-@click.command(
-    "fork",
-    epilog=examples(
-        "warren sessions fork last", "warren sessions fork 4f9c --at 6 --label try=two --output json", note=ID_HELP
-    ),
-)
+@command("warren sessions fork last", "warren sessions fork 4f9c --at 6 --label try=two --output json", note=ID_HELP)
 @click.argument("session", metavar="ID", type=text_of)
 @of_field(ForkRequest, "at", variable=False)
 @label_option
 @title_option
 @reached_options
-def fork(session: str, at: int | None, **given: Any) -> None:
+def fork(session: str, at: int | None, options: Options) -> None:
     """Make a session of the beginning of another one, and print its id. Nothing is run again."""
-    options = gather(given)
-
     labels = dict(options.label)
     view = at_session(
         options, session, lambda service, found: service.fork(found, at=at, labels=labels, title=options.title)
@@ -97,25 +84,21 @@ def _show_fork(streams: Streams, view: SessionView) -> None:
     streams.write(f"{view.state.session_id}\n")
 
 
-@click.command(
-    "inject",
-    epilog=examples(
-        "warren sessions inject last 'The build is green again.'",
-        "warren sessions inject last --source ci --key build-81 'The build is green again.'",
-        note=ID_HELP,
-    ),
+@command(
+    "warren sessions inject last 'The build is green again.'",
+    "warren sessions inject last --source ci --key build-81 'The build is green again.'",
+    note=ID_HELP,
 )
 @click.argument("session", metavar="ID", type=text_of)
 @click.argument("text", type=text_of, required=False)
 @of_field(ContextRequest, "source", variable=False)
 @of_field(ContextRequest, "idempotency_key", "--key", "key", variable=False, metavar="KEY")
 @reached_options
-def inject(session: str, text: str | None, source: str | None, key: str | None, **given: Any) -> None:
+def inject(session: str, text: str | None, source: str | None, key: str | None, options: Options) -> None:
     """Show TEXT to the model in a session's next turn, as context and not as a prompt.
 
     Without TEXT, or with -, it is read from stdin.
     """
-    options = gather(given)
     check_place(options)
     words = read_prompt(text)
     _change(
@@ -126,25 +109,21 @@ def inject(session: str, text: str | None, source: str | None, key: str | None, 
     )
 
 
-@click.command(
-    "label",
-    epilog=examples(
-        "warren sessions label last project=burrow",
-        "warren sessions label 4f9c --remove project --title 'The north tunnel'",
-        note=ID_HELP,
-    ),
+@command(
+    "warren sessions label last project=burrow",
+    "warren sessions label 4f9c --remove project --title 'The north tunnel'",
+    note=ID_HELP,
 )
 @click.argument("session", metavar="ID", type=text_of)
 @click.argument("labels", metavar="[K=V]...", type=label_of, nargs=-1)
 @click.option("--remove", type=text_of, multiple=True, metavar="K", help="A label to take away; repeatable.")
 @title_option
 @reached_options
-def label(session: str, labels: tuple[tuple[str, str], ...], remove: tuple[str, ...], **given: Any) -> None:
+def label(session: str, labels: tuple[tuple[str, str], ...], remove: tuple[str, ...], options: Options) -> None:
     """Set labels or the title of a session, or take labels away; all others stay."""
-    if not labels and not remove and given["title"] is None:
+    if not labels and not remove and options.title is None:
         raise click.UsageError("Name a label, K=V to set it or --remove K to take it away, or give a --title.")
-    options, changes = gather(given), {**dict(labels), **dict.fromkeys(remove)}
-
+    changes = {**dict(labels), **dict.fromkeys(remove)}
     view = at_session(options, session, lambda service, found: service.label(found, changes, title=options.title))
     show_text(options, view, f"labelled {view.state.session_id} {tables.labels(view.state.labels)}".rstrip() + "\n")
 

@@ -2,17 +2,15 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
-
-import click
+from typing import TYPE_CHECKING, Final
 
 from warren.calls.base import made
 from warren.calls.sessions import ListRequest
 from warren.conversation.views import SessionPage, summary_of
 from warren.settings.config import StoreConfig
-from warren.transport.cli.help import examples
+from warren.transport.cli.command import command
 from warren.transport.cli.settings.option import of_field
-from warren.transport.cli.settings.options import Options, gather, label_option, reached_options
+from warren.transport.cli.settings.options import Options, label_option, reached_options
 from warren.transport.cli.store.chosen import is_there, store_of
 from warren.transport.cli.terminal import tables
 from warren.transport.cli.terminal.results import show_result
@@ -24,25 +22,22 @@ if TYPE_CHECKING:
 READ_ONLY: Final = "the disk is read-only: the newest changes, which are in the log beside the file, are left out"
 
 
-@click.command(
-    "list",
-    epilog=examples(
-        "warren sessions list --limit 10",
-        "warren sessions list --all --label project=burrow",
-        "warren sessions list --output json | jq -r '.sessions[].session_id'",
-    ),
+@command(
+    "warren sessions list --limit 10",
+    "warren sessions list --all --label project=burrow",
+    "warren sessions list --output json | jq -r '.sessions[].session_id'",
+    name="list",
 )
 @of_field(ListRequest, "offset", variable=False, default=0, show_default=True)
 @of_field(ListRequest, "limit", variable=False, default=50, show_default=True)
 @of_field(ListRequest, "include_archived", "--all", "archived", variable=False, is_flag=True)
 @label_option
 @reached_options
-def list_sessions(offset: int, limit: int, *, archived: bool, **given: Any) -> None:
+def list_sessions(offset: int, limit: int, *, archived: bool, options: Options) -> None:
     """List sessions, the one used last first.
 
     Piped, each is a line of fields between tabs: id, updated, messages, tokens, state, model, labels, title.
     """
-    options = gather(given)
     labels = dict(options.label)
     wanted = made(ListRequest, offset=offset, limit=limit, labels=labels, include_archived=archived)
     page = _page(options, wanted)

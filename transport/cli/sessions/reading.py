@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -13,27 +12,23 @@ from warren.conversation import codec
 from warren.conversation.inputs import Input
 from warren.conversation.records import CompactionEntry
 from warren.conversation.views import HistoryPage, SessionView
-from warren.transport.cli.help import ID_HELP, examples
+from warren.transport.cli.command import ID_HELP, command
 from warren.transport.cli.runtime import at_session
-from warren.transport.cli.settings.options import gather, reached_options
+from warren.transport.cli.settings.options import Options, reached_options
 from warren.transport.cli.settings.values import text_of
 from warren.transport.cli.terminal import tables
 from warren.transport.cli.terminal.results import show_result, show_text
 from warren.transport.cli.terminal.streams import Streams
 
 
-@click.command(
-    "show",
-    epilog=examples("warren sessions show last", "warren sessions show last --limit 500 --verbose", note=ID_HELP),
-)
+@command("warren sessions show last", "warren sessions show last --limit 500 --verbose", note=ID_HELP, name="show")
 @click.argument("session", metavar="ID", type=text_of)
 @click.option(
     "--limit", type=click.IntRange(1, MAX_PAGE), metavar="N", default=50, help="How many messages, the newest; 50."
 )
 @reached_options
-def show_session(session: str, limit: int, **given: Any) -> None:
+def show_session(session: str, limit: int, options: Options) -> None:
     """Show a session and its newest messages, with --verbose its summaries too."""
-    options = gather(given)
 
     async def work(service: SessionService, session_id: str) -> tuple[SessionView, HistoryPage, list[CompactionEntry]]:
         view = await service.read(session_id)
@@ -55,22 +50,15 @@ async def _compactions(service: SessionService, view: SessionView) -> list[Compa
     return found
 
 
-@click.command(
-    "file",
-    epilog=examples(
-        "warren sessions file last $SHA256 --to photo.png", "warren sessions file last $SHA256 | wc -c", note=ID_HELP
-    ),
-)
+@command("warren sessions file last $SHA256 --to photo.png", "warren sessions file last $SHA256 | wc -c", note=ID_HELP)
 @click.argument("session", metavar="ID", type=text_of)
 @click.argument("sha256", type=text_of)
 @click.option(
     "-o", "--to", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Where to write it; stdout."
 )
 @reached_options
-def file(session: str, sha256: str, to: Path | None, **given: Any) -> None:
+def file(session: str, sha256: str, to: Path | None, options: Options) -> None:
     """Write a file of a session's messages, by the SHA-256 that `warren sessions show` has."""
-    options = gather(given)
-
     found = at_session(options, session, lambda service, session_id: service.attachment(session_id, sha256))
     streams = Streams()
     if to is not None:
@@ -90,19 +78,15 @@ def file(session: str, sha256: str, to: Path | None, **given: Any) -> None:
         streams.write_bytes(found.data)
 
 
-@click.command(
-    "inputs",
-    epilog=examples("warren sessions inputs last", "warren sessions inputs last --withdraw INPUT", note=ID_HELP),
-)
+@command("warren sessions inputs last", "warren sessions inputs last --withdraw INPUT", note=ID_HELP)
 @click.argument("session", metavar="ID", type=text_of)
 @click.option("--withdraw", type=text_of, metavar="INPUT", help="Take this one back, by its id.")
 @reached_options
-def inputs(session: str, withdraw: str | None, **given: Any) -> None:
+def inputs(session: str, withdraw: str | None, options: Options) -> None:
     """List the inputs that wait for a session's next turn.
 
     Piped, each is a line of fields between tabs: id, kind, when, source, text.
     """
-    options = gather(given)
 
     async def work(service: SessionService, session_id: str) -> tuple[Input, ...]:
         if withdraw is not None:
@@ -113,15 +97,13 @@ def inputs(session: str, withdraw: str | None, **given: Any) -> None:
     show_result(options, {"inputs": codec.to_data(found)}, tables.show_inputs, found)
 
 
-@click.command("context", epilog=examples("warren sessions context last", note=ID_HELP))
+@command("warren sessions context last", note=ID_HELP)
 @click.argument("session", metavar="ID", type=text_of)
 @reached_options
-def context(session: str, **given: Any) -> None:
+def context(session: str, options: Options) -> None:
     """Show how much of the context window a session takes, by part.
 
     Piped, each part is a line of fields between tabs: part, count, tokens. --output json has the messages, too.
     """
-    options = gather(given)
-
     view = at_session(options, session, SessionService.context)
     show_result(options, view, tables.show_context, view)

@@ -15,8 +15,8 @@ from warren.base.values import frozen
 from warren.conversation import codec
 from warren.conversation.options import DEFAULT_THRESHOLD, CompactionConfig
 from warren.transport.access.config import GatewayConfig
+from warren.transport.cli.command import command
 from warren.transport.cli.groups import CommandGroup
-from warren.transport.cli.help import examples
 from warren.transport.cli.settings.file import ConfigFile
 from warren.transport.cli.settings.names import OPTIONS
 from warren.transport.cli.settings.options import CONFIG_FILE, DEFAULT_STORE, Mode
@@ -67,17 +67,16 @@ def config() -> None:
     """Look at the settings."""
 
 
-@config.command(
-    "show",
-    epilog=examples(
-        "warren config show",
-        "warren config show --output json",
-        "WARREN_MODEL=echo warren config show --max-steps 5",
-    ),
+@command(
+    "warren config show",
+    "warren config show --output json",
+    "WARREN_MODEL=echo warren config show --max-steps 5",
+    name="show",
+    of=config,
 )
 @every_setting
 @click.pass_context
-def config_show(context: click.Context, /, **_: Any) -> None:
+def config_show(context: click.Context, /) -> None:
     """Show every setting, its value and its origin.
 
     The command line wins over the environment, the environment over the configuration file. Options that are given here

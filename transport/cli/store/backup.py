@@ -2,14 +2,14 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from warren.base.errors import InvalidParamsError
 from warren.settings.config import PostgresConfig, StoreConfig
-from warren.transport.cli.help import examples
-from warren.transport.cli.settings.options import Options, gather, stored_options
+from warren.transport.cli.command import command
+from warren.transport.cli.settings.options import Options, stored_options
 from warren.transport.cli.store.chosen import existing_store_of, files_of, store_of
 from warren.transport.cli.terminal.progress import bar
 from warren.transport.cli.terminal.results import show_text
@@ -22,21 +22,18 @@ if TYPE_CHECKING:
 FILE: Final = click.Path(path_type=Path)
 
 
-@click.command(
-    epilog=examples(
-        "warren backup backup.sqlite3", "warren backup --store conversations --force /mnt/backup/conversations.sqlite3"
-    )
+@command(
+    "warren backup backup.sqlite3", "warren backup --store conversations --force /mnt/backup/conversations.sqlite3"
 )
 @click.argument("file", type=FILE)
 @click.option("--force", is_flag=True, help="Replace FILE.")
 @stored_options
-def backup(file: Path, *, force: bool, **given: Any) -> None:
+def backup(file: Path, *, force: bool, options: Options) -> None:
     """Copy the store to FILE, as it is at this moment.
 
     Other processes may use the store meanwhile. FILE holds all sessions; the memory goes into a file beside it:
     x.memory.sqlite3 beside x.sqlite3. Both are checked before they appear, and only your user can read them.
     """
-    options = gather(given)
     if not file.name or (file.exists() and not file.is_file()):
         raise InvalidParamsError(f"$.file: {file} is not a plain file", path="$.file")
     config = _of_files(existing_store_of(options))
@@ -47,17 +44,16 @@ def backup(file: Path, *, force: bool, **given: Any) -> None:
     _show(options, copied)
 
 
-@click.command(epilog=examples("warren restore backup.sqlite3", "warren restore backup.sqlite3 --store elsewhere"))
+@command("warren restore backup.sqlite3", "warren restore backup.sqlite3 --store elsewhere")
 @click.argument("file", type=FILE)
 @click.option("--force", is_flag=True, help="Replace the store that is there, and its memory.")
 @stored_options
-def restore(file: Path, *, force: bool, **given: Any) -> None:
+def restore(file: Path, *, force: bool, options: Options) -> None:
     """Make a store of a backup.
 
     No process may use the store. The memory is restored too if its file is beside FILE; its index is made anew on first
     use.
     """
-    options = gather(given)
     config = _of_files(store_of(options, needed=True))
     from warren.storage.maintenance import backup as copying  # noqa: PLC0415 - it has an extra of its own
 

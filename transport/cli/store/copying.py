@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 import click
@@ -16,10 +16,10 @@ from warren.settings.config import PostgresConfig, StoreConfig
 from warren.storage.copying import MEMORY, TABLES, Copied
 from warren.storage.copying import copy as copy_rows
 from warren.storage.runner import thread_runner
+from warren.transport.cli.command import command
 from warren.transport.cli.failures import MEMORY_DISABLED, PERSISTENCE_DISABLED
-from warren.transport.cli.help import examples
 from warren.transport.cli.runtime import execute
-from warren.transport.cli.settings.options import Options, gather, output_options
+from warren.transport.cli.settings.options import Options, output_options
 from warren.transport.cli.settings.values import place_of
 from warren.transport.cli.store.chosen import MEMORY_FOLDER, store_of
 from warren.transport.cli.terminal.progress import bar
@@ -33,23 +33,20 @@ if TYPE_CHECKING:
 Place = StoreConfig | PostgresConfig
 
 
-@click.command(
-    epilog=examples(
-        "warren copy .rkat postgresql://app@db.example.com/warren",
-        "warren copy postgresql://app@db.example.com/warren conversations --output json",
-        note="A password belongs into PGPASSWORD or ~/.pgpass.",
-    )
+@command(
+    "warren copy .rkat postgresql://app@db.example.com/warren",
+    "warren copy postgresql://app@db.example.com/warren conversations --output json",
+    note="A password belongs into PGPASSWORD or ~/.pgpass.",
 )
 @click.argument("source", metavar="SRC", type=place_of)
 @click.argument("target", metavar="DST", type=place_of)
 @output_options
-def copy(source: Path | DatabaseUrl, target: Path | DatabaseUrl, **given: Any) -> None:
+def copy(source: Path | DatabaseUrl, target: Path | DatabaseUrl, options: Options) -> None:
     """Copy all of a store into another one: a folder, or the address of a PostgreSQL database.
 
     No other process may use one of them. DST has no sessions yet; it cannot be opened before the copy is whole. If the
     command is interrupted, the same command goes on where it stopped. At its end it compares each row.
     """
-    options = gather(given)
     from_, to = (_place(options, each) for each in (source, target))
     if _same(from_, to):
         raise InvalidParamsError(f"$.target: the store {target} cannot be copied to itself", path="$.target")

@@ -14,8 +14,8 @@ from warren.base.retention import Retention
 from warren.conversation.options import TurnOptions
 from warren.reports.reports import DatabaseFacts, FileFacts, Finding, Report
 from warren.settings.config import PostgresConfig
+from warren.transport.cli.command import command, examples
 from warren.transport.cli.groups import CommandGroup
-from warren.transport.cli.help import examples
 from warren.transport.cli.memory.remembered import forget
 from warren.transport.cli.models import check_live
 from warren.transport.cli.runtime import execute
@@ -93,11 +93,10 @@ async def _examine_database(config: PostgresConfig, *, full: bool, fix: bool) ->
     return attrs.evolve(await doctor.examine(config, full=full), fixed=fixed)
 
 
-@doctor.command(
-    "prune",
-    epilog=examples(
-        "warren doctor prune --superseded 30d --events 90d --dry-run", "warren doctor prune --archived 365d --rewrite"
-    ),
+@command(
+    "warren doctor prune --superseded 30d --events 90d --dry-run",
+    "warren doctor prune --archived 365d --rewrite",
+    of=doctor,
 )
 @retention_options
 @click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
@@ -114,7 +113,7 @@ def prune(
     *,
     dry_run: bool,
     rewrite: bool,
-    **given: Any,
+    options: Options,
 ) -> None:
     """Remove data that is older than its retention, and give its room back to the disk.
 
@@ -127,7 +126,6 @@ def prune(
         raise click.UsageError("nothing is to go: give --superseded, --events, --archived, --audit or --usage.")
     if dry_run and rewrite:
         raise click.UsageError("--dry-run and --rewrite exclude each other.")
-    options = gather(given)
     store = existing_store_of(options)
     if not isinstance(store, PostgresConfig):
         _prune_files(options, store, ages, dry_run=dry_run, rewrite=rewrite)
@@ -138,15 +136,14 @@ def prune(
         _prune_database(options, store, ages, dry_run=dry_run)
 
 
-@doctor.command(
-    "models",
-    epilog=examples("warren doctor models", "warren doctor models --model claude-haiku-5-5 --output json"),
+@command(
+    "warren doctor models", "warren doctor models --model claude-haiku-5-5 --output json", name="models", of=doctor
 )
 @of_field(TurnOptions, "model", "-m", "--model", note="Without it each provider's usual one.")
 @of_field(TurnOptions, "provider", "-p", "--provider", note="Without it all that have a key or an address.")
 @config_option
 @output_options
-def check_models(**given: Any) -> int:
+def check_models(options: Options) -> int:
     """Make one cheap call to each provider, and name the wrong setting.
 
     The problem is the key, the address, the quota, the name of the model, the certificate, or the answer. A call costs
@@ -156,7 +153,7 @@ def check_models(**given: Any) -> int:
 
     Piped, each is a line of fields between tabs: provider, model, problem, message.
     """
-    return check_live(gather(given))
+    return check_live(options)
 
 
 def _prune_files(options: Options, config: "StoreConfig", ages: Retention, *, dry_run: bool, rewrite: bool) -> None:

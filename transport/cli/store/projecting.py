@@ -10,10 +10,10 @@ from warren.base.errors import InvalidParamsError, StoreError
 from warren.conversation.memory import Progress
 from warren.settings.config import PostgresConfig, StoreConfig
 from warren.storage.runner import thread_runner
+from warren.transport.cli.command import command
 from warren.transport.cli.groups import CommandGroup
-from warren.transport.cli.help import examples
 from warren.transport.cli.runtime import execute
-from warren.transport.cli.settings.options import gather, project_option, stored_options
+from warren.transport.cli.settings.options import Options, project_option, stored_options
 from warren.transport.cli.store.chosen import existing_store_of
 from warren.transport.cli.terminal.progress import bar
 from warren.transport.cli.terminal.results import show_result
@@ -33,18 +33,14 @@ def project() -> None:
     """
 
 
-@project.command(
-    "rebuild",
-    epilog=examples("warren project rebuild", "warren project rebuild --store postgresql://db/warren --project files"),
-)
+@command("warren project rebuild", "warren project rebuild --store postgresql://db/warren --project files", of=project)
 @project_option
 @stored_options
-def rebuild(**given: Any) -> None:
+def rebuild(options: Options) -> None:
     """Make all of these files anew from the store.
 
     It is refused while another process keeps them up to date. After an interrupt the next process on the store goes on.
     """
-    options = gather(given)
     config = existing_store_of(options)
     if isinstance(config, PostgresConfig) and config.project is None:
         problem = "a store in a database has its plain files in a folder of their own: name it with --project"

@@ -7,10 +7,10 @@ import attrs
 import click
 
 from warren.settings.config import PostgresConfig, StoreConfig
+from warren.transport.cli.command import command
 from warren.transport.cli.groups import CommandGroup
-from warren.transport.cli.help import examples
 from warren.transport.cli.runtime import execute
-from warren.transport.cli.settings.options import Options, gather, stored_options
+from warren.transport.cli.settings.options import Options, stored_options
 from warren.transport.cli.store.chosen import existing_store_of, files_of, store_of
 from warren.transport.cli.terminal.progress import bar
 from warren.transport.cli.terminal.results import show_text
@@ -37,16 +37,13 @@ def store() -> None:
     """
 
 
-@store.command(
-    "init", epilog=examples("warren store init", "warren store init --store postgresql://db.example.com/app")
-)
+@command("warren store init", "warren store init --store postgresql://db.example.com/app", of=store)
 @stored_options
-def init(**given: Any) -> None:
+def init(options: Options) -> None:
     """Create a store, if there is none.
 
     A store that is there is left as it is.
     """
-    options = gather(given)
     config = store_of(options, needed=True)
     before = _seen(options, config)
     if not before.version:
@@ -54,31 +51,29 @@ def init(**given: Any) -> None:
     _show_change(options, before, _seen(options, config), "was there already")
 
 
-@store.command("migrate", epilog=examples("warren store migrate", "warren store migrate --contract --output json"))
+@command("warren store migrate", "warren store migrate --contract --output json", of=store)
 @click.option(
     "--contract", is_flag=True, help="Also remove from a database whatever only programs of older releases use."
 )
 @stored_options
-def migrate(*, contract: bool, **given: Any) -> None:
+def migrate(*, contract: bool, options: Options) -> None:
     """Bring a store up to the version of this program.
 
     In a database this only adds to the tables: programs of an older release go on. Once all of them have ended,
     --contract removes the rest; it is refused as long as one of them lives.
     """
-    options = gather(given)
     config = existing_store_of(options)
     before = _migrated(options, config, make=False, contract=contract)
     _show_change(options, before, _seen(options, config), "up to date already")
 
 
-@store.command("status", epilog=examples("warren store status", "warren store status --output json"))
+@command("warren store status", "warren store status --output json", of=store)
 @stored_options
-def status(**given: Any) -> int:
+def status(options: Options) -> int:
     """Show the version of a store, and of this program.
 
     Nothing is changed. The exit code is 0 if this program can use the store as it is, else 1.
     """
-    options = gather(given)
     found = _seen(options, store_of(options, needed=True))
     _show(options, found)
     return 0 if found.state in ("current", "newer") else 1

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import click
 import trio
@@ -10,12 +10,12 @@ import trio
 from warren.base.errors import InvalidParamsError, WarrenError
 from warren.base.values import define
 from warren.calls.facade import SessionService
-from warren.transport.cli.help import ID_HELP, examples
+from warren.transport.cli.command import ID_HELP, command
 from warren.transport.cli.ids import resolve
 from warren.transport.cli.process.ending import heard
 from warren.transport.cli.process.exits import NOT_WHOLE
 from warren.transport.cli.runtime import execute, open_service
-from warren.transport.cli.settings.options import Options, gather, session_options
+from warren.transport.cli.settings.options import Options, session_options
 from warren.transport.cli.settings.values import text_of
 from warren.transport.cli.store.chosen import check_place
 from warren.transport.cli.terminal.lines import EditedLines, LineSource, open_lines
@@ -37,17 +37,15 @@ HELP: Final = """\
 Ctrl-C during an answer interrupts it. All other lines are prompts."""
 
 
-@click.command(
-    epilog=examples(
-        "warren chat --memory",
-        "warren chat --resume last",
-        "printf 'Hello\\nAnd again\\n' | warren chat --model echo",
-        note=ID_HELP,
-    )
+@command(
+    "warren chat --memory",
+    "warren chat --resume last",
+    "printf 'Hello\\nAnd again\\n' | warren chat --model echo",
+    note=ID_HELP,
 )
 @click.option("--resume", "session", type=text_of, metavar="ID", help="Continue this session.")
 @session_options
-def chat(session: str | None, **given: Any) -> int:
+def chat(session: str | None, options: Options) -> int:
     """Chat: each line is a turn of one session.
 
     /help lists the commands. Ctrl-C ends the turn; at the prompt it leaves, with exit code 130, Ctrl-D with 0.
@@ -55,7 +53,6 @@ def chat(session: str | None, **given: Any) -> int:
     With a pipe for stdin each line of it is a turn, and the exit code is the first one of a failed turn. An interrupted
     turn and a failed /compact do not count.
     """
-    options = gather(given)
     if session is not None:
         check_place(options)
 

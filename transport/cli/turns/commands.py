@@ -10,7 +10,7 @@ from warren.base.errors import CompactionDisabledError, WarrenError
 from warren.calls.facade import SessionService
 from warren.calls.turns import CompactRequest
 from warren.conversation.messages import UserMessage
-from warren.transport.cli.help import ID_HELP, examples
+from warren.transport.cli.command import ID_HELP, command
 from warren.transport.cli.ids import LAST
 from warren.transport.cli.process.exits import NOT_WHOLE
 from warren.transport.cli.runtime import at_session, execute, open_service
@@ -19,7 +19,6 @@ from warren.transport.cli.settings.options import (
     Options,
     attach_option,
     compaction_options,
-    gather,
     log_option,
     memory_options,
     reached_options,
@@ -38,13 +37,11 @@ LOOKED_AT: Final = 6
 """The newest sessions, among which one is looked for to offer in place of a failed one."""
 
 
-@click.command(
-    epilog=examples(
-        'warren run "What is a warren?"',
-        "git diff | warren run --model claude-sonnet-5 --system 'Review this change.'",
-        "warren run --ephemeral --output json --max-duration 2m 'Name three colours.'",
-        "warren run --label project=burrow --memory 'Let us begin.'",
-    )
+@command(
+    'warren run "What is a warren?"',
+    "git diff | warren run --model claude-sonnet-5 --system 'Review this change.'",
+    "warren run --ephemeral --output json --max-duration 2m 'Name three colours.'",
+    "warren run --label project=burrow --memory 'Let us begin.'",
 )
 @click.argument("prompt", type=text_of, required=False)
 @click.option(
@@ -55,13 +52,13 @@ LOOKED_AT: Final = 6
 )
 @attach_option
 @session_options
-def run(prompt: str | None, **given: Any) -> int:
+def run(prompt: str | None, options: Options) -> int:
     """Run PROMPT in a new session and print the answer.
 
     Without PROMPT, or with -, the prompt is read from stdin; with PROMPT, the text of a pipe follows it. Ctrl-C ends
     the turn and keeps the answer so far; a second one exits at once.
     """
-    options, text = gather(given), read_prompt(prompt, with_pipe=True)
+    text = read_prompt(prompt, with_pipe=True)
 
     async def work() -> int:
         async with open_service(options) as service:
@@ -72,24 +69,21 @@ def run(prompt: str | None, **given: Any) -> int:
     return execute(work, options)
 
 
-@click.command(
-    epilog=examples(
-        "warren resume last 'And who lives there?'",
-        "warren resume 4f9c --max-steps 5 --stream 'Go on.'",
-        "warren resume last - < question.txt",
-        note=ID_HELP,
-    )
+@command(
+    "warren resume last 'And who lives there?'",
+    "warren resume 4f9c --max-steps 5 --stream 'Go on.'",
+    "warren resume last - < question.txt",
+    note=ID_HELP,
 )
 @click.argument("session", metavar="ID", type=text_of)
 @click.argument("prompt", type=text_of, required=False)
 @attach_option
 @turn_options("this turn")
-def resume(session: str, prompt: str | None, **given: Any) -> int:
+def resume(session: str, prompt: str | None, options: Options) -> int:
     """Continue a stored session with PROMPT and print the answer.
 
     Without PROMPT, or with -, the prompt is read from stdin; with PROMPT, the text of a pipe follows it.
     """
-    options = gather(given)
     check_place(options)
     text = read_prompt(prompt, with_pipe=True)
 
@@ -102,23 +96,18 @@ def resume(session: str, prompt: str | None, **given: Any) -> int:
     return at_session(options, session, work)
 
 
-@click.command(
-    epilog=examples(
-        "warren compact last", "warren compact last --instructions 'Keep the names of files.'", note=ID_HELP
-    )
-)
+@command("warren compact last", "warren compact last --instructions 'Keep the names of files.'", note=ID_HELP)
 @click.argument("session", metavar="ID", type=text_of)
 @of_field(CompactRequest, "instructions", metavar="TEXT", variable=False)
 @compaction_options
 @memory_options
 @reached_options
-def compact(session: str, instructions: str | None, **given: Any) -> None:
+def compact(session: str, instructions: str | None, options: Options) -> None:
     """Summarise the context of a session.
 
     The next turns go on from the summary and the newest exchanges; the conversation stays readable as it was. Long
     sessions are summarised by themselves.
     """
-    options = gather(given)
     if options.config.compaction is None and options.server is None:
         raise CompactionDisabledError("session compaction is disabled by --no-compaction")
 
@@ -129,15 +118,16 @@ def compact(session: str, instructions: str | None, **given: Any) -> None:
     )
 
 
-@click.command(
+@command(
+    "warren record talk.json -- run 'What is a burrow?'",
+    "warren record talk.json -- serve",
     context_settings={"ignore_unknown_options": True},
-    epilog=examples("warren record talk.json -- run 'What is a burrow?'", "warren record talk.json -- serve"),
 )
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @log_option
 @click.pass_context
-def record(context: click.Context, /, *, file: Path, command: tuple[str, ...], **_: Any) -> Any:
+def record(context: click.Context, /, *, file: Path, command: tuple[str, ...]) -> Any:
     """Run a COMMAND of warren, and record the answers of its models in FILE.
 
     FILE is a script: `--model scripted:FILE` plays the answers to a session of the same course, with their pieces and
