@@ -1,7 +1,7 @@
 """One model call with its retries; text that subscribers have seen is not published again."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -85,16 +85,14 @@ class ModelCall:
     _shown: int = 0  # bytes of the pieces of the attempt
     _whole: WholePieces | None = None  # joins halves of characters, from the first text on that is not ASCII
 
-    async def run(self, route: Route, request: ModelRequest) -> ModelReply:
+    def run(self, route: Route, request: ModelRequest) -> Awaitable[ModelReply]:
         """Return the reply of the first model of the route that has one, with its cost.
 
         Raises:
             ProviderError: if it is not retryable, or if the last model has failed: the attempts are used up, or the
                 provider asks for a longer wait than the policy allows.
         """
-        reply = await (self._answer(route, request) if route.single else self._first_of(route, request))
-        usage = route.current.priced(reply.usage)
-        return reply if usage is reply.usage else attrs.evolve(reply, usage=usage)
+        return self._answer(route, request) if route.single else self._first_of(route, request)
 
     async def _first_of(self, route: Route, request: ModelRequest) -> ModelReply:
         """Return the reply of the first model of several that has one. Raises as `run`."""
@@ -183,7 +181,8 @@ class ModelCall:
                 if told is not None or self._shown:  # the provider charges for it
                     self.book(candidate.priced(self._lost(told, request.messages)))
         self.counters.called(choice, trio.current_time() - self._began, self._first, reply.usage)
-        return reply
+        usage = candidate.priced(reply.usage)
+        return reply if usage is reply.usage else attrs.evolve(reply, usage=usage)
 
     def _lost(self, told: Usage | None, messages: Sequence[Message]) -> Usage:
         """Return the tokens of an attempt that failed; of those that the provider did not count, an estimate."""

@@ -55,7 +55,7 @@ from warren.conversation.messages import (
     files_of,
     with_unique_calls,
 )
-from warren.conversation.options import CacheTime
+from warren.conversation.options import CacheTime, OutputWish
 from warren.conversation.records import CompactionEntry, SessionRecord
 from warren.conversation.transcript import Continued, Transcript
 from warren.conversation.usage import NO_USAGE, Usage
@@ -322,8 +322,13 @@ class Turn:
         self.context.append(UserMessage(prompt, self.plan.attachments))
         if inbox.waiting:
             self._take_inputs("next")
+        around = self.plan.seam.around_model
         while True:
-            message, calls = await self._answer()
+            try:
+                message, calls = await (surrounded(around, self._call_model) if around else self._call_model())
+            except ProviderError as exc:
+                self._repair(exc)
+                continue
             if calls:
                 await self._run_tools(calls)
             self.emit(TurnCompleted(message.stop_reason, self._step_usage, self.plan.route.stand_in))
@@ -331,30 +336,28 @@ class Turn:
             if not (inbox.waiting and self._take_inputs("last" if final else "next")) and final:
                 break
         if output is not None:
-            self.unsettled = 1
-            try:
-                data = await Extraction(output, self.emit, self._ask_for_data).run()
-            except ProviderError as exc:
-                self._refused |= exc.refuses_request
-                raise
-            self.structured_output = data
-            self.context.note_data(data)
+            await self._extract(output)
         if guard is not None:
             await guard.wait()  # so that the commit has all events
 
-    async def _answer(self) -> tuple[AssistantMessage, Sequence[ToolUseBlock]]:
-        """Return the model's next answer and its calls. If the provider refuses the newest results, words tell them."""
-        while True:
-            try:
-                if self.plan.seam.around_model:
-                    return await surrounded(self.plan.seam.around_model, self._call_model)
-                return await self._call_model()
-            except ProviderError as exc:
-                told = self._refusing.tell(self._answered) if exc.refuses_request or self._stays(exc) else None
-                if told is None:
-                    raise
-                self._refused = False
-                self.emit(RequestRepaired(*told, encodable(exc.message)))
+    async def _extract(self, output: OutputWish) -> None:
+        """Ask for the answer as data."""
+        self.unsettled = 1
+        try:
+            data = await Extraction(output, self.emit, self._ask_for_data).run()
+        except ProviderError as exc:
+            self._refused |= exc.refuses_request
+            raise
+        self.structured_output = data
+        self.context.note_data(data)
+
+    def _repair(self, error: ProviderError) -> None:
+        """Replace the newest results by words if the provider refuses them, for another step; else raise the error."""
+        told = self._refusing.tell(self._answered) if error.refuses_request or self._stays(error) else None
+        if told is None:
+            raise error
+        self._refused = False
+        self.emit(RequestRepaired(*told, encodable(error.message)))
 
     def _stays(self, error: ProviderError) -> bool:
         """Return whether a proxy refuses, maybe for what an earlier turn has left without an answer."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.domain import strategies
 from warren.base import values
 from warren.base.fields import FieldValueError
-from warren.base.values import Checked, check_of, frozen
+from warren.base.values import Checked, check_of, frozen, value
 from warren.calls.turns import SessionCall, TurnCall
 from warren.conversation import codec
 from warren.conversation.attachments import File, reference_of
@@ -108,6 +108,26 @@ class Heir(Shared):
 
     def __repr__(self) -> str:
         return "an heir"
+
+
+@value
+class Loose(Shared):
+    """A value that is not frozen, though the one that it extends is."""
+
+    added: int = 0
+
+
+def test_a_value_may_extend_a_frozen_one() -> None:
+    """Its fields are set directly, and it compares and reads as other values do; its base stays frozen."""
+    one = Loose("a", added=1)
+    assert Loose.__setattr__ is object.__setattr__
+    assert (one == Loose("a", added=1), one == Loose("a"), repr(one)) == (
+        True,
+        False,
+        "Loose(text='a', seen=0, added=1)",
+    )
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        setattr(Shared("a"), "text", None)  # noqa: B010 - mypy knows that it is frozen
 
 
 @pytest.mark.parametrize("cls", [ByAttrs, Shared])

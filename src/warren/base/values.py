@@ -1,8 +1,8 @@
 """`frozen`, `value` and `define`: attrs classes with one comparison and one representation for all of them.
 
 Values that a host's code can share between tasks are `frozen`, so that a mistake in that code cannot change them under
-another task. A value that stays inside the runtime, goes to one model call, or is an event with its envelope, is a
-`value` instead: type checkers refuse changes of it too, and to set a field of a frozen value takes about ten times the
+another task. A value that stays inside the runtime, belongs to one call, or is an event with its envelope, is a `value`
+instead: type checkers refuse changes of it too, and to set a field of a frozen value takes about ten times the
 instructions, which would be a tenth of a turn. A class whose instances change, as they have the state of something, is
 made by `define`.
 
@@ -11,6 +11,7 @@ that a class takes. A program imports hundreds of classes before its first line,
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import compress
 from operator import attrgetter, is_not
 from typing import TYPE_CHECKING, Any, Final
@@ -30,7 +31,13 @@ else:
         """Make a class whose instances can change, as `attrs.define` does; they have a hash with `eq=False` only."""
         return _made(cls, None, eq=eq, **settings)
 
-    value = define
+    def value(cls: type | None = None, /, *, eq: bool = True, **settings: Any) -> Any:
+        """Make a class whose instances do not change, which nothing but the type checkers sees to."""
+        if cls is None:
+            return partial(value, eq=eq, **settings)
+        if cls.__setattr__ is not object.__setattr__:  # of a frozen class that it extends
+            cls.__setattr__, cls.__delattr__ = object.__setattr__, object.__delattr__
+        return _made(cls, None, eq=eq, on_setattr=None, field_transformer=_in_checked, **settings)
 
 
 __all__ = ["Checked", "check_of", "define", "frozen", "value"]

@@ -16,7 +16,7 @@ from warren.base.fields import (
     not_blank,
     optional,
 )
-from warren.base.values import frozen
+from warren.base.values import frozen, value
 from warren.calls.answers import Decided, Injected, Inputs, Interrupted, PeerMessageSent, Peers, Withdrawn
 from warren.calls.base import Call, Facts, SessionRef
 from warren.calls.streams import OnBegin, OnEvent
@@ -90,7 +90,7 @@ class SessionCall(SessionRequest, Call[TurnResult]):
     on_begin: OnBegin | None = attrs.field(default=None, validator=_is_callable, kw_only=True)
 
 
-@frozen
+@value
 class TurnCall(TurnRequest, Call[TurnResult]):
     """The arguments of `SessionService.start_turn`: a request, and objects that only code in the same process has.
 
