@@ -29,7 +29,7 @@ from warren.storage.projection.feed import (
 from warren.storage.projection.formats import START, Change, Witness
 from warren.storage.rows import ARCHIVED, COLUMNS, DELETED, row_to_record
 from warren.storage.sqlite.database import snapshot
-from warren.storage.sqlite.file import SESSION_STORE, open_reader
+from warren.storage.sqlite.file import SESSION_STORE, alone, open_reader
 from warren.storage.sqlite.lease import Holder
 from warren.storage.sqlite.replacement import BYSTANDERS
 
@@ -112,11 +112,13 @@ class FileFeed:
         """Open the store that is there. Raises apsw.Error, and StoreError while this process opens it anew."""
         self._folder: Path | None = config.path
         BYSTANDERS.enter(config.path)
-        try:
-            self._db = open_reader(config)
-        except BaseException:
-            BYSTANDERS.leave(config.path)
-            raise
+        with contextlib.ExitStack() as undo:
+            undo.callback(BYSTANDERS.leave, config.path)
+            with alone(config.path):
+                self._db = open_reader(config)
+                undo.callback(self._db.close)
+                self._db.pragma("user_version")  # the first read: it opens the log
+            undo.pop_all()
 
     def close(self) -> None:
         if self._folder is None:

@@ -116,6 +116,7 @@ def open_writer(
     busy_timeout: float,
     synchronous: Literal["FULL", "NORMAL"] = "FULL",
     progress: Progress | None = None,
+    opening: contextlib.AbstractContextManager[None] = UNORDERED,
 ) -> apsw.Connection:
     """Open the connection that writes, and bring the file up to the version of this program.
 
@@ -125,12 +126,15 @@ def open_writer(
         busy_timeout: seconds to wait for the lock of another process.
         synchronous: SQLite's setting; "FULL" flushes the log in each commit.
         progress: is called before and after each script of a migration, with those that are done and their number.
+        opening: is held during the first read, which opens the log.
 
     Raises StoreError with `cause` "newer_schema" or "not_a_store", and apsw.Error.
     """
     db = _open(uri, apsw.SQLITE_OPEN_READWRITE, busy_timeout)
     try:
-        _prepare(db, kind, busy_timeout, synchronous, progress)
+        with opening:
+            version = version_of(db, kind)  # before anything is changed: it may be the file of another program
+        _prepare(db, kind, version, busy_timeout=busy_timeout, synchronous=synchronous, progress=progress)
     except apsw.IOError as exc:
         found = precise(exc, db)
         db.close()
@@ -161,9 +165,15 @@ def _open(uri: str, flags: int, busy_timeout: float) -> apsw.Connection:
     return db
 
 
-def _prepare(db: apsw.Connection, kind: Kind, busy_timeout: float, synchronous: str, progress: Progress | None) -> None:
-    # Before anything is changed: it may be the file of another program.
-    version = version_of(db, kind)
+def _prepare(
+    db: apsw.Connection,
+    kind: Kind,
+    version: int,
+    *,
+    busy_timeout: float,
+    synchronous: str,
+    progress: Progress | None,
+) -> None:
     if not version and kind.can_shrink:
         # SQLite takes this setting only before the first table.
         db.pragma("auto_vacuum", "INCREMENTAL")

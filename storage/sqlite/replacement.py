@@ -6,10 +6,8 @@ and the commits that it confirms are gone.
 
 import contextlib
 import os
-import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -19,9 +17,6 @@ import attrs
 from warren.base.errors import StoreError
 from warren.base.values import define
 from warren.storage.sqlite.file import FILE_NAME
-
-if sys.platform != "win32":
-    import fcntl
 
 _HEADER: Final = 100
 _MAGIC: Final = b"SQLite format 3\0"
@@ -140,24 +135,6 @@ class Bystanders:
 
 
 BYSTANDERS: Final = Bystanders()
-
-
-@contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Let one process at a time run the block: another one would take the log that it makes for the former one.
-
-    Raises OSError if the folder cannot be opened.
-    """
-    if sys.platform == "win32":  # nobody replaces a file there that is open
-        yield
-        return
-    held = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(held, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(held)
 
 
 def abandon(db: apsw.Connection) -> None:

@@ -37,12 +37,12 @@ from warren.storage.operations import (
 from warren.storage.refusals import went_back
 from warren.storage.sqlite import attachments, audit, enqueue, forking, handover, ledger, operations
 from warren.storage.sqlite.columns import raw
-from warren.storage.sqlite.database import close_writer, impatient, transaction
+from warren.storage.sqlite.database import UNORDERED, close_writer, impatient, transaction
 from warren.storage.sqlite.faults import precise
-from warren.storage.sqlite.file import SESSION_STORE, open_writer
+from warren.storage.sqlite.file import SESSION_STORE, alone, open_writer
 from warren.storage.sqlite.lease import Holder
 from warren.storage.sqlite.queueing import Queue
-from warren.storage.sqlite.replacement import BYSTANDERS, Files, abandon, alone, check_whole
+from warren.storage.sqlite.replacement import BYSTANDERS, Files, abandon, check_whole
 
 R_co = TypeVar("R_co", covariant=True)
 Applier = Callable[[Any, apsw.Connection, Holder], Any]
@@ -149,7 +149,7 @@ class Writer:
                     check_whole(config.path)
                     self._files.remove_log()
                 abandon(self._db)
-                self._db = open_writer(config)
+                self._db = open_writer(config, opening=UNORDERED)
                 self._files = Files.of(self._db)
             self._queue.close()  # its folder may have been replaced, too
             self._came_back()

@@ -1,7 +1,9 @@
 """A store whose file is replaced, moved or merely touched under an open connection."""
 
+import contextlib
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -254,3 +256,49 @@ async def test_projections_do_not_keep_the_log_of_the_former_file(
         found = await trio.run_process(command, capture_stdout=True)
         assert found.stdout.decode().split() == ["a", "b"]
         FileFeed(config).close()
+
+
+GOES_ON = """
+import os, select, shutil, sys, trio
+from pathlib import Path
+from tests.storage.samples import opened, turn, written
+from warren.settings.config import StoreConfig
+from warren.storage.maintenance.backup import back_up
+
+folder = Path(sys.argv[1])
+
+def pause(event, args):
+    if event == "os.remove" and str(args[0]).endswith("-wal"):
+        print("between", flush=True)
+        select.select([sys.stdin], [], [], 0.5)
+
+async def main():
+    async with opened(folder) as store:
+        await written(store, turn("a"))
+        back_up(StoreConfig(folder / "store"), folder / "new")
+        await store.write([turn(f"gone-{number}") for number in range(30)])
+        (folder / "new").rename(folder / "store" / "sessions.sqlite3")
+        await store.write([turn("b")])
+        sys.addaudithook(pause)
+        await written(store, turn("b"))
+        os._exit(0)
+
+trio.run(main)
+"""
+
+
+@pytest.mark.outside
+def test_projections_of_another_process_wait_while_a_store_removes_the_former_log(tmp_path: Path) -> None:
+    """They would index the former log for the new file, and what the store then stores would be in no log."""
+    command = (sys.executable, "-c", GOES_ON, str(tmp_path))
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as store:
+        assert store.stdin is not None
+        assert store.stdout is not None
+        assert store.stdout.readline() == b"between\n"
+        feed = FileFeed(StoreConfig(tmp_path / "store"))
+        feed.newest()
+        store.stdin.close()
+        assert store.wait() == 0
+    feed.close()
+    with contextlib.closing(apsw.Connection(str(tmp_path / "store" / FILE_NAME))) as db:
+        assert db.execute("SELECT session_id FROM sessions ORDER BY 1").fetchall() == [("a",), ("b",)]
