@@ -80,18 +80,35 @@ class Wire(trio.abc.Stream):
         trio.lowlevel.notify_closing(self._stream.socket)
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Return some bytes, b"" at the end."""
+        """Return some bytes, b"" at the end.
+
+        It waits for bytes before it looks for them: after an answer, a client has seldom sent the next request yet. The
+        stream itself looks first, which for `GET /health` would be a twentieth more.
+        """
         if self.paces:
             await wait_for_all(self.paces)
-        if not self._unread:
-            data = await self._receive(CHUNK if max_bytes is None else max_bytes)
+        if self._unread:
+            await trio.lowlevel.checkpoint()
+            size = len(self._unread) if max_bytes is None else max_bytes
+            data, self._unread = self._unread[:size], self._unread[size:]
+            return data
+        sock = self._stream.socket
+        while True:
+            fd = sock.fileno()
+            if fd < 0 or self.interrupted:
+                raise trio.ClosedResourceError("the connection is closed")
+            await trio.lowlevel.wait_readable(fd)
+            if sock.fileno() != fd:  # closed after the bytes came: the number may already be that of another client
+                raise trio.ClosedResourceError("the connection is closed")
+            try:
+                data = os.read(fd, CHUNK if max_bytes is None else max_bytes)
+            except BlockingIOError:  # the kernel has thrown away what it had announced
+                continue
+            except OSError as exc:
+                raise trio.BrokenResourceError(f"the connection is broken: {exc.strerror}") from exc
             for pace in self.paces:
                 pace.charge(len(data))
             return data
-        await trio.lowlevel.checkpoint()
-        size = len(self._unread) if max_bytes is None else max_bytes
-        data, self._unread = self._unread[:size], self._unread[size:]
-        return data
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Send bytes.
@@ -157,26 +174,6 @@ class Wire(trio.abc.Stream):
         with contextlib.suppress(OSError):
             self._stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close()
-
-    async def _receive(self, max_bytes: int) -> bytes:
-        """Wait for bytes before looking for them: after an answer, a client has seldom sent the next request yet.
-
-        The stream itself looks first; for `GET /health` that would be a twentieth more.
-        """
-        sock = self._stream.socket
-        while True:
-            fd = sock.fileno()
-            if fd < 0 or self.interrupted:
-                raise trio.ClosedResourceError("the connection is closed")
-            await trio.lowlevel.wait_readable(fd)
-            if sock.fileno() != fd:  # closed after the bytes came: the number may already be that of another client
-                raise trio.ClosedResourceError("the connection is closed")
-            try:
-                return os.read(fd, max_bytes)
-            except BlockingIOError:  # the kernel has thrown away what it had announced
-                continue
-            except OSError as exc:
-                raise trio.BrokenResourceError(f"the connection is broken: {exc.strerror}") from exc
 
     async def _send_out(self) -> None:
         async with self._sending:

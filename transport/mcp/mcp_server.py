@@ -31,7 +31,7 @@ from warren.transport.mcp.refusal import refusal
 from warren.transport.mcp.resources import Resources, failure_of, template
 from warren.transport.mcp.schemas import input_schema, result_schema
 from warren.transport.mcp.tools import ALIASES, TOOLS, McpTool
-from warren.transport.rpc.endpoint import BULKY, check_room
+from warren.transport.rpc.endpoint import BULKY, RESERVE, unanswered
 from warren.transport.rpc.jsonrpc import shorten
 from warren.transport.rpc.methods import Host
 
@@ -117,7 +117,8 @@ class Tools:
         try:
             params = keyed(codec.from_data(tool.method.params, arguments))
             host = self._host.of(principal)
-            check_room(client.calls, self._max_calls, urgent=tool.method.urgent)
+            if client.calls >= self._max_calls * (RESERVE if tool.method.urgent else 1):
+                return _result(unanswered(client.calls).body(), is_error=True)
             with self._calling(client, ToolCall(host.service, send, key_of(params))) as caller:
                 return _result(await self._called(tool, host, caller, params))
         except WarrenError as exc:

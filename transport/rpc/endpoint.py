@@ -297,13 +297,8 @@ class Endpoint:
 
     async def room(self) -> None:
         """Return when the peer has read most of the replies that wait for it."""
-        while self._holds_much:
+        while self.outbox.reply_bytes + self._transit_bytes > self._bounds.outbox_bytes:
             await self.moved.park()
-
-    @property
-    def _holds_much(self) -> bool:
-        """Whether the peer has to read replies before there may be more."""
-        return self.outbox.reply_bytes + self._transit_bytes > self._bounds.outbox_bytes
 
     async def wait_idle(self) -> None:
         """Return when no request runs."""
@@ -312,7 +307,8 @@ class Endpoint:
 
     def check_room(self, *, urgent: bool = False) -> None:
         """Raise CapacityExceededError if the limit of running requests is reached."""
-        check_room(self._running, self._bounds.max_in_flight, urgent=urgent)
+        if self._running >= self._bounds.max_in_flight * (RESERVE if urgent else 1):
+            raise unanswered(self._running)
 
     # -- reading
 
@@ -339,9 +335,9 @@ class Endpoint:
                 await dispatcher.drain()
 
     async def _read(self, dispatcher: Dispatcher, tasks: trio.Nursery) -> None:
-        outbox, most = self.outbox, self._bounds.max_in_flight
+        outbox, most, most_bytes = self.outbox, self._bounds.max_in_flight, self._bounds.outbox_bytes
         while True:
-            while outbox.replies >= most or self._holds_much:
+            while outbox.replies >= most or outbox.reply_bytes + self._transit_bytes > most_bytes:
                 await self.moved.park()
             raw = await self._channel.receive()
             if raw is None:
@@ -532,8 +528,7 @@ class Endpoint:
             self._farewell.deadline = deadline
 
 
-def check_room(running: int, limit: int, *, urgent: bool = False) -> None:
-    """Raise CapacityExceededError if `running` requests of a client are its limit. Urgent ones have a reserve."""
-    if running >= limit * (RESERVE if urgent else 1):
-        problem = f"{running} requests of this connection are not answered yet, which is the limit: wait for a reply"
-        raise CapacityExceededError(problem, cause="max_in_flight")
+def unanswered(running: int) -> CapacityExceededError:
+    """Return the error of a request beside so many others of its client that have no answer yet."""
+    problem = f"{running} requests of this connection are not answered yet, which is the limit: wait for a reply"
+    return CapacityExceededError(problem, cause="max_in_flight")

@@ -21,7 +21,7 @@ from warren.conversation import codec
 from warren.conversation.events import TERMINAL, Envelope, Event, StreamTruncated
 from warren.conversation.views import TurnResult
 from warren.transport.rpc.dialect import EVENT, Dialect, missing
-from warren.transport.rpc.methods import RunTurn
+from warren.transport.rpc.methods import Caller, RunTurn
 from warren.transport.rpc.outbox import Outbox
 from warren.transport.rpc.shares import Shares, counted
 
@@ -273,12 +273,11 @@ class SessionFeed:
 
 
 @define(eq=False)
-class Feeds:
-    """The events of one client, for as long as it is connected.
+class Feeds(Caller):
+    """A client as the reader of events, for as long as it is connected.
 
-    This is the part of a `warren.transport.rpc.methods.Caller` that is about events. Each session has one reader, for
-    all turns of the client and for its subscription, and no log is read ahead of the client. If a subscription ends
-    with its session or by a failure, a message behind its last event says so.
+    Each session has one reader, for all turns of the client and for its subscription, and no log is read ahead of the
+    client. If a subscription ends with its session or by a failure, a message behind its last event says so.
 
     Attributes:
         service: the sessions.
@@ -315,7 +314,7 @@ class Feeds:
         for feed in tuple(self._feeds.values()):
             feed.hang_up()
 
-    async def stream(self, run: RunTurn) -> TurnResult:
+    async def stream(self, _session_id: str | None, run: RunTurn) -> TurnResult:
         """Run a turn whose events go to the client; return, or raise, when the reply can be put behind the last event.
 
         If this is cancelled, the turn goes on, and its later events are not sent.

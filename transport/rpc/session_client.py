@@ -1,7 +1,7 @@
 """Sessions over JSON-RPC: the methods of one client, its events and its tools, in the protocol of a dialect."""
 
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import attrs
 import trio
@@ -35,8 +35,9 @@ async def serve_client(endpoint: Endpoint, host: Host, dialect: Dialect, max_sub
 
     def open_dispatcher(tasks: trio.Nursery) -> Dispatcher:
         shares = None if host.of_nodes else host.opened.subscriptions  # a node counts those of its own clients
-        feeds = Feeds(host.service, endpoint.outbox, dialect, endpoint.moved, tasks, max_subscriptions, shares)
-        return SessionClient(endpoint, host, dialect, feeds)
+        outbox, moved = endpoint.outbox, endpoint.moved
+        limits = max_subscriptions, shares
+        return SessionClient(host.service, outbox, dialect, moved, tasks, *limits, endpoint=endpoint, host=host)
 
     if host.unread is not None:
         endpoint.count_in(host.unread)
@@ -44,22 +45,18 @@ async def serve_client(endpoint: Endpoint, host: Host, dialect: Dialect, max_sub
 
 
 @define(eq=False)
-class SessionClient(Dispatcher, Caller):
+class SessionClient(Feeds, Dispatcher):
     """The client at the other end of a connection: the methods that it calls, and the receiver of its events.
 
     Attributes:
         endpoint: the connection.
         host: the runtime.
-        dialect: the methods, and the form of events.
-        feeds: brings the client its events.
         tools: the tools that it runs itself.
         uploads: the files that it has sent ahead of its prompts.
     """
 
-    endpoint: Endpoint
-    host: Host
-    dialect: Dialect
-    feeds: Feeds
+    endpoint: Endpoint = attrs.field(kw_only=True)
+    host: Host = attrs.field(kw_only=True)
     tools: ClientTools = attrs.field(init=False)
     uploads: Uploads = attrs.field(init=False)
     _watch: ClientWatch = attrs.field(init=False)
@@ -68,14 +65,15 @@ class SessionClient(Dispatcher, Caller):
         self.tools = ClientTools(self.endpoint.ask)
         self.uploads = Uploads(self.host.opened.room)
         self._watch = ClientWatch(
-            self.feeds.tasks, self.endpoint.tell, None if self.host.of_nodes else self.host.opened.watches
+            self.tasks, self.endpoint.tell, None if self.host.of_nodes else self.host.opened.watches
         )
 
     def begin(self, method: str, params: Any, request_id: jsonrpc.Id) -> Work | bytes:
         found = self.dialect.methods.get(method)
         if found is None:
             return jsonrpc.unknown_method(request_id, method)
-        host, caller = self.host, cast("Caller", self)
+        host = self.host
+        caller: Caller = self
         if type(params) is dict and META in params:
             params = {name: value for name, value in params.items() if name != META}
         if host.of_nodes:
@@ -86,26 +84,15 @@ class SessionClient(Dispatcher, Caller):
         self.endpoint.check_room(urgent=found.urgent)
         return Work(partial(found.handler, host, caller, decoded), found.bulky)
 
-    async def drain(self) -> None:
-        await self.feeds.drain()
-
     def close(self) -> None:
+        """See Dispatcher."""
         self._watch.end()
         self.uploads.close()
-        self.feeds.close()
-
-    async def stream(self, _session_id: str | None, run: RunTurn) -> TurnResult:
-        return await self.feeds.stream(run)
-
-    async def subscribe(self, session_id: str, after_seq: int | None) -> int:
-        return await self.feeds.subscribe(session_id, after_seq)
-
-    def unsubscribe(self, session_id: str) -> bool:
-        return self.feeds.unsubscribe(session_id)
+        super().close()
 
     async def watch(self, wanted: WatchRequest, service: RuntimeService | None = None) -> None:
         """Begin a watch, with the service of another node's caller if the call came through that node."""
-        await self._watch.begin(service or self.host.service, wanted)
+        await self._watch.begin(service or self.service, wanted)
 
     def unwatch(self) -> bool:
         return self._watch.end()
@@ -129,7 +116,7 @@ class _OnBehalf(Caller):
     async def subscribe(self, session_id: str, after_seq: int | None) -> int:
         """Subscribe for a caller of the node, and check its right: the node may follow the session for another."""
         await self.service.read(session_id)
-        return await self.node.feeds.subscribe(session_id, after_seq, self.service)
+        return await self.node.subscribe(session_id, after_seq, self.service)
 
     def unsubscribe(self, session_id: str) -> bool:
         return self.node.unsubscribe(session_id)

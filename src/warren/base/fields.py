@@ -169,8 +169,7 @@ def optional(*checks: Callable[[Any, "attrs.Attribute[Any]", Any], Any]) -> Call
 
 def is_text(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
     """Refuse values other than texts that UTF-8 can hold."""
-    problem = text_problem(value)
-    if problem is not None:
+    if not (type(value) is str and value.isascii()) and (problem := text_problem(value)) is not None:
         raise FieldValueError(attribute.name, problem)
 
 
@@ -184,8 +183,6 @@ def text_problem(value: object) -> str | None:
     """Return why a value cannot be taken as a text, None if it can."""
     if type(value) is not str:
         return "must be a string"
-    if value.isascii():
-        return None
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -117,7 +117,7 @@ def read_all(outbox: Outbox) -> list[Envelope | str]:
 
 async def run(client: Feeds, service: FakeService, session_id: str = "s1", prompt: str = "a b c") -> TurnResult:
     """Run a turn for a client."""
-    return await client.stream(lambda on_begin: service.start_turn(session_id, prompt, on_begin=on_begin))
+    return await client.stream(session_id, lambda on_begin: service.start_turn(session_id, prompt, on_begin=on_begin))
 
 
 async def test_own_turns_are_heard_at_once() -> None:
@@ -224,7 +224,7 @@ async def test_a_subscription_does_not_wait_for_an_own_turn_that_waits() -> None
             await trio.sleep(5)
             return await service.start_turn("s1", "a b", on_begin=on_begin)
 
-        await client.stream(late)
+        await client.stream("s1", late)
 
     async with feeds(service) as (client, out), trio.open_nursery() as nursery:
         nursery.start_soon(start, client)
@@ -246,7 +246,7 @@ async def test_a_subscription_begins_with_the_next_event_after_an_own_turn() -> 
             await turn.wait()
             return await service.start_turn("s1", "b", on_begin=on_begin)
 
-        await client.stream(late)
+        await client.stream("s1", late)
 
     async with feeds(service) as (client, out), trio.open_nursery() as nursery:
         nursery.start_soon(start, client)
@@ -286,7 +286,7 @@ async def test_a_turn_that_a_client_steers_itself_is_heard_once(*, subscribed: b
             return TurnResult("s1")
 
         async def call(run: Callable[[Begin | None], Awaitable[TurnResult]]) -> None:
-            await client.stream(run)
+            await client.stream("s1", run)
             out_at_reply.append(numbers(out))
 
         if subscribed:
@@ -308,7 +308,7 @@ async def test_a_subscription_does_not_wait_for_a_turn_that_is_refused() -> None
 
     async def start(client: Feeds) -> None:
         with pytest.raises(SessionBusyError):
-            await client.stream(refuse)
+            await client.stream("s1", refuse)
 
     async with feeds(service) as (client, out), trio.open_nursery() as nursery:
         nursery.start_soon(start, client)
@@ -340,7 +340,7 @@ async def test_an_own_turn_whose_node_is_lost_holds_no_later_events_up(*, subscr
         if subscribed:
             await client.subscribe("s1", None)
         with pytest.raises(AgentError):
-            await client.stream(lose)
+            await client.stream("s1", lose)
         assert numbers(out) == ([] if subscribed else [1, 2])
         out.clear()
         await service.start_turn("s1", "a")
@@ -366,7 +366,7 @@ async def test_a_result_that_is_faster_than_the_subscription_waits_for_its_event
         return TurnResult("s1", first_seq=1, last_seq=3)
 
     async def stream(client: Feeds) -> None:
-        result.append(await client.stream(fast))
+        result.append(await client.stream("s1", fast))
 
     service = FakeService(behaviour=slow)
     async with feeds(service) as (client, out), trio.open_nursery() as nursery:
