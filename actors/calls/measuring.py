@@ -1,15 +1,10 @@
 """The metrics of a runtime, made of the numbers that its parts keep. Making them takes no longer than a turn."""
 
 import resource
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from warren.actors.observe.counters import (
-    OF_CALLS,
-    Counters,
-    Histogram,
-    ModelCounters,
-)
+from warren.actors.observe.counters import OF_CALLS, Counters, Histogram, ModelCounters
 from warren.actors.observe.metrics import LoopLag, Writes
 from warren.actors.supervisor.gauge import resident
 from warren.actors.supervisor.supervisor import Supervisor
@@ -20,6 +15,7 @@ from warren.reports.health import Status
 from warren.reports.metrics import Kind, Metric, Metrics, Series
 
 OF_MODELS: Final = ("provider", "model")
+DIRECTIONS: Final = ("input", "output", "cache_read", "cache_creation")
 STATUS: Final[dict[Status, float]] = {"ok": 0.0, "degraded": 1.0, "failed": 2.0}
 
 
@@ -40,85 +36,40 @@ def metrics_of(supervisor: Supervisor, loop: LoopLag, health: Health) -> Metrics
 
 
 def _of_turns(counters: Counters) -> Iterator[Metric]:
-    turns = [
-        Series((outcome, *key), count)
-        for key, each in _models(counters)
-        for outcome, count in each.turns.copy().items()
-    ]
-    yield Metric(
-        "warren_turns_total",
-        "counter",
-        "Turns that have ended, by outcome.",
-        ("outcome", *OF_MODELS),
-        series=tuple(turns),
-    )
+    turns = {(outcome, *key): count for key, each in _models(counters) for outcome, count in each.turns.copy().items()}
+    yield _labelled("warren_turns_total", "Turns that have ended, by outcome.", ("outcome", *OF_MODELS), turns.items())
     yield _histogram("warren_turn_duration_seconds", "Durations of turns, with their commit.", counters.turn_seconds)
     yield _one("warren_steps_total", "counter", "Steps of turns that have ended.", counters.steps)
     yield _one("warren_events_total", "counter", "Events of turns that have ended.", counters.events)
-    tools = [Series(key, count) for key, count in counters.tools.copy().items()]
     help_ = "Tool calls that have ended, by outcome."
-    yield Metric("warren_tool_calls_total", "counter", help_, ("tool", "outcome"), series=tuple(tools))
+    yield _labelled("warren_tool_calls_total", help_, ("tool", "outcome"), counters.tools.copy().items())
     yield _histogram("warren_tool_duration_seconds", "Durations of tool calls that were begun.", counters.tool_seconds)
     yield _counted("warren_compactions_total", "Attempts to compact, by outcome.", "outcome", counters.compactions)
 
 
 def _of_models(counters: Counters) -> Iterator[Metric]:
     models = _models(counters)
-    yield Metric(
-        "warren_model_call_duration_seconds",
-        "histogram",
-        "Durations of model calls that succeeded; each attempt is a call.",
-        OF_MODELS,
-        OF_CALLS,
-        tuple(each.seconds.series(*key) for key, each in models),
+    help_ = "Durations of model calls that succeeded; each attempt is a call."
+    seconds = [each.seconds.series(*key) for key, each in models]
+    yield Metric("warren_model_call_duration_seconds", "histogram", help_, OF_MODELS, OF_CALLS, tuple(seconds))
+    help_ = "Times from the beginning of model calls to their first pieces."
+    first = [each.first_piece.series(*key) for key, each in models]
+    yield Metric("warren_model_first_chunk_seconds", "histogram", help_, OF_MODELS, OF_CALLS, tuple(first))
+    errors = {(*key, cause): count for key, each in models for cause, count in each.errors.copy().items()}
+    yield _labelled(
+        "warren_model_errors_total", "Model calls that failed, by cause.", (*OF_MODELS, "cause"), errors.items()
     )
-    yield Metric(
-        "warren_model_first_chunk_seconds",
-        "histogram",
-        "Times from the beginning of model calls to their first pieces.",
-        OF_MODELS,
-        OF_CALLS,
-        tuple(each.first_piece.series(*key) for key, each in models),
-    )
-    yield Metric(
-        "warren_model_errors_total",
-        "counter",
-        "Model calls that failed, by cause.",
-        (*OF_MODELS, "cause"),
-        series=tuple(
-            Series((*key, cause), count) for key, each in models for cause, count in each.errors.copy().items()
-        ),
-    )
-    yield Metric(
-        "warren_model_retries_total",
-        "counter",
-        "Model calls that were made again after an error.",
-        OF_MODELS,
-        series=tuple(Series(key, each.retries) for key, each in models),
-    )
-    yield Metric(
-        "warren_tokens_total",
-        "counter",
-        "Tokens of model calls. The cached ones (cache_read, cache_creation) are part of the input.",
-        ("direction", *OF_MODELS),
-        series=tuple(Series((name, *key), count) for key, each in models for name, count in _tokens(each)),
-    )
+    help_ = "Model calls that were made again after an error."
+    yield _labelled("warren_model_retries_total", help_, OF_MODELS, ((key, each.retries) for key, each in models))
+    help_ = "Tokens of model calls. The cached ones (cache_read, cache_creation) are part of the input."
+    tokens = {(name, *key): getattr(each, f"{name}_tokens") for key, each in models for name in DIRECTIONS}
+    yield _labelled("warren_tokens_total", help_, ("direction", *OF_MODELS), tokens.items())
 
 
 def _of_waiting(providers: Providers) -> Iterator[Metric]:
     waiting = providers.waiting() if isinstance(providers, Waits) else {}
-    series = tuple(Series((name,), count) for name, count in waiting.items())
     help_ = "Model calls that wait for the rate limit of their key."
-    yield Metric("warren_model_calls_waiting", "gauge", help_, ("provider",), series=series)
-
-
-def _tokens(counts: ModelCounters) -> Iterable[tuple[str, int]]:
-    return (
-        ("input", counts.input_tokens),
-        ("output", counts.output_tokens),
-        ("cache_read", counts.cache_read_tokens),
-        ("cache_creation", counts.cache_creation_tokens),
-    )
+    yield _counted("warren_model_calls_waiting", help_, "provider", waiting, "gauge")
 
 
 def _of_sessions(supervisor: Supervisor) -> Iterator[Metric]:
@@ -169,13 +120,8 @@ def _of_process(loop: LoopLag, health: Health) -> Iterator[Metric]:
     yield _histogram("warren_loop_lag_seconds", "Times by which timers of the event loop are late.", loop.seconds)
     parts = {"store": health.store, "memory": health.memory, "projector": health.projector, "loop": health.loop}
     states = {"all": health.status, **{name: part.status for name, part in parts.items() if part is not None}}
-    yield Metric(
-        "warren_health",
-        "gauge",
-        "Health by part: 0 is ok, 1 degraded, 2 failed.",
-        ("part",),
-        series=tuple(Series((name,), STATUS[status]) for name, status in states.items()),
-    )
+    help_ = "Health by part: 0 is ok, 1 degraded, 2 failed."
+    yield _counted("warren_health", help_, "part", {name: STATUS[each] for name, each in states.items()}, "gauge")
     used = resource.getrusage(resource.RUSAGE_SELF)
     help_ = "Seconds of the processor that the process has used."
     yield _one("warren_process_cpu_seconds_total", "counter", help_, used.ru_utime + used.ru_stime)
@@ -194,9 +140,18 @@ def _one(name: str, kind: Kind, help_: str, value: float) -> Metric:
     return Metric(name, kind, help_, series=(Series((), value),))
 
 
-def _counted(name: str, help_: str, label: str, counts: "dict[str, int]") -> Metric:
-    series = tuple(Series((value,), count) for value, count in counts.copy().items())
-    return Metric(name, "counter", help_, (label,), series=series)
+def _counted(name: str, help_: str, label: str, counts: Mapping[str, float], kind: Kind = "counter") -> Metric:
+    return _labelled(name, help_, (label,), (((value,), count) for value, count in dict(counts).items()), kind)
+
+
+def _labelled(
+    name: str,
+    help_: str,
+    labels: tuple[str, ...],
+    counts: Iterable[tuple[tuple[str, ...], float]],
+    kind: Kind = "counter",
+) -> Metric:
+    return Metric(name, kind, help_, labels, series=tuple(Series(*each) for each in counts))
 
 
 def _histogram(name: str, help_: str, histogram: Histogram) -> Metric:

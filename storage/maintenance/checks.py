@@ -3,29 +3,48 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import attrs
 
 from warren.base.principals import TENANT
 from warren.base.values import frozen
 from warren.reports.ledger import COUNTS
-from warren.reports.reports import Finding
+from warren.reports.reports import Finding, StoreFacts
 from warren.storage.ledger import HOUR
 from warren.storage.maintenance.plans import EARLIEST
-from warren.storage.rows import DELETED, MAX_NUMBER, OPEN, microseconds
+from warren.storage.rows import ARCHIVED, DELETED, MAX_NUMBER, OPEN, microseconds
 from warren.storage.sqlite.columns import raw
 
+Facts = TypeVar("Facts", bound=StoreFacts)
 Home = Literal["sqlite", "postgres"]
 
 
 def both(sql: str) -> Mapping[Home, str]:
     """Return SQL for both homes, which differ in a few names."""
-    states = {"open": OPEN, "deleted": DELETED}
+    states = {"open": OPEN, "archived": ARCHIVED, "deleted": DELETED}
     return {
         "sqlite": sql.format(t="main.", most="max", least="min", row="rowid", **states),
         "postgres": sql.format(t="warren.", most="greatest", least="least", row="key", **states),
     }
+
+
+ROWS: Final = both("""
+    SELECT 'sessions', count(*) FROM {t}sessions WHERE state = {open}
+    UNION ALL SELECT 'archived', count(*) FROM {t}sessions WHERE state = {archived}
+    UNION ALL SELECT 'deleted', count(*) FROM {t}sessions WHERE state = {deleted}
+    UNION ALL SELECT 'messages', count(*) FROM {t}messages
+    UNION ALL SELECT 'events', count(*) FROM {t}events
+    UNION ALL SELECT 'files', count(*) FROM {t}blobs
+    UNION ALL SELECT 'file_bytes', CAST(coalesce(sum(octet_length(body)), 0) AS bigint) FROM {t}blobs
+    UNION ALL SELECT 'erasures_due', count(*) FROM {t}erasures
+""")
+"""A query for the facts of a store that are counts, by their names."""
+
+
+def counted(facts: Facts, rows: Iterable[Any]) -> Facts:
+    """Return the facts with the rows of `ROWS`."""
+    return attrs.evolve(facts, **dict(rows))
 
 
 @frozen

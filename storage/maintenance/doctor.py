@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import apsw
-import attrs
 
 from warren.base.errors import StoreError, WarrenError
 from warren.base.values import frozen
@@ -22,8 +21,10 @@ from warren.storage.maintenance.checks import (
     DIFFERENT,
     MISLABELLED,
     NO_HOLDER,
+    ROWS,
     TABLES,
     asked,
+    counted,
     orphaned,
 )
 from warren.storage.maintenance.damage import FILE, keep, scan
@@ -34,7 +35,7 @@ from warren.storage.maintenance.unreadable import unreadable, unreadable_keys
 from warren.storage.operations import Claim, Claimed, Operation, Release
 from warren.storage.projection.formats import CHECKPOINT, checkpoint_of
 from warren.storage.projection.places import SESSIONS
-from warren.storage.rows import ARCHIVED, DELETED, OPEN, shown, time_in
+from warren.storage.rows import DELETED, shown, time_in
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.database import version_of
 from warren.storage.sqlite.faults import damage_of, on_read_only_disk
@@ -82,7 +83,7 @@ def examine(config: StoreConfig, *, full: bool = False, go_on: GoOn | None = Non
         findings = list(_about_file(facts))
         if facts.version < VERSION:
             return Report(facts, findings=tuple(findings))
-        facts = _counted(db, facts)
+        facts = counted(facts, db.execute(ROWS["sqlite"]))
         holders, dead = _holders(db, Holder.of(config))
         of_data = list(_about_rows(db, full=full))
         if of_rows and not of_data:
@@ -149,22 +150,6 @@ def _file_facts(db: apsw.Connection, path: Path, integrity: Integrity) -> FileFa
         disk_free=shutil.disk_usage(path.parent).free,
         read_only=on_read_only_disk(path),
         integrity=integrity,
-    )
-
-
-def _counted(db: apsw.Connection, facts: FileFacts) -> FileFacts:
-    rows: list[Any] = db.execute(f"SELECT {raw('state')}, count(*) FROM sessions GROUP BY state").fetchall()
-    states = dict(rows)
-    return attrs.evolve(
-        facts,
-        sessions=states.get(OPEN, 0),
-        archived=states.get(ARCHIVED, 0),
-        deleted=states.get(DELETED, 0),
-        messages=db.execute("SELECT count(*) FROM messages").get,
-        events=db.execute("SELECT count(*) FROM events").get,
-        files=db.execute("SELECT count(*) FROM blobs").get,
-        file_bytes=db.execute("SELECT coalesce(sum(length(body)), 0) FROM blobs").get,
-        erasures_due=db.execute("SELECT count(*) FROM erasures").get,
     )
 
 

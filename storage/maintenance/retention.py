@@ -17,20 +17,9 @@ from warren.base.retention import Retention
 from warren.base.values import define, frozen
 from warren.conversation.memory import Progress
 from warren.settings.config import StoreConfig
+from warren.storage.maintenance import plans
 from warren.storage.maintenance.damage import readable_session
 from warren.storage.maintenance.files import log_size, reading, rivals
-from warren.storage.maintenance.plans import (
-    EARLIEST,
-    ROOM,
-    BatchSize,
-    Plan,
-    Pruned,
-    Share,
-    Table,
-    deletion,
-    stored_cut,
-    stored_hour,
-)
 from warren.storage.operations import Audit, Delete
 from warren.storage.queries import ANY_TENANT, SessionRow
 from warren.storage.rows import ARCHIVED, DELETED, shown
@@ -46,7 +35,7 @@ PATIENCE_MS: Final = 20
 """Milliseconds of one wait for readers of the log: no process can write meanwhile."""
 ATTEMPTS: Final = 50
 # A time that is damaged is no reason to remove something. By its type: see `checks.ORPHANED`.
-_IS_YOUNG: Final = f"(typeof({{0}}) <> 'integer' OR {{0}} >= ?1 OR {{0}} < {EARLIEST})"
+_IS_YOUNG: Final = f"(typeof({{0}}) <> 'integer' OR {{0}} >= ?1 OR {{0}} < {plans.EARLIEST})"
 # In both, `edge` is the first row that stays.
 _SUPERSEDED: Final = f"""
     WITH held AS (
@@ -73,7 +62,7 @@ _OLD_EVENTS: Final = f"""
     JOIN events ON session = key AND typeof(seq) = 'integer' AND seq < edge GROUP BY key ORDER BY key
 """
 _OLD_ARCHIVES: Final = f"SELECT key, {raw('holder')} FROM sessions WHERE state = {ARCHIVED} AND updated_at < ?"
-_WHOLE: Final[dict[Table, str]] = {
+_WHOLE: Final[dict[plans.Table, str]] = {
     "messages": """
         SELECT message_count + 0, count(*), sum(octet_length(body)) FROM sessions
         JOIN messages ON session = key AND position > 0 WHERE key = ?
@@ -129,7 +118,7 @@ class Drop(SqliteOperation[int]):
     """
 
     session_id: str
-    table: Table
+    table: plans.Table
     edge: int
     limit: int
     last: bool = True
@@ -161,7 +150,7 @@ class DropOld(SqliteOperation[int]):
             return len(db.execute(_DROP_OLD[self.table], (self.before, self.limit)).fetchall())
 
 
-def plan(config: StoreConfig, retention: Retention, now: datetime) -> Plan:
+def plan(config: StoreConfig, retention: Retention, now: datetime) -> plans.Plan:
     """Return the plan for the time `now`; nothing is changed. Raises StoreError as `reading` does."""
     with reading(config) as db:
         archived = _due_archives(db, Holder.of(config), retention.archived, now)
@@ -174,17 +163,21 @@ def plan(config: StoreConfig, retention: Retention, now: datetime) -> Plan:
         named = [
             shown(db.execute(f"SELECT {raw('session_id')} FROM sessions WHERE key = ?", (key,)).get) for key in damaged
         ]
-        before = EARLIEST if retention.audit is None else stored_cut(retention.audit, now)
+        before = plans.EARLIEST if retention.audit is None else plans.stored_cut(retention.audit, now)
         # A file of an older version has none: the removal will migrate it.
         entries: int = db.execute(_OLD_ENTRIES, (before,)).get if db.table_exists(None, "audit") else 0
-        hour = stored_hour(retention.usage, now)
+        hour = plans.stored_hour(retention.usage, now)
         usage: int = db.execute(_OLD_USAGE, (hour,)).get if db.table_exists(None, "usage") else 0
-    shares = [Share(known, each.table, each.edge, each.rows, each.size) for each in due if (known := ids[each.key])]
+    shares = [
+        plans.Share(known, each.table, each.edge, each.rows, each.size) for each in due if (known := ids[each.key])
+    ]
     sessions = tuple(known for key in archived if (known := ids[key]))
-    return Plan(tuple(shares), sessions, tuple(named), entries, before, usage, hour)
+    return plans.Plan(tuple(shares), sessions, tuple(named), entries, before, usage, hour)
 
 
-def prune(config: StoreConfig, planned: Plan, progress: Progress | None = None, rest: Rest = time.sleep) -> Pruned:
+def prune(
+    config: StoreConfig, planned: plans.Plan, progress: Progress | None = None, rest: Rest = time.sleep
+) -> plans.Pruned:
     """Remove the planned rows and sessions, and return the free pages to the disk; `progress` follows each transaction.
 
     It works beside a running gateway: each transaction is short, and `rest` (seconds) leaves room for others between
@@ -205,7 +198,9 @@ def prune(config: StoreConfig, planned: Plan, progress: Progress | None = None, 
         finally:
             writer.close()
         gone, (after, log) = pruning.gone, sizes_of(config)
-        return Pruned(gone["messages"], gone["events"], deleted, before, after, planned.damaged, entries, usage, log)
+        return plans.Pruned(
+            gone["messages"], gone["events"], deleted, before, after, planned.damaged, entries, usage, log
+        )
 
 
 @define
@@ -217,11 +212,11 @@ class Pruning:
     """
 
     _writer: Writer
-    _left: deque[Share]
+    _left: deque[plans.Share]
     _progress: Progress | None
     _rest: Rest
-    _pace: BatchSize = attrs.field(factory=lambda: BatchSize(200))
-    gone: dict[Table, int] = attrs.field(factory=lambda: {"messages": 0, "events": 0})
+    _pace: plans.BatchSize = attrs.field(factory=lambda: plans.BatchSize(200))
+    gone: dict[plans.Table, int] = attrs.field(factory=lambda: {"messages": 0, "events": 0})
 
     def remove_rows(self) -> None:
         """Remove all rows that are planned. Raises StoreError."""
@@ -236,7 +231,7 @@ class Pruning:
                 self._progress(sum(self.gone.values()), total)
             self._rest(self._pace.took(time.monotonic() - began))
 
-    def remove_entries(self, planned: Plan) -> int:
+    def remove_entries(self, planned: plans.Plan) -> int:
         """Remove the entries of the audit that are planned; return how many. Raises StoreError."""
         if planned.entries:
             self._writer.write([Audit((planned.prune_entry(),))])
@@ -257,7 +252,7 @@ class Pruning:
     def delete(self, db: apsw.Connection, session_id: str) -> bool:
         """Delete an archived session, unless a process has taken it meanwhile; return whether it is gone."""
         found = queries.answer(db, self._writer.holder, SessionRow(session_id, ANY_TENANT))
-        entry = None if found is None else deletion(session_id, found.tenant)
+        entry = None if found is None else plans.deletion(session_id, found.tenant)
         (outcome,) = self._writer.write([Delete(session_id, entry)])
         if isinstance(outcome, LeasedError):
             return False
@@ -316,27 +311,27 @@ class _Due:
     """A share of the session with this key."""
 
     key: int
-    table: Table
+    table: plans.Table
     edge: int
     rows: int
     size: int
 
 
-def _due(db: apsw.Connection, table: Table, age: float | None, now: datetime) -> list[_Due]:
+def _due(db: apsw.Connection, table: plans.Table, age: float | None, now: datetime) -> list[_Due]:
     if age is None:
         return []
-    found = db.execute(_SUPERSEDED if table == "messages" else _OLD_EVENTS, (stored_cut(age, now),))
+    found = db.execute(_SUPERSEDED if table == "messages" else _OLD_EVENTS, (plans.stored_cut(age, now),))
     return [_Due(key, table, edge, rows, size) for key, edge, rows, size in found]
 
 
 def _due_archives(db: apsw.Connection, me: Holder, age: float | None, now: datetime) -> dict[int, None]:
     if age is None:
         return {}
-    found: list[Any] = db.execute(_OLD_ARCHIVES, (stored_cut(age, now),)).fetchall()
+    found: list[Any] = db.execute(_OLD_ARCHIVES, (plans.stored_cut(age, now),)).fetchall()
     return {key: None for key, holder in found if holder is None or me.rival(db, holder) is None}
 
 
-def _whole(db: apsw.Connection, table: Table, key: int) -> _Due:
+def _whole(db: apsw.Connection, table: plans.Table, key: int) -> _Due:
     edge, rows, size = db.execute(_WHOLE[table], (key,)).get
     return _Due(key, table, edge or 0, rows, size or 0)
 
@@ -349,7 +344,7 @@ def _value(outcome: int | WarrenError | None) -> int:
 
 def _give_back(db: apsw.Connection, rest: Rest) -> None:
     """Return free pages to the disk, a few at a time; pages that become free meanwhile wait for the next call."""
-    pace, left = BatchSize(200), db.pragma("freelist_count") if can_shrink(db) else 0
+    pace, left = plans.BatchSize(200), db.pragma("freelist_count") if can_shrink(db) else 0
     while left > 0:
         began = time.monotonic()
         db.execute(f"PRAGMA incremental_vacuum({pace.amount})").fetchall()
@@ -365,6 +360,6 @@ def _shorten(db: apsw.Connection, rest: Rest) -> None:
         try:
             db.wal_checkpoint(None, apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except apsw.BusyError:
-            rest(ROOM)
+            rest(plans.ROOM)
         else:
             return

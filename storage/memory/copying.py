@@ -9,31 +9,28 @@ from typing import Any, Final, TypeVar, cast
 import apsw
 import trio
 
-from warren.base.errors import StoreError
 from warren.conversation.memory import MemoryConfig
-from warren.storage.copying import PAGE_BYTES, PAGE_ROWS, Page, Position, Row, Table
+from warren.storage.copying import Page, Position, Row, Table
 from warren.storage.memory.file import FILE_NAME, MEMORY_STORE, open_writer
 from warren.storage.memory.writer import add_words, count_anew
-from warren.storage.runner import thread_runner
+from warren.storage.sqlite.copying import page_of, run
 from warren.storage.sqlite.database import close_writer, create, transaction
 
 R = TypeVar("R")
 _READ: Final = {
     "memory_sessions": """
-        SELECT key, session_id, entries, forgotten, since, tenant FROM sessions LEFT JOIN unsettled ON session = key
-        WHERE key > ? ORDER BY key LIMIT ?
+        SELECT key, session_id, entries, forgotten, since, tenant, key
+        FROM sessions LEFT JOIN unsettled ON session = key WHERE key > ? ORDER BY key
     """,
     "memory_entries": """
-        SELECT id, session, position, turn, created_at, lower(hex(terms)), content FROM entries
-        WHERE id > ? ORDER BY id LIMIT ?
+        SELECT id, session, position, turn, created_at, lower(hex(terms)), content, id FROM entries
+        WHERE id > ? ORDER BY id
     """,
     "memory_tombstones": """
-        SELECT session, position, turn FROM tombstones
-        WHERE (session, position) > (?, ?) ORDER BY session, position LIMIT ?
+        SELECT session, position, turn, session, position FROM tombstones
+        WHERE (session, position) > (?, ?) ORDER BY session, position
     """,
 }
-_KEYS: Final = {"memory_sessions": 1, "memory_entries": 1, "memory_tombstones": 2}
-"""The first columns of a row that are its key."""
 _COUNT: Final = {
     "memory_sessions": "SELECT count(*) FROM sessions",
     "memory_entries": "SELECT count(*) FROM entries",
@@ -45,7 +42,6 @@ _ADD_SESSION: Final = """
 _ADD_ENTRY: Final = """
     INSERT OR IGNORE INTO entries (id, session, position, turn, created_at, terms, content) VALUES (?,?,?,?,?,?,?)
 """
-_KINDS: Final = frozenset({int, str, type(None)})
 
 
 class MemoryFile:
@@ -75,42 +71,24 @@ class MemoryFile:
         if db is not None:
             # Shielded: a copy that is cancelled has to close its file too.
             with trio.CancelScope(shield=True):
-                await thread_runner(partial(close_writer, db))
+                await run(MEMORY_STORE, self._path, partial(close_writer, db))
 
     @property
     def _is_there(self) -> bool:
         return self._db is not None or self._path.exists()
 
     async def _run(self, function: Callable[[apsw.Connection], R]) -> R:
-        return await thread_runner(partial(self._guarded, function))
+        return await run(MEMORY_STORE, self._path, lambda: function(self._opened()))
 
-    def _guarded(self, function: Callable[[apsw.Connection], R]) -> R:
-        with MEMORY_STORE.faults(self._path):
-            if self._db is None:
-                config = MemoryConfig(self._folder)
-                self._db = open_writer(create(self._folder.absolute(), FILE_NAME).as_uri(), config)
-            return function(self._db)
+    def _opened(self) -> apsw.Connection:
+        if self._db is None:
+            config = MemoryConfig(self._folder)
+            self._db = open_writer(create(self._folder.absolute(), FILE_NAME).as_uri(), config)
+        return self._db
 
     def _page(self, table: Table, after: Position | None, db: apsw.Connection) -> Page:
-        width = _KEYS[table.name]
-        rows, size, position = list[Row](), 0, after or (0,) * width
-        try:
-            for row in db.execute(_READ[table.name], (*position, PAGE_ROWS)):
-                if not _KINDS.issuperset(map(type, row)):
-                    raise self._damaged(table, position)
-                rows.append(row)
-                position = row[:width]
-                size += sum(len(each) for each in row if isinstance(each, str))
-                if size > PAGE_BYTES:
-                    break
-        except (UnicodeDecodeError, TypeError):
-            raise self._damaged(table, position) from None
-        return Page(rows, position)
-
-    def _damaged(self, table: Table, after: Position) -> StoreError:
-        problem = f"{self._path}: a row of {table.name} after {after} cannot be read"
-        advice = "`warren doctor --fix` sets such rows aside"
-        return StoreError(f"{problem}; {advice}", cause="corrupt", retryable=False)
+        sql = _READ[table.name]
+        return page_of(db, str(self._path), table, sql, after or (0,) * sql.count("?"))
 
 
 @asynccontextmanager

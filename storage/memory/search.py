@@ -14,26 +14,11 @@ from warren.base.principals import DEFAULT_TENANT
 from warren.base.values import frozen
 from warren.conversation import codec
 from warren.conversation.memory import MemoryHit, Unsettled, text_id_of
+from warren.storage.memory import weighing
 from warren.storage.memory.homes import Query
 from warren.storage.memory.ranking import counted, ranked
 from warren.storage.memory.spaces import BLOB, Space, Vectors, cosines
 from warren.storage.memory.vectors import VectorIndex
-from warren.storage.memory.weighing import (
-    AT_ONCE,
-    BACKGROUND,
-    BY_VECTORS,
-    BY_WORDS,
-    QUERY_LENGTH,
-    SMALL_SESSION,
-    Weighed,
-    above,
-    best_first,
-    by_words,
-    floor_of,
-    mixed,
-    rarest,
-    score_of,
-)
 from warren.storage.memory.weights import Corpus, Question, Scores
 from warren.storage.memory.words import Analyzer, Terms, release_gil
 from warren.storage.memory.writer import OTHER, session_mark, tenant_marks
@@ -178,7 +163,7 @@ class MemoryReader:
 
     def _find(self, query: Query) -> list[MemoryHit]:
         scope = self._scope(query.tenant)
-        question = self._question(scope, self._analyzer.terms(query.text[:QUERY_LENGTH]))
+        question = self._question(scope, self._analyzer.terms(query.text[: weighing.QUERY_LENGTH]))
         vector = None if query.vector is None else self._space.unpack([query.vector])[0]
         found = self._fetch(self._ids(query, scope, question, vector))
         if not found.ids:
@@ -235,9 +220,9 @@ class MemoryReader:
     def _near_of(self, scope: _Scope, vector: Vectors) -> list[int]:
         """Return the entries of a tenant with near vectors, and its newest entries without a vector."""
         if scope.alone:
-            return self._near(vector, BY_VECTORS)
+            return self._near(vector, weighing.BY_VECTORS)
         mine = np.array(_first(self._db.execute(_ALL_OF_TENANT, (scope.tenant,))), dtype=np.int64)
-        return self._near(vector, BY_VECTORS, scope.tenant, mine)
+        return self._near(vector, weighing.BY_VECTORS, scope.tenant, mine)
 
     def _near(
         self, vector: Vectors, count: int, tenant: str | None = None, among: NDArray[np.int64] | None = None
@@ -268,12 +253,14 @@ class MemoryReader:
         row: Any = self._db.execute(query, (session_id, scope.tenant)).fetchone()
         if row is None:
             return []
-        if type(row[1]) is int and row[1] > SMALL_SESSION and not self._space.share:
+        if type(row[1]) is int and row[1] > weighing.SMALL_SESSION and not self._space.share:
             return self._by_words(question, scope, row[0])
         return _first(self._db.execute("SELECT id FROM entries WHERE session = ?", (row[0],)))
 
     def _by_words(self, question: Question, scope: _Scope, session: int | None) -> list[int]:
-        terms = rarest(question, {term: self._count(scope, term) for term in question.terms.tolist()}, ROWS_FOR_WORDS)
+        terms = weighing.rarest(
+            question, {term: self._count(scope, term) for term in question.terms.tolist()}, ROWS_FOR_WORDS
+        )
         if not terms:
             return []
         match = " OR ".join(f'"{_spelt(term)}"' for term in terms)
@@ -281,21 +268,23 @@ class MemoryReader:
         match = within.format(match)
         if not scope.alone:
             return self._best_of_tenant(match, terms, scope, session)
-        found = self._db.execute("SELECT rowid FROM words WHERE words MATCH ? ORDER BY rank LIMIT ?", (match, BY_WORDS))
+        found = self._db.execute(
+            "SELECT rowid FROM words WHERE words MATCH ? ORDER BY rank LIMIT ?", (match, weighing.BY_WORDS)
+        )
         return _first(found)
 
     def _best_of_tenant(self, match: str, terms: list[int], scope: _Scope, session: int | None) -> list[int]:
         """Return the entries that the full-text table would rank first if the tenant had it for itself."""
         ids, times, lengths = list[int](), list[Scores](), list[int]()
         rows = self._db.execute(_MATCHING, (match,))
-        while page := list(islice(rows, AT_ONCE)):
+        while page := list(islice(rows, weighing.AT_ONCE)):
             some = [row for row in page if row[1] is not None and len(row[1]) % _TERM == 0]
             texts = [np.frombuffer(row[1], dtype="<u4") for row in some]
             ids += [row[0] for row in some]
             times.append(counted(texts, terms))
             lengths += [len(text) for text in texts]
             release_gil()
-        if len(ids) <= BY_WORDS:
+        if len(ids) <= weighing.BY_WORDS:
             return ids
         together = np.concatenate(times)
         if session is None:
@@ -309,7 +298,7 @@ class MemoryReader:
         marks = 1 + len(tenant_marks(scope.tenant).split())
         average = scope.terms / max(scope.texts, 1) + marks
         places = ranked(together, np.array(lengths, dtype=np.float64) + marks, containing, scope.texts, average)
-        return [ids[at] for at in places[:BY_WORDS]]
+        return [ids[at] for at in places[: weighing.BY_WORDS]]
 
     def _count_now(self, scope: _Scope, matched: str) -> int:
         found = self._db.execute("SELECT count(*) FROM words WHERE words MATCH ?", (scope.matched.format(matched),))
@@ -318,45 +307,49 @@ class MemoryReader:
     def _fetch(self, ids: Sequence[int]) -> _Candidates:
         space = self._space_key()
         rows: list[tuple[Any, ...]] = []
-        for at in range(0, len(ids), AT_ONCE):
+        for at in range(0, len(ids), weighing.AT_ONCE):
             if at:
                 release_gil()
-            rows += self._db.execute(_ROWS, (_json(ids[at : at + AT_ONCE]), space))
+            rows += self._db.execute(_ROWS, (_json(ids[at : at + weighing.AT_ONCE]), space))
         rows = sorted(row for row in rows if row[1] is not None and len(row[1]) % _TERM == 0)
         terms = [np.frombuffer(row[1], dtype="<u4") for row in rows]
         return _Candidates([row[0] for row in rows], terms, [row[2] for row in rows])
 
-    def _weighed(self, found: _Candidates, question: Question, scope: _Scope, vector: Vectors | None) -> Weighed:
-        words, share = by_words(question, found.terms), self._space.share
+    def _weighed(
+        self, found: _Candidates, question: Question, scope: _Scope, vector: Vectors | None
+    ) -> weighing.Weighed:
+        words, share = weighing.by_words(question, found.terms), self._space.share
         if vector is None or not share:
-            return mixed(words, 0.0, [], np.zeros(0))
+            return weighing.mixed(words, 0.0, [], np.zeros(0))
         there = {number: body for number, body in enumerate(found.packed) if body is not None}
-        return mixed(words, share, list(there), self._likeness(scope, vector, list(there.values())))
+        return weighing.mixed(words, share, list(there), self._likeness(scope, vector, list(there.values())))
 
     def _likeness(self, scope: _Scope, vector: Vectors, packed: Sequence[bytes]) -> Scores:
         """Return the likeness of each to the query: its cosine above that of unrelated texts."""
         likeness = cosines(self._space, vector, packed)
-        return above(likeness, self._floor(scope, vector)) if self._space.has_floor else likeness
+        return weighing.above(likeness, self._floor(scope, vector)) if self._space.has_floor else likeness
 
     def _floor(self, scope: _Scope, vector: Vectors) -> float:
         """Return the cosine with the query that unrelated texts of the tenant have."""
         space = self._space_key()
         if not scope.alone:
-            return floor_of(cosines(self._space, vector, self._some_of(scope, space)))
+            return weighing.floor_of(cosines(self._space, vector, self._some_of(scope, space)))
         last = self._db.execute("SELECT max(entry) FROM vectors WHERE space = ?", (space,)).get or 0
-        places = dict.fromkeys(np.linspace(1, last, BACKGROUND, dtype=np.int64).tolist())
+        places = dict.fromkeys(np.linspace(1, last, weighing.BACKGROUND, dtype=np.int64).tolist())
         found = {row for place in places for row in self._db.execute(_AT_OR_AFTER, (space, place))}
-        return floor_of(cosines(self._space, vector, [body for _, body in sorted(found)]))
+        return weighing.floor_of(cosines(self._space, vector, [body for _, body in sorted(found)]))
 
     def _some_of(self, scope: _Scope, space: int) -> list[bytes]:
         """Return vectors of some entries of a tenant, spread over all of them."""
         ids = _first(self._db.execute(_ALL_OF_TENANT, (scope.tenant,)))
-        some = [ids[at] for at in dict.fromkeys(np.linspace(0, len(ids) - 1, BACKGROUND, dtype=np.int64).tolist())]
+        some = [
+            ids[at] for at in dict.fromkeys(np.linspace(0, len(ids) - 1, weighing.BACKGROUND, dtype=np.int64).tolist())
+        ]
         found = self._db.execute(_VECTORS, (space, _json(some))) if ids else ()
         return [body for (body,) in found if body is not None]
 
-    def _hits(self, ids: Sequence[int], weighed: Weighed, limit: int) -> list[MemoryHit]:
-        best = best_first(weighed.scores)
+    def _hits(self, ids: Sequence[int], weighed: weighing.Weighed, limit: int) -> list[MemoryHit]:
+        best = weighing.best_first(weighed.scores)
         hits: list[MemoryHit] = []
         # Damaged entries are passed over, and the next best take their places.
         while best and len(hits) < limit:
@@ -377,12 +370,12 @@ def _unsettled(row: tuple[Any, ...]) -> Unsettled:
     return Unsettled(text_in(session_id, "session_id"), time_in(since, "since"))
 
 
-def _hit(row: tuple[Any, ...], at: int, weighed: Weighed) -> MemoryHit:
+def _hit(row: tuple[Any, ...], at: int, weighed: weighing.Weighed) -> MemoryHit:
     """Return the hit at a place, of `raw("content, session_id, turn, position")`. Raises ValueError."""
     content, session_id, turn, position = row
     text, session = text_in(content, "content"), text_in(session_id, "session_id")
     place = number_in(turn, "turn"), text_id_of(number_in(position, "position"))
-    return MemoryHit(text, score_of(float(weighed.scores[at])), session, *place, weighed.parts(at))
+    return MemoryHit(text, weighing.score_of(float(weighed.scores[at])), session, *place, weighed.parts(at))
 
 
 def _spelt(term: int) -> str:

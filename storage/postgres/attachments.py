@@ -100,7 +100,7 @@ async def attach(operation: Attach, db: Connection, holder: Holder) -> None:
 async def sweep(_operation: Sweep, db: Connection, holder: Holder) -> None:
     """Remove the files that no message names, of processes that are dead."""
     for session, blob, sha256, owner in await db.fetch(_UNSURE, holder.key):
-        if (await db.fetch(_NAMED, session, sha256))[0][0]:
+        if await db.value(_NAMED, session, sha256):
             await db.fetch(_SETTLE, session, blob, owner)
         else:
             await db.fetch(_FENCE, session, holder.key)
@@ -111,7 +111,7 @@ async def sweep(_operation: Sweep, db: Connection, holder: Holder) -> None:
 
 async def unsure(at: Reading, _query: UnsureFiles) -> bool:
     """Return whether there are files that `sweep` may remove."""
-    return bool((await at.db.fetch("SELECT EXISTS (SELECT FROM warren.attachments WHERE holder IS NOT NULL)"))[0][0])
+    return bool(await at.db.value("SELECT EXISTS (SELECT FROM warren.attachments WHERE holder IS NOT NULL)"))
 
 
 async def share(db: Connection, original: int, fork: int) -> None:
@@ -138,5 +138,5 @@ async def find(at: Reading, query: StoredAttachment) -> Attachment | None:
 async def read(at: Reading, query: AttachmentBytes) -> bytes | None:
     """Return some of the bytes of a file; None if the session does not have it."""
     part = query.start + 1, query.size
-    rows = await at.db.fetch(_READ, escaped(query.session_id), query.tenant, query.sha256, *part)
-    return b64decode(rows[0][0]) if rows else None
+    found = await at.db.value(_READ, escaped(query.session_id), query.tenant, query.sha256, *part)
+    return None if found is None else b64decode(found)

@@ -14,6 +14,7 @@ from warren.storage.copying import AUDIT, PAGE_BYTES, PAGE_ROWS, Mark, Page, Pos
 from warren.storage.postgres.commit import marks_of
 from warren.storage.postgres.driver import Connection, LostError, array, escaped, unescaped
 from warren.storage.postgres.faults import of_opening, translate
+from warren.storage.postgres.inbox import LAST
 from warren.storage.postgres.lease import LIVING
 from warren.storage.postgres.schema import prepare
 from warren.storage.refusals import another_copy, in_use, not_empty, two_copies
@@ -117,8 +118,7 @@ class WholeDatabase:
         self._entries = 0  # of its own, which the copied ones of the audit follow
 
     async def count(self, table: Table) -> int:
-        count: int = (await self._fetch(f"SELECT count(*) FROM warren.{table.name}"))[0][0]
-        return count
+        return int(await self._value(f"SELECT count(*) FROM warren.{table.name}"))
 
     async def page(self, table: Table, after: Position | None) -> Page:
         if table is AUDIT:
@@ -144,21 +144,18 @@ class WholeDatabase:
         return Page(rows, found[-1][width:] if found else after or ())
 
     async def last_input(self) -> int:
-        last: int = (await self._fetch("SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM warren.inputs"))[0][
-            0
-        ]
-        return last
+        return int(await self._value(LAST))
 
     async def remembers(self) -> bool:
-        return bool((await self._fetch("SELECT EXISTS (SELECT FROM warren.memory_sessions)"))[0][0])
+        return bool(await self._value("SELECT EXISTS (SELECT FROM warren.memory_sessions)"))
 
     async def begin(self, source: str) -> Mark:
         async with self._transaction():
-            ((found,),) = await self._fetch(_MARK)
+            found = await self._value(_MARK)
             if found is None:
-                if not (await self._fetch(_EMPTY))[0][0]:
+                if not await self._value(_EMPTY):
                     raise not_empty(self.name)
-                mark = Mark(source, entries=(await self._fetch(_ENTRIES))[0][0])
+                mark = Mark(source, entries=await self._value(_ENTRIES))
                 await self._fetch("UPDATE warren.meta SET copying = $1", mark.encoded())
             else:
                 mark = Mark.decoded(found)
@@ -216,18 +213,14 @@ class WholeDatabase:
             found = await self._db.fetch(sql, *values)
         return found  # noqa: RET504 - inside the block, mypy would miss a return
 
+    async def _value(self, sql: str) -> Any:
+        return (await self._fetch(sql))[0][0]
+
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[None]:
         with faults():
-            await self._db.script("BEGIN")
-        try:
-            yield
-            with faults():
-                await self._db.script("COMMIT")
-        finally:
-            # Shielded: the connection goes on to other statements, and they must not land in a dead transaction.
-            with trio.CancelScope(shield=True):
-                await self._db.roll_back()
+            async with self._db.transaction():
+                yield
 
 
 @contextmanager
@@ -280,7 +273,7 @@ async def _opened(config: PostgresConfig, *, copying: bool = False) -> AsyncIter
                 raise in_use(f"{config.shown} ({', '.join(living)})")
             if await _is_used(db):
                 raise in_use(config.shown)
-            identity = str((await db.fetch("SELECT store::text FROM warren.meta"))[0][0])
+            identity = str(await db.value("SELECT store::text FROM warren.meta"))
         yield db, identity
     finally:
         db.close()
@@ -289,7 +282,7 @@ async def _opened(config: PostgresConfig, *, copying: bool = False) -> AsyncIter
 async def _is_used(db: Connection) -> bool:
     """Return whether another process is connected to the store. A process that has just ended is waited for."""
     with trio.move_on_after(ENDING):
-        while (await db.fetch(_CONNECTED))[0][0]:  # noqa: ASYNC110 - the server tells nobody of an end
+        while await db.value(_CONNECTED):  # noqa: ASYNC110 - the server tells nobody of an end
             await trio.sleep(LOOK)
         return False
     return True

@@ -4,7 +4,7 @@ Neither asyncio nor a thread takes part, except that trio looks names up in a th
 """
 
 import contextlib
-from collections.abc import Generator, Sequence
+from collections.abc import AsyncIterator, Generator, Sequence
 from typing import Any, Final, cast
 
 import attrs
@@ -189,6 +189,11 @@ class Connection:
         results = await self._run(lambda: self._pgconn.send_query_prepared(name, parameters))
         return self._loaded(results[-1])
 
+    async def value(self, sql: str, *values: Value) -> Any:
+        """Return the first column of the first row of a statement; None without rows. Raises as `fetch`."""
+        rows = await self.fetch(sql, *values)
+        return rows[0][0] if rows else None
+
     async def fetch_each(self, *statements: Statement) -> list[list[Row]]:
         """Run statements that read, in one round trip, and return the rows of each; all see one state.
 
@@ -236,6 +241,16 @@ class Connection:
         """
         results = await self._run(lambda: self._pgconn.send_query(sql.encode()))
         return results[-1].command_tuples or 0 if results else 0
+
+    @contextlib.asynccontextmanager
+    async def transaction(self, begin: str = "BEGIN") -> AsyncIterator[None]:
+        """Commit what the block does, or nothing of it if the block raises. Raises as `fetch`."""
+        await self.script(begin)
+        try:
+            yield
+            await self.script("COMMIT")
+        finally:
+            await self.roll_back()
 
     async def roll_back(self) -> None:
         """End a transaction, if there is one, without its changes. A connection that cannot do so is closed."""

@@ -71,7 +71,7 @@ async def fork(operation: Fork, db: Connection, _holder: Holder) -> SessionRecor
     record = forked(original, operation.wanted, operation.session_id, operation.now, operation.owner)
     count = record.message_count
     values = [escaped(each) if isinstance(each, str) else each for each in record_to_row(record)]
-    ((new,),) = await db.fetch(_ADD, *values, array(marks_of(record.labels)), min(kept_from, count))
+    new = await db.value(_ADD, *values, array(marks_of(record.labels)), min(kept_from, count))
     await db.fetch(_COPY_MESSAGES, new, session, count)
     await attachments.share(db, session, new)
     if original.newest_move is not None:
@@ -107,8 +107,7 @@ class _Stored:
 
 async def _read(db: Connection, session: int, record: SessionRecord, kept_from: int, at: int | None) -> _Stored:
     """Read the facts that the fork depends on; `at` is the wanted place, None the end of the last finished turn."""
-    prompts = await db.fetch(_PROMPT, session) if record.turn_open else []
-    prompt = prompts[0][0] if prompts else 0
+    prompt = await db.value(_PROMPT, session) or 0 if record.turn_open else 0
     place = at if at is not None else prompt if record.turn_open else record.message_count
     bodies = await db.fetch(_MESSAGES, session, place - 1)
     messages = {position: _decoded(body, record) for position, body in bodies}
@@ -117,7 +116,7 @@ async def _read(db: Connection, session: int, record: SessionRecord, kept_from: 
     if not newest:
         return _Stored(record, kept_from, messages, prompt, answer, (0, None), None)
     key, *columns = newest[0]
-    ((count,),) = await db.fetch(_MOVES, session, place, key)
+    count = await db.value(_MOVES, session, place, key)
     return _Stored(record, kept_from, messages, prompt, answer, (count, _entry(tuple(columns), record)), key)
 
 

@@ -7,7 +7,7 @@ role is not subject to them: it writes for all tenants, and reads what actors ne
 
 import contextlib
 import logging
-from typing import Final
+from typing import Any, Final
 
 from psycopg import errors
 
@@ -59,6 +59,10 @@ class Guarded:
     async def fetch(self, sql: str, *values: Value) -> list[Row]:
         (rows,) = await self.fetch_each((sql, *values))
         return rows
+
+    async def value(self, sql: str, *values: Value) -> Any:
+        rows = await self.fetch(sql, *values)
+        return rows[0][0] if rows else None
 
     async def fetch_each(self, *statements: Statement) -> list[list[Row]]:
         _, *found = await self._db.fetch_each((_ENTER, self._tenant, self._role), *statements)

@@ -66,13 +66,12 @@ async def enqueue(operation: Enqueue, db: Connection, holder: Holder) -> Enqueue
         ((number, body, outcome),) = known
         ended = None if outcome is None else outcome_of(outcome, session_id)
         return Enqueued(Numbered(number, decoded(body, session_id)), False, ended, elsewhere)
-    ((count,),) = await db.fetch(_COUNT, session)
-    if count >= operation.limit:
+    if await db.value(_COUNT, session) >= operation.limit:
         raise inbox_full(session_id, operation.limit)
     if operation.blobs:
         await attach(Attach(session_id, operation.blobs), db, holder)
     body = codec.encode(input_).decode()
-    ((number,),) = await db.fetch(_ADD, session, escaped(input_.input_id), key, input_.starts, body)
+    number = await db.value(_ADD, session, escaped(input_.input_id), key, input_.starts, body)
     return Enqueued(Numbered(number, input_), elsewhere=elsewhere)
 
 

@@ -117,7 +117,7 @@ async def rival_of(db: Connection, owner: int | None, me: int | None) -> str | N
     """
     if owner in (None, me):
         return None
-    ((name,),) = await db.fetch(_RIVAL, owner, me)
+    name = await db.value(_RIVAL, owner, me)
     return None if name is None else unescaped(name)
 
 
@@ -170,10 +170,9 @@ class Holder:
         """
         await db.fetch(_REAP)
         values = escaped(self.name), str(self.seconds), str(self.grace), SCHEMA.version, self._status()
-        rows = await db.fetch(_ENTER, *values, new_key())
-        if not rows:
+        self.key, self._confirmed = await db.value(_ENTER, *values, new_key()), self._renewals
+        if self.key is None:
             raise too_new(await state_of(db))
-        self.key, self._confirmed = rows[0][0], self._renewals
         await self._lock(db)
 
     async def renew(self, db: Connection) -> bool:
@@ -220,5 +219,4 @@ class Holder:
 
     async def _lock(self, db: Connection) -> None:
         """Take the lock, unless a lost connection still has it: then it counts as locked, and a renewal tries again."""
-        ((taken,),) = await db.fetch(_TRY_LOCK, self.key)
-        self._locked = db if taken else None
+        self._locked = db if await db.value(_TRY_LOCK, self.key) else None

@@ -68,8 +68,7 @@ _WITH_NUL: Final = f"SELECT session_id, labels, turns, details {_STORED} > 0"
 async def tokens_since(at: Reading, query: TokensSince) -> int:
     """Return the tokens of a tenant since an hour: all, or those that count for a payer."""
     payer = None if query.payer is None else escaped(query.payer)
-    ((tokens,),) = await at.db.fetch(_TOKENS, query.tenant, microseconds(hour_of(query.hour)), payer)
-    return int(tokens)
+    return int(await at.db.value(_TOKENS, query.tenant, microseconds(hour_of(query.hour)), payer))
 
 
 async def tenants(at: Reading, _query: KnownTenants) -> list[str]:

@@ -35,8 +35,7 @@ def node_in(row: Row) -> Node:
 
 async def version_of_others(db: Connection, me: int | None) -> int:
     """Return a number that changes with each group that another process commits."""
-    version: int = (await db.fetch(_WROTE, me))[0][0]
-    return version
+    return int(await db.value(_WROTE, me))
 
 
 async def ask_to_drain(db: Connection, name: str) -> bool:
@@ -51,7 +50,7 @@ async def ask_to_drain(db: Connection, name: str) -> bool:
 async def secret(db: Connection) -> bytes:
     """Return the cluster's secret, which is made if it is missing or damaged."""
     while True:
-        ((stored,),) = await db.fetch(_CLUSTER_KEY)
+        stored = await db.value(_CLUSTER_KEY)
         found = secret_of(stored)
         if found is not None:
             return found

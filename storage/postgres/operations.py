@@ -12,28 +12,7 @@ from warren.base.errors import StoreError
 from warren.calls.forking import relabelled
 from warren.conversation import codec
 from warren.conversation.records import SessionRecord
-from warren.storage.operations import (
-    Archive,
-    Attach,
-    Audit,
-    Claim,
-    Claimed,
-    DeclineHandover,
-    Delete,
-    EndInputs,
-    Enqueue,
-    Erased,
-    Fork,
-    Label,
-    Labelled,
-    Lease,
-    LeaseHeld,
-    Operation,
-    Release,
-    RequestHandover,
-    Reserve,
-    Sweep,
-)
+from warren.storage import operations as ops
 from warren.storage.postgres import attachments, audit, forking, inbox
 from warren.storage.postgres.commit import marks_of
 from warren.storage.postgres.driver import Connection, array, escaped
@@ -103,7 +82,7 @@ _REQUEST: Final = """
 """
 
 
-async def claim(operation: Claim, db: Connection, holder: Holder) -> Claimed | LeaseHeld | None:
+async def claim(operation: ops.Claim, db: Connection, holder: Holder) -> ops.Claimed | ops.LeaseHeld | None:
     """Change the holder of a session's row."""
     session_id = operation.session_id
     rows = await db.fetch(_CLAIMED, escaped(session_id))
@@ -112,35 +91,35 @@ async def claim(operation: Claim, db: Connection, holder: Holder) -> Claimed | L
     *columns, session, owner, epoch = rows[0]
     name = await rival_of(db, owner, holder.key)
     if name is not None:
-        return LeaseHeld(name)
+        return ops.LeaseHeld(name)
     record = record_of(tuple(columns))
     try:
         number_in(epoch, "epoch")
     except ValueError as exc:
         raise corrupt(f"session {session_id}", exc, session_id) from exc
     # The row is locked: a number that is given to this session from now on is higher.
-    ((inbox_to,),) = await db.fetch(LAST)
+    inbox_to = await db.value(LAST)
     waiting, lost = await inbox.readable(db, session, session_id)
     if owner == holder.key:
-        return Claimed(record, Lease(epoch), waiting, inbox_to, lost)
+        return ops.Claimed(record, ops.Lease(epoch), waiting, inbox_to, lost)
     ((last_seq, epoch),) = await db.fetch(_TAKE, session, holder.key, before(operation.went_back_at))
-    return Claimed(record.changed(last_seq=last_seq), Lease(epoch), waiting, inbox_to, lost)
+    return ops.Claimed(record.changed(last_seq=last_seq), ops.Lease(epoch), waiting, inbox_to, lost)
 
 
-async def release(operation: Release, db: Connection, holder: Holder) -> None:
+async def release(operation: ops.Release, db: Connection, holder: Holder) -> None:
     """Take the holder out of a session's row."""
     await db.fetch(_PUT_BACK, escaped(operation.session_id), holder.key, operation.lease.epoch)
     await db.fetch(_ANSWERED, escaped(operation.session_id))
 
 
-async def reserve(operation: Reserve, db: Connection, _holder: Holder) -> None:
+async def reserve(operation: ops.Reserve, db: Connection, _holder: Holder) -> None:
     """Write the bytes, and take them back: vacuuming keeps their pages for the next rows."""
     await db.script("SAVEPOINT room")
     await db.fetch(_FILL, escaped(operation.session_id), operation.size)
     await db.script("ROLLBACK TO room; RELEASE room")
 
 
-async def archive(operation: Archive, db: Connection, holder: Holder) -> None:
+async def archive(operation: ops.Archive, db: Connection, holder: Holder) -> None:
     """Mark a session's row."""
     session, state = await _writable(db, holder, operation.session_id)
     if state == DELETED:
@@ -150,7 +129,7 @@ async def archive(operation: Archive, db: Connection, holder: Holder) -> None:
         await audit.add(db, (operation.audit,))
 
 
-async def label(operation: Label, db: Connection, holder: Holder) -> Labelled:
+async def label(operation: ops.Label, db: Connection, holder: Holder) -> ops.Labelled:
     """Change the labels and the title of a session's row."""
     session, state = await _writable(db, holder, operation.session_id)
     if state == DELETED:
@@ -160,11 +139,10 @@ async def label(operation: Label, db: Connection, holder: Holder) -> Labelled:
     record: SessionRecord = record_of((await db.fetch(_RECORD_OF, session))[0])
     record = relabelled(record, operation.changes, operation.title)
     labels, title = codec.encode(record.labels).decode(), None if record.title is None else escaped(record.title)
-    ((change,),) = await db.fetch(_LABEL, session, labels, array(marks_of(record.labels)), title)
-    return Labelled(record, change)
+    return ops.Labelled(record, await db.value(_LABEL, session, labels, array(marks_of(record.labels)), title))
 
 
-async def delete(operation: Delete, db: Connection, holder: Holder) -> None:
+async def delete(operation: ops.Delete, db: Connection, holder: Holder) -> None:
     """Remove the rows of a session, leave the tombstone."""
     await db.fetch(_LOCK, escaped(operation.session_id))
     session, state = await _writable(db, holder, operation.session_id)
@@ -174,12 +152,12 @@ async def delete(operation: Delete, db: Connection, holder: Holder) -> None:
         await audit.add(db, (operation.audit,))
 
 
-async def erased(operation: Erased, db: Connection, _holder: Holder) -> None:
+async def erased(operation: ops.Erased, db: Connection, _holder: Holder) -> None:
     """Drop the note that copies of a session are due for deletion; any process may."""
     await db.fetch(_ERASED, escaped(operation.session_id))
 
 
-async def request(operation: RequestHandover, db: Connection, holder: Holder) -> bool:
+async def request(operation: ops.RequestHandover, db: Connection, holder: Holder) -> bool:
     """Add the row of a request."""
     session, state, name = await owner_of(db, holder, operation.session_id)
     if state == DELETED:
@@ -189,7 +167,7 @@ async def request(operation: RequestHandover, db: Connection, holder: Holder) ->
     return name is not None
 
 
-async def decline(operation: DeclineHandover, db: Connection, _holder: Holder) -> None:
+async def decline(operation: ops.DeclineHandover, db: Connection, _holder: Holder) -> None:
     """Remove the row of a request."""
     await db.fetch(_ANSWERED, escaped(operation.session_id))
 
@@ -203,26 +181,26 @@ async def _writable(db: Connection, holder: Holder, session_id: str) -> tuple[in
 
 
 Applier = Callable[[Any, Connection, Holder], Awaitable[Any]]
-APPLIERS: Final[dict[type[Operation[Any]], Applier]] = {
-    Claim: claim,
-    Release: release,
-    Archive: archive,
-    Attach: attachments.attach,
-    Sweep: attachments.sweep,
-    Reserve: reserve,
-    Label: label,
-    Delete: delete,
-    Erased: erased,
-    Enqueue: inbox.enqueue,
-    EndInputs: inbox.end_inputs,
-    Fork: forking.fork,
-    RequestHandover: request,
-    DeclineHandover: decline,
-    Audit: audit.audit,
+APPLIERS: Final[dict[type[ops.Operation[Any]], Applier]] = {
+    ops.Claim: claim,
+    ops.Release: release,
+    ops.Archive: archive,
+    ops.Attach: attachments.attach,
+    ops.Sweep: attachments.sweep,
+    ops.Reserve: reserve,
+    ops.Label: label,
+    ops.Delete: delete,
+    ops.Erased: erased,
+    ops.Enqueue: inbox.enqueue,
+    ops.EndInputs: inbox.end_inputs,
+    ops.Fork: forking.fork,
+    ops.RequestHandover: request,
+    ops.DeclineHandover: decline,
+    ops.Audit: audit.audit,
 }
 
 
-async def apply(operation: Operation[Any], db: Connection, holder: Holder) -> Any:
+async def apply(operation: ops.Operation[Any], db: Connection, holder: Holder) -> Any:
     """Apply an operation inside an open transaction and return its result. Raises its refusal, and as `fetch`."""
     applier = APPLIERS.get(type(operation))
     if applier is None:  # a repair of a SQLite file

@@ -159,8 +159,7 @@ async def _has(at: Reading, query: ask.HasSession) -> bool:
 
 async def _sessions(at: Reading, query: ask.SessionCount) -> int:
     owner = None if query.owner is None else escaped(query.owner)
-    ((count,),) = await at.db.fetch(_SESSIONS_OF, query.tenant, owner)
-    return int(count)
+    return int(await at.db.value(_SESSIONS_OF, query.tenant, owner))
 
 
 async def _owned(at: Reading, query: ask.OwnedSessions) -> list[str]:
@@ -270,8 +269,8 @@ async def _lost(at: Reading, query: ask.LostEvents) -> Lost | None:
 
 
 async def _last_stored(at: Reading, query: ask.LastStored) -> int | None:
-    rows = await at.db.fetch(_LAST_STORED, escaped(query.session_id), query.up_to)
-    return rows[0][0] if rows else None
+    found: int | None = await at.db.value(_LAST_STORED, escaped(query.session_id), query.up_to)
+    return found
 
 
 async def _sessions_that_wait(at: Reading, _query: ask.WaitingSessions) -> list[str]:
@@ -290,8 +289,8 @@ async def _was_told(at: Reading, query: ask.WasTold) -> bool:
 
 
 async def _named(at: Reading, query: ask.PeerNamed) -> str | None:
-    rows = await at.db.fetch(_NAMED, escaped(query.name), query.tenant)
-    return unescaped(rows[0][0]) if rows else None
+    found = await at.db.value(_NAMED, escaped(query.name), query.tenant)
+    return None if found is None else unescaped(found)
 
 
 async def _erasures(at: Reading, _query: ask.DueErasures) -> Rows[str]:
@@ -351,7 +350,7 @@ async def _handed_over(at: Reading, query: ask.HandoverAnswer) -> bool | None:
 async def _news(at: Reading, query: ask.StoreNews) -> News:
     db, me, watched = at.login, at.me.key, array([escaped(each) for each in query.watched])
     async with snapshot(db):
-        ((inbox_to,),) = await db.fetch(_SNAPSHOT)
+        inbox_to = await db.value(_SNAPSHOT)
         wanted = await db.fetch(_WANTED, me)
         arrived = await db.fetch(_ARRIVED, me, str(query.inbox_after))
         rows = await db.fetch(_WATCHED, watched) if query.watched else []

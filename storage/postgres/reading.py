@@ -1,7 +1,6 @@
 """What the functions of the table of queries are given, and how they read rows."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 from warren.base.values import frozen
@@ -32,15 +31,9 @@ class Reading:
     me: Holder
 
 
-@asynccontextmanager
-async def snapshot(db: Connection) -> AsyncIterator[None]:
+def snapshot(db: Connection) -> AbstractAsyncContextManager[None]:
     """Let all statements of the block see one state. Raises as `Connection.fetch`."""
-    await db.script("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-    try:
-        yield
-        await db.script("COMMIT")
-    finally:
-        await db.roll_back()
+    return db.transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
 
 def record_of(row: Row) -> SessionRecord:

@@ -153,7 +153,7 @@ async def check_whole(db: Connection) -> None:
 
     The triggers come last in a dump. Raises also as `Connection.fetch`.
     """
-    if (await db.fetch(_WHOLE)) != [(True,)]:
+    if not await db.value(_WHOLE):
         raise LostError("the tables of the store are not there, or not all of them: a backup may be on its way")
 
 
@@ -221,7 +221,7 @@ async def usable_state(db: Connection, schema: Schema = SCHEMA) -> State:
 
 async def state_of(db: Connection) -> State:
     """Return the state of the tables, whatever it is. Raises as `Connection.fetch`."""
-    if not (await db.fetch("SELECT to_regclass('warren.meta') IS NOT NULL"))[0][0]:
+    if not await db.value("SELECT to_regclass('warren.meta') IS NOT NULL"):
         return State()
     return State(*(await db.fetch(_STATE))[0])
 
@@ -257,7 +257,7 @@ async def alone(db: Connection) -> AsyncIterator[None]:
     Raises StoreError(cause="locked"), and as `Connection.fetch`.
     """
     deadline = trio.current_time() + db.timeout
-    while not (await db.fetch(_TRY_LOCK))[0][0]:
+    while not await db.value(_TRY_LOCK):
         if trio.current_time() > deadline:
             raise StoreError("another program is changing the tables of the store: try again later", cause="locked")
         await trio.sleep(_PAUSE)
@@ -273,7 +273,7 @@ async def alone(db: Connection) -> AsyncIterator[None]:
 
 async def _make(db: Connection, schema: Schema) -> None:
     # Asked first: CREATE SCHEMA needs a privilege also if the schema is there.
-    there = (await db.fetch("SELECT to_regnamespace('warren') IS NOT NULL"))[0][0]
+    there = await db.value("SELECT to_regnamespace('warren') IS NOT NULL")
     await _transaction(db, schema.script() if there else f"CREATE SCHEMA warren;\n{schema.script()}", State())
 
 
@@ -285,10 +285,10 @@ async def _transaction(db: Connection, sql: str, state: State) -> None:
 
 async def _build(db: Connection, step: Step, state: State) -> None:
     """Build the index of a step, unless an earlier call has built it; an unfinished one is removed before."""
-    valid = [valid for (valid,) in await db.fetch(_VALID, step.index)]
-    if valid == [False]:
+    valid = await db.value(_VALID, step.index)
+    if valid is False:
         await _changed(db, f"DROP INDEX CONCURRENTLY warren.{step.index}", state)
-    if valid != [True]:
+    if not valid:
         await _changed(db, step.sql, state)
     await db.script(f"UPDATE warren.meta SET {_written(step.version)}")
 

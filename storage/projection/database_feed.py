@@ -19,13 +19,13 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 import psycopg
 
 from warren.base.errors import StoreCause, StoreError, WarrenError
-from warren.base.values import frozen
 from warren.settings.config import PostgresConfig
 from warren.storage.postgres import session
 from warren.storage.postgres.driver import LostError, ReadOnlyServerError, escaped, failure, unescaped, unknown
@@ -39,6 +39,7 @@ from warren.storage.projection.feed import (
     NO_TIME,
     SESSIONS_AT_ONCE,
     Changed,
+    Home,
     LineRun,
     StoredFile,
     marked,
@@ -137,31 +138,23 @@ _CAUSES: Final[dict[int | None, StoreCause]] = {
 }
 
 
-@frozen
-class Database:
-    """The home of a store in a database; see Home."""
+def home(config: PostgresConfig) -> Home:
+    """Return the home of a store in a database."""
+    return Home(Holder.of(config).name, (psycopg.Error, LostError), partial(_open, config), _fault)
 
-    _config: PostgresConfig
 
-    @property
-    def holder(self) -> str:
-        return Holder.of(self._config).name
+def _open(config: PostgresConfig) -> "DatabaseFeed":
+    """Connect. Raises StoreError: of an error while connecting, it names the address without its password."""
+    try:
+        return DatabaseFeed(config)
+    except (psycopg.Error, LostError) as exc:
+        raise of_opening(exc, config) from None
 
-    @property
-    def errors(self) -> tuple[type[Exception], ...]:
-        return (psycopg.Error, LostError)
 
-    def open(self) -> "DatabaseFeed":
-        """Connect. Raises StoreError; if the connection fails it names the address without the password."""
-        try:
-            return DatabaseFeed(self._config)
-        except (psycopg.Error, LostError) as exc:
-            raise of_opening(exc, self._config) from None
-
-    def fault(self, exc: Exception) -> WarrenError:
-        if isinstance(exc, OSError):
-            return StoreError(str(exc), cause=_CAUSES.get(exc.errno, "cannot_open"))
-        return translate(exc)
+def _fault(exc: Exception) -> WarrenError:
+    if isinstance(exc, OSError):
+        return StoreError(str(exc), cause=_CAUSES.get(exc.errno, "cannot_open"))
+    return translate(exc)
 
 
 class DatabaseFeed:

@@ -150,25 +150,21 @@ class Feed(Protocol):
         """Yield the lines of the index of one tenant, page by page."""
 
 
-class Home(Protocol):
+@frozen
+class Home:
     """A store that can be followed.
 
     Attributes:
         holder: the name of this process, for messages in others.
         errors: the exceptions of its database.
+        open: opens the store that is there. Raises StoreError and the `errors`.
+        fault: returns the error that callers get for one of the `errors`, or for an OSError.
     """
 
-    @property
-    def holder(self) -> str: ...
-
-    @property
-    def errors(self) -> tuple[type[Exception], ...]: ...
-
-    def open(self) -> Feed:
-        """Open the store that is there. Raises StoreError and the `errors`."""
-
-    def fault(self, exc: Exception) -> WarrenError:
-        """Return the error that callers get for one of the `errors`, or for an OSError."""
+    holder: str
+    errors: tuple[type[Exception], ...]
+    open: Callable[[], Feed]
+    fault: Callable[[Exception], WarrenError]
 
 
 def marked(line: bytes) -> bytes:

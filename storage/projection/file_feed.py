@@ -7,13 +7,12 @@ Lines are made in C and leave by the page, so that the interpreter has next to n
 import contextlib
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import apsw
 
-from warren.base.errors import WarrenError
-from warren.base.values import frozen
 from warren.settings.config import StoreConfig
 from warren.storage.projection.feed import (
     DAMAGED,
@@ -22,6 +21,7 @@ from warren.storage.projection.feed import (
     NO_TIME,
     SESSIONS_AT_ONCE,
     Changed,
+    Home,
     LineRun,
     StoredFile,
     marked,
@@ -84,25 +84,9 @@ _INDEX: Final = f"""
 """
 
 
-@frozen
-class File:
-    """The home of a store in files; see Home."""
-
-    _config: StoreConfig
-
-    @property
-    def holder(self) -> str:
-        return Holder.of(self._config).name
-
-    @property
-    def errors(self) -> tuple[type[Exception], ...]:
-        return (apsw.Error,)
-
-    def open(self) -> "FileFeed":
-        return FileFeed(self._config)
-
-    def fault(self, exc: Exception) -> WarrenError:
-        return SESSION_STORE.fault(exc)
+def home(config: StoreConfig) -> Home:
+    """Return the home of a store in files."""
+    return Home(Holder.of(config).name, (apsw.Error,), partial(FileFeed, config), SESSION_STORE.fault)
 
 
 class FileFeed:

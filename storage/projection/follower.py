@@ -9,7 +9,7 @@ from typing import Final
 
 import attrs
 
-from warren.base.errors import StoreError, WarrenError
+from warren.base.errors import StoreError
 from warren.base.values import frozen
 from warren.settings.config import PostgresConfig, StoreConfig
 from warren.storage.folders import Disk, Folder
@@ -193,16 +193,12 @@ class Follower:
             yield
         except BaseException as exc:
             self._let_go()
-            if isinstance(exc, (OSError, self._home.errors)):
-                raise self._fault(exc) from exc
+            if isinstance(exc, self._home.errors):
+                raise self._home.fault(exc) from exc
+            if isinstance(exc, OSError):
+                cause = getattr(self._home.fault(exc), "cause", None)
+                raise StoreError(f"the projections in {self._path} cannot be written: {exc}", cause=cause) from exc
             raise
-
-    def _fault(self, exc: Exception) -> WarrenError:
-        fault = self._home.fault(exc)
-        if isinstance(exc, self._home.errors):
-            return fault
-        cause = fault.cause if isinstance(fault, StoreError) else None
-        return StoreError(f"the projections in {self._path} cannot be written: {exc}", cause=cause)
 
 
 def folder_of(config: StoreConfig | PostgresConfig) -> Path:
@@ -217,9 +213,9 @@ def folder_of(config: StoreConfig | PostgresConfig) -> Path:
 def _home_of(config: StoreConfig | PostgresConfig) -> Home:
     """Return the home of a store; nothing is opened yet."""
     if isinstance(config, PostgresConfig):
-        from warren.storage.projection.database_feed import Database  # noqa: PLC0415 - it has an extra of its own
+        from warren.storage.projection import database_feed  # noqa: PLC0415 - it has an extra of its own
 
-        return Database(config)
-    from warren.storage.projection.file_feed import File  # noqa: PLC0415 - it has an extra of its own
+        return database_feed.home(config)
+    from warren.storage.projection import file_feed  # noqa: PLC0415 - it has an extra of its own
 
-    return File(config)
+    return file_feed.home(config)

@@ -10,24 +10,8 @@ from warren.base.errors import StoreError
 from warren.base.principals import DEFAULT_TENANT
 from warren.base.values import define
 from warren.storage.folders import Folder, nothing_there
+from warren.storage.projection import formats
 from warren.storage.projection.feed import Changed, Feed
-from warren.storage.projection.formats import (
-    CHECKPOINT,
-    EVENTS,
-    FILES,
-    FORMAT,
-    INDEX,
-    SESSION,
-    START,
-    SUMMARY,
-    Change,
-    Checkpoint,
-    Mark,
-    checkpoint_of,
-    folder_of_tenant,
-    is_session_id,
-    mark_of,
-)
 from warren.storage.projection.index import QUICK, Index
 from warren.storage.projection.places import FORMER_CHECKPOINT, SESSIONS, Places
 from warren.storage.projection.session_files import bring_forward
@@ -71,16 +55,16 @@ class Projection:
     places: Places
     skipped: dict[str, str]
     clock: Callable[[], float]
-    begun_at: Change
-    newest: Change
-    cursor: Change = START
-    stuck: dict[str, Change] = attrs.field(factory=dict)
+    begun_at: formats.Change
+    newest: formats.Change
+    cursor: formats.Change = formats.START
+    stuck: dict[str, formats.Change] = attrs.field(factory=dict)
     taken: int = 0
     written: int = 0
     behind: int = 0
     _stuck_by: str = ""
     _index_trouble: str | None = None
-    _durable: Change = START
+    _durable: formats.Change = formats.START
     _begun_anew: bool = True
     _unsynced: dict[str, set[str]] = attrs.field(factory=dict)
     _index: Index = attrs.field(init=False)
@@ -96,19 +80,19 @@ class Projection:
         newest = feed.newest()
         work = cls(feed, places, skipped, clock, newest, newest)
         work._sync = clock() + SYNC_EVERY
-        raw = places.sessions.read(CHECKPOINT)
-        known = None if raw is None else checkpoint_of(raw)
+        raw = places.sessions.read(formats.CHECKPOINT)
+        known = None if raw is None else formats.checkpoint_of(raw)
         if known is not None and work._is_of_this_store(known):
             work.cursor = work._durable = known.shown
             work._begun_anew = False
-            work._index.go_on(Change(known.indexed, known.indexed_key), known.index_seconds)
+            work._index.go_on(formats.Change(known.indexed, known.indexed_key), known.index_seconds)
         elif raw is not None:
             logger.warning("the projections in %s are not of this state of the store: they are made anew", SESSIONS)
-            places.sessions.remove(CHECKPOINT)
+            places.sessions.remove(formats.CHECKPOINT)
         return work
 
     @property
-    def projected(self) -> Change:
+    def projected(self) -> formats.Change:
         """The place up to which every change is shown."""
         return min(self.stuck.values()).before if self.stuck else self.cursor
 
@@ -155,7 +139,7 @@ class Projection:
         self.places.close()
         self.places.root.close()
 
-    def _is_of_this_store(self, known: Checkpoint) -> bool:
+    def _is_of_this_store(self, known: formats.Checkpoint) -> bool:
         return (
             known.shown <= self.newest
             and known.tenants <= self.places.has_tenants
@@ -199,10 +183,10 @@ class Projection:
             self.stuck.pop(session.session_id, None)
 
     def _project(self, session: Changed) -> None:
-        if not is_session_id(session.session_id):
+        if not formats.is_session_id(session.session_id):
             self._skip(session.session_id, "this is no id of a session")
             return
-        tenant = folder_of_tenant(session.tenant)
+        tenant = formats.folder_of_tenant(session.tenant)
         if tenant is None:
             self._skip(session.session_id, f"{session.tenant!r} is no name of a tenant")
             return
@@ -222,12 +206,12 @@ class Projection:
 
     def _write(self, session: Changed, sessions: Folder) -> None:
         with sessions.inner(session.session_id) as folder:
-            raw = folder.read(SESSION)
-            mark = None if raw is None else self._believed(mark_of(raw), session)
+            raw = folder.read(formats.SESSION)
+            mark = None if raw is None else self._believed(formats.mark_of(raw), session)
             bring_forward(folder, self.feed, session, mark)
         self.written += 1
 
-    def _believed(self, mark: Mark | None, session: Changed) -> Mark | None:
+    def _believed(self, mark: formats.Mark | None, session: Changed) -> formats.Mark | None:
         if mark is None or session.shown_by(mark) > session.change:
             return None
         own = self.begun_at < session.shown_by(mark) <= self.cursor
@@ -243,7 +227,7 @@ class Projection:
             self._index.bring_forward(self.feed, self.newest)
             self._index_trouble = None
         except OSError as exc:
-            self._index_trouble = f"{INDEX}: {exc}"
+            self._index_trouble = f"{formats.INDEX}: {exc}"
         for tenant in self._index.unsynced:
             self._unsynced.setdefault(tenant, set())
         self._index.unsynced.clear()
@@ -254,8 +238,8 @@ class Projection:
         reached = self.projected
         if reached != self._durable or self._unsynced:
             self._sync_files()
-            known = Checkpoint(
-                FORMAT,
+            known = formats.Checkpoint(
+                formats.FORMAT,
                 self.feed.identity(),
                 reached.number,
                 self._index.shown.number,
@@ -266,7 +250,7 @@ class Projection:
                 self.places.has_tenants,
             )
             self.places.sessions.remove(FORMER_CHECKPOINT)
-            self.places.sessions.replace(CHECKPOINT, [known.encode()], sync=True)
+            self.places.sessions.replace(formats.CHECKPOINT, [known.encode()], sync=True)
             self.places.sessions.sync()
             self._durable = reached
         self._sync = self.clock() + max(SYNC_EVERY, (self.clock() - began) / SYNC_SHARE)
@@ -281,7 +265,7 @@ class Projection:
             for tenant, session_ids in self._unsynced.items():
                 with nothing_there(), self.places.of(tenant, make=False) as folder:
                     self._sync_sessions(folder, session_ids)
-                    folder.sync(INDEX)
+                    folder.sync(formats.INDEX)
             self.places.sync()
         self._unsynced.clear()
 
@@ -289,7 +273,7 @@ class Projection:
         with nothing_there(), tenant.inner(SESSIONS, make=False) as sessions:
             for session_id in session_ids:
                 with nothing_there(), sessions.inner(session_id, make=False) as folder:
-                    with nothing_there(), folder.inner(FILES, make=False) as inside:
+                    with nothing_there(), folder.inner(formats.FILES, make=False) as inside:
                         inside.sync(*inside.names())
-                    folder.sync(EVENTS, SUMMARY, SESSION)
+                    folder.sync(formats.EVENTS, formats.SUMMARY, formats.SESSION)
             sessions.sync()

@@ -33,7 +33,11 @@ def bring_forward(folder: Folder, feed: Feed, session: Changed, mark: Mark | Non
     if log is None:
         mark, log = None, _rewrite_events(folder, feed, session, sync=was is not None)
     if mark is None or mark.compactions != record.compactions or (record.compactions and not folder.has(SUMMARY)):
-        _write_summary(folder, feed.summary(session), sync=was is not None)
+        summary = feed.summary(session)
+        if summary is None:
+            folder.remove(SUMMARY)
+        else:
+            folder.replace(SUMMARY, [summary], sync=was is not None)
     if session.files or folder.has(FILES):
         _bring_files(folder, feed, session, anew=mark is None)
     now = Mark(FORMAT, session.change.number, log.last_seq, log.size, session.events_after, record.compactions)
@@ -107,10 +111,3 @@ def _bring_files(folder: Folder, feed: Feed, session: Changed, *, anew: bool) ->
         for name, file in named.items():
             if name is not None and (anew or inside.size(name) != file.size):
                 inside.replace(name, feed.content(file))
-
-
-def _write_summary(folder: Folder, summary: bytes | None, *, sync: bool) -> None:
-    if summary is None:
-        folder.remove(SUMMARY)
-    else:
-        folder.replace(SUMMARY, [summary], sync=sync)

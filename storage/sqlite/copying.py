@@ -4,6 +4,7 @@
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import apsw
@@ -27,7 +28,7 @@ from warren.storage.copying import (
 from warren.storage.refusals import another_copy, in_use, not_empty, two_copies
 from warren.storage.runner import thread_runner
 from warren.storage.sqlite import database
-from warren.storage.sqlite.database import close_writer, create, lock, transaction
+from warren.storage.sqlite.database import Kind, close_writer, create, lock, transaction
 from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE, UNFINISHED, open_writer
 from warren.storage.sqlite.inbox import last_number
 from warren.storage.sqlite.lease import Holder
@@ -60,7 +61,6 @@ _USED: Final = "SELECT " + " OR ".join(f"EXISTS (SELECT 1 FROM {each})" for each
 _ENTRIES: Final = "SELECT coalesce(max(number), 0) FROM audit"
 _MEMORY: Final = "memory"
 """The folder of the memory, in the folder of a store."""
-_KINDS: Final = frozenset({int, str, type(None)})
 _UNFINISHED: Final = attrs.evolve(SESSION_STORE, application_id=UNFINISHED, unfinished=None)
 
 
@@ -114,11 +114,7 @@ class WholeFile:
         await self._run(partial(self._finish, last_input))
 
     async def _run(self, function: Callable[[], R]) -> R:
-        return await thread_runner(partial(self._guarded, function))
-
-    def _guarded(self, function: Callable[[], R]) -> R:
-        with SESSION_STORE.faults(self._path):
-            return function()
+        return await run(SESSION_STORE, self._path, function)
 
     def _page(self, table: Table, after: Position | None) -> Page:
         order = _ORDER[table.name]
@@ -127,26 +123,8 @@ class WholeFile:
         names = [_READ.get((table.name, each), each) for each in table.columns]
         where = "" if after is None else f"WHERE ({', '.join(order)}) > ({', '.join('?' for _ in order)})"
         sql = f"SELECT {', '.join(names)}, {', '.join(order)} FROM {table.name} {where} ORDER BY {', '.join(order)}"
-        bulk, width = table.columns.index(table.bulk), len(table.columns)
-        rows, size, position = list[Row](), 0, after or ()
-        try:
-            for row in self._db.execute(f"{sql} LIMIT {PAGE_ROWS}", after or ()):
-                if not _KINDS.issuperset(map(type, row)):
-                    raise self._damaged(table, rows)
-                rows.append(row[:width])
-                position = row[width:]
-                size += len(row[bulk])
-                if size > PAGE_BYTES:
-                    break
-        except (UnicodeDecodeError, TypeError):
-            raise self._damaged(table, rows) from None
-        return Page(renumbered(table, rows, -self._entries), position)
-
-    def _damaged(self, table: Table, rows: Sequence[Row]) -> StoreError:
-        after = f" after {rows[-1][:2]}" if rows else ""
-        problem = f"{self.name}: a row of the table {table.name}{after} cannot be read"
-        advice = "`warren doctor --fix` sets such rows aside"
-        return StoreError(f"{problem}; {advice}", cause="corrupt", retryable=False)
+        found = page_of(self._db, self.name, table, sql, after or ())
+        return Page(renumbered(table, found.rows, -self._entries), found.after)
 
     def _remembers(self) -> bool:
         return any((self._path.parent / _MEMORY).glob("*.sqlite3"))
@@ -203,7 +181,7 @@ async def source(config: StoreConfig) -> AsyncIterator[WholeFile]:
     path = config.path / FILE_NAME
     if not path.exists():
         raise StoreError(f"there is no store at {config.path}", cause="missing", retryable=False)
-    with _closing(await _opened(partial(open_writer, config), config)) as db:
+    with _closing(await run(SESSION_STORE, path, partial(open_writer, config))) as db:
         await thread_runner(partial(_take, db, config))
         yield WholeFile(db, config)
 
@@ -214,16 +192,39 @@ async def target(config: StoreConfig) -> AsyncIterator[WholeFile]:
 
     Raises StoreError with `cause` "leased" if a process that lives uses it, and as `SqliteStore.open`.
     """
-    with _closing(await _opened(partial(_target, config), config)) as db:
+    with _closing(await run(SESSION_STORE, config.path / FILE_NAME, partial(_target, config))) as db:
         yield WholeFile(db, config)
 
 
-async def _opened(open_it: Callable[[], apsw.Connection], config: StoreConfig) -> apsw.Connection:
-    def opening() -> apsw.Connection:
-        with SESSION_STORE.faults(config.path / FILE_NAME):
-            return open_it()
+async def run(kind: Kind, path: Path, function: Callable[[], R]) -> R:
+    """Run a function on a file in a thread, to its end. Raises StoreError."""
 
-    return await thread_runner(opening)
+    def guarded() -> R:
+        with kind.faults(path):
+            return function()
+
+    return await thread_runner(guarded)
+
+
+def page_of(db: apsw.Connection, name: str, table: Table, sql: str, after: Position) -> Page:
+    """Return rows of a query, which has the columns of a table and, behind them, those of a position.
+
+    Raises StoreError(cause="corrupt"), in which `name` is that of the file.
+    """
+    width, rows, size, position = len(table.columns), list[Row](), 0, after
+    try:
+        for row in db.execute(f"{sql} LIMIT {PAGE_ROWS}", after):
+            texts = [each for each in row if not isinstance(each, int | None)]
+            size += len("".join(texts))  # a value that is no text raises TypeError
+            rows.append(row[:width])
+            position = row[width:]
+            if size > PAGE_BYTES:
+                break
+    except (UnicodeDecodeError, TypeError):
+        problem = f"{name}: a row of the table {table.name} after {position} cannot be read"
+        advice = "`warren doctor --fix` sets such rows aside"
+        raise StoreError(f"{problem}; {advice}", cause="corrupt", retryable=False) from None
+    return Page(rows, position)
 
 
 @contextmanager

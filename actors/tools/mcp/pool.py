@@ -74,15 +74,6 @@ class McpPool:
                 for held in pool._held:
                     held.connection.close()
 
-    @asynccontextmanager
-    async def session(self, owner: Hashable, servers: Sequence[McpServer] = ()) -> AsyncIterator[None]:
-        """Add servers for a session, as `add` does, and drop them after the body."""
-        await self.add(owner, servers)
-        try:
-            yield
-        finally:
-            await self.drop(owner)
-
     async def add(self, owner: Hashable, servers: Sequence[McpServer] = ()) -> None:
         """Connect to the given servers, and to the runtime's unshared ones, for one session.
 

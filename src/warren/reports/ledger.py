@@ -57,15 +57,8 @@ class Figures:
     priced: Decimal = attrs.field(factory=Decimal, kw_only=True)
 
     def __add__(self, other: "Figures") -> "Figures":
-        return Figures(
-            self.turns + other.turns,
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            self.cache_read_tokens + other.cache_read_tokens,
-            self.cache_creation_tokens + other.cache_creation_tokens,
-            self.unpriced_tokens + other.unpriced_tokens,
-            priced=self.priced + other.priced,
-        )
+        counts = (getattr(self, name) + getattr(other, name) for name in COUNTS)
+        return Figures(*counts, priced=self.priced + other.priced)
 
     @property
     def tokens(self) -> int:

@@ -16,11 +16,7 @@ PAGE: Final = 500
 _UNUSED: Final = UNUSED["postgres"]
 _EMPTY: Final = EMPTY["postgres"]
 # Locked before: a process that attaches one of them at this moment keeps it.
-_DROP_UNUSED: Final = f"""
-    BEGIN;
-    SELECT FROM warren.blobs WHERE {_UNUSED} ORDER BY key FOR UPDATE;
-    DELETE FROM warren.blobs WHERE {_UNUSED}
-"""
+_LOCK_UNUSED: Final = f"BEGIN; SELECT FROM warren.blobs WHERE {_UNUSED} ORDER BY key FOR UPDATE"
 _MESSAGES: Final = f"""
     SELECT m.session, m.position, s.session_id, m.body FROM warren.messages m
     JOIN warren.sessions s ON s.key = m.session
@@ -80,10 +76,7 @@ async def fix_files(db: Connection) -> AsyncIterator[str]:
         await db.fetch(_GIVE_BACK, each.session, each.blob, each.file.media_type, name)
     if lost:
         yield f"gave sessions {len(lost)} files back that their messages name"
-    try:
-        unused = await db.script(_DROP_UNUSED)
-        await db.script("COMMIT")
-    finally:
-        await db.roll_back()
+    async with db.transaction(_LOCK_UNUSED):
+        unused = await db.script(f"DELETE FROM warren.blobs WHERE {_UNUSED}")
     if unused:
         yield f"removed {unused} rows of blobs that belonged to no session"

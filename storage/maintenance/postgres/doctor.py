@@ -5,15 +5,13 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Final
 
-import attrs
-
 from warren.base.errors import WarrenError
 from warren.base.values import frozen
 from warren.conversation import codec
 from warren.reports.health import clock_fault
 from warren.reports.reports import DatabaseFacts, Finding, HolderFacts, Report, about_dead
 from warren.settings.config import PostgresConfig
-from warren.storage.maintenance.checks import CHECKS, LABELS, PEERS, TABLES, orphaned
+from warren.storage.maintenance.checks import CHECKS, LABELS, PEERS, ROWS, TABLES, counted, orphaned
 from warren.storage.maintenance.postgres.asking import findings_of
 from warren.storage.maintenance.postgres.attached import examine_files, fix_files
 from warren.storage.maintenance.postgres.connecting import be_patient, connected, existing
@@ -28,7 +26,7 @@ from warren.storage.postgres.guard import absence
 from warren.storage.postgres.lease import ALIVE, ahead
 from warren.storage.postgres.reading import snapshot
 from warren.storage.postgres.schema import SCHEMA, State
-from warren.storage.rows import ARCHIVED, DELETED, OPEN, time_in
+from warren.storage.rows import DELETED, OPEN, time_in
 
 MANY_DEAD: Final = 100_000
 """Dead rows of a table from which on they are worth a word, if they are also half as many as the living ones."""
@@ -59,8 +57,8 @@ _STANDBYS: Final = """
         ELSE pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn)::int8 END
     FROM pg_stat_replication ORDER BY application_name, pid
 """
-_FILES: Final = "SELECT count(*), coalesce(sum(octet_length(body)), 0)::int8 FROM warren.blobs"
-_COUNTS: Final = "SELECT state, count(*) FROM warren.sessions GROUP BY state"
+_MEMORY_THERE: Final = "SELECT to_regclass('warren.memory_entries') IS NOT NULL"
+_REMEMBERS: Final = "SELECT EXISTS (SELECT FROM warren.memory_entries)"
 _HOLDERS: Final = f"""
     SELECT key, name, (extract(epoch FROM expires_at) * 1000000)::int8, alive, status, array(
         SELECT session_id::text FROM warren.sessions s WHERE s.holder = holders.key AND state <> {DELETED} ORDER BY 1
@@ -88,7 +86,7 @@ async def examine(config: PostgresConfig, *, full: bool = False) -> Report[Datab
             facts, findings = await _about_server(db, config, state, differs)
             findings += [Finding("settings", text, "notice") for text in db.notices]
             if state.version >= SCHEMA.version:
-                facts = await _counted(db, facts)
+                facts = counted(facts, await db.fetch(ROWS["postgres"]))
                 holders, dead = await _holders(db)
                 findings += [*dead, *[finding async for finding in _about_rows(db, full=full)]]
                 findings += [Finding("tenants", text, "notice") for text in [await absence(db)] if text]
@@ -130,8 +128,7 @@ async def fix(config: PostgresConfig) -> tuple[str, ...]:
 async def _clock(db: Connection) -> float:
     """Return by how many seconds the clock of the server is ahead of this machine's; 0 if that cannot be told."""
     sent = time.time()
-    ((there,),) = await db.fetch(_CLOCK)
-    return ahead(sent, there, time.time())
+    return ahead(sent, await db.value(_CLOCK), time.time())
 
 
 async def _about_server(
@@ -139,12 +136,11 @@ async def _about_server(
 ) -> tuple[DatabaseFacts, list[Finding]]:
     (row,) = await db.fetch(_SERVER)
     server, commit, fsync, pages, autovacuum, standby_names, recovering, vector, dead_rows = row
-    ((size,),) = await db.fetch(SIZE)
     standbys = await db.fetch(_STANDBYS)
     facts = DatabaseFacts(
         path=config.shown,
         version=state.version,
-        bytes=size,
+        bytes=await db.value(SIZE),
         server=server,
         synchronous_commit=commit,
         standbys=len(standbys),
@@ -162,7 +158,10 @@ async def _about_server(
         findings.append(Finding("bloat", text, "notice"))
     findings += [finding for standby in standbys for finding in _about_standby(*standby)]
     findings += [finding for slot in await db.fetch(_SLOTS) for finding in _about_slot(*slot)]
-    findings += [*_about_clock(differs), *await _about_memory(db, vector)]
+    findings += _about_clock(differs)
+    if vector is None and await db.value(_MEMORY_THERE) and await db.value(_REMEMBERS):
+        text = "the extension pgvector is not in the database: the memory finds texts by their words alone"
+        findings.append(Finding("pgvector", text, "notice"))
     return facts, findings
 
 
@@ -204,36 +203,7 @@ def _about_clock(differs: float, of: str = "this machine's") -> Iterator[Finding
         yield Finding("clock", f"{fault}; leases go by the server's", "notice")
 
 
-async def _about_memory(db: Connection, vector: str | None) -> list[Finding]:
-    if vector is not None or not (await db.fetch("SELECT to_regclass('warren.memory_entries') IS NOT NULL"))[0][0]:
-        return []
-    if not (await db.fetch("SELECT EXISTS (SELECT FROM warren.memory_entries)"))[0][0]:
-        return []
-    text = "the extension pgvector is not in the database: the memory finds texts by their words alone"
-    return [Finding("pgvector", text, "notice")]
-
-
 # -- the rows
-
-
-async def _counted(db: Connection, facts: DatabaseFacts) -> DatabaseFacts:
-    states: dict[int, int] = dict(await db.fetch(_COUNTS))
-    counts = {
-        table: (await db.fetch(f"SELECT count(*) FROM warren.{table}"))[0][0]
-        for table in ("messages", "events", "erasures")
-    }
-    ((files, file_bytes),) = await db.fetch(_FILES)
-    return attrs.evolve(
-        facts,
-        files=files,
-        file_bytes=file_bytes,
-        sessions=states.get(OPEN, 0),
-        archived=states.get(ARCHIVED, 0),
-        deleted=states.get(DELETED, 0),
-        messages=counts["messages"],
-        events=counts["events"],
-        erasures_due=counts["erasures"],
-    )
 
 
 async def _holders(db: Connection) -> tuple[tuple[HolderFacts, ...], list[Finding]]:

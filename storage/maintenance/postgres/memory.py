@@ -96,8 +96,7 @@ async def fix_memory(db: Connection) -> list[str]:
     if not [finding async for finding in findings_of(db, MEMORY)]:
         return []
     done = list[str]()
-    await db.script(_ALONE)
-    try:
+    async with db.transaction(_ALONE):
         gone = await db.fetch(_GONE)
         if gone:
             await db.fetch(_FORGET, array([key for key, _ in gone]))
@@ -113,7 +112,4 @@ async def fix_memory(db: Connection) -> list[str]:
         counted = "(SELECT count(*) FROM warren.memory_entries e WHERE e.session = memory_sessions.key)"
         await db.script(f"UPDATE warren.memory_sessions SET entries = {counted} WHERE {_WRONG_COUNT}")
         await db.fetch(COUNT_ANEW)
-        await db.script("COMMIT")
-    finally:
-        await db.roll_back()
     return [*done, "made the words and the counts of the memory anew from its texts"]

@@ -121,7 +121,7 @@ async def _expanded(db: Connection, config: PostgresConfig, schema: Schema, prog
         await expand(db, schema)
         return
     course = Course(progress)
-    ((pid,),) = await db.fetch("SELECT pg_backend_pid()")
+    pid = await db.value("SELECT pg_backend_pid()")
     failed: Exception | None = None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(course.follow, config, pid)

@@ -12,17 +12,7 @@ from warren.base.errors import LeasedError, WarrenError
 from warren.base.retention import Retention
 from warren.conversation.memory import Progress
 from warren.settings.config import PostgresConfig
-from warren.storage.maintenance.plans import (
-    EARLIEST,
-    BatchSize,
-    Plan,
-    Pruned,
-    Share,
-    Table,
-    deletion,
-    stored_cut,
-    stored_hour,
-)
+from warren.storage.maintenance import plans
 from warren.storage.maintenance.postgres.connecting import be_patient, connected, existing
 from warren.storage.operations import Delete
 from warren.storage.postgres import PostgresStore, audit
@@ -60,7 +50,7 @@ _OLD_ARCHIVES: Final = f"""
     SELECT key, session_id FROM warren.sessions s
     WHERE state = {ARCHIVED} AND updated_at < $1::int8 AND {rival("s.holder", "NULL::int")} IS NULL ORDER BY key
 """
-_WHOLE: Final[dict[Table, str]] = {
+_WHOLE: Final[dict[plans.Table, str]] = {
     "messages": """
         SELECT key, session_id, message_count, count(*), sum(octet_length(body))::int8 FROM warren.sessions
         JOIN warren.messages ON session = key AND position > 0 WHERE key = $1::int8 GROUP BY 1, 2, 3
@@ -71,7 +61,7 @@ _WHOLE: Final[dict[Table, str]] = {
     """,
 }
 # One statement is one transaction: the row of the session is locked, so that no commit moves its head meanwhile.
-_DROP: Final[dict[Table, str]] = {
+_DROP: Final[dict[plans.Table, str]] = {
     "messages": f"""
         WITH held AS (
             SELECT key, CASE WHEN state = {ARCHIVED} THEN $2::int8 ELSE least(head, $2::int8) END AS edge
@@ -120,14 +110,14 @@ SIZE: Final = """
 Rest = Callable[[float], Awaitable[None]]
 
 
-async def plan(config: PostgresConfig, retention: Retention, now: datetime) -> Plan:
+async def plan(config: PostgresConfig, retention: Retention, now: datetime) -> plans.Plan:
     """Return the plan for the time `now`; nothing is changed. Raises StoreError."""
     async with connected(config) as db:
         await existing(db)
         await be_patient(db)
         async with snapshot(db):
             archived = await _due(db, _OLD_ARCHIVES, retention.archived, now)
-            parts: list[tuple[Table, Any]] = [
+            parts: list[tuple[plans.Table, Any]] = [
                 (table, row) for key, _ in archived for table, sql in _WHOLE.items() for row in await db.fetch(sql, key)
             ]
             gone = {key for key, _ in archived}
@@ -135,25 +125,25 @@ async def plan(config: PostgresConfig, retention: Retention, now: datetime) -> P
             parts += [("messages", row) for row in old if row[0] not in gone]
             old = await _due(db, _OLD_EVENTS, retention.events, now)
             parts += [("events", row) for row in old if row[0] not in gone]
-            before = EARLIEST if retention.audit is None else stored_cut(retention.audit, now)
+            before = plans.EARLIEST if retention.audit is None else plans.stored_cut(retention.audit, now)
             # Tables of an older release may have neither: the removal expands them.
             entries = await _count(db, "audit", _OLD_ENTRIES, before)
-            hour = stored_hour(retention.usage, now)
+            hour = plans.stored_hour(retention.usage, now)
             usage = await _count(db, "usage", _OLD_USAGE, hour)
-    shares = (Share(unescaped(name), table, edge, rows, size) for table, (_, name, edge, rows, size) in parts)
+    shares = (plans.Share(unescaped(name), table, edge, rows, size) for table, (_, name, edge, rows, size) in parts)
     sessions = tuple(unescaped(name) for _, name in archived)
-    found = Plan(tuple(shares), sessions, entries=entries, entries_before=before)
+    found = plans.Plan(tuple(shares), sessions, entries=entries, entries_before=before)
     return attrs.evolve(found, usage=usage, usage_before=hour)
 
 
 async def _count(db: Connection, table: str, sql: str, before: int) -> int:
-    there = (await db.fetch("SELECT to_regclass('warren.' || $1) IS NOT NULL", table))[0][0]
-    return int((await db.fetch(sql, before))[0][0]) if there else 0
+    there = await db.value("SELECT to_regclass('warren.' || $1) IS NOT NULL", table)
+    return int(await db.value(sql, before)) if there else 0
 
 
 async def prune(
-    config: PostgresConfig, planned: Plan, progress: Progress | None = None, rest: Rest = trio.sleep
-) -> Pruned:
+    config: PostgresConfig, planned: plans.Plan, progress: Progress | None = None, rest: Rest = trio.sleep
+) -> plans.Pruned:
     """Remove the planned rows and sessions; `progress` follows each statement.
 
     It works beside running processes: each statement is short and locks one session, and `rest` (seconds) leaves room
@@ -162,17 +152,16 @@ async def prune(
 
     Raises StoreError.
     """
-    gone: dict[Table, int] = {"messages": 0, "events": 0}
-    total, batch = sum(share.rows for share in planned.shares), BatchSize(200)
+    gone: dict[plans.Table, int] = {"messages": 0, "events": 0}
+    total, batch = sum(share.rows for share in planned.shares), plans.BatchSize(200)
     async with connected(config) as db:
         await existing(db)
-        ((before,),) = await db.fetch(SIZE)
+        before = await db.value(SIZE)
         for share in planned.shares:
             left = share.rows
             while left > 0:
                 began, amount = trio.current_time(), min(left, batch.amount)
-                rows = await db.fetch(_DROP[share.table], escaped(share.session_id), share.edge, amount)
-                count = rows[0][0] if rows else 0
+                count = await db.value(_DROP[share.table], escaped(share.session_id), share.edge, amount) or 0
                 gone[share.table] += count
                 left = left - amount if count else 0
                 if progress is not None:
@@ -183,21 +172,17 @@ async def prune(
             await audit.add(db, (planned.prune_entry(),))
         entries = await _drop_old(db, _DROP_ENTRIES, planned.entries, planned.entries_before, rest)
         usage = await _drop_old(db, _DROP_USAGE, planned.usage, planned.usage_before, rest)
-        ((after,),) = await db.fetch(SIZE)
-    return Pruned(gone["messages"], gone["events"], deleted, before, after, entries=entries, usage=usage)
+        after = await db.value(SIZE)
+    return plans.Pruned(gone["messages"], gone["events"], deleted, before, after, entries=entries, usage=usage)
 
 
 async def _drop_old(db: Connection, sql: str, planned: int, before: int, rest: Rest) -> int:
     """Remove rows that are planned, from before a stored time; return how many."""
-    removed, batch = 0, BatchSize(200)
+    removed, batch = 0, plans.BatchSize(200)
     while removed < planned:
         began = trio.current_time()
-        try:
-            await db.script("BEGIN; SET LOCAL warren.retention = 'audit'")  # else no entry of the audit can be removed
+        async with db.transaction("BEGIN; SET LOCAL warren.retention = 'audit'"):  # else no entry can be removed
             rows = await db.fetch(sql, before, batch.amount)
-            await db.script("COMMIT")
-        finally:
-            await db.roll_back()
         if not rows:
             break
         removed += len(rows)
@@ -215,7 +200,7 @@ async def _deleted(config: PostgresConfig, sessions: tuple[str, ...]) -> tuple[s
     try:
         for session_id in sessions:
             found = await store.read(SessionRow(session_id, ANY_TENANT))
-            entry = None if found is None else deletion(session_id, found.tenant)
+            entry = None if found is None else plans.deletion(session_id, found.tenant)
             (outcome,) = await store.write([Delete(session_id, entry)])
             if isinstance(outcome, WarrenError) and not isinstance(outcome, LeasedError):
                 raise outcome
@@ -231,4 +216,4 @@ LONG: Final = 600.0
 
 
 async def _due(db: Connection, sql: str, age: float | None, now: datetime) -> list[Any]:
-    return [] if age is None else await db.fetch(sql, stored_cut(age, now))
+    return [] if age is None else await db.fetch(sql, plans.stored_cut(age, now))

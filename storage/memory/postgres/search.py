@@ -10,22 +10,10 @@ import numpy as np
 
 from warren.base.values import define, frozen
 from warren.conversation.memory import MemoryHit, Unsettled, text_id_of
+from warren.storage.memory import weighing
 from warren.storage.memory.homes import Query
 from warren.storage.memory.postgres.vectors import Table, literals
 from warren.storage.memory.spaces import Space
-from warren.storage.memory.weighing import (
-    BY_WORDS,
-    QUERY_LENGTH,
-    SMALL_SESSION,
-    Weighed,
-    above,
-    best_first,
-    by_words,
-    floor_of,
-    mixed,
-    rarest,
-    score_of,
-)
 from warren.storage.memory.weights import LENGTH, SATURATION, Corpus, Question
 from warren.storage.memory.words import Analyzer, Terms
 from warren.storage.postgres.driver import Connection, Row, array, escaped, unescaped
@@ -78,7 +66,7 @@ _BY_WORDS: Final = f"""
     ) AS p {{}} GROUP BY p.entry
     ORDER BY
         sum(worth * times / (times::float8 + {SATURATION * (1 - LENGTH)}::float8 + $3::float8 * length)) DESC, p.entry
-    LIMIT {BY_WORDS}
+    LIMIT {weighing.BY_WORDS}
 """
 _WITHIN: Final = "JOIN warren.memory_entries o ON o.id = p.entry AND o.session = $4::int8"
 _WHOLE: Final = "SELECT id FROM warren.memory_entries WHERE session = $1::int8"
@@ -147,7 +135,7 @@ class Searcher:
         The candidates are of one state of the database, and an entry never changes: so no transaction is needed, whose
         ends would take as long as the search.
         """
-        asked = self._analyzer.terms(query.text[:QUERY_LENGTH])
+        asked = self._analyzer.terms(query.text[: weighing.QUERY_LENGTH])
         if not len(asked) and query.vector is None:
             return []
         scope = await self._scope(db, query.tenant)
@@ -163,11 +151,11 @@ class Searcher:
         return await _hits(self.guard.on(db, query.tenant), query, rows, weighed)
 
     async def _scope(self, db: Connection, tenant: str) -> _Scope:
-        ((alone,),) = await db.fetch(_ALONE, tenant)
+        alone = await db.value(_ALONE, tenant)
         if alone:
             texts, terms = await totals(db)
         else:
-            ((texts,),) = await db.fetch(_TEXTS_OF, tenant)
+            texts = await db.value(_TEXTS_OF, tenant)
             terms = None
         counts = self._counts.get((tenant, bool(alone)))
         # The counts of a term are remembered until the texts are a twentieth more or fewer.
@@ -175,7 +163,7 @@ class Searcher:
             if len(self._counts) >= TENANTS:
                 self._counts.clear()
             if terms is None:
-                ((terms,),) = await db.fetch(_TERMS_OF, tenant)
+                terms = await db.value(_TERMS_OF, tenant)
             self._counts[tenant, bool(alone)] = counts = _Counts(texts, terms)
         elif terms is not None:
             counts.terms = terms
@@ -207,7 +195,7 @@ class Searcher:
             if not found:
                 return []
             ((session, entries),) = found
-            if entries <= SMALL_SESSION or self.table is not None:
+            if entries <= weighing.SMALL_SESSION or self.table is not None:
                 return await self._fetched(db, [_WHOLE], [session], vector)
             return await self._by_words(db, scope, question, None, session)
         return await self._by_words(db, scope, question, vector, None)
@@ -215,7 +203,7 @@ class Searcher:
     async def _by_words(
         self, db: Connection, scope: _Scope, question: Question, vector: str | None, session: int | None
     ) -> list[Row]:
-        terms = rarest(question, scope.counts.containing, ROWS_FOR_WORDS)
+        terms = weighing.rarest(question, scope.counts.containing, ROWS_FOR_WORDS)
         parts: list[str] = []
         values: list[Any] = []
         if terms:
@@ -229,7 +217,7 @@ class Searcher:
         if vector is not None and self.table is not None:
             if scope.alone:
                 parts.append(self.table.near(f"${len(values) + 1}"))
-            elif scope.texts <= SMALL_SESSION:
+            elif scope.texts <= weighing.SMALL_SESSION:
                 values.append(scope.tenant)
                 parts.append(_ALL_OF.format(f"${len(values)}"))
             else:
@@ -254,15 +242,17 @@ class Searcher:
             some: dict[int, float] = dict(await db.fetch(self.table.some("$1"), vector))
         else:
             some = dict(await db.fetch(self.table.some_of("$1", "$2"), vector, scope.tenant))
-        return floor_of(np.array(list(some.values()), dtype=np.float64))
+        return weighing.floor_of(np.array(list(some.values()), dtype=np.float64))
 
-    def _weighed(self, rows: Sequence[Row], question: Question, floor: float, vector: str | None) -> Weighed:
-        words = by_words(question, [np.frombuffer(row[1], dtype="<u4") for row in rows])
+    def _weighed(self, rows: Sequence[Row], question: Question, floor: float, vector: str | None) -> weighing.Weighed:
+        words = weighing.by_words(question, [np.frombuffer(row[1], dtype="<u4") for row in rows])
         if vector is None:
-            return mixed(words, 0.0, [], np.zeros(0))
+            return weighing.mixed(words, 0.0, [], np.zeros(0))
         at = [number for number, row in enumerate(rows) if row[2] is not None]
         cosines = np.array([rows[number][2] for number in at], dtype=np.float64)
-        return mixed(words, self.space.share, at, above(cosines, floor) if self.space.has_floor else cosines)
+        return weighing.mixed(
+            words, self.space.share, at, weighing.above(cosines, floor) if self.space.has_floor else cosines
+        )
 
 
 async def totals(db: Connection) -> tuple[int, int]:
@@ -274,18 +264,15 @@ async def totals(db: Connection) -> tuple[int, int]:
 async def texts(db: Connection, tenant: str, sessions: Collection[str] | None) -> int:
     """Return how many entries a tenant has, or some sessions of it. Raises as `Connection.fetch`."""
     if sessions is None:
-        ((count,),) = await db.fetch(_TEXTS_OF, tenant)
-    else:
-        ((count,),) = await db.fetch(_TEXTS_IN, tenant, array([escaped(each) for each in sessions]))
-    return int(count)
+        return int(await db.value(_TEXTS_OF, tenant))
+    return int(await db.value(_TEXTS_IN, tenant, array([escaped(each) for each in sessions])))
 
 
 async def counts(db: Connection) -> tuple[int, int]:
     """Return how many entries there are, and how many sessions they come from. Raises as `Connection.fetch`."""
     async with snapshot(db):
         entries, _ = await totals(db)
-        ((sessions,),) = await db.fetch(_SESSIONS)
-    return entries, sessions
+        return entries, await db.value(_SESSIONS)
 
 
 async def last_before(db: Connection, session_id: str, position: int) -> tuple[int, int]:
@@ -299,8 +286,10 @@ async def unsettled(db: Connection) -> list[Unsettled]:
     return [Unsettled(unescaped(session_id), moment(since)) for session_id, since in await db.fetch(_UNSETTLED)]
 
 
-async def _hits(db: Connection | Guarded, query: Query, rows: Sequence[Row], weighed: Weighed) -> list[MemoryHit]:
-    best = best_first(weighed.scores)
+async def _hits(
+    db: Connection | Guarded, query: Query, rows: Sequence[Row], weighed: weighing.Weighed
+) -> list[MemoryHit]:
+    best = weighing.best_first(weighed.scores)
     hits: list[MemoryHit] = []
     # The next best take the places of entries that were removed meanwhile.
     while best and len(hits) < query.limit:
@@ -309,7 +298,7 @@ async def _hits(db: Connection | Guarded, query: Query, rows: Sequence[Row], wei
         for at in some:
             if rows[at][0] in found:
                 content, session_id, turn, position = found[rows[at][0]]
-                score, place = score_of(float(weighed.scores[at])), (turn, text_id_of(position))
+                score, place = weighing.score_of(float(weighed.scores[at])), (turn, text_id_of(position))
                 hits.append(MemoryHit(unescaped(content), score, unescaped(session_id), *place, weighed.parts(at)))
     return hits
 

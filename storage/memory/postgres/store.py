@@ -152,8 +152,7 @@ class PostgresMemory(HomeOfTexts):
 
     async def _count_bare(self) -> int:
         sql = "SELECT 0" if self._table is None else f"SELECT count(*) {self._without_vector}"
-        ((count,),) = await self._read(lambda db: db.fetch(sql))
-        return int(count)
+        return int(await self._read(lambda db: db.value(sql)))
 
     @property
     def _without_vector(self) -> str:

@@ -159,17 +159,17 @@ def literals(packed: Sequence[bytes]) -> list[str]:
 
 
 async def _home(db: Connection) -> str | None:
-    rows = await db.fetch(_HOME)
-    if not rows and await db.fetch(_OFFERED):
+    home: str | None = await db.value(_HOME)
+    if home is None and await db.fetch(_OFFERED):
         # A superuser has to, or another program was faster.
         with contextlib.suppress(*_NOT_MADE):
             await db.script("CREATE EXTENSION IF NOT EXISTS vector SCHEMA public")
-        rows = await db.fetch(_HOME)
-    return rows[0][0] if rows else None
+        home = await db.value(_HOME)
+    return home
 
 
 async def _made(db: Connection, space: Space, home: str) -> Table:
-    if not (await db.fetch(_THERE, "warren.memory_vectors"))[0][0]:
+    if not await db.value(_THERE, "warren.memory_vectors"):
         await _change(
             db,
             f"""
@@ -182,9 +182,9 @@ async def _made(db: Connection, space: Space, home: str) -> Table:
             """,
         )
     await db.fetch(_ENTER, space.name)
-    ((key,),) = await db.fetch(_KEY, space.name)
+    key = await db.value(_KEY, space.name)
     table = Table(key, space.dimensions, home)
-    if space.dimensions <= GRAPH_LIMIT and not (await db.fetch(_THERE, f"warren.{table.index}"))[0][0]:
+    if space.dimensions <= GRAPH_LIMIT and not await db.value(_THERE, f"warren.{table.index}"):
         await _change(
             db,
             f"""

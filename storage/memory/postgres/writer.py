@@ -4,8 +4,7 @@ The rows of the sessions are locked first, in order: writers of one session wait
 A connection that is lost leaves either all or nothing behind, so that every function can be called again.
 """
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -195,7 +194,7 @@ async def add(
 
     Raises SessionNotFoundError, and as `Connection.fetch`.
     """
-    async with _transaction(db):
+    async with db.transaction():
         names = {entry.session_id for entry in given.entries} | ({tail.session_id} if tail is not None else set())
         keys = await _locked(db, names, tenant)
         if tail is not None:
@@ -206,7 +205,7 @@ async def add(
 async def forget(db: Connection, session_id: str) -> int:
     """Remove the entries of a session, and refuse further ones; return how many. Raises as `Connection.fetch`."""
     removed = 0
-    async with _transaction(db):
+    async with db.transaction():
         ((_, key, _),) = await _rows_of(db, [session_id])
         await db.fetch(_FORGET, key)
         while rows := await db.fetch(_OF_SESSION, key, _REMOVED):
@@ -221,11 +220,10 @@ async def forget_texts(db: Connection, chosen: Chosen) -> int | None:
     Raises as `Connection.fetch`.
     """
     removed = 0
-    async with _transaction(db):
-        found = await db.fetch(_FIND, escaped(chosen.session_id), chosen.tenant)
-        if not found:
+    async with db.transaction():
+        key = await db.value(_FIND, escaped(chosen.session_id), chosen.tenant)
+        if key is None:
             return None
-        ((key,),) = found
         while rows := await db.fetch(_BURY, key, chosen.turn, chosen.position, _REMOVED):
             await _remove(db, rows)
             removed += len(rows)
@@ -239,22 +237,9 @@ async def settle(db: Connection, mark: Unsettled, count: int | None) -> int:
     With None nothing is removed. If a newer tail came since the mark was read, its mark stays and nothing happens.
     Raises as `Connection.fetch`.
     """
-    async with _transaction(db):
-        found = await db.fetch(_SETTLE, escaped(mark.session_id), microseconds(mark.since))
-        removed = 0
-        if found and count is not None:
-            removed = await _cut_rows(db, found[0][0], count, set())
-    return removed
-
-
-@asynccontextmanager
-async def _transaction(db: Connection) -> AsyncIterator[None]:
-    await db.script("BEGIN")
-    try:
-        yield
-        await db.script("COMMIT")
-    finally:
-        await db.roll_back()
+    async with db.transaction():
+        key = await db.value(_SETTLE, escaped(mark.session_id), microseconds(mark.since))
+        return 0 if key is None or count is None else await _cut_rows(db, key, count, set())
 
 
 async def _rows_of(db: Connection, session_ids: Sequence[str], tenant: str = DEFAULT_TENANT) -> list[Row]:

@@ -1,5 +1,7 @@
 """A database with many rows, and a stand-in for a connection that notes the statements of the reads."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import attrs
@@ -32,8 +34,10 @@ class Recorder:
         self.noted += [(sql, tuple(values)) for sql, *values in statements]
         return [[(None,)] if "max(seq)" in sql else [] for sql, *_ in statements]
 
-    async def script(self, _sql: str) -> int:
-        return 0
+    async def value(self, sql: str, *values: Value) -> Any:
+        rows = await self.fetch(sql, *values)
+        return rows[0][0] if rows else None
 
-    async def roll_back(self) -> None:
-        pass
+    @asynccontextmanager
+    async def transaction(self, _begin: str = "BEGIN") -> AsyncIterator[None]:
+        yield

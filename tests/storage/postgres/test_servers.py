@@ -30,7 +30,7 @@ from warren.storage.postgres.servers import Address
 from warren.storage.postgres.servers import Server as Place
 from warren.storage.postgres.session import FIXED
 from warren.storage.postgres.tokens import TokenTable
-from warren.storage.projection.database_feed import Database
+from warren.storage.projection import database_feed
 from warren.storage.queries import StoredMessages
 from warren.storage.store import Store
 
@@ -86,7 +86,7 @@ async def test_every_opener_passes_over_a_server_that_says_nothing() -> None:
         "store": opened_store,
         "memory": opened_memory,
         "tokens": lambda config: TokenTable(config).rows(),
-        "projector": lambda config: trio.to_thread.run_sync(lambda: Database(config).open().close()),
+        "projector": lambda config: trio.to_thread.run_sync(lambda: database_feed.home(config).open().close()),
         "doctor": examine,
         "status": look,
     }
@@ -375,7 +375,7 @@ async def test_a_server_that_freezes_does_not_keep_a_projector() -> None:
     """A statement without an answer ends, so that the thread of the projector can."""
     with database() as url:
         async with wire_to(url) as wire:
-            feed = await trio.to_thread.run_sync(Database(PostgresConfig(wire.url, timeout=1.0)).open)
+            feed = await trio.to_thread.run_sync(database_feed.home(PostgresConfig(wire.url, timeout=1.0)).open)
             wire.hold()
             with pytest.raises(psycopg.OperationalError):
                 await trio.to_thread.run_sync(feed.count)

@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +22,16 @@ from warren.models.tools import ToolError
 from warren.settings.tool_config import McpServer
 
 NEVER = Backoff(first=10_000.0, longest=10_000.0)
+
+
+@asynccontextmanager
+async def servers_of(pool: McpPool, session: str, servers: Sequence[McpServer] = ()) -> AsyncIterator[None]:
+    """Add servers for a session, and drop them after the body."""
+    await pool.add(session, servers)
+    try:
+        yield
+    finally:
+        await pool.drop(session)
 
 
 async def test_a_call_in_flight_ends_with_its_server(tmp_path: Path) -> None:
@@ -174,7 +186,7 @@ async def test_sessions_have_servers_of_their_own(tmp_path: Path) -> None:
     own = bare(tmp_path, "own", shared=False)
     async with McpPool.running([own], backoff=SOON, startup=LONG) as pool:
         assert pids(tmp_path, "own") == []
-        async with pool.session("s1", [bare(tmp_path, "mine", shared=False)]), pool.session("s2"):
+        async with servers_of(pool, "s1", [bare(tmp_path, "mine", shared=False)]), servers_of(pool, "s2"):
             assert len(pids(tmp_path, "own")) == 2
             assert len(pool.tools("s1")) == 6
             assert len(pool.tools("s2")) == 3
@@ -187,8 +199,8 @@ async def test_sessions_have_servers_of_their_own(tmp_path: Path) -> None:
 async def test_sessions_share_what_may_be_shared(tmp_path: Path) -> None:
     """Two sessions that ask for the same server have one process, which stays until the last has gone."""
     async with McpPool.running(backoff=SOON, startup=LONG) as pool:
-        async with pool.session("s1", [bare(tmp_path, "a")]):
-            async with pool.session("s2", [bare(tmp_path, "a")]):
+        async with servers_of(pool, "s1", [bare(tmp_path, "a")]):
+            async with servers_of(pool, "s2", [bare(tmp_path, "a")]):
                 assert len(pids(tmp_path, "a")) == 1
             assert await tool(pool, "square", "s1").call(n=3) == "9"
         assert not exists(pids(tmp_path, "a")[0])
@@ -197,7 +209,7 @@ async def test_sessions_share_what_may_be_shared(tmp_path: Path) -> None:
 async def test_a_tool_of_a_session_that_has_ended(tmp_path: Path) -> None:
     """A call that comes too late has an error for a result."""
     async with McpPool.running(backoff=SOON, startup=LONG) as pool:
-        async with pool.session("s1", [bare(tmp_path, "a")]):
+        async with servers_of(pool, "s1", [bare(tmp_path, "a")]):
             late = tool(pool, "square", "s1")
         with pytest.raises(ToolError, match="the MCP server 'a' is not connected"):
             await late.call(n=3)
