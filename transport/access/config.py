@@ -7,7 +7,7 @@ from typing import Any, Final
 import attrs
 
 from warren.base.errors import InvalidParamsError
-from warren.base.fields import Between, FieldValueError, not_negative, positive
+from warren.base.fields import Between, Each, FieldValueError, not_negative, positive
 from warren.base.values import frozen
 from warren.settings.config import Config
 from warren.transport.access import auth
@@ -70,16 +70,8 @@ def _trusted_proxies(_instance: object, attribute: "attrs.Attribute[Any]", value
             raise FieldValueError(attribute.name, problem) from None
 
 
-def _scope_names(_instance: object, attribute: "attrs.Attribute[Any]", value: tuple[str, ...] | None) -> None:
-    for name in value or ():
-        if not _SCOPE_NAME.fullmatch(name):
-            raise FieldValueError(attribute.name, f"must be names of OAuth scopes, not {name!r}")
-
-
-def _origins(_instance: object, attribute: "attrs.Attribute[tuple[str, ...]]", value: tuple[str, ...]) -> None:
-    for pattern in value:
-        if not auth.is_origin_pattern(pattern):
-            raise FieldValueError(attribute.name, f"must be like https://example.org or http://host:*, not {pattern!r}")
+SCOPE_NAMES: Final = Each(_SCOPE_NAME.fullmatch, "must be names of OAuth scopes, not {}")
+ORIGINS: Final = Each(auth.is_origin_pattern, "must be like https://example.org or http://host:*, not {}")
 
 
 @frozen
@@ -142,8 +134,8 @@ class GatewayConfig:
     jwt: JwtConfig | None = None
     public_url: str | None = attrs.field(default=None, validator=_public_url)
     trusted_proxies: tuple[str, ...] = attrs.field(default=(), validator=_trusted_proxies)
-    mcp_scopes: tuple[str, ...] | None = attrs.field(default=None, validator=_scope_names)
-    origins: tuple[str, ...] = attrs.field(default=(), validator=_origins)
+    mcp_scopes: tuple[str, ...] | None = attrs.field(default=None, validator=SCOPE_NAMES)
+    origins: tuple[str, ...] = attrs.field(default=(), validator=ORIGINS)
     max_message_bytes: int = attrs.field(default=1024 * 1024, validator=positive)
     max_in_flight: int = attrs.field(default=256, validator=positive)
     max_subscriptions: int = attrs.field(default=1_000, validator=positive)

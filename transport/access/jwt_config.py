@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from warren.base.fields import FieldValueError, is_text, not_blank, not_negative
+from warren.base.fields import Each, FieldValueError, is_text, not_blank, not_negative
 from warren.base.principals import DEFAULT_TENANT, Scope
 from warren.base.values import frozen
 from warren.transport.access.token_list import GRANTED
@@ -20,6 +20,7 @@ OAUTH_SCOPES: Final = ("scope", "scp")
 """Claims with the scopes that a client has asked for; others, such as roles, cannot be asked for."""
 OWN_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 MAX_LEEWAY: Final = 60.0
+KNOWN: Final = Each(ALGORITHMS.__contains__, f"has {{}}, which is none of {', '.join(ALGORITHMS)}")
 
 
 def _needed(_instance: object, attribute: "attrs.Attribute[Any]", value: str) -> None:
@@ -33,25 +34,22 @@ def _keys(_instance: object, attribute: "attrs.Attribute[Any]", value: str) -> N
         raise FieldValueError(attribute.name, "must be an https:// URL, or a file: others could change the keys")
 
 
-def _algorithms(_instance: object, attribute: "attrs.Attribute[Any]", value: tuple[str, ...]) -> None:
+def _not_empty(_instance: object, attribute: "attrs.Attribute[Any]", value: tuple[str, ...]) -> None:
     if not value:
         raise FieldValueError(attribute.name, "must not be empty")
-    for name in value:
-        if name not in ALGORITHMS:
-            raise FieldValueError(attribute.name, f"has {name!r}, which is none of {', '.join(ALGORITHMS)}")
 
 
-def _scope_map(_instance: object, attribute: "attrs.Attribute[Any]", value: tuple[str, ...]) -> None:
-    for entry in value:
-        claimed, _, scope = entry.rpartition("=")
-        if not claimed or scope not in GRANTED:
-            problem = f"has {entry!r}, and must be like users=session:read, with one of {', '.join(GRANTED)}"
-            raise FieldValueError(attribute.name, problem)
+def _is_mapped(entry: str) -> bool:
+    claimed, _, scope = entry.rpartition("=")
+    return bool(claimed) and scope in GRANTED
 
 
 def _not_long(_instance: object, attribute: "attrs.Attribute[Any]", value: float) -> None:
     if value > MAX_LEEWAY:
         raise FieldValueError(attribute.name, f"must be at most {MAX_LEEWAY:g} s")
+
+
+MAPPED: Final = Each(_is_mapped, f"has {{}}, and must be like users=session:read, with one of {', '.join(GRANTED)}")
 
 
 @frozen(kw_only=True)
@@ -75,10 +73,10 @@ class JwtConfig:
     issuer: str = attrs.field(default="", validator=[is_text, _needed])
     audience: tuple[str, ...] = attrs.field(default=())
     keys: str = attrs.field(default="", validator=[is_text, _keys])
-    algorithms: tuple[str, ...] = attrs.field(default=("RS256", "ES256", "EdDSA"), validator=_algorithms)
+    algorithms: tuple[str, ...] = attrs.field(default=("RS256", "ES256", "EdDSA"), validator=[_not_empty, KNOWN])
     tenant_claim: str | None = attrs.field(default=None, validator=not_blank)
     scope_claim: str = attrs.field(default="scope", validator=[is_text, not_blank])
-    scope_map: tuple[str, ...] = attrs.field(default=(), validator=_scope_map)
+    scope_map: tuple[str, ...] = attrs.field(default=(), validator=MAPPED)
     leeway: float = attrs.field(default=10.0, validator=[not_negative, _not_long])
 
     @audience.validator

@@ -17,8 +17,7 @@ from warren.transport.cli.runtime import execute, open_service, open_store
 from warren.transport.cli.settings.options import Options, shared_options
 from warren.transport.cli.store.chosen import existing_store_of
 from warren.transport.cli.terminal.results import show_result, show_text
-from warren.transport.cli.terminal.streams import Streams
-from warren.transport.cli.terminal.tables import moment, show_table
+from warren.transport.cli.terminal.tables import moment, show_rows
 
 COLUMNS: Final = ("node", "state", "turns", "live", "since", "release", "address")
 
@@ -52,14 +51,8 @@ def list_nodes(options: Options) -> None:
             return await store.read(LivingNodes())
 
     found = execute(work, options)
-    show_result(options, {"nodes": codec.to_data(list(found))}, _show, found)
-
-
-def _show(streams: Streams, found: Sequence[Node]) -> None:
-    if found:
-        show_table(streams, COLUMNS, [_row(each) for each in found])
-    else:
-        streams.note("no process has the store open")
+    data, rows = {"nodes": codec.to_data(list(found))}, [_row(each) for each in found]
+    show_result(options, data, show_rows, COLUMNS, rows, "no process has the store open")
 
 
 def _row(node: Node) -> tuple[str, ...]:

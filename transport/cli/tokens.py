@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 import click
@@ -39,8 +39,7 @@ from warren.transport.cli.settings.options import Options, stored_options, token
 from warren.transport.cli.settings.values import LIMITS, duration_of, limit_of, text_of
 from warren.transport.cli.store.chosen import existing_store_of
 from warren.transport.cli.terminal.results import show_result, show_text
-from warren.transport.cli.terminal.streams import Streams
-from warren.transport.cli.terminal.tables import moment, show_table
+from warren.transport.cli.terminal.tables import moment, show_rows
 
 if TYPE_CHECKING:
     from warren.storage.postgres.tokens import TokenTable
@@ -54,25 +53,9 @@ DIGITS: Final = re.compile(r"[0-9a-f]{8,64}")
 TITLES: Final = ("hash", "tenant", "name", "scopes", "expires", "limits")
 
 
-class Home(Protocol):
-    """A place of tokens. Each method raises InvalidParamsError if a token or the place is bad."""
-
-    def tokens(self) -> Sequence[Token]:
-        """Return the tokens."""
-        ...
-
-    def add(self, token: Token) -> None:
-        """Add a token."""
-        ...
-
-    def remove(self, chosen: Choose) -> None:
-        """Remove the tokens that a function chooses among those that are there."""
-        ...
-
-
 @frozen
 class InFile:
-    """A file of tokens. Its methods raise OSError too."""
+    """A file of tokens. Its methods raise InvalidParamsError if a token or the file is bad, and OSError."""
 
     path: Path
 
@@ -89,7 +72,7 @@ class InFile:
 
 @frozen
 class InTable:
-    """The table of a store in a database. Its methods raise StoreError too."""
+    """The table of a store in a database. Its methods raise InvalidParamsError if a token is bad, and StoreError."""
 
     options: Options
     store: PostgresConfig
@@ -98,10 +81,7 @@ class InTable:
         return self._run(_tokens_in)
 
     def add(self, token: Token) -> None:
-        async def add(table: "TokenTable") -> None:
-            await table.add(row_of(token))
-
-        self._run(add)
+        self._run(lambda table: table.add(row_of(token)))
 
     def remove(self, chosen: Choose) -> None:
         async def remove(table: "TokenTable") -> None:
@@ -122,7 +102,7 @@ async def _tokens_in(table: "TokenTable") -> Sequence[Token]:
     return [token_of(row) for row in await table.rows()]
 
 
-def home_of(options: Options, file: Path | None, *, in_store: bool | None) -> Home:
+def home_of(options: Options, file: Path | None, *, in_store: bool | None) -> InFile | InTable:
     """Return the place that the options name.
 
     Raises click.UsageError if they name none or two, InvalidParamsError for a store in files, and as `store_of`.
@@ -219,14 +199,8 @@ def list_tokens(token_file: Path | None, *, token_table: bool | None, options: O
     Piped, each is a line of fields between tabs: hash, tenant, name, scopes, expires, limits.
     """
     tokens = home_of(options, token_file, in_store=token_table).tokens()
-    show_result(options, {"tokens": [_row(token) for token in tokens]}, _show, tokens)
-
-
-def _show(streams: Streams, tokens: Sequence[Token]) -> None:
-    if tokens:
-        show_table(streams, TITLES, [_cells(token) for token in tokens])
-    else:
-        streams.note("there are no tokens")
+    data = {"tokens": [_row(token) for token in tokens]}
+    show_result(options, data, show_rows, TITLES, [_cells(token) for token in tokens], "there are no tokens")
 
 
 @command(
@@ -300,14 +274,7 @@ def _digits(token: Token) -> str:
 
 
 def _row(token: Token) -> dict[str, Any]:
-    return {
-        "hash": token.hash,
-        "tenant": token.tenant,
-        "name": token.name,
-        "scopes": list(token.scopes),
-        "expires": token.expires,
-        "limits": _limits(token),
-    }
+    return attrs.asdict(token, recurse=False) | {"limits": _limits(token)}
 
 
 def _cells(token: Token) -> tuple[str, ...]:

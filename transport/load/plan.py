@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, get_args
 
 import attrs
 
-from warren.base.fields import FieldValueError, not_negative, positive
+from warren.base.fields import Between, FieldValueError, OneOf, not_negative, positive
 from warren.base.values import frozen
 
 Arrival = Literal["closed", "open", "ramp", "soak"]
@@ -15,9 +15,7 @@ TOOL_WORD: Final = "use-the-tool"
 WORDS: Final = ("burrow", "meadow", "clover", "tunnel", "evening", "rabbit", "root", "rain", "chalk", "thistle")
 
 
-def _share(_instance: object, attribute: "attrs.Attribute[float]", value: float) -> None:
-    if not 0 <= value <= 1:
-        raise FieldValueError(attribute.name, "must be from 0 to 1")
+SHARE: Final = Between(0, 1)
 
 
 @frozen(kw_only=True)
@@ -33,12 +31,12 @@ class Mix:
         subscribers: sessions that a second client follows from the first event to the last.
     """
 
-    interrupts: float = attrs.field(default=0.0, validator=_share)
-    busy: float = attrs.field(default=0.0, validator=_share)
-    disconnects: float = attrs.field(default=0.0, validator=_share)
-    tools: float = attrs.field(default=0.0, validator=_share)
-    compactions: float = attrs.field(default=0.0, validator=_share)
-    subscribers: float = attrs.field(default=0.0, validator=_share)
+    interrupts: float = attrs.field(default=0.0, validator=SHARE)
+    busy: float = attrs.field(default=0.0, validator=SHARE)
+    disconnects: float = attrs.field(default=0.0, validator=SHARE)
+    tools: float = attrs.field(default=0.0, validator=SHARE)
+    compactions: float = attrs.field(default=0.0, validator=SHARE)
+    subscribers: float = attrs.field(default=0.0, validator=SHARE)
 
     @property
     def disturbs(self) -> bool:
@@ -131,7 +129,7 @@ class LoadPlan:
 
     sessions: int = attrs.field(default=100, validator=positive)
     turns: int = attrs.field(default=5, validator=positive)
-    arrival: Arrival = "closed"
+    arrival: Arrival = attrs.field(default="closed", validator=OneOf(ARRIVALS))
     rate: float | None = attrs.field(default=None, validator=positive)
     duration: float | None = attrs.field(default=None, validator=positive)
     think: float = attrs.field(default=0.0, validator=not_negative)
@@ -148,8 +146,6 @@ class LoadPlan:
 
     def __attrs_post_init__(self) -> None:
         """Raise FieldValueError if a setting that the arrival needs is missing."""
-        if self.arrival not in ARRIVALS:
-            raise FieldValueError("arrival", f"must be one of {', '.join(ARRIVALS)}")
         if (self.arrival == "open") != (self.rate is not None):
             raise FieldValueError("rate", "goes with arrival=open, and only with it")
         if self.arrival in ("ramp", "soak") and self.duration is None:

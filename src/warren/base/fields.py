@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from itertools import islice
@@ -114,6 +114,25 @@ class AtMost:
         """Raise FieldValueError that names the field and the bound."""
         if value is not None and len(value) > self.characters:
             raise FieldValueError(attribute.name, f"must have at most {self.characters} characters")
+
+
+@frozen
+class Each:
+    """Refuse lists with a value, and mappings with a key, that a function does not take; None passes.
+
+    Attributes:
+        good: returns something true for a good value.
+        problem: the problem in errors, with `{}` for the value.
+    """
+
+    good: Callable[[Any], object]
+    problem: str
+
+    def __call__(self, _instance: object, attribute: "attrs.Attribute[Any]", value: Iterable[Any] | None) -> None:
+        """Raise FieldValueError that names the field and the first bad value."""
+        for each in value or ():
+            if not self.good(each):
+                raise FieldValueError(attribute.name, self.problem.format(repr(each)))
 
 
 def check_types(value: attrs.AttrsInstance) -> None:

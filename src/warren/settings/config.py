@@ -12,6 +12,7 @@ from warren.base.backoff import Backoff
 from warren.base.database_url import is_database_url, without_password
 from warren.base.fields import (
     Between,
+    Each,
     FieldValueError,
     OneOf,
     check_types,
@@ -319,10 +320,7 @@ class ModelServer:
         return re.sub("[^A-Z0-9]", "_", self.name.upper()) + "_API_KEY"
 
 
-def _of_tenants(_instance: object, attribute: "attrs.Attribute[Any]", value: Mapping[str, TenantLimits]) -> None:
-    for tenant in value:
-        if not TENANT.fullmatch(str(tenant)):
-            raise FieldValueError(attribute.name, f"has {tenant!r}, which cannot be the name of a tenant")
+TENANTS: Final = Each(lambda name: TENANT.fullmatch(str(name)), "has {}, which cannot be the name of a tenant")
 
 
 @frozen
@@ -395,7 +393,7 @@ class Config(ModelOptions):
     any_script: bool = True
     record: Path | None = None
     node: NodeConfig | None = None
-    tenants: Mapping[str, TenantLimits] = attrs.field(factory=dict, validator=[is_object, _of_tenants])
+    tenants: Mapping[str, TenantLimits] = attrs.field(factory=dict, validator=[is_object, TENANTS])
     traces: TraceConfig | None = None
 
     def __attrs_post_init__(self) -> None:

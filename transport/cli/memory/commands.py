@@ -31,7 +31,7 @@ from warren.transport.cli.terminal.progress import bar
 from warren.transport.cli.terminal.questions import confirm
 from warren.transport.cli.terminal.results import show_result, show_text
 from warren.transport.cli.terminal.streams import Streams
-from warren.transport.cli.terminal.tables import show_table
+from warren.transport.cli.terminal.tables import show_rows
 
 if TYPE_CHECKING:
     from warren.storage.memory_store import MemoryStore
@@ -40,6 +40,7 @@ BEGIN: Final = """\
 `warren run --memory PROMPT` begins one, and so does memory = true in the configuration file: it gets the messages that
 compaction takes out of the context. `warren memory add` takes texts from stdin:
 echo '{"content": "the key hangs by the door"}' | warren memory add"""
+COLUMNS: Final = ("score", "words", "likeness", "session", "turn", "id", "text")
 AT_ONCE: Final = 256
 """Texts that are stored in one transaction."""
 Find = Callable[[str, int, str | None], Awaitable[Sequence[MemoryHit]]]
@@ -109,7 +110,7 @@ def _search(options: Options, query: str, asked: Defaults) -> None:
             return await find(query, asked.limit, None if asked.scope == "project" else session)
 
     hits = execute(work, options)
-    show_result(options, {"hits": codec.to_data(hits)}, _show_hits, hits)
+    show_result(options, {"hits": codec.to_data(hits)}, show_rows, COLUMNS, list(map(_row, hits)), "nothing found")
 
 
 def _search_batch(options: Options, asked: Defaults) -> None:
@@ -324,13 +325,6 @@ async def _find(find: Find, line: InputLine[Wanted], defaults: Defaults) -> Sequ
     with line.named():
         within = line.value.within(defaults)
     return await find(line.value.query, line.value.limit or defaults.limit, within)
-
-
-def _show_hits(streams: Streams, hits: Sequence[MemoryHit]) -> None:
-    if not hits:
-        streams.note("nothing found")
-        return
-    show_table(streams, ("score", "words", "likeness", "session", "turn", "id", "text"), [_row(hit) for hit in hits])
 
 
 def _row(hit: MemoryHit) -> tuple[str, ...]:

@@ -52,11 +52,8 @@ def _note_damaged(streams: Streams, what: str, rows: Sequence[views.DamagedRow])
 
 def show_inputs(streams: Streams, inputs: Sequence[Input]) -> None:
     """Show the inputs in a session's inbox."""
-    if not inputs:
-        streams.note("nothing waits")
-        return
     rows = [(each.input_id, each.kind, moment(each.created_at), each.source or "", each.text) for each in inputs]
-    show_table(streams, ("input", "kind", "since", "source", "text"), rows)
+    show_rows(streams, ("input", "kind", "since", "source", "text"), rows, "nothing waits")
 
 
 def show_context(streams: Streams, view: views.ContextView) -> None:
@@ -65,6 +62,14 @@ def show_context(streams: Streams, view: views.ContextView) -> None:
     streams.note(f"about {view.tokens:,}{of} tokens, for {view.model}")
     rows = [(each.name.replace("_", " "), str(each.count), str(each.tokens)) for each in view.parts]
     show_table(streams, ("part", "count", "tokens"), rows)
+
+
+def show_rows(streams: Streams, titles: Sequence[str], rows: Sequence[Sequence[str]], nothing: str) -> None:
+    """Show rows as `show_table`; without any, say on stderr that there is nothing."""
+    if rows:
+        show_table(streams, titles, rows)
+    else:
+        streams.note(nothing)
 
 
 def show_table(streams: Streams, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

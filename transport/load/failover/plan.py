@@ -6,7 +6,7 @@ from typing import Final, Literal, get_args
 import attrs
 
 from warren.base.database_url import is_url_of_database
-from warren.base.fields import FieldValueError, positive
+from warren.base.fields import Each, FieldValueError, positive
 from warren.base.values import frozen
 from warren.settings.config import PostgresConfig, StoreConfig
 
@@ -15,20 +15,12 @@ FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
 OF_DATABASE: Final[frozenset[Fault]] = frozenset({"partition", "blip", "answers"})
 """The faults of the wire to a database."""
 LEAST_NODES: Final = 2
+KNOWN: Final = Each(FAULTS.__contains__, f"{{}} is unknown; there are {', '.join(FAULTS)}")
 
 
-def _faults(_instance: object, attribute: "attrs.Attribute[tuple[Fault, ...]]", value: tuple[Fault, ...]) -> None:
-    for each in value:
-        if each not in FAULTS:
-            raise FieldValueError(attribute.name, f"{each!r} is unknown; there are {', '.join(FAULTS)}")
+def _not_empty(_instance: object, attribute: "attrs.Attribute[tuple[Fault, ...]]", value: tuple[Fault, ...]) -> None:
     if not value:
         raise FieldValueError(attribute.name, "must not be empty")
-
-
-def _possible(plan: "FailoverPlan") -> tuple[Fault, ...]:
-    """Return all kinds of faults that nodes on the store of a plan can have."""
-    of_files = not is_url_of_database(plan.store)
-    return tuple(each for each in FAULTS if not (of_files and each in OF_DATABASE))
 
 
 @frozen
@@ -52,9 +44,15 @@ class FailoverPlan:
     nodes: int = attrs.field(default=3, validator=positive)
     sessions: int = attrs.field(default=20, validator=positive)
     rounds: int = attrs.field(default=len(FAULTS), validator=positive)
-    faults: tuple[Fault, ...] = attrs.field(default=attrs.Factory(_possible, takes_self=True), validator=_faults)
+    faults: tuple[Fault, ...] = attrs.field(validator=[_not_empty, KNOWN])
     lease: float = attrs.field(default=3.0, validator=positive)
     seed: int = 0
+
+    @faults.default
+    def _possible(self) -> tuple[Fault, ...]:
+        """Return all kinds of faults that nodes on the store can have."""
+        of_files = not is_url_of_database(self.store)
+        return tuple(each for each in FAULTS if not (of_files and each in OF_DATABASE))
 
     def __attrs_post_init__(self) -> None:
         """Refuse a plan that cannot be carried out."""
