@@ -1,8 +1,8 @@
 """The gateway: on one port, JSON-RPC over WebSocket at `/ws`, the console at `/console/`, and REST everywhere else."""
 
 import math
-from collections.abc import AsyncIterable, Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from functools import lru_cache, partial
 from typing import Final
 
@@ -10,6 +10,7 @@ import attrs
 import trio
 from starlette.types import ASGIApp
 
+from warren.actors.supervision import background
 from warren.base.extras import installed
 from warren.base.principals import METRICS, Principal, check_right
 from warren.base.values import frozen
@@ -90,121 +91,109 @@ async def serve_gateway(
         OSError: the address cannot be bound.
     """
     check_access(config, service.principal)
+    files, shutdown = files or OpenFiles(), Shutdown()
     accepting = list(listeners) or await listen(config)
     scraped = list(metrics)
     with nullcontext() if listeners else removing(accepting):
         try:
             scraped = scraped or await listen_for_metrics(config)
-            began = (early, early_scrapers)
-            await _serve(
-                service,
-                config,
-                accepting,
-                scraped,
-                began,
-                hangups=hangups,
-                files=files or OpenFiles(),
-                crowd=crowd,
-                latest=latest,
-                task_status=task_status,
-            )
+            async with (
+                _servers(service, config, shutdown, files, hangups) as (server, scraping),
+                trio.open_nursery() as nursery,
+            ):
+                try:
+                    if scraped:
+                        nursery.start_soon(_accept, scraping, scraped, early_scrapers, files, nursery)
+                    task_status.started(port_of(accepting[0]))
+                    await _accept(server, accepting, early, files, nursery, crowd=crowd)
+                finally:
+                    server.shut_down(latest())
+                    scraping.shut_down(latest())
         finally:
             for listener in (*accepting, *scraped):
                 listener.socket.close()
 
 
-async def _serve(
+async def _accept(
+    server: HttpServer,
+    listeners: Sequence[trio.SocketListener],
+    early: Sequence[trio.SocketStream],
+    files: OpenFiles,
+    nursery: trio.Nursery,
+    *,
+    crowd: Crowd | None = None,
+) -> None:
+    """Serve the early connections of a server and those that its sockets accept, until cancelled."""
+    connections = await nursery.start(server.hold_connections)
+    for stream in early:
+        connections.start_soon(server.serve, stream)
+    await serve_all(server.serve, listeners, files, connections, crowd)
+
+
+@asynccontextmanager
+async def _servers(
     service: RuntimeService,
     config: GatewayConfig,
-    listeners: list[trio.SocketListener],
-    scraped: list[trio.SocketListener],
-    early: tuple[Sequence[trio.SocketStream], Sequence[trio.SocketStream]],
-    *,
-    hangups: AsyncIterable[object] | None,
+    shutdown: Shutdown,
     files: OpenFiles,
-    crowd: Crowd | None,
-    latest: Callable[[], float],
-    task_status: trio.TaskStatus[int],
-) -> None:
+    hangups: AsyncIterable[object] | None,
+) -> AsyncIterator[tuple[HttpServer, HttpServer]]:
+    """Open the server of the port, and that of the port for the metrics, with all that they answer from."""
     node = service if isinstance(service, NodeService) else None
-    settings, shutdown = config.public(), Shutdown()
-    limits = Limits() if config.runtime is None else config.runtime.limits
-    unread = UnreadReplies(limits.max_unread)
-
-    async def with_clients(own: Metrics) -> Metrics:
-        return _with_connections(own, server.connections)
-
-    async def whole_metrics(own: Metrics) -> Metrics:
-        found = await with_clients(own)
-        return found if node is None else await node.metrics_of_group(found)
-
     proves, notes_tokens = (None, True) if node is None else (node.proof_for, node.is_first)
+    heartbeat, noted = Heartbeat(config.heartbeat), service.note if notes_tokens else _silent
     async with (
-        open_access(
-            config, service.principal, proves, service.note, service.note if notes_tokens else _silent
-        ) as access,
-        trio.open_nursery() as nursery,
+        open_access(config, service.principal, proves, service.note, noted) as access,
+        background(heartbeat.run) as nursery,
     ):
-        opened = Opened(limits, lambda: access.policy.authenticator.is_alone)
-        host_of = _hosts(
-            Host(
-                service,
-                settings,
-                metrics=whole_metrics,
-                max_message_bytes=config.max_message_bytes,
-                max_attachment=limits.max_attachment,
-                unread=unread,
-                opened=opened,
-            ),
-            access,
-            files,
-        )
-        mounts: dict[str, ASGIApp] = {}
-        if installed("mcp"):  # it has an extra of its own
-            mounts[MCP_PATH] = mcp = LateMcp()
-            bounds = {"max_body": config.max_message_bytes, "max_calls": config.max_in_flight, "opened": opened}
-            nursery.start_soon(partial(mcp.hold, service, shutdown, nodes=node, **bounds))
-        app = rest_app(
-            host_of,
-            access,
-            config,
-            shutdown,
-            mounts=mounts,
-            pages=console_pages(config.prefix) if config.console else {},
+        if hangups is not None:
+            nursery.start_soon(access.look_again, hangups)
+
+        async def with_clients(own: Metrics) -> Metrics:
+            return _with_connections(own, server.connections)
+
+        async def whole_metrics(own: Metrics) -> Metrics:
+            found = _with_connections(own, server.connections)
+            return found if node is None else await node.metrics_of_group(found)
+
+        limits = Limits() if config.runtime is None else config.runtime.limits
+        host = Host(
+            service,
+            config.public(),
+            metrics=whole_metrics,
+            max_message_bytes=config.max_message_bytes,
+            max_attachment=limits.max_attachment,
+            unread=UnreadReplies(limits.max_unread),
+            opened=Opened(limits, lambda: access.policy.authenticator.is_alone),
         )
         own = None
         if node is not None:
-            own = Host(
-                node.own,
-                settings,
+            own = attrs.evolve(
+                host,
+                service=node.own,
                 metrics=with_clients,
                 of_nodes=True,
                 max_message_bytes=_of_nodes(config).max_message_bytes,
-                max_attachment=limits.max_attachment,
-                opened=opened,
+                unread=None,
             )
+        host_of = _hosts(host, access, files)
+        mounts = _mcp(host, config, shutdown, nursery)
+        pages = console_pages(config.prefix) if config.console else {}
+        app = rest_app(host_of, access, config, shutdown, mounts=mounts, pages=pages)
         probe = probes(lambda: service.ready and not shutdown.begun)
-        heartbeat = Heartbeat(config.heartbeat)
-        nursery.start_soon(heartbeat.run)
         sockets = _WebSockets(host_of, own, access, config, shutdown, heartbeat)
         server = HttpServer(config, shutdown, app, probe, sockets.serve)
-        scraping = HttpServer(config, shutdown, metrics_app(host_of, service.principal), probe, _no_websocket)
-        if hangups is not None:
-            nursery.start_soon(access.look_again, hangups)
-        try:
-            connections = await nursery.start(server.hold_connections)
-            for stream in early[0]:
-                connections.start_soon(server.serve, stream)
-            if scraped:
-                scrapers = await nursery.start(scraping.hold_connections)
-                for stream in early[1]:
-                    scrapers.start_soon(scraping.serve, stream)
-                nursery.start_soon(serve_all, scraping.serve, scraped, files, scrapers)
-            task_status.started(port_of(listeners[0]))
-            await serve_all(server.serve, listeners, files, connections, crowd)
-        finally:
-            server.shut_down(latest())
-            scraping.shut_down(latest())
+        yield server, HttpServer(config, shutdown, metrics_app(host_of, service.principal), probe, _no_websocket)
+
+
+def _mcp(host: Host, config: GatewayConfig, shutdown: Shutdown, nursery: trio.Nursery) -> Mapping[str, ASGIApp]:
+    """Return the app of MCP by its path, which a task in the nursery serves; none without its extra."""
+    if not installed("mcp"):
+        return {}
+    mcp, node = LateMcp(), host.service if isinstance(host.service, NodeService) else None
+    bounds = {"max_body": config.max_message_bytes, "max_calls": config.max_in_flight, "opened": host.opened}
+    nursery.start_soon(partial(mcp.hold, host.service, shutdown, nodes=node, **bounds))
+    return {MCP_PATH: mcp}
 
 
 def _silent(_entry: AuditEntry) -> None:
