@@ -78,7 +78,6 @@ SANS_IO: Final[tuple[str, ...]] = (
     "transport/providers/tool_schemas.py",
     "transport/providers/vertex.py",
     "transport/providers/wire.py",
-    "transport/event_text.py",
     "transport/rpc/behalf.py",
     "transport/rest/forms.py",
     "transport/rpc/traces.py",

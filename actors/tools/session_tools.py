@@ -96,7 +96,7 @@ class _Own:
 
 @define(eq=False)
 class _Pooled:
-    """SessionTools on the pool of the runtime."""
+    """The tools of sessions, from the runtime's pool of MCP servers."""
 
     _pool: McpPool
     _service: SessionService

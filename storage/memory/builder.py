@@ -14,12 +14,12 @@ import apsw
 import attrs
 
 from warren.conversation.memory import MemoryConfig
+from warren.storage.file_lock import FileLock
 from warren.storage.memory import graph as graphs
 from warren.storage.memory.file import FILE_NAME, identity, open_reader
 from warren.storage.memory.graph import Graph, Note, UnusableGraphError
 from warren.storage.memory.spaces import PackedSpace, unpacked
 from warren.storage.memory.vectors import next_vectors
-from warren.storage.projection.lock import Lock
 
 LOCK_NAME: Final = "memory.usearch.lock"
 
@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> int:
     os.nice(10)
     try:
         # Held until the process ends.
-        if Lock(folder / LOCK_NAME, "builder").take():
+        if FileLock(folder / LOCK_NAME, "builder").take():
             build(folder, space_name)
     except (apsw.Error, OSError, UnusableGraphError) as exc:
         print(exc, file=sys.stderr)  # noqa: T201 - the same

@@ -38,7 +38,7 @@ from warren.storage.memory.weighing import space_of
 from warren.storage.memory.writer import Writer
 from warren.storage.runner import Runner, thread_runner
 from warren.storage.sqlite.faults import precise
-from warren.storage.sqlite.pool import ReaderPool
+from warren.storage.sqlite.pool import SqlitePool
 
 logger: Final = logging.getLogger("warren.memory")
 R = TypeVar("R")
@@ -73,8 +73,8 @@ class FileMemory(HomeOfTexts):
         self._index = opened.index
         self._note = opened.note
         self._last_id = opened.note.watermark
-        self._writing = ReaderPool([opened.writer], runner)
-        self._reading = ReaderPool(opened.readers, runner)
+        self._writing = SqlitePool([opened.writer], runner)
+        self._reading = SqlitePool(opened.readers, runner)
 
     @classmethod
     async def open(

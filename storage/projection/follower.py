@@ -12,12 +12,13 @@ import attrs
 from warren.base.errors import StoreError
 from warren.base.values import frozen
 from warren.settings.config import PostgresConfig, StoreConfig
+from warren.storage.file_lock import FileLock
 from warren.storage.folders import Disk, Folder
 from warren.storage.projection.feed import Home
-from warren.storage.projection.lock import Lock
 from warren.storage.projection.places import SESSIONS, Places
 from warren.storage.projection.projection import Projection
 
+LOCK_NAME: Final = "projector.lock"
 PAUSE: Final = 0.02
 """Seconds between two looks at a commit that others still hold back, at the end."""
 logger: Final = logging.getLogger("warren.projection")
@@ -86,7 +87,7 @@ class Follower:
         self._make_root = isinstance(config, PostgresConfig)
         self._disk = disk or Disk()
         self._clock = clock
-        self._lock = Lock.of(self._root, self._home.holder)
+        self._lock = FileLock(self._root / LOCK_NAME, self._home.holder)
         self._work: Projection | None = None
         self._skipped: dict[str, str] = {}
         self._known = Status(projecting=False)

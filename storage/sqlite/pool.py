@@ -12,8 +12,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class ReaderPool(Generic[T]):
-    """Runs callers' functions, each on a member of its own, in the order of the calls."""
+class SqlitePool(Generic[T]):
+    """Lends connections, or whatever works on one, to functions: a member each, in the order of the calls."""
 
     def __init__(self, members: Sequence[T], runner: Runner) -> None:
         self._size = len(members)

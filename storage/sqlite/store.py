@@ -20,7 +20,7 @@ from warren.storage.sqlite import queries
 from warren.storage.sqlite.database import answer
 from warren.storage.sqlite.file import FILE_NAME, SESSION_STORE, open_reader, open_writer
 from warren.storage.sqlite.lease import PROVED, RENEWALS, Holder
-from warren.storage.sqlite.pool import ReaderPool
+from warren.storage.sqlite.pool import SqlitePool
 from warren.storage.sqlite.replacement import abandon
 from warren.storage.sqlite.writer import Writer
 
@@ -42,8 +42,8 @@ class SqliteStore:
         self.me: Holder = writer.holder
         self._check_file = writer.check_file
         self._config = config
-        self._writing = ReaderPool([writer], runner)
-        self._reading = ReaderPool(readers, runner)
+        self._writing = SqlitePool([writer], runner)
+        self._reading = SqlitePool(readers, runner)
         self._opened_at = self.me.went_back  # how often the store had gone back when it was opened
         self._closing = trio.Lock()
         self.read_fault: WarrenError | None = None

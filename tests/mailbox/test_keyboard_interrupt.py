@@ -64,7 +64,7 @@ class Exchange:
 
 
 async def _lend() -> None:
-    lent = pool.ReaderPool([object()], runner.thread_runner)
+    lent = pool.SqlitePool([object()], runner.thread_runner)
     try:
         await lent.run(id)
     finally:

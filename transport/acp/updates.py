@@ -11,8 +11,8 @@ from warren.base.errors import AgentError, BudgetExhaustedError, WarrenError
 from warren.base.values import define, frozen
 from warren.conversation import events, messages
 from warren.conversation.attachments import Attachment
+from warren.conversation.event_text import text_of_event
 from warren.conversation.usage import Usage
-from warren.transport.event_text import text_of_event
 
 Update = Mapping[str, Any]
 Block = Mapping[str, Any]

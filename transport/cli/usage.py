@@ -5,6 +5,7 @@ import click
 
 from warren.calls.base import made
 from warren.calls.operators import UsageRequest
+from warren.conversation.event_text import dollars
 from warren.reports.ledger import UsageReport, UsageSums, report_of
 from warren.storage.queries import ANY_TENANT, LedgerSums
 from warren.transport.cli.command import command
@@ -16,7 +17,6 @@ from warren.transport.cli.store.chosen import is_there, store_of
 from warren.transport.cli.terminal.results import show_result
 from warren.transport.cli.terminal.streams import Streams
 from warren.transport.cli.terminal.tables import show_table
-from warren.transport.event_text import dollars
 
 UNKNOWN = "unknown"
 

@@ -5,7 +5,7 @@ from typing import Final, get_args
 import mcp_types as types
 
 from warren.conversation import events
-from warren.transport.event_text import text_of_event
+from warren.conversation.event_text import text_of_event
 
 LEVELS: Final[tuple[types.LoggingLevel, ...]] = get_args(types.LoggingLevel)
 """The levels, the least important first."""

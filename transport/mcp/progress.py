@@ -8,8 +8,8 @@ import trio
 
 from warren.calls.streams import EventReader
 from warren.conversation import codec
+from warren.conversation.event_text import text_of_event
 from warren.conversation.events import TERMINAL, Envelope, Event, ReasoningDelta, StreamTruncated, TextDelta
-from warren.transport.event_text import text_of_event
 
 Send = Callable[[Envelope], Awaitable[None]]
 

@@ -15,7 +15,7 @@ from tests.parity.surfaces.wire import Message, Reply, Wire, over_lines
 from tests.parity.world import World
 from tests.transport.clients import HOST, gateway
 from warren.conversation.events import Envelope
-from warren.transport.stdio.stdio_server import StdioConfig, serve_stdio
+from warren.transport.rpc.stdio_server import StdioConfig, serve_stdio
 
 OVER: Final = "session/unsubscribed"
 

@@ -17,7 +17,7 @@ from warren.base.errors import ErrorCode
 from warren.conversation.events import Event
 from warren.conversation.views import Billing, SessionState
 from warren.transport.rpc.contracts import dialect_of
-from warren.transport.stdio.stdio_server import StdioConfig, serve_stdio
+from warren.transport.rpc.stdio_server import StdioConfig, serve_stdio
 
 SAME: Final = frozenset({CREATE, TURN, REGISTER, "session/archive"})
 """Methods that are answered in our shapes."""

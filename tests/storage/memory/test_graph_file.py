@@ -11,11 +11,11 @@ import trio
 from tests.storage.memory.samples import SubjectEmbedder, contents, entry, numbered, opened, text, word
 from warren.base.errors import StoreError
 from warren.conversation.memory import Embedder
+from warren.storage.file_lock import FileLock
 from warren.storage.memory import builder
 from warren.storage.memory import file as database
 from warren.storage.memory.graph import FILE_NAME
 from warren.storage.memory_store import MemoryStore
-from warren.storage.projection.lock import Lock
 from warren.storage.runner import thread_runner
 
 Damage = Callable[[Path], object]
@@ -159,7 +159,7 @@ async def test_one_builder_at_a_time(tmp_path: Path) -> None:
     """While another process builds the graph nobody else does, and searches answer."""
     async with with_graph(tmp_path) as memory:
         await memory.index(numbered(COUNT))
-        other = Lock(tmp_path / builder.LOCK_NAME, "another builder")
+        other = FileLock(tmp_path / builder.LOCK_NAME, "another builder")
         assert other.take()
         await memory.catch_up()
         assert not (tmp_path / FILE_NAME).exists()

@@ -11,8 +11,8 @@ import trio.testing
 from tests.storage.memory.samples import SubjectEmbedder, contents, entry, numbered, opened, text, word
 from warren.base.errors import SessionNotFoundError, StoreError
 from warren.conversation.memory import MemoryConfig
+from warren.storage.file_lock import FileLock
 from warren.storage.memory import FileMemory, builder
-from warren.storage.projection.lock import Lock
 from warren.storage.runner import thread_runner
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -169,7 +169,7 @@ async def test_cancelling_a_build_ends_its_process(tmp_path: Path) -> None:
         with trio.CancelScope() as scope:
             await memory.catch_up(lambda *_: scope.cancel())
         assert scope.cancelled_caught
-        lock = Lock(tmp_path / builder.LOCK_NAME, "this one")
+        lock = FileLock(tmp_path / builder.LOCK_NAME, "this one")
         assert lock.take()
         lock.drop()
         await memory.catch_up()

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.transport.cli.fakes import ID, FakeTerminal, envelope, screen_of
 from warren.base.errors import AgentError, BudgetExhaustedError, StoreError
 from warren.conversation import codec
+from warren.conversation.event_text import text_of_event
 from warren.conversation.events import (
     BudgetWarning,
     CompactionCompleted,
@@ -31,7 +32,6 @@ from warren.conversation.views import TurnResult
 from warren.transport.cli.settings.options import Mode, Options
 from warren.transport.cli.terminal.streams import Streams
 from warren.transport.cli.turns.screen import AnswerText, Screen, footer, trace
-from warren.transport.event_text import text_of_event
 
 
 @pytest.fixture(autouse=True)

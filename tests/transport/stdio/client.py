@@ -14,7 +14,7 @@ from trio.testing import lockstep_stream_pair, memory_stream_pair
 from tests.transport.cli.process import LIMIT, Cli, Ended, Running
 from warren.actors.io.streams import LineReader
 from warren.calls.facade import RuntimeService
-from warren.transport.stdio.stdio_server import StdioConfig, serve_stdio
+from warren.transport.rpc.stdio_server import StdioConfig, serve_stdio
 
 
 def line(method: str, request_id: int | str | None = None, **params: Any) -> bytes:

@@ -11,7 +11,7 @@ from tests.transport.cli.process import SLOW, Cli
 from tests.transport.stdio.client import Far, far, line
 from warren.base.errors import InvalidParamsError
 from warren.transport.cli.pipe import rpc
-from warren.transport.stdio.stdio_server import StdioConfig
+from warren.transport.rpc.stdio_server import StdioConfig
 
 IGNORED = [
     *("--tcp", "127.0.0.1:9", "--allow-remote", "--live-ws", "127.0.0.1:0", "--live-webrtc"),

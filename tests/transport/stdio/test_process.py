@@ -172,7 +172,7 @@ def test_a_closed_stdout_stops_no_turn(cli: Cli) -> None:
 
 PRINTS = """
 import os, sys, trio
-from warren.transport.stdio.stdio_server import open_stdio
+from warren.transport.rpc.stdio_server import open_stdio
 
 async def main():
     async with open_stdio() as (incoming, outgoing):

@@ -25,7 +25,7 @@ from warren.transport.cli.settings.values import folder_of, realm_of
 from warren.transport.rpc import jsonrpc
 from warren.transport.rpc.contracts import dialect_of
 from warren.transport.rpc.dialect import Dialect
-from warren.transport.stdio.stdio_server import StdioConfig, serve_stdio
+from warren.transport.rpc.stdio_server import StdioConfig, serve_stdio
 
 F = TypeVar("F", bound=Callable[..., Any])
 REALMS: Final = "realms"

@@ -13,7 +13,7 @@ from warren.transport.cli.process.ending import until_signalled
 from warren.transport.cli.process.tuning import tune
 from warren.transport.cli.runtime import execute, open_hosted, served_config_of
 from warren.transport.cli.settings.options import Options
-from warren.transport.stdio.stdio_server import open_stdio
+from warren.transport.rpc.stdio_server import open_stdio
 
 if TYPE_CHECKING:
     from warren.actors.tools.session_tools import SessionTools

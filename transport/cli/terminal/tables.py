@@ -8,10 +8,10 @@ from typing import Final
 
 from warren.conversation import codec, messages, views
 from warren.conversation.attachments import Attachment
+from warren.conversation.event_text import text_of_shrinking, usage_text
 from warren.conversation.inputs import Input
 from warren.conversation.records import CompactionEntry
 from warren.transport.cli.terminal.streams import Streams, visible
-from warren.transport.event_text import text_of_shrinking, usage_text
 
 GAPS: Final = re.compile(r"\s+")
 FOLDED: Final = 2

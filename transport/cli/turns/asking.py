@@ -13,10 +13,10 @@ from warren.base.errors import WarrenError
 from warren.base.values import define
 from warren.calls.facade import SessionService
 from warren.conversation.categories import Decision
+from warren.conversation.event_text import shorten
 from warren.conversation.events import Envelope, ToolApprovalRequested, ToolApprovalResolved
 from warren.transport.cli.terminal.questions import Question
 from warren.transport.cli.terminal.streams import Streams
-from warren.transport.event_text import shorten
 
 QUESTION: Final = "allow? [y]es/[n]o/[a]lways "
 ONCE: Final = "allow? [y]es/[n]o "

@@ -9,6 +9,7 @@ import click
 from warren.base.errors import CompactionDisabledError, WarrenError
 from warren.calls.facade import SessionService
 from warren.calls.turns import CompactRequest
+from warren.conversation.event_text import shorten
 from warren.conversation.messages import UserMessage
 from warren.transport.cli.command import ID_HELP, command
 from warren.transport.cli.ids import LAST
@@ -31,7 +32,6 @@ from warren.transport.cli.terminal.streams import Streams, read_prompt
 from warren.transport.cli.turns import taking
 from warren.transport.cli.turns.asking import Asker
 from warren.transport.cli.turns.screen import Screen, missing
-from warren.transport.event_text import shorten
 
 LOOKED_AT: Final = 6
 """The newest sessions, among which one is looked for to offer in place of a failed one."""

@@ -7,13 +7,13 @@ import attrs
 from warren.base.errors import WarrenError
 from warren.base.values import define
 from warren.conversation import codec, events
+from warren.conversation.event_text import shorten, text_of_event, text_of_shrinking, usage_text
 from warren.conversation.records import CompactionEntry
 from warren.conversation.views import TurnResult
 from warren.transport.cli.failures import show_error
 from warren.transport.cli.settings.options import Mode, Options
 from warren.transport.cli.terminal.markdown import MarkdownStream
 from warren.transport.cli.terminal.streams import Streams
-from warren.transport.event_text import shorten, text_of_event, text_of_shrinking, usage_text
 
 
 @define

@@ -8,7 +8,7 @@ import h11
 from warren.base.values import define
 
 MOST_HEADS: Final = 64
-"""RequestHeads that are kept: the endpoints of a runtime are few."""
+"""Heads that are kept: a runtime calls few endpoints."""
 LENGTH: Final = b"content-length"
 
 Fields = list[tuple[bytes, bytes]]
@@ -17,9 +17,10 @@ Fields = list[tuple[bytes, bytes]]
 
 @define(eq=False)
 class RequestHeads:
-    """RequestHeads of requests by h11, which takes as long for one as for all else that a connection does.
+    """The heads of requests that h11 has written, without their length.
 
-    Requests to one endpoint have the same head but for their length, so that line is left out and added behind.
+    h11 takes as long to write a head as a connection takes for everything else. Requests to one endpoint differ in the
+    length alone, so its line is left out and added behind.
     """
 
     _made: dict[tuple[object, ...], bytes] = attrs.field(factory=dict, repr=False)

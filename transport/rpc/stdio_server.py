@@ -27,7 +27,7 @@ STDERR: Final = 2
 
 @frozen
 class StdioConfig:
-    """EndpointBounds on the client of a pipe. Raises FieldValueError for a bad value.
+    """Bounds on the client of a pipe. Raises FieldValueError for a bad value.
 
     Attributes:
         max_message_bytes: bytes of a line; a longer one is skipped and answered with an error.

@@ -1,4 +1,4 @@
-"""Which process projects a store: one at a time."""
+"""A lock between processes: only one at a time writes the projections of a store, or builds a memory's graph."""
 
 import os
 import sys
@@ -10,13 +10,12 @@ from warren.base.values import define
 if sys.platform != "win32":
     import fcntl
 
-FILE: Final = "projector.lock"
 _LONGEST_NAME: Final = 500
 
 
 @define(eq=False)
-class Lock:
-    """A lock on a file in the store's folder. The system drops it with the process that has it.
+class FileLock:
+    """A lock on a file. The system drops it with the process that has it.
 
     Attributes:
         path: the file.
@@ -26,11 +25,6 @@ class Lock:
     path: Path
     name: str
     _file: int | None = None
-
-    @classmethod
-    def of(cls, store: Path, name: str) -> "Lock":
-        """Return the lock of the store in a folder; nothing is taken yet."""
-        return cls(store / FILE, name)
 
     @property
     def held(self) -> bool:
