@@ -355,12 +355,12 @@ SETTINGS: Final[list[tuple[type, str, list[Any], list[Any]]]] = [
 def test_settings_are_checked(cls: type, field: str, good: list[Any], bad: list[Any]) -> None:
     """A setting out of range is refused where it is made, by name; the bound itself is as it says."""
     others = {"path": "x"} if cls is StoreConfig else {}
-    for value in good:
-        assert getattr(cls(**others, **{field: value}), field) == value
-    for value in bad:
+    for each in good:
+        assert getattr(cls(**others, **{field: each}), field) == each
+    for each in bad:
         bounds = rf"^{field} must be (above 0(, and at most \d+)?|0 or above)$"
         with pytest.raises(FieldValueError, match=bounds) as caught:
-            cls(**others, **{field: value})
+            cls(**others, **{field: each})
         assert (caught.value.field, f"{field} {caught.value.problem}") == (field, str(caught.value))
 
 
