@@ -85,7 +85,6 @@ class SessionClient(Feeds, Dispatcher):
         return Work(partial(found.handler, host, caller, decoded), found.bulky)
 
     def close(self) -> None:
-        """See Dispatcher."""
         self._watch.end()
         self.uploads.close()
         super().close()
