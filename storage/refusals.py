@@ -10,7 +10,7 @@ def not_found(session_id: str) -> SessionNotFoundError:
 
 def name_taken(name: str) -> InvalidParamsError:
     """Return the error for a name among peers that another session has."""
-    return InvalidParamsError(f"$.peer.name: there is a session {name!r} already", path="$.peer.name")
+    return InvalidParamsError.at("$.peer.name", f"there is a session {name!r} already")
 
 
 def key_used() -> StoreError:

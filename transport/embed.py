@@ -131,7 +131,7 @@ async def open_host(
 def _traced(config: TraceConfig) -> AbstractAsyncContextManager[Tracer]:
     problem = missing("traces", "traces need")
     if problem is not None:
-        raise InvalidParamsError(f"$.traces: {problem}", path="$.traces")
+        raise InvalidParamsError.at("$.traces", problem)
     from warren.transport.tracing import open_tracer  # noqa: PLC0415 - it has an extra of its own
 
     return open_tracer(config)
@@ -140,7 +140,7 @@ def _traced(config: TraceConfig) -> AbstractAsyncContextManager[Tracer]:
 async def _clustered(runtime: Runtime, stack: AsyncExitStack) -> RuntimeService:
     problem = missing("client", "a node needs")
     if problem is not None:
-        raise InvalidParamsError(f"$.node: {problem}", path="$.node")
+        raise InvalidParamsError.at("$.node", problem)
     from warren.transport.cluster.placed import clustered  # noqa: PLC0415 - it needs the extra of the client
 
     return await stack.enter_async_context(clustered(runtime))

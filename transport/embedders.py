@@ -58,7 +58,7 @@ async def open_embedder(
         yield None
         return
     if not is_known(name):
-        raise InvalidParamsError(f"$.embedder: {name!r} is unknown; there are {KNOWN}", path="$.embedder")
+        raise InvalidParamsError.at("$.embedder", f"{name!r} is unknown; there are {KNOWN}")
     if not name.startswith(OPENAI_PREFIX):
         from warren.transport.providers import local_embeddings  # noqa: PLC0415 - few memories have a local model
 

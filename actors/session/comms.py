@@ -76,16 +76,16 @@ class Comms:
         """
         me, to = record.options.peer, message.to
         if me is None:
-            raise InvalidParamsError("$.session_id: the session has no name among peers", path="$.session_id")
+            raise InvalidParamsError.at("$.session_id", "the session has no name among peers")
         if to not in me.trusts:
             known = ", ".join(me.trusts) or "nobody"
-            raise InvalidParamsError(f"$.to: {to!r} is not trusted; trusted are: {known}", path="$.to")
+            raise InvalidParamsError.at("$.to", f"{to!r} is not trusted; trusted are: {known}")
         other = await self.find(record.tenant, to)
         if other is None or other.options.peer is None or not _trusts(other, me.name):
-            raise InvalidParamsError(f"$.to: there is no {to!r} that trusts {me.name!r}", path="$.to")
+            raise InvalidParamsError.at("$.to", f"there is no {to!r} that trusts {me.name!r}")
         if message.kind == "response" and not await self._has_request(record.session_id, to, message.request_id or ""):
             problem = f"there is no request {message.request_id!r} of {to!r} to this session"
-            raise InvalidParamsError(f"$.request_id: {problem}", path="$.request_id")
+            raise InvalidParamsError.at("$.request_id", problem)
         if by is None:
             by = self._inboxes.accounts_of(record.tenant)
         message_id = new_session_id()

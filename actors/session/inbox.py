@@ -124,8 +124,7 @@ class Inbox:
             if each.input.input_id == input_id:
                 self._withdrawn[number] = self.waiting.pop(number), mail
                 return InputOutcome((number,), encode_ending(withdrawal(self.session_id)))
-        problem = f"$.input_id: no input {input_id!r} waits"
-        raise InvalidParamsError(problem, path="$.input_id", session_id=self.session_id)
+        raise InvalidParamsError.at("$.input_id", f"no input {input_id!r} waits", session_id=self.session_id)
 
     def withdrew(self, number: int, error: WarrenError | None) -> None:
         """Answer for an input that was withdrawn; if the store has refused that, let it wait on."""

@@ -248,4 +248,4 @@ def check_priced(candidates: Sequence[Candidate], *budgets: Budget | None) -> No
     for model in (each.choice.model for each in candidates if not each.entry.priced):
         path = "$.budget.max_cost"
         problem = f"the prices of the model {model!r} are unknown; set them in [models.{model!r}], or set no max_cost"
-        raise InvalidParamsError(f"{path}: {problem}", path=path)
+        raise InvalidParamsError.at(path, problem)

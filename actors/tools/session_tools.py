@@ -157,7 +157,6 @@ def _by_name(servers: Sequence[McpServer]) -> dict[str, McpServer]:
     found: dict[str, McpServer] = {}
     for index, server in enumerate(servers):
         if server.name in found:
-            path = f"$.mcp_servers[{index}].name"
-            raise InvalidParamsError(f"{path}: two servers have this name", path=path)
+            raise InvalidParamsError.at(f"$.mcp_servers[{index}].name", "two servers have this name")
         found[server.name] = server
     return found

@@ -80,7 +80,7 @@ def _builtins(config: ToolsConfig) -> list[Tool]:
     found: list[Tool] = []
     if config.root is not None:
         if problem := missing("tools", "file tools need"):
-            raise InvalidParamsError(f"$.tools.root: {problem}", path="$.tools.root")
+            raise InvalidParamsError.at("$.tools.root", problem)
         from warren.actors.tools.files.tools import file_tools  # noqa: PLC0415 - it has an extra of its own
 
         root = config.root
@@ -112,7 +112,7 @@ async def _skills(config: ToolsConfig) -> "Skills":
     from warren.actors.tools import skills  # noqa: PLC0415 - it has an extra of its own
 
     if problem := missing("skills", "skills need"):
-        raise InvalidParamsError(f"$.tools.skills: {problem}", path="$.tools.skills")
+        raise InvalidParamsError.at("$.tools.skills", problem)
     return await trio.to_thread.run_sync(skills.load_skills, config.skills or ())
 
 
@@ -121,4 +121,4 @@ def _made(make: Callable[[], T], setting: str) -> T:
     try:
         return make()
     except FieldValueError as exc:
-        raise InvalidParamsError(f"$.tools.{setting}: {exc.problem}", path=f"$.tools.{setting}") from exc
+        raise InvalidParamsError.at(f"$.tools.{setting}", exc.problem) from exc

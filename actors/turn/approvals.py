@@ -161,4 +161,4 @@ class Approvals:
 
 def not_waiting(call_id: str) -> InvalidParamsError:
     """Return the error of a decision on a call that waits for none."""
-    return InvalidParamsError(f"$.call_id: no tool call {call_id!r} waits for approval", path="$.call_id")
+    return InvalidParamsError.at("$.call_id", f"no tool call {call_id!r} waits for approval")

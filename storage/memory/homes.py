@@ -75,7 +75,7 @@ class HomeOfTexts(ABC):
         self, query: str, *, limit: int = 5, session_id: str | None = None, tenant: str = DEFAULT_TENANT
     ) -> list[MemoryHit]:
         if limit < 1:
-            raise InvalidParamsError("$.limit: must be above 0", path="$.limit")
+            raise InvalidParamsError.at("$.limit", "must be above 0")
         vector = None
         if self._space.dimensions and query.strip():
             (vector,) = await self._vectorizer.soon([query[:QUERY_LENGTH]])

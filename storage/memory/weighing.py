@@ -35,9 +35,7 @@ def space_of(config: MemoryConfig, embedder: Embedder | None) -> Space:
         return MeaningSpace(embedder)
     if config.embedder not in BUILT_IN:
         known = ", ".join(BUILT_IN)
-        raise InvalidParamsError(
-            f"$.embedder: must be one of {known}, or an embedder has to be given", path="$.embedder"
-        )
+        raise InvalidParamsError.at("$.embedder", f"must be one of {known}, or an embedder has to be given")
     return BUILT_IN[config.embedder]
 
 

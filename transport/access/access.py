@@ -85,19 +85,19 @@ def check_access(config: GatewayConfig, principal: Principal = LOCAL) -> None:
     config.check_exposure()
     if principal != LOCAL and (way := config.lets_in_by) is not None:
         why = "tokens have principals of their own, and this service is bound to one: serve the one without `as_`"
-        raise InvalidParamsError(f"$.{way}: {why}", path=f"$.{way}")
+        raise InvalidParamsError.at(f"$.{way}", why)
     if config.token_table:
         if config.token is not None or config.token_file is not None:
             other = "a single token" if config.token_file is None else "a file of tokens"
-            raise InvalidParamsError(f"{FIELD}: and {other} exclude each other", path=FIELD)
+            raise InvalidParamsError.at(FIELD, f"and {other} exclude each other")
         _database_of(config)
     if config.token_file is not None:
         if config.token is not None:
-            raise InvalidParamsError(f"{ROOT}: and a single token exclude each other", path=ROOT)
+            raise InvalidParamsError.at(ROOT, "and a single token exclude each other")
         _tokens_of(config.token_file).load()
     if config.jwt is not None:
         if problem := missing("jwt", "JWTs need"):
-            raise InvalidParamsError(f"{JWT}: {problem}", path=JWT)
+            raise InvalidParamsError.at(JWT, problem)
         from warren.transport.access import jwt_verifier  # noqa: PLC0415 - it has an extra of its own
 
         if not is_url(config.jwt.keys):
@@ -146,7 +146,7 @@ async def open_access(
 def _database_of(config: GatewayConfig) -> PostgresConfig:
     store = None if config.runtime is None else config.runtime.store
     if not isinstance(store, PostgresConfig):
-        raise InvalidParamsError(f"{FIELD}: {IN_FILES}", path=FIELD)
+        raise InvalidParamsError.at(FIELD, IN_FILES)
     return store
 
 

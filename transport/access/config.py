@@ -185,9 +185,8 @@ class GatewayConfig:
     def check_exposure(self) -> None:
         """Raise InvalidParamsError if other machines could connect without a token."""
         if self.lets_in_by is None and path_in(self.host) is None and not auth.is_loopback(self.host):
-            raise InvalidParamsError(
-                f"$.token: is required to bind {self.host}, which others can reach; without one, bind 127.0.0.1",
-                path="$.token",
+            raise InvalidParamsError.at(
+                "$.token", f"is required to bind {self.host}, which others can reach; without one, bind 127.0.0.1"
             )
 
     def public(self) -> Settings:

@@ -58,9 +58,9 @@ def read_keys(data: bytes) -> tuple[SigningKey, ...]:
         found = json.loads(data)["keys"]
         keys = tuple(key for each in found if (key := _of_set(each)) is not None)
     except (ValueError, TypeError, KeyError, RecursionError, UnsupportedAlgorithm) as exc:
-        raise InvalidParamsError(f"{FIELD}: is no key set and no public key: {exc!r}", path=FIELD) from None
+        raise InvalidParamsError.at(FIELD, f"is no key set and no public key: {exc!r}") from None
     if not keys:
-        raise InvalidParamsError(f"{FIELD}: has no key for {', '.join(ALGORITHMS)}", path=FIELD)
+        raise InvalidParamsError.at(FIELD, f"has no key for {', '.join(ALGORITHMS)}")
     return keys
 
 
@@ -130,7 +130,7 @@ class RemoteKeys:
                 async for part in parts:
                     data += part
                     if len(data) > MAX_KEYS:
-                        raise InvalidParamsError(f"{FIELD}: has more than {MAX_KEYS} bytes", path=FIELD)
+                        raise InvalidParamsError.at(FIELD, f"has more than {MAX_KEYS} bytes")
         return data
 
 

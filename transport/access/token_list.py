@@ -101,11 +101,11 @@ def read_token(path: Path) -> str:
     try:
         token = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeError) as exc:
-        raise InvalidParamsError(f"{ROOT}: cannot read {path}: {exc}", path=ROOT) from exc
+        raise InvalidParamsError.at(ROOT, f"cannot read {path}: {exc}") from exc
     if not token:
-        raise InvalidParamsError(f"{ROOT}: {path} is empty", path=ROOT)
+        raise InvalidParamsError.at(ROOT, f"{path} is empty")
     if not is_token(token):
-        raise InvalidParamsError(f"{ROOT}: {path} must hold one word without spaces", path=ROOT)
+        raise InvalidParamsError.at(ROOT, f"{path} must hold one word without spaces")
     return token
 
 
@@ -127,7 +127,7 @@ def read_logins(data: bytes) -> Mapping[bytes, Login]:
     """
     word = _text_of(data).strip()
     if not word:
-        raise InvalidParamsError(f"{ROOT}: is empty", path=ROOT)
+        raise InvalidParamsError.at(ROOT, "is empty")
     if is_token(word) and not word.startswith(_BEGINS_TOML):
         return single(word)
     return {login.key: login for login in (token.login() for token in read_tokens(data))}
@@ -142,14 +142,12 @@ def read_tokens(data: bytes) -> tuple[Token, ...]:
     try:
         parsed = tomllib.loads(_text_of(data))
     except (ValueError, RecursionError) as exc:
-        problem = f"must be one word without spaces, or TOML: {exc}"
-        raise InvalidParamsError(f"{ROOT}: {problem}", path=ROOT) from None
+        raise InvalidParamsError.at(ROOT, f"must be one word without spaces, or TOML: {exc}") from None
     tokens = codec.from_data(_File, _with_times(parsed), root=ROOT).token
     seen: dict[str, int] = {}
     for at, token in enumerate(tokens):
         if (first := seen.setdefault(token.hash, at)) != at:
-            path = f"{ROOT}.token[{at}].hash"
-            raise InvalidParamsError(f"{path}: is that of token[{first}]", path=path)
+            raise InvalidParamsError.at(f"{ROOT}.token[{at}].hash", f"is that of token[{first}]")
     return tokens
 
 
@@ -172,7 +170,7 @@ def without_tokens(data: bytes, hashes: Sequence[str]) -> bytes:
 def _checked(made: bytes, expected: tuple[Token, ...]) -> bytes:
     """Return a file that was changed as a text, if it has the expected tokens. Raises InvalidParamsError."""
     if read_tokens(made) != expected:
-        raise InvalidParamsError(f"{ROOT}: is written in a way that only a person can change", path=ROOT)
+        raise InvalidParamsError.at(ROOT, "is written in a way that only a person can change")
     return made
 
 
@@ -180,7 +178,7 @@ def _text_of(data: bytes) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
-        raise InvalidParamsError(f"{ROOT}: cannot be read: {exc}", path=ROOT) from None
+        raise InvalidParamsError.at(ROOT, f"cannot be read: {exc}") from None
 
 
 def _with_times(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,8 +44,7 @@ class WatchedFile(Generic[T]):
             version = self._newest()
             data = self.path.read_bytes()
         except OSError as exc:
-            problem = f"{self.field}: cannot read {self.path}: {exc.strerror or exc}"
-            raise InvalidParamsError(problem, path=self.field) from None
+            raise InvalidParamsError.at(self.field, f"cannot read {self.path}: {exc.strerror or exc}") from None
         self._version = version
         try:
             return self.read(data)

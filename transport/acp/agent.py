@@ -204,7 +204,7 @@ class Agent:
         """Change the mode of a session: which tool calls wait for the user, from the next prompt on."""
         await self.service.read(given.sessionId)
         if given.modeId not in modes.MODES:
-            raise InvalidParamsError(f"$.modeId: must be one of {', '.join(modes.MODES)}", path="$.modeId")
+            raise InvalidParamsError.at("$.modeId", f"must be one of {', '.join(modes.MODES)}")
         self._modes[given.sessionId] = given.modeId
         return MethodResult({})
 
@@ -346,11 +346,11 @@ def _offset(cursor: str | None) -> int:
     if cursor is None:
         return 0
     if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < len(str(2**53))):
-        raise InvalidParamsError("$.cursor: must be a nextCursor of an earlier answer", path="$.cursor")
+        raise InvalidParamsError.at("$.cursor", "must be a nextCursor of an earlier answer")
     return int(cursor)
 
 
 def _words(words: str) -> str:
     if not words:
-        raise InvalidParamsError("$.prompt: /memory needs a query", path="$.prompt")
+        raise InvalidParamsError.at("$.prompt", "/memory needs a query")
     return words

@@ -74,7 +74,7 @@ class AcpPrompt:
             place = self.places[int(found[1])]
             path = place.get(found[2] or "", place[""])
         problem = refusal.message.removeprefix(refusal.path).removeprefix(": ")
-        return InvalidParamsError(f"{path}: {problem}", path=path, session_id=refusal.session_id)
+        return InvalidParamsError.at(path, problem, session_id=refusal.session_id)
 
 
 @frozen
@@ -106,8 +106,7 @@ def prompt_of(blocks: Sequence[Mapping[str, Any]]) -> AcpPrompt:
             places.append(place)
     text = "".join(_joined(pieces))
     if not text.strip():
-        problem = "has files alone, and needs a text" if files else "must not be empty"
-        raise InvalidParamsError(f"$.prompt: {problem}", path="$.prompt")
+        raise InvalidParamsError.at("$.prompt", "has files alone, and needs a text" if files else "must not be empty")
     return AcpPrompt(text, tuple(files), tuple(places))
 
 
@@ -134,8 +133,7 @@ def _made(
     try:
         return File(data, media_type=_said(media_type), name=_said(name)), place
     except FieldValueError as exc:
-        path = place.get(exc.field, place[""])
-        raise InvalidParamsError(f"{path}: {exc.problem}", path=path) from exc
+        raise InvalidParamsError.at(place.get(exc.field, place[""]), exc.problem) from exc
 
 
 def _said(text: str | None) -> str | None:
@@ -160,7 +158,7 @@ def _piece(block: Mapping[str, Any], root: str) -> _Piece:
             return _Piece(f"[{link.name}]({link.uri})", own_lines=False)
         case "resource":
             return _Piece(_embedded(read(_Embedded, block, root).resource, f"{root}.resource"), own_lines=True)
-    raise InvalidParamsError(f"{root}.type: must be one of {KINDS}", path=f"{root}.type")
+    raise InvalidParamsError.at(f"{root}.type", f"must be one of {KINDS}")
 
 
 def _embedded(resource: Mapping[str, Any], root: str) -> str:

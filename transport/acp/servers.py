@@ -76,10 +76,8 @@ def _server(data: Mapping[str, Any], root: str, taken: set[str]) -> McpServer:
             headers = _pairs(remote.headers, f"{root}.headers")
             return McpServer(_name(remote.name, taken), url=remote.url, headers=headers, shared=False)
     except FieldValueError as exc:
-        path = f"{root}.{exc.field}"
-        raise InvalidParamsError(f"{path}: {exc.problem}", path=path) from None
-    problem = _NO_SSE if kind == "sse" else "must be one of stdio, http"
-    raise InvalidParamsError(f"{root}.type: {problem}", path=f"{root}.type")
+        raise InvalidParamsError.at(f"{root}.{exc.field}", exc.problem) from None
+    raise InvalidParamsError.at(f"{root}.type", _NO_SSE if kind == "sse" else "must be one of stdio, http")
 
 
 def _pairs(pairs: Sequence[Mapping[str, Any]], root: str) -> dict[str, str]:

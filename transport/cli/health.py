@@ -60,7 +60,7 @@ def url_of(host: str | None, port: int | None) -> str:
     host, port = usual.host if host is None else host, usual.port if port is None else port
     if port == 0:
         problem = "the port of the settings is 0, so the system picks it: name the URL of the server"
-        raise InvalidParamsError(f"$.port: {problem}", path="$.port")
+        raise InvalidParamsError.at("$.port", problem)
     if path_in(host) is not None:
         return host
     host = HERE.get(host, host)
@@ -94,7 +94,7 @@ def _probe_of(url: str, path: str) -> str:
     except ValueError:
         good = False
     if not good:
-        raise InvalidParamsError(f"$.url: {url!r} is not like http://127.0.0.1:8420", path="$.url")
+        raise InvalidParamsError.at("$.url", f"{url!r} is not like http://127.0.0.1:8420")
     below = parts.path.rstrip("/").removesuffix(WEBSOCKET_PATH)
     return parts._replace(scheme=SCHEMES[parts.scheme], path=below + path, query="", fragment="").geturl()
 

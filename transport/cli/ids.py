@@ -30,7 +30,7 @@ async def resolve(service: SessionService, name: str) -> str:
             raise SessionNotFoundError("there is no session yet")
         return page.sessions[0].session_id
     if not wanted:
-        raise InvalidParamsError("$.session_id: must not be empty", path="$.session_id")
+        raise InvalidParamsError.at("$.session_id", "must not be empty")
     if WHOLE.fullmatch(wanted):
         return wanted
     found = [session_id async for session_id in _ids(service) if session_id.endswith(wanted)]
@@ -43,7 +43,7 @@ def _only(found: list[str], name: str) -> str:
     if len(found) > 1:
         more = [f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
         listed = ", ".join([*found[:SHOWN], *more])
-        raise InvalidParamsError(f"$.session_id: {name!r} fits {len(found)} sessions: {listed}", path="$.session_id")
+        raise InvalidParamsError.at("$.session_id", f"{name!r} fits {len(found)} sessions: {listed}")
     return found[0]
 
 

@@ -37,7 +37,7 @@ def server_of(url: str, token_file: Path | None, environ: Mapping[str, str]) -> 
         return Server(url, read_token(token_file))
     token = environ.get(TOKEN) or None
     if token is not None and not is_token(token):
-        raise InvalidParamsError(f"$.{TOKEN}: must be one word of ASCII characters", path=f"$.{TOKEN}")
+        raise InvalidParamsError.at(f"$.{TOKEN}", "must be one word of ASCII characters")
     return Server(url, token)
 
 

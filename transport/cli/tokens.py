@@ -112,7 +112,7 @@ def home_of(options: Options, file: Path | None, *, in_store: bool | None) -> In
     if in_store:
         store = existing_store_of(options)
         if not isinstance(store, PostgresConfig):
-            raise InvalidParamsError(f"{FIELD}: {IN_FILES}", path=FIELD)
+            raise InvalidParamsError.at(FIELD, IN_FILES)
         return InTable(options, store)
     if file is None:
         raise click.UsageError(
@@ -260,7 +260,7 @@ def _content(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as exc:
-        raise InvalidParamsError(f"{ROOT}: cannot read {path}: {exc.strerror}", path=ROOT) from None
+        raise InvalidParamsError.at(ROOT, f"cannot read {path}: {exc.strerror}") from None
 
 
 def _is_meant(token: Token, which: str, tenant: str) -> bool:

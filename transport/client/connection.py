@@ -392,7 +392,7 @@ class Connection:
         """Fail the request that the server has closed the connection for: it must not be sent again on the next one."""
         sent = [each for each, request in self._requests.items() if request.sent]
         number = max(sent, key=lambda each: self._requests[each].size, default=None)
-        error = InvalidParamsError(f"$: {reason}", path="$")
+        error = InvalidParamsError.at("$", reason)
         self._answer(jsonrpc.Response(number, None, {"data": error.body()}))
 
     def _hear(self, message: jsonrpc.Notification) -> None:
@@ -446,7 +446,7 @@ class Connection:
 
 def _too_large(size: int, most: int) -> InvalidParamsError:
     problem = f"the message would have {size} bytes, and the server takes {most} (max_message_bytes)"
-    return InvalidParamsError(f"$: {problem}", path="$")
+    return InvalidParamsError.at("$", problem)
 
 
 def _error_of(error: Any) -> WarrenError:

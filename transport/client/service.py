@@ -138,7 +138,7 @@ def address_of(url: str) -> str:
     """Return the address of the WebSocket, or of the Unix socket. Raises InvalidParamsError (path `$.url`)."""
     if (path := path_in(url)) is not None:
         if not is_path(path):
-            raise InvalidParamsError(f"$.url: {url!r} needs a path of 1 to {LONGEST} bytes", path="$.url")
+            raise InvalidParamsError.at("$.url", f"{url!r} needs a path of 1 to {LONGEST} bytes")
         return url
     try:
         parts = urlsplit(url if "://" in url else f"ws://{url}")
@@ -146,7 +146,7 @@ def address_of(url: str) -> str:
     except ValueError:
         scheme = host = None
     if not (scheme and host):
-        raise InvalidParamsError(f"$.url: {url!r} is not like ws://127.0.0.1:8420", path="$.url")
+        raise InvalidParamsError.at("$.url", f"{url!r} is not like ws://127.0.0.1:8420")
     return parts._replace(
         scheme=scheme, path=parts.path.rstrip("/").removesuffix(WEBSOCKET_PATH) + WEBSOCKET_PATH
     ).geturl()

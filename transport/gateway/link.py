@@ -109,5 +109,4 @@ def check_address(address: str | None) -> None:
     except ValueError:
         good = False
     if not good:
-        problem = f"$.node_address: {address!r} is not like ws://10.0.0.5:8420"
-        raise InvalidParamsError(problem, path="$.node_address")
+        raise InvalidParamsError.at("$.node_address", f"{address!r} is not like ws://10.0.0.5:8420")

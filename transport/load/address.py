@@ -55,5 +55,5 @@ class Address:
 def address_of(url: str, token: str | None = None) -> Address:
     """Return the address in a URL; `http` and no scheme mean `ws`. Raises InvalidParamsError (path `$.url`)."""
     if path_in(url) is not None:
-        raise InvalidParamsError(f"$.url: {url!r} is a Unix socket, which load cannot measure", path="$.url")
+        raise InvalidParamsError.at("$.url", f"{url!r} is a Unix socket, which load cannot measure")
     return Address(websocket_of(url), token)

@@ -215,6 +215,6 @@ def read_result(path: Path) -> Result:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Result)
     except OSError as exc:
-        raise InvalidParamsError(f"$.file: {path}: {exc.strerror}", path="$.file") from None
+        raise InvalidParamsError.at("$.file", f"{path}: {exc.strerror}") from None
     except ValueError as exc:
-        raise InvalidParamsError(f"$.file: {path} is no result of a load run: {exc}", path="$.file") from None
+        raise InvalidParamsError.at("$.file", f"{path} is no result of a load run: {exc}") from None

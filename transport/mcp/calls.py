@@ -85,7 +85,7 @@ class ToolCall(Caller):
 
     async def subscribe(self, session_id: str, after_seq: int | None) -> int:
         """Raise InvalidParamsError: a call ends with its result, so later events have no call to belong to."""
-        raise InvalidParamsError(f"$: a call cannot follow session {session_id} from {after_seq} on", path="$")
+        raise InvalidParamsError.at("$", f"a call cannot follow session {session_id} from {after_seq} on")
 
     def unsubscribe(self, session_id: str) -> bool:
         """Return False: there never is a subscription."""

@@ -274,7 +274,7 @@ def _failed(request_id: jsonrpc.Id, exc: WarrenError, status: int) -> Response:
 
 def _refused(status: int, problem: str) -> Response:
     """Return the response to a request without a session: the library has the same statuses and number."""
-    error = InvalidParamsError(f"{NO_SESSION}: {problem}", path=NO_SESSION)
+    error = InvalidParamsError.at(NO_SESSION, problem)
     return Response(jsonrpc.error(None, error, jsonrpc.INVALID_REQUEST), status, media_type=JSON)
 
 

@@ -110,11 +110,11 @@ class _LibraryDispatcher(Dispatcher):
         if not isinstance(request_id, str | int):
             return bad_id()
         if not isinstance(params, dict):
-            raise InvalidParamsError("$.params: must be an object", path="$.params")
+            raise InvalidParamsError.at("$.params", "must be an object")
         # The library treats "7" and 7 as one id. Of two requests with one id it would forget the first.
         key = coerce_request_id(request_id)
         if key in self._waiting:
-            problem = InvalidParamsError("$.id: a request with this id is not answered yet", path="$.id")
+            problem = InvalidParamsError.at("$.id", "a request with this id is not answered yet")
             return jsonrpc.error(request_id, problem, jsonrpc.INVALID_REQUEST)
         self.endpoint.check_room()
         self._hand_over(types.JSONRPCRequest(jsonrpc="2.0", id=request_id, method=method, params=params))

@@ -86,7 +86,7 @@ class LocalEmbedder:
             told = {"reason": f"its process ended with exit code {await process.wait()}"}
         if "dimensions" not in told:
             await self.aclose()
-            raise InvalidParamsError(f"$.embedder: {self._problem(told)}", path="$.embedder")
+            raise InvalidParamsError.at("$.embedder", self._problem(told))
         self.dimensions = told["dimensions"]
 
     async def aclose(self) -> None:
@@ -148,7 +148,7 @@ async def open_local(model: str, folder: Path | None, environ: Mapping[str, str]
     """
     problem = missing("local-embedder", "the embedder `local` needs")
     if problem is not None:
-        raise InvalidParamsError(f"$.embedder: {problem}", path="$.embedder")
+        raise InvalidParamsError.at("$.embedder", problem)
     embedder = LocalEmbedder(model or MODEL, (folder or _cache(environ)).expanduser().absolute())
     try:
         await embedder.start()

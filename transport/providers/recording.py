@@ -93,7 +93,7 @@ class Recorder:
         elif not self.path.parent.is_dir():
             problem = "its folder does not exist"
         if problem is not None:
-            raise InvalidParamsError(f"$.record: {self.path}: {problem}", path="$.record")
+            raise InvalidParamsError.at("$.record", f"{self.path}: {problem}")
 
     async def answered(self, request: ModelRequest, pieces: list[str], reply: ModelReply) -> None:
         """Record an answer. An answer as data belongs to the step before it."""

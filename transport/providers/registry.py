@@ -125,13 +125,13 @@ class ModelRegistry:
     def _named(self, model: str, provider: str | None) -> str:
         """Return the name of the provider of a model, which there is. Raises as `resolve`."""
         if not model.strip():
-            raise InvalidParamsError("$.model: must not be empty", path="$.model")
+            raise InvalidParamsError.at("$.model", "must not be empty")
         if provider is None:
             return self.provider_of(model)
         if provider in self.endpoints or provider in self.extra or provider in {ECHO, SCRIPTED}:
             return provider
         known = ", ".join(sorted({*self.endpoints, ECHO, SCRIPTED, *self.extra}))
-        raise InvalidParamsError(f"$.provider: {provider!r} is unknown; there are {known}", path="$.provider")
+        raise InvalidParamsError.at("$.provider", f"{provider!r} is unknown; there are {known}")
 
     def provider_of(self, model: str) -> str:
         """Return the name of a model's provider. Raises InvalidParamsError, path `$.model`, if it is unknown."""
@@ -182,10 +182,10 @@ class ModelRegistry:
 
 
 def _unknown(model: str) -> InvalidParamsError:
-    return InvalidParamsError(
-        f"$.model: no provider is known for {model!r}; name the provider, or set {OPENAI.url_variable}"
+    return InvalidParamsError.at(
+        "$.model",
+        f"no provider is known for {model!r}; name the provider, or set {OPENAI.url_variable}"
         " if a server of your own has the model",
-        path="$.model",
     )
 
 

@@ -251,7 +251,7 @@ def load_script(path: Path) -> Script:
         return codec.from_data(Script, codec.parse_file(_read(path)))
     except (OSError, ValueError, InvalidParamsError) as exc:
         problem = exc.strerror if isinstance(exc, OSError) else str(exc)
-        raise InvalidParamsError(f"$.model: script {path}: {problem}", path="$.model") from None
+        raise InvalidParamsError.at("$.model", f"script {path}: {problem}") from None
 
 
 def _read(path: Path) -> bytes:

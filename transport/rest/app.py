@@ -130,7 +130,7 @@ class Unheard(Caller):
 
     async def subscribe(self, session_id: str, _after_seq: int | None) -> int:
         """Refuse: a response cannot be followed by events."""
-        raise InvalidParamsError(f"$: events are at /sessions/{session_id}/events", path="$")
+        raise InvalidParamsError.at("$", f"events are at /sessions/{session_id}/events")
 
     def unsubscribe(self, _session_id: str) -> bool:
         """Return False: there is nothing to stop."""
@@ -412,7 +412,7 @@ async def _parameters(row: RestRoute, request: Request) -> dict[str, Any]:
     query: bytes = request.scope["query_string"]
     if row.verb in WITH_BODY:
         if query:
-            raise InvalidParamsError(f"$.query: the parameters of a {row.verb} are in its body", path="$.query")
+            raise InvalidParamsError.at("$.query", f"the parameters of a {row.verb} are in its body")
         body = parameters.with_key(row.method.params, await parameters.from_body(request), request.headers)
         return parameters.with_path(parameters.with_whole_numbers(row.method.params, body), request.path_params)
     if parameters.announces_body(request) and await request.body():

@@ -50,7 +50,7 @@ def last_event_id(value: str) -> int:
     """Return the seq that a client has seen last. Raises InvalidParamsError."""
     if value.isascii() and value.isdigit() and len(value) < len(str(2**63)):
         return int(value)
-    raise InvalidParamsError(f"{LAST_ID}: must be the id of an event", path=LAST_ID)
+    raise InvalidParamsError.at(LAST_ID, "must be the id of an event")
 
 
 def frame(envelope: Envelope) -> bytes:

@@ -88,13 +88,13 @@ class Form:
             raise RefusedError(400, "the body is not whole", field="$.body")
         found = [each.body.getvalue() for each in self._parts if each.name == PARAMS]
         if len(found) != 1:
-            raise InvalidParamsError(f"$.{PARAMS}: is to be one part, with the parameters as JSON", path=f"$.{PARAMS}")
+            raise InvalidParamsError.at(f"$.{PARAMS}", "is to be one part, with the parameters as JSON")
         try:
             data = codec.parse(found[0])
         except ValueError as exc:
             raise RefusedError(400, f"$.{PARAMS}: not JSON: {exc}", field=f"$.{PARAMS}") from exc
         if not isinstance(data, dict):
-            raise InvalidParamsError(f"$.{PARAMS}: must be an object", path=f"$.{PARAMS}")
+            raise InvalidParamsError.at(f"$.{PARAMS}", "must be an object")
         return data
 
     def files(self) -> tuple[File, ...]:

@@ -72,7 +72,7 @@ async def from_body(request: Request) -> dict[str, Any]:
     except ValueError as exc:
         raise RefusedError(400, f"$: not JSON: {exc}") from exc
     if not isinstance(data, dict):
-        raise InvalidParamsError("$: must be an object", path="$")
+        raise InvalidParamsError.at("$", "must be an object")
     return data
 
 
@@ -103,13 +103,13 @@ def from_query(params: type, query: QueryParams) -> dict[str, Any]:
     for key, text in query.multi_items():
         name, bracket, inner = key.partition("[")
         if inner == "]" or NESTED in inner:
-            raise InvalidParamsError(f"$.{name}: write {name}[NAME]=VALUE", path=f"$.{name}")
+            raise InvalidParamsError.at(f"$.{name}", f"write {name}[NAME]=VALUE")
         if bracket and inner.endswith("]"):
             within, key_within = data.setdefault(name, {}), inner[:-1]
         else:
             within, key_within = data, key
         if not isinstance(within, dict) or key_within in within:
-            raise InvalidParamsError(f"$.{key}: is there twice", path=f"$.{key}")
+            raise InvalidParamsError.at(f"$.{key}", "is there twice")
         within[key_within] = _value(types.get(key), text)
     return data
 
@@ -118,7 +118,7 @@ def with_path(data: dict[str, Any], path: Mapping[str, Any]) -> dict[str, Any]:
     """Add the parameters in the path. Raises InvalidParamsError if the body has another value."""
     for name, value in path.items():
         if data.get(name, value) != value:
-            raise InvalidParamsError(f"$.{name}: is not that of the path", path=f"$.{name}")
+            raise InvalidParamsError.at(f"$.{name}", "is not that of the path")
     return {**data, **path}
 
 
@@ -127,7 +127,7 @@ def with_key(params: type, data: dict[str, Any], headers: Headers) -> dict[str, 
     in_headers = headers.getlist(KEY_HEADER) if KEY in _types(params) else ()
     keys = {*in_headers, *([data[KEY]] if isinstance(data.get(KEY), str) else ())}
     if len(keys) > 1:
-        raise InvalidParamsError(f"$.{KEY}: is there twice, and not the same", path=f"$.{KEY}")
+        raise InvalidParamsError.at(f"$.{KEY}", "is there twice, and not the same")
     return {**data, KEY: in_headers[0]} if in_headers and data.get(KEY) is None else data
 
 

@@ -45,5 +45,5 @@ def carried(params: Any) -> tuple[Principal, Any]:
         limits = TokenLimits(**said["limits"]) if "limits" in said else NO_LIMITS
         principal = Principal(said["tenant"], said["name"], frozenset(said["scopes"]), limits, said.get("home"))
     except (FieldValueError, TypeError, KeyError):
-        raise InvalidParamsError(f"$.{MEMBER}: is no principal", path=f"$.{MEMBER}") from None
+        raise InvalidParamsError.at(f"$.{MEMBER}", "is no principal") from None
     return principal, {name: value for name, value in params.items() if name != MEMBER}

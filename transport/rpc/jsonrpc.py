@@ -164,7 +164,7 @@ def _head(method: str) -> bytes:
 
 def unknown_method(request_id: Id, method: str) -> bytes:
     """Return the reply to a request for an unknown method."""
-    exc = InvalidParamsError(f"$.method: unknown method {shorten(method)}", path="$.method")
+    exc = InvalidParamsError.at("$.method", f"unknown method {shorten(method)}")
     return error(request_id, exc, METHOD_NOT_FOUND)
 
 
@@ -181,7 +181,7 @@ def abandoned(session_id: str | None = None) -> AgentError:
 
 def invalid_request(message: str, request_id: Id = None) -> bytes:
     """Return the reply to a message that is not a request, or cannot be read as one."""
-    return error(request_id, InvalidParamsError(f"$: {message}", path="$"), INVALID_REQUEST)
+    return error(request_id, InvalidParamsError.at("$", message), INVALID_REQUEST)
 
 
 def shorten(text: str) -> str:

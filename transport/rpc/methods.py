@@ -78,7 +78,7 @@ class Caller(Protocol):
 
         Raises InvalidParamsError if the caller cannot be sent anything but answers, and as `SessionService.watch`.
         """
-        raise InvalidParamsError(f"$: this surface tells of no changes: {wanted}", path="$")
+        raise InvalidParamsError.at("$", f"this surface tells of no changes: {wanted}")
 
     def unwatch(self) -> bool:
         """End the watch; return whether there was one."""
@@ -185,7 +185,7 @@ async def _put(host: Host, caller: Caller, params: PutFile) -> results.FileRecei
     """Send a file ahead of its prompt, in pieces if it is too large for a message."""
     check_right(host.service.principal, WRITE)
     if caller.uploads is None:
-        raise InvalidParamsError("$: this surface takes no files ahead of their prompts", path="$")
+        raise InvalidParamsError.at("$", "this surface takes no files ahead of their prompts")
     return caller.uploads.put(owner_of(host.service.principal), params, host.max_attachment)
 
 
@@ -270,7 +270,7 @@ def register(caller: Caller, tools: Sequence[ToolSpec]) -> None:
     if caller.tools is not None:
         caller.tools.register(tools)
     elif tools:
-        raise InvalidParamsError("$.tools: this surface cannot ask its clients to run tools", path="$.tools")
+        raise InvalidParamsError.at("$.tools", "this surface cannot ask its clients to run tools")
 
 
 async def _register(_host: Host, caller: Caller, params: RegisterTools) -> results.Registered:

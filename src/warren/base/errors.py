@@ -512,6 +512,11 @@ class InvalidParamsError(WarrenError):
         super().__init__(message, session_id=session_id, details={"path": shown})
         self.path = shown
 
+    @classmethod
+    def at(cls, path: str, problem: str, *, session_id: str | None = None) -> "InvalidParamsError":
+        """Return the error of a field that has a problem."""
+        return cls(f"{path}: {problem}", path=path, session_id=session_id)
+
     def of(self, path: str) -> "InvalidParamsError":
         """Return the same error about another field, which gave this one its value."""
         return InvalidParamsError(path + self.message.removeprefix(self.path), path=path, session_id=self.session_id)

@@ -33,8 +33,7 @@ class FieldValueError(ValueError):
 
     def refusal(self, root: str = "$") -> InvalidParamsError:
         """Return the error that callers of the runtime get; its path names the field below a root."""
-        path = f"{root}.{self.field}"
-        return InvalidParamsError(f"{path}: {self.problem}", path=path)
+        return InvalidParamsError.at(f"{root}.{self.field}", self.problem)
 
 
 def positive(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:

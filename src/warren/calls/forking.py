@@ -146,4 +146,4 @@ def _check_labels(labels: Mapping[str, str], before: Mapping[str, str]) -> None:
 
 
 def _bad(problem: str) -> InvalidParamsError:
-    return InvalidParamsError(f"{PATH}: {problem}", path=PATH)
+    return InvalidParamsError.at(PATH, problem)

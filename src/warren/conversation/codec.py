@@ -488,7 +488,7 @@ def from_data(cls: type[T], data: Any, *, root: str = "$") -> T:
         if paths and isinstance(data, dict) and not paths.keys().isdisjoint(data):
             return _without_aliases(cls, data, paths, root)
         path, problem = _locate(exc, root)
-        raise InvalidParamsError(f"{path}: {problem}", path=path) from None
+        raise InvalidParamsError.at(path, problem) from None
 
 
 def _without_aliases(cls: type[T], data: Mapping[str, Any], paths: Mapping[str, str], root: str) -> T:
@@ -497,7 +497,7 @@ def _without_aliases(cls: type[T], data: Mapping[str, Any], paths: Mapping[str, 
     except Exception as exc:  # noqa: BLE001 - as above
         path, problem = _locate(exc, root)
         path = f"{root}.{aliases.given_as(path.removeprefix(f'{root}.'), data, paths)}"
-        raise InvalidParamsError(f"{path}: {problem}", path=path) from None
+        raise InvalidParamsError.at(path, problem) from None
 
 
 def text_of(value: object) -> str:

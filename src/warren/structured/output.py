@@ -82,21 +82,20 @@ def checked_schema(schema: object, root: str = SCHEMA_PATH, *, quick: bool = Fal
         NotQuickError: if `quick`, and the check could take too long.
     """
     if not isinstance(schema, Mapping):
-        raise InvalidParamsError(f"{root}: must be an object", path=root)
+        raise InvalidParamsError.at(root, "must be an object")
     try:
         raw = codec.encode_whole(dict(schema))
         copy: Mapping[str, Any] = codec.parse(raw)
     except (TypeError, ValueError, RecursionError) as exc:
-        raise InvalidParamsError(f"{root}: is not JSON: {_cut(str(exc))}", path=root) from None
+        raise InvalidParamsError.at(root, f"is not JSON: {_cut(str(exc))}") from None
     if len(raw) > MAX_SCHEMA:
-        raise InvalidParamsError(f"{root}: must be at most {MAX_SCHEMA} bytes", path=root)
+        raise InvalidParamsError.at(root, f"must be at most {MAX_SCHEMA} bytes")
     if quick and not _is_quick(raw):
         raise NotQuickError
     try:
         _checker(raw)
     except FieldValueError as exc:
-        path = root + exc.field.removeprefix("$")
-        raise InvalidParamsError(f"{path}: {_cut(exc.problem)}", path=path) from None
+        raise InvalidParamsError.at(root + exc.field.removeprefix("$"), _cut(exc.problem)) from None
     return copy
 
 

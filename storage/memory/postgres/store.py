@@ -209,8 +209,8 @@ async def known_dimensions(config: MemoryConfig, embedder: str) -> int:
 def _space(config: MemoryConfig, embedder: Embedder | None) -> Space:
     space = space_of(config, embedder)
     if embedder is None and space.dimensions:
-        problem = f"$.embedder: {config.embedder} needs a memory in a folder; in a database there are bm25 and models"
-        raise InvalidParamsError(problem, path="$.embedder")
+        problem = f"{config.embedder} needs a memory in a folder; in a database there are bm25 and models"
+        raise InvalidParamsError.at("$.embedder", problem)
     return space
 
 

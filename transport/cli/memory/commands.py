@@ -102,7 +102,7 @@ def _search(options: Options, query: str, asked: Defaults) -> None:
     MemoryDisabledError if there is no memory.
     """
     if not query.strip():
-        raise InvalidParamsError("$.query: must not be empty", path="$.query")
+        raise InvalidParamsError.at("$.query", "must not be empty")
     opened = _searching(options, asked.session)
 
     async def work() -> Sequence[MemoryHit]:

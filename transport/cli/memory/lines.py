@@ -50,7 +50,7 @@ class Wanted:
         # A session on the line is nearer than a scope on the command line.
         scope = self.scope or (defaults.scope if self.session_id is None else None)
         if scope == "session" and session is None:
-            raise InvalidParamsError("$.session_id: is required to search one session", path="$.session_id")
+            raise InvalidParamsError.at("$.session_id", "is required to search one session")
         return None if scope == "project" else session
 
 

@@ -84,8 +84,8 @@ class Realm:
             return
         root = self.root or options.store
         if isinstance(root, DatabaseUrl) and self.name is not None:
-            problem = f"$.realm: a realm is a folder within that of the store, and the store is the database {root}"
-            raise InvalidParamsError(problem, path="$.realm")
+            problem = f"a realm is a folder within that of the store, and the store is the database {root}"
+            raise InvalidParamsError.at("$.realm", problem)
         if isinstance(root, DatabaseUrl):
             yield options
             return

@@ -125,7 +125,7 @@ def _node(config: Config, name: str | None, address: str | None, *, workers: boo
     if needs is None:
         return NodeConfig(name, address)
     if asked:
-        raise InvalidParamsError(f"$.{asked}: {needs}", path=f"$.{asked}")
+        raise InvalidParamsError.at(f"$.{asked}", needs)
     Streams().note(f"other nodes on this database are not asked for their sessions: {needs}")
     return None
 

@@ -65,7 +65,7 @@ def file(session: str, sha256: str, to: Path | None, options: Options) -> None:
         try:
             to.write_bytes(found.data)
         except OSError as exc:
-            raise InvalidParamsError(f"$.to: {to} cannot be written: {exc.strerror}", path="$.to") from None
+            raise InvalidParamsError.at("$.to", f"{to} cannot be written: {exc.strerror}") from None
         data = {"attachment": codec.to_data(found.attachment), "file": os.fspath(to)}
         show_text(options, data, f"{to}: {found.attachment.size} bytes\n")
     elif options.mode.json:
@@ -73,7 +73,7 @@ def file(session: str, sha256: str, to: Path | None, options: Options) -> None:
     elif streams.out_is_terminal and found.attachment.kind == "text":
         streams.write(found.data.decode())
     elif streams.out_is_terminal:
-        raise InvalidParamsError(f"$.to: is missing, and {found.attachment.label} is no text", path="$.to")
+        raise InvalidParamsError.at("$.to", f"is missing, and {found.attachment.label} is no text")
     else:
         streams.write_bytes(found.data)
 

@@ -35,4 +35,4 @@ def load_compactor(name: str, config: CompactionConfig) -> Compactor | NewCompac
 
 
 def _problem(name: str, problem: str) -> InvalidParamsError:
-    return InvalidParamsError(f"{PATH}: {name!r} {problem}", path=PATH)
+    return InvalidParamsError.at(PATH, f"{name!r} {problem}")

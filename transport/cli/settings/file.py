@@ -112,12 +112,12 @@ def _settings(data: Mapping[str, Any], table: str = "") -> Iterator[tuple[str, A
         path = f"$.config.{name}"
         if name in TABLES:
             if not isinstance(value, dict):
-                raise InvalidParamsError(f"{path}: must be an object", path=path)
+                raise InvalidParamsError.at(path, "must be an object")
             yield from _settings(value, name)
         elif name in SETTINGS:
             yield name, value
         else:
-            raise InvalidParamsError(f"{path}: {UNKNOWN}", path=path)
+            raise InvalidParamsError.at(path, UNKNOWN)
 
 
 def _variables(environ: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
@@ -126,7 +126,7 @@ def _variables(environ: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
     for variable in variables_in(environ):
         if variable not in known:
             meant = suggestion(variable, known)
-            raise InvalidParamsError(f"$.{variable}: there is no such setting{meant}", path=f"$.{variable}")
+            raise InvalidParamsError.at(f"$.{variable}", f"there is no such setting{meant}")
         if known[variable].for_all and environ[variable].strip():
             yield known[variable].name, known[variable].read_variable(environ[variable])
 
@@ -146,7 +146,7 @@ def _read(path: Path) -> tuple[str, dict[str, Any]]:
         return text, tomllib.loads(text)
     except (OSError, ValueError, RecursionError) as exc:
         problem = exc.strerror if isinstance(exc, OSError) else str(exc)
-        raise InvalidParamsError(f"$.config: {path}: {problem}", path="$.config") from None
+        raise InvalidParamsError.at("$.config", f"{path}: {problem}") from None
 
 
 def _known(data: Mapping[str, Any]) -> set[str]:

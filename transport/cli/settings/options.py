@@ -246,7 +246,7 @@ def _model_servers(given: Mapping[str, Any], file: "ConfigFile | None") -> tuple
     if url is None:
         return tuple(found.values())
     if name is None:
-        raise InvalidParamsError("$.base_url: needs --provider: the name of the server", path="$.base_url")
+        raise InvalidParamsError.at("$.base_url", "needs --provider: the name of the server")
     server = found.get(name)
     named = ModelServer(name=name, base_url=url) if server is None else attrs.evolve(server, base_url=url)
     return tuple((found | {name: named}).values())
@@ -321,8 +321,7 @@ def _made(cls: Callable[..., T], settings: Mapping[str, Any], names: Mapping[str
     try:
         return cls(**settings)
     except FieldValueError as exc:
-        path = f"$.{(names or {}).get(exc.field, exc.field)}"
-        raise InvalidParamsError(f"{path}: {exc.problem}", path=path) from None
+        raise InvalidParamsError.at(f"$.{(names or {}).get(exc.field, exc.field)}", exc.problem) from None
 
 
 def _strength(context: click.Context, name: str) -> int:

@@ -140,7 +140,7 @@ class Setting:
                 fits(None, self.field, found)
         except FieldValueError as exc:
             path += exc.field.removeprefix(self.field.name)
-            raise InvalidParamsError(f"{path}: {exc.problem}", path=path) from None
+            raise InvalidParamsError.at(path, exc.problem) from None
         return found
 
     def _seconds(self, text: str) -> float:
@@ -157,7 +157,7 @@ class Setting:
         try:
             return self.read(self._typed(text.strip()), path)
         except InvalidParamsError as exc:
-            raise InvalidParamsError(f"{path}: {exc.message.rpartition(': ')[2]}, not {text!r}", path=path) from None
+            raise InvalidParamsError.at(path, f"{exc.message.rpartition(': ')[2]}, not {text!r}") from None
 
     def _typed(self, text: str) -> Any:
         """Return the text of a variable as the file would have it."""

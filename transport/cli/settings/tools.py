@@ -74,8 +74,7 @@ def tools_of(given: Mapping[str, Any], file: FileOfTools | None, environ: Mappin
     if given["mcp_config"] is not None:
         found |= read_servers(given["mcp_config"], environ)
     if given["shell"] and given["root"] is None:
-        problem = "is needed for --shell: --root DIR is the folder in which commands start"
-        raise InvalidParamsError(f"$.root: {problem}", path="$.root")
+        raise InvalidParamsError.at("$.root", "is needed for --shell: --root DIR is the folder in which commands start")
     skills = given["skills"] or (() if "tools.skills" in values else None)
     settings = {} if file is None else file.settings("tools")
     asked = given["root"], given["builtins"], given["shell"], found, settings.get("fetch_allow")
@@ -112,7 +111,7 @@ def read_servers(path: Path, environ: Mapping[str, str]) -> dict[str, McpServer]
         data = codec.parse_file(path.read_bytes())
     except (OSError, ValueError) as exc:
         problem = exc.strerror if isinstance(exc, OSError) else str(exc)
-        raise InvalidParamsError(f"{root}: {path}: {problem}", path=root) from None
+        raise InvalidParamsError.at(root, f"{path}: {problem}") from None
     try:
         listed = codec.from_data(McpFile, data, root=root).mcpServers
         return {
@@ -128,8 +127,7 @@ def _table(data: dict[str, Any], path: str) -> ServerTable:
     """Return one server of a JSON file. Raises InvalidParamsError."""
     kind, _ = data.pop("type", None), data.pop("disabled", None)
     if kind not in (None, "stdio", *WEB):
-        problem = f"must be stdio or http: {kind!r} is not spoken here"
-        raise InvalidParamsError(f"{path}.type: {problem}", path=f"{path}.type")
+        raise InvalidParamsError.at(f"{path}.type", f"must be stdio or http: {kind!r} is not spoken here")
     return codec.from_data(ServerTable, {name: data[name] for name in data.keys() - FOREIGN}, root=path)
 
 
@@ -164,7 +162,7 @@ def _value(found: "re.Match[str]", path: str, environ: Mapping[str, str]) -> str
     if not value and found[2] is not None:
         return found[2]
     if value is None:
-        raise InvalidParamsError(f"{path}: the environment has no {found[1]}", path=path)
+        raise InvalidParamsError.at(path, f"the environment has no {found[1]}")
     return value
 
 

@@ -35,7 +35,7 @@ def backup(file: Path, *, force: bool, options: Options) -> None:
     x.memory.sqlite3 beside x.sqlite3. Both are checked before they appear, and only your user can read them.
     """
     if not file.name or (file.exists() and not file.is_file()):
-        raise InvalidParamsError(f"$.file: {file} is not a plain file", path="$.file")
+        raise InvalidParamsError.at("$.file", f"{file} is not a plain file")
     config = _of_files(existing_store_of(options))
     from warren.storage.maintenance import backup as copying  # noqa: PLC0415 - it has an extra of its own
 

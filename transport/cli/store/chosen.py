@@ -43,7 +43,7 @@ def store_of(options: Options, *, needed: bool = False) -> StoreConfig | Postgre
     if options.store is not None and installed("session-store"):
         if "project" in options.storage:
             problem = f"is a setting of a store in a database; the files of {options.store} are in this folder itself"
-            raise InvalidParamsError(f"$.storage.project: {problem}", path="$.storage.project")
+            raise InvalidParamsError.at("$.storage.project", problem)
         return StoreConfig(options.store, holder=options.command, **options.storage)
     if needed or (options.store is not None and options.store_named):
         details = None if options.store is None else lack("session-store")
@@ -58,10 +58,10 @@ def _database_of(options: Options, address: DatabaseUrl) -> PostgresConfig:
     for name, value in options.storage.items():
         if name not in OF_DATABASES and value is not False:
             path = f"$.storage.{name}"
-            raise InvalidParamsError(f"{path}: is a setting of a store in files, and the store is {address}", path=path)
+            raise InvalidParamsError.at(path, f"is a setting of a store in files, and the store is {address}")
     if options.storage.get("projections") is False and options.storage.get("project") is not None:
         path = "$.storage.projections"
-        raise InvalidParamsError(f"{path}: is false, and `project` names a folder for them", path=path)
+        raise InvalidParamsError.at(path, "is false, and `project` names a folder for them")
     settings = {name: value for name, value in options.storage.items() if name in OF_DATABASES}
     return PostgresConfig(address.url, holder=options.command, **settings)
 
@@ -101,8 +101,7 @@ def files_of(store: StoreConfig | PostgresConfig | None) -> StoreConfig:
     if isinstance(store, StoreConfig):
         return store
     shown = "in no place" if store is None else f"the database {store.shown}"
-    problem = f"$.store: this command works on the files of a store, and the store is {shown}"
-    raise InvalidParamsError(problem, path="$.store")
+    raise InvalidParamsError.at("$.store", f"this command works on the files of a store, and the store is {shown}")
 
 
 def existing_files_of(options: Options) -> StoreConfig:

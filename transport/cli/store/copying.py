@@ -49,7 +49,7 @@ def copy(source: Path | DatabaseUrl, target: Path | DatabaseUrl, options: Option
     """
     from_, to = (_place(options, each) for each in (source, target))
     if _same(from_, to):
-        raise InvalidParamsError(f"$.target: the store {target} cannot be copied to itself", path="$.target")
+        raise InvalidParamsError.at("$.target", f"the store {target} cannot be copied to itself")
 
     async def work() -> tuple[Copied, str | None]:
         with bar(Streams(), "copying") as progress:

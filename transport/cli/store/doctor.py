@@ -130,8 +130,8 @@ def prune(
     if not isinstance(store, PostgresConfig):
         _prune_files(options, store, ages, dry_run=dry_run, rewrite=rewrite)
     elif rewrite:
-        problem = "$.rewrite: writes a file anew; the owner of tables does so by `VACUUM FULL`, table by table"
-        raise InvalidParamsError(problem, path="$.rewrite")
+        problem = "writes a file anew; the owner of tables does so by `VACUUM FULL`, table by table"
+        raise InvalidParamsError.at("$.rewrite", problem)
     else:
         _prune_database(options, store, ages, dry_run=dry_run)
 

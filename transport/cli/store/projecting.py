@@ -44,7 +44,7 @@ def rebuild(options: Options) -> None:
     config = existing_store_of(options)
     if isinstance(config, PostgresConfig) and config.project is None:
         problem = "a store in a database has its plain files in a folder of their own: name it with --project"
-        raise InvalidParamsError(f"$.project: {problem}", path="$.project")
+        raise InvalidParamsError.at("$.project", problem)
 
     async def work() -> dict[str, Any]:
         await _brought_up_to_date(config)

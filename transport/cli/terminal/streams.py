@@ -177,9 +177,9 @@ def decode_prompt(raw: bytes) -> str:
     try:
         prompt = raw.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as exc:
-        raise InvalidParamsError(f"$.prompt: is not valid UTF-8 at byte {exc.start}", path="$.prompt") from None
+        raise InvalidParamsError.at("$.prompt", f"is not valid UTF-8 at byte {exc.start}") from None
     if not prompt.strip():
-        raise InvalidParamsError("$.prompt: must not be empty", path="$.prompt")
+        raise InvalidParamsError.at("$.prompt", "must not be empty")
     return prompt
 
 
@@ -208,5 +208,5 @@ def read_prompt(argument: str | None, *, with_pipe: bool = False) -> str:
         piped = _piped(BEHIND_PROMPT) if with_pipe and not sys.stdin.isatty() else b""
         return f"{prompt}\n\n{decode_prompt(piped)}" if piped.strip() else prompt
     if argument is None and sys.stdin.isatty():
-        raise InvalidParamsError("$.prompt: is missing; give it as an argument, or - to type it", path="$.prompt")
+        raise InvalidParamsError.at("$.prompt", "is missing; give it as an argument, or - to type it")
     return decode_prompt(_piped(AS_PROMPT))

@@ -156,7 +156,7 @@ class Chat:
         if command in ("/quit", "/exit"):
             return False
         if command not in commands:
-            raise InvalidParamsError(f"$.prompt: there is no command {command}; /help lists them", path="$.prompt")
+            raise InvalidParamsError.at("$.prompt", f"there is no command {command}; /help lists them")
         self.screen.streams.note(commands[command]())
         return True
 

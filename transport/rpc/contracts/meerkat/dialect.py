@@ -140,7 +140,7 @@ class Meerkat:
             if self.pinned and version[:2] != self.version[:2]:
                 named = ".".join(map(str, version))
                 problem = f"the client speaks {named}, this server was started with --contract {self._contract}"
-                raise InvalidParamsError(f"$.contract_version: {problem}", path="$.contract_version")
+                raise InvalidParamsError.at("$.contract_version", problem)
             self.version = version
         hello = await METHODS["initialize"].handler(host, caller, Initialize(params.client_info))
         return results.InitializeResult(attrs.asdict(hello.server_info), self._contract, tuple(self.methods))

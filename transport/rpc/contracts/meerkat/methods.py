@@ -107,7 +107,7 @@ async def create(host: Host, caller: Caller, params: CreateParams) -> TurnResult
     tools = host.service.capabilities().tools
     for field, category in SWITCHES.items():
         if getattr(params, field) and tools.get(category, "unavailable") == "unavailable":
-            raise InvalidParamsError(f"$.{field}: {NOT_SUPPORTED}", path=f"$.{field}")
+            raise InvalidParamsError.at(f"$.{field}", NOT_SUPPORTED)
     request = params.request()
     register(caller, params.external_tools or ())
     events_to = WithoutEvents(caller) if params.session_events is False else caller

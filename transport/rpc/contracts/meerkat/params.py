@@ -156,11 +156,11 @@ class InjectContextParams:
     def context(self, usual: str) -> str:
         """Return the text for the model. Raises InvalidParamsError, for the `usual` field if there is no text."""
         if self.content is None and self.text is None:
-            raise _bad(f"$.{usual}", "is required")
+            raise InvalidParamsError.at(f"$.{usual}", "is required")
         if self.content is None:
             return self.text or ""
         if self.text is not None:
-            raise _bad("$.text", "must be left out if there is `content`")
+            raise InvalidParamsError.at("$.text", "must be left out if there is `content`")
         content = self.content
         if isinstance(content, dict) and content.get("type") == "blocks":
             content = content.get("blocks")
@@ -219,15 +219,15 @@ def text_of(prompt: object, path: str = "$.prompt") -> str:
     if isinstance(prompt, str):
         return prompt
     if not isinstance(prompt, list):
-        raise _bad(path, "must be a string or a list of content blocks")
+        raise InvalidParamsError.at(path, "must be a string or a list of content blocks")
     return "".join(_block_text(f"{path}[{index}]", block) for index, block in enumerate(prompt))
 
 
 def _block_text(path: str, block: object) -> str:
     if not isinstance(block, dict) or block.get("type") != "text":
-        raise _bad(path, "only text blocks are supported")
+        raise InvalidParamsError.at(path, "only text blocks are supported")
     if not isinstance(block.get("text"), str):
-        raise _bad(f"{path}.text", "must be a string")
+        raise InvalidParamsError.at(f"{path}.text", "must be a string")
     return str(block["text"])
 
 
@@ -238,12 +238,8 @@ def _seconds(duration: object) -> float | None:
     if duration is None:
         return None
     if not all(type(number) in (int, float) and 0 <= number <= LARGEST for number in numbers):
-        raise _bad(path, "must be seconds, or {secs, nanos}")
+        raise InvalidParamsError.at(path, "must be seconds, or {secs, nanos}")
     seconds = float(numbers[0] + numbers[1] / NANOSECONDS)
     if seconds == 0:
-        raise _bad(path, "must be above 0")
+        raise InvalidParamsError.at(path, "must be above 0")
     return seconds
-
-
-def _bad(path: str, problem: str) -> InvalidParamsError:
-    return InvalidParamsError(f"{path}: {problem}", path=path)

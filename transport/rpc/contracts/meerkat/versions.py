@@ -30,10 +30,12 @@ def version_of(text: str, path: str) -> Version:
     """
     found = _FORM.fullmatch(text)
     if found is None:
-        raise _bad(path, f"{text[:20]!r} is not a version, such as 0.6 or 0.6.34")
+        raise InvalidParamsError.at(path, f"{text[:20]!r} is not a version, such as 0.6 or 0.6.34")
     major, minor, patch = int(found[1]), int(found[2]), found[3]
     if major != 0 or minor not in LINES:
-        raise _bad(path, f"{text} is not supported; the supported ones are 0.{min(LINES)} to 0.{max(LINES)}")
+        raise InvalidParamsError.at(
+            path, f"{text} is not supported; the supported ones are 0.{min(LINES)} to 0.{max(LINES)}"
+        )
     return LINES[minor] if patch is None else (major, minor, int(patch))
 
 
@@ -53,7 +55,3 @@ def version_in(contract: str | None, client: Mapping[str, Any] | None) -> Versio
         if info.get(key) is not None:
             return version_of(str(info[key]), f"$.client_info.{key}")
     return None
-
-
-def _bad(path: str, problem: str) -> InvalidParamsError:
-    return InvalidParamsError(f"{path}: {problem}", path=path)
