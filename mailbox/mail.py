@@ -1,4 +1,4 @@
-"""Messages between actors, each typed by its reply, and the one-shot slot that the reply lands in."""
+"""Messages between actors, each typed by its reply, and mail: a message with the one-shot slot of its reply."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, TypeVar
@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import outcome
 import trio
 
-from warren.base.values import define, value
+from warren.base.values import define
 
 R = TypeVar("R")
 
@@ -26,13 +26,17 @@ class Message(Generic[R]):
 
 
 @define(eq=False)
-class Reply(Generic[R]):
-    """A one-shot slot for the answer to one message.
+class Mail(Generic[R]):
+    """A message on its way, with a one-shot slot for the answer to it.
 
-    The receiver of the message answers once; one task waits. Answering a slot that no task waits for does nothing
-    further, so a caller that was cancelled cannot break the actor that it asked.
+    The receiver of the message answers once; one task waits, or none. Answering a slot that no task waits for does
+    nothing further: neither a sender that wants no answer nor one that was cancelled can break the actor.
+
+    Attributes:
+        message: the message.
     """
 
+    message: Message[R]
     _outcome: outcome.Outcome[R] | None = None
     _task: trio.lowlevel.Task | None = None
 
@@ -111,26 +115,3 @@ class Reply(Generic[R]):
 
 def _stay_parked(_raise_cancel: Any) -> trio.lowlevel.Abort:
     return trio.lowlevel.Abort.FAILED
-
-
-@value(eq=False)
-class Mail(Generic[R]):
-    """A message as its receiver gets it, with the slot for the reply.
-
-    Attributes:
-        message: the message.
-        reply: the slot for the answer; None if the sender wants no answer.
-    """
-
-    message: Message[R]
-    reply: Reply[R] | None = None
-
-    def answer(self, value: R) -> None:
-        """Answer with a value. If the sender wants no answer, this does nothing."""
-        if self.reply is not None:
-            self.reply.answer(value)
-
-    def refuse(self, error: Exception) -> None:
-        """Answer with an error, which is raised in the sender's task. If it wants no answer, this does nothing."""
-        if self.reply is not None:
-            self.reply.refuse(error)

@@ -8,7 +8,7 @@ import trio
 
 from warren.base.errors import CapacityExceededError, WarrenError
 from warren.base.values import define, frozen
-from warren.mailbox.mail import Mail, Message, Reply
+from warren.mailbox.mail import Mail, Message
 
 R = TypeVar("R")
 
@@ -69,11 +69,11 @@ class Mailbox:
         self._put(Mail(message))
 
     @trio.lowlevel.enable_ki_protection
-    def post(self, message: Message[R]) -> Reply[R]:
-        """Send a message and return the slot that its reply will land in. Never waits. Raises as `tell` does."""
-        reply: Reply[R] = Reply()
-        self._put(Mail(message, reply))
-        return reply
+    def post(self, message: Message[R]) -> Mail[R]:
+        """Send a message and return its mail, in which the reply will land. Never waits. Raises as `tell` does."""
+        mail = Mail(message)
+        self._put(mail)
+        return mail
 
     async def ask(self, message: Message[R]) -> R:
         """Send a message and wait for its reply.

@@ -573,7 +573,7 @@ class SessionActor:
             await self.shared.storage.write(Attach(self.session_id, message.blobs))
         except WarrenError as exc:
             return partial(self._refuse_turn, exc)
-        self._machine.starter = Mail(attrs.evolve(message, blobs=()), starter.reply)  # lets go of the bytes
+        starter.message = attrs.evolve(message, blobs=())  # lets go of the bytes
         return self._prepare
 
     def _refuse_turn(self, error: WarrenError) -> None:

@@ -27,7 +27,7 @@ from warren.base.nodes import NodeLoad
 from warren.base.values import define
 from warren.calls.creation import Creation
 from warren.conversation.records import SessionRecord
-from warren.mailbox import Mailbox, Message, Reply
+from warren.mailbox import Mail, Mailbox, Message
 from warren.reports.audit import AuditEntry
 from warren.reports.statistics import RuntimeStatistics
 from warren.reports.tracing import here
@@ -151,7 +151,7 @@ class Supervisor:
 
     def admit(
         self, session_id: str, turn: Message[R], by: Accounts = NOBODY, accepted: Acceptance | None = None
-    ) -> Reply[R]:
+    ) -> Mail[R]:
         """Claim a session for a turn, or refuse at once. Its actor is started if need be.
 
         Args:
@@ -173,12 +173,12 @@ class Supervisor:
         try:
             if not actor.turn_runs:
                 self.scheduler.check_turn(by if accepted is None else NOBODY, session_id, now)
-            reply = actor.mailbox.post(turn)
+            mail = actor.mailbox.post(turn)
         except WarrenError:  # it was needed all the same
             self.scheduler.needed(session_id, trio.current_time())
             raise
         self.scheduler.begun(session_id, by, accepted, now)
-        return reply
+        return mail
 
     def start_anew(self) -> None:
         """Drop all sessions from memory, as the store has gone back; the next request for one reads it again.

@@ -8,7 +8,7 @@ import trio.testing
 
 from tests.mailbox.sample_messages import OneAtATime, Start, gone
 from tests.support.interrupting import Program, interrupt_everywhere
-from warren.mailbox import Mail, Mailbox, MailboxClosedError, Reply, mail, mailbox
+from warren.mailbox import Mail, Mailbox, MailboxClosedError, mail, mailbox
 from warren.storage import runner
 from warren.storage.sqlite import pool
 
@@ -35,7 +35,7 @@ class Exchange:
             nursery.start_soon(self._serve)
             await trio.testing.wait_all_tasks_blocked()
             assert await self.mailbox.ask(Start(2)) == "done"
-            reply: Reply[str] = self.mailbox.post(Start(3))
+            reply: Mail[str] = self.mailbox.post(Start(3))
             assert await reply.wait_settled() == "done"
             self.mailbox.close(gone)
         await trio.lowlevel.checkpoint()

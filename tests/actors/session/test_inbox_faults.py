@@ -22,7 +22,7 @@ from warren.base.errors import AgentError, InvalidParamsError, LeasedError, Stor
 from warren.conversation.events import Envelope, RunCompleted, RunStarted
 from warren.conversation.options import TurnMode
 from warren.conversation.peers import Peer
-from warren.mailbox import Reply
+from warren.mailbox import Mail
 from warren.storage.operations import Archive, Commit, EndInputs
 from warren.storage.sqlite import Holder
 from warren.storage.sqlite.file import FILE_NAME
@@ -129,7 +129,7 @@ async def test_an_input_is_withdrawn_as_its_turn_is_due(tmp_path: Path) -> None:
             if isinstance(envelope.event, RunCompleted) and actor is not None:
                 taking_back.append(actor.mailbox.post(Withdraw(waiting.input_id)))
 
-        taking_back: list[Reply[int]] = []
+        taking_back: list[Mail[int]] = []
         first = ask(nursery, service.start_turn, session_id, "first", on_event=take_back)
         await trio.sleep(1)
         second = ask(nursery, service.start_turn, session_id, "second", mode="queue")
