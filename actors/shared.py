@@ -1,7 +1,8 @@
 """The resources that all sessions of a runtime share, and those that one session has of its own."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
+from weakref import WeakValueDictionary
 
 import attrs
 import trio
@@ -12,6 +13,7 @@ from warren.actors.observe.counters import Counters
 from warren.actors.resources.audit import Auditor
 from warren.actors.resources.storage import Storage
 from warren.actors.turn.attaching import FetchFile
+from warren.actors.turn.plan import TurnSettings
 from warren.actors.turn.room import Lessons
 from warren.actors.turn.route import Outages
 from warren.base.values import frozen
@@ -69,6 +71,7 @@ class Shared:
         outages: the models that were overloaded or away a moment ago.
         lessons: what refusals have told about the windows of models.
         tracer: makes the traces of turns; None for no traces.
+        settings: those of the turns of sessions with the options above, by model and tools, as long as one uses them.
     """
 
     config: Config
@@ -84,6 +87,7 @@ class Shared:
     counters: Counters = attrs.field(init=False)
     tracer: Tracer | None = None
     lessons: Lessons = attrs.field(factory=Lessons)
+    settings: WeakValueDictionary[Any, TurnSettings] = attrs.field(factory=WeakValueDictionary)
     limiter: Limiter = attrs.field(init=False)
 
     @counters.default

@@ -32,7 +32,7 @@ from warren.conversation.budget import UNLIMITED, Budget, Meter
 from warren.conversation.categories import Gates
 from warren.conversation.options import NO_OPTIONS, SessionOptions, TurnOptions
 from warren.conversation.records import SessionRecord
-from warren.models.model import Files
+from warren.models.model import NO_FILES, Files
 from warren.models.tools import Tool
 from warren.reports.ledger import Charge
 
@@ -71,6 +71,7 @@ class Planner:
     _kept: TurnSettings | None = None
     _options: SessionOptions | None = None  # those of the session that the settings are kept for
     _model: str = ""
+    _files: Files = NO_FILES  # goes with the settings that are kept
     _around_turn: Sequence[AroundTurn] = attrs.field(init=False)
     _surrounds: bool = attrs.field(init=False)  # whether the runtime has anything for seams, beside limits of payers
 
@@ -106,12 +107,12 @@ class Planner:
             prompt, instructions, attachments, key, own = None, message.instructions, (), None, False
         if own or record.options.peer is not None or shared.servers is not None:
             settings = self._settings(message, record, chain)
+            files = self._files_for(settings, record)
         elif self._kept is not None and record.options is self._options and record.model == self._model:
-            settings = self._kept
+            settings, files = self._kept, self._files
         else:
-            settings = self._settings(message, record, None)
-            self._kept = settings if all(each.choice.lasts for each in settings.candidates) else None
-            self._options, self._model = record.options, record.model
+            settings = self._settings_to_keep(message, record)
+            files = self._files = self._files_for(settings, record)
         if attachments:
             check_kinds(attachments, settings.candidates)
         plan = TurnPlan(
@@ -119,6 +120,8 @@ class Planner:
             prompt,
             settings.route if settings.route.single else Route(settings.candidates, shared.outages),
             Meter(settings.budget, settings.session_budget, record.spent, record.usage),
+            files,
+            self.charges,
             partial(self._within, record, settings),
             instructions=instructions,
             attachments=attachments,
@@ -141,7 +144,6 @@ class Planner:
         budget, session_budget = config.limits.turn.overridden(asked.budget), session.budget or UNLIMITED
         check_priced(candidates, budget, session_budget)
         gates = asked.gated(session, config.gates)
-        of_session = shared.storage, record.tenant, record.session_id
         return TurnSettings(
             candidates,
             Route(candidates, shared.outages),
@@ -158,11 +160,23 @@ class Planner:
             shared.lessons,
             asked.output(session),
             shared.counters,
-            Files(candidates[0].kinds, partial(attaching.read, *of_session)),
-            partial(attaching.keep, *of_session, config.limits.max_attachment),
-            self.charges,
+            shared.storage,
             asked.keep_alive,
         )
+
+    def _settings_to_keep(self, message: StartTurn | Compact, record: SessionRecord) -> TurnSettings:
+        """Make the settings of turns without options; sessions without options share those that are the same."""
+        settings = self._settings(message, record, None)
+        lasts = all(each.choice.lasts for each in settings.candidates)
+        if lasts and record.options is self.shared.options:
+            tools = [(name, id(tool)) for name, tool in settings.tools.items()]  # the settings keep them alive
+            settings = self.shared.settings.setdefault((record.model, *tools), settings)
+        self._kept, self._options, self._model = settings if lasts else None, record.options, record.model
+        return settings
+
+    def _files_for(self, settings: TurnSettings, record: SessionRecord) -> Files:
+        read = partial(attaching.read, self.shared.storage, record.tenant, record.session_id)
+        return Files(settings.candidates[0].kinds, read)
 
     def _surround(self, plan: TurnPlan, message: StartTurn | Compact, record: SessionRecord) -> None:
         """Give a plan its seam."""

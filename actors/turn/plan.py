@@ -8,11 +8,11 @@ import trio
 from warren.actors.events.fence import Guard
 from warren.actors.limits.tenancy import Spending
 from warren.actors.observe.counters import Counters
+from warren.actors.resources.storage import Storage
 from warren.actors.turn.chain import Chain
 from warren.actors.turn.room import CompactionPlan, Lessons, Within
 from warren.actors.turn.route import Candidate, Route
 from warren.actors.turn.seam import DIRECT, Seam
-from warren.actors.turn.toolbox import KeepFiles
 from warren.base.values import define
 from warren.base.windows import Window
 from warren.conversation.attachments import Attachment
@@ -30,7 +30,7 @@ from warren.settings.config import Limits, RetryPolicy
 
 @define(eq=False)
 class TurnSettings:
-    """The settings of a turn. Turns that bring no options share one object, as long as their session is the same.
+    """The settings of a turn. Turns that bring no options share one object, as do sessions with the same settings.
 
     Attributes:
         candidates: the models in the order in which they take over.
@@ -49,9 +49,7 @@ class TurnSettings:
         lessons: what refusals have told about the models of the runtime.
         output: the schema of the answer; None if it stays a text.
         counters: what the sessions of the runtime count for the metrics.
-        files: the access of the model to the files of the session.
-        keep: stores the files of a tool's result, and those of an answer.
-        charges: gets the tokens of each call, until they are stored in the ledger.
+        storage: the store of the runtime, which gets the files of answers and of tools' results.
         keep_alive: whether messages of peers begin turns after this one; None leaves that as it is.
         calm: the steps of a turn below which no limit is near, so that none is asked for.
         limited: the kinds of the limits that are set.
@@ -72,9 +70,7 @@ class TurnSettings:
     lessons: Lessons
     output: OutputWish | None
     counters: Counters
-    files: Files
-    keep: KeepFiles
-    charges: list[Charge]
+    storage: Storage
     keep_alive: bool | None = None
     choice: ModelChoice = attrs.field(init=False)
     calm: float = attrs.field(init=False)
@@ -95,6 +91,8 @@ class TurnPlan:
         prompt: the user's prompt; None compacts the context and does nothing else.
         route: the models.
         meter: the budgets.
+        files: the access of the model to the files of the session.
+        charges: gets the tokens of each call, until they are stored in the ledger.
         within: makes the window and the plan of compaction anew for a window that a refusal has told.
         window: the window to keep requests in; None if it is unknown.
         compaction: the settings of compaction; None if it is off.
@@ -113,6 +111,8 @@ class TurnPlan:
     prompt: str | None
     route: Route
     meter: Meter
+    files: Files
+    charges: list[Charge]
     within: Within
     window: Window | None = None
     compaction: CompactionPlan | None = None
@@ -134,6 +134,6 @@ class TurnPlan:
     def charge(self, usage: Usage) -> None:
         """Charge the tokens of a call of the current model of the route."""
         self.meter.usage += usage
-        self.settings.charges.append(Charge(self.route.current.choice.model, usage, payer=self.payer))
+        self.charges.append(Charge(self.route.current.choice.model, usage, payer=self.payer))
         if self.spending is not None:
             self.spending.spend(usage.total_tokens)

@@ -10,6 +10,7 @@ import attrs
 import trio
 
 from warren.actors.supervision import first_error
+from warren.actors.turn import attaching
 from warren.actors.turn.answer import bounded, cut_again, cut_calls, endless, too_many_calls, with_files
 from warren.actors.turn.approvals import Approvals, RunningTime, not_waiting
 from warren.actors.turn.compaction import CommitCompaction, ContextKeeper, SummaryCall
@@ -22,7 +23,7 @@ from warren.actors.turn.repeats import Repeats
 from warren.actors.turn.room import MOST_TRIES, Room
 from warren.actors.turn.route import Candidate
 from warren.actors.turn.seam import surrounded
-from warren.actors.turn.toolbox import BUDGET_USED, NO_CUTS, ToolRun
+from warren.actors.turn.toolbox import BUDGET_USED, NO_CUTS, KeepFiles, ToolRun
 from warren.base.errors import AgentError, BudgetExhaustedError, CompactionDisabledError, ProviderError, WarrenError
 from warren.base.fields import encodable
 from warren.base.values import define
@@ -182,7 +183,7 @@ class Turn:
                 cache,
                 settings.limits.content,
                 settings.counters,
-                settings.files,
+                plan.files,
             )
             self._keeper = ContextKeeper(self.room, summarising, self.record.last_compaction_step)
         return self._keeper
@@ -285,6 +286,12 @@ class Turn:
             keep_alive=plan.settings.keep_alive,
             files=self.files,
         )
+
+    @property
+    def _keep(self) -> KeepFiles:
+        settings, record = self.plan.settings, self.record
+        most = settings.limits.max_attachment
+        return partial(attaching.keep, settings.storage, record.tenant, record.session_id, most)
 
     @property
     def _refusing(self) -> Refusals:
@@ -407,7 +414,7 @@ class Turn:
             tokens_left=self._tokens_left(messages),
             session_id=self.record.session_id,
             max_output=plan.route.current.entry.max_output,
-            files=settings.files,
+            files=plan.files,
         )
         plan.meter.steps += 1
         ask = partial(
@@ -483,7 +490,7 @@ class Turn:
             tokens_left=self._tokens_left(context) if room.caps or "tokens" in settings.limited else None,
             session_id=self.record.session_id,
             max_output=plan.route.current.entry.max_output,
-            files=settings.files,
+            files=plan.files,
         )
         plan.meter.steps += 1
         self._call = ModelCall(self.emit, plan.charge, settings.retry, settings.counters, most=limits.content)
@@ -502,7 +509,7 @@ class Turn:
         room.last_input_tokens = reply.usage.input_tokens
         if context is self.context and not reply.usage.estimated:
             context.counted = reply.usage.input_tokens, context.size
-        message, self._asked = (await with_files(reply, settings.keep)) if reply.files else reply.message, 0
+        message, self._asked = (await with_files(reply, self._keep)) if reply.files else reply.message, 0
         calls = message.tool_calls
         if calls or len(message.blocks) > limits.max_answer_calls:
             message = self._with_bounded_calls(message)
@@ -555,7 +562,7 @@ class Turn:
             self._calls,
             around=plan.seam.around_tool,
             counters=settings.counters,
-            keep=settings.keep,
+            keep=self._keep,
             cut=cut,
             prompt_key=plan.key,
         )

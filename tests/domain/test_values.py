@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.domain import strategies
 from warren.base import values
 from warren.base.fields import FieldValueError
-from warren.base.values import Checked, check_of, frozen, value
+from warren.base.values import Checked, check_of, frozen
 from warren.calls.turns import SessionCall, TurnCall
 from warren.conversation import codec
 from warren.conversation.attachments import File, reference_of
@@ -110,7 +110,7 @@ class Heir(Shared):
         return "an heir"
 
 
-@value
+@values.value
 class Loose(Shared):
     """A value that is not frozen, though the one that it extends is."""
 

@@ -47,6 +47,26 @@ async def test_turns_without_options_share_their_settings() -> None:
     assert first.tools is not second.tools
 
 
+async def test_sessions_without_options_share_their_settings() -> None:
+    """Sessions with the same tools have one object of them, but their own files; options or fewer tools end that."""
+    model = Kept()
+    async with open_runtime(model, tools=(dig,)) as service:
+        created = (
+            await service.create_session(None),
+            await service.create_session(None),
+            await service.create_session(None, temperature=0.5),
+            await service.create_session(None, tools=[]),
+        )
+        for each in created:
+            await service.start_turn(each.session_id, "go")
+    first, second, warmer, bare = model.requests
+    assert first.tools is second.tools
+    assert first.files is not second.files
+    assert first.tools is not warmer.tools
+    assert (len(first.tools), bare.tools) == (1, ())
+    assert (first.options.temperature, warmer.options.temperature) == (None, 0.5)
+
+
 async def test_a_turn_with_tools_leaves_them_to_no_other() -> None:
     """The tools that the caller of a turn brings are gone in the next one."""
 
