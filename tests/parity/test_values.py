@@ -102,7 +102,7 @@ def bad_params(method: str) -> Iterator[tuple[str, dict[str, Any]]]:
             for extra in messages:
                 params = {**base, **extra, name: value}
                 try:
-                    codec.from_data(METHODS[method].params, params)
+                    codec.from_data(METHODS[method].decoded, params)
                 except InvalidParamsError as exc:
                     yield str(exc.path), params
 

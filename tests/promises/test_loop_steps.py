@@ -87,7 +87,7 @@ def test_bad_fields_are_not_all_told(method: str, params: dict[str, Any]) -> Non
     """Of a hundred thousand bad fields the first is named, and the others cost nothing."""
     calls = Calls()
     with calls.counted(), pytest.raises(WarrenError):
-        codec.from_data(METHODS[method].params, params)
+        codec.from_data(METHODS[method].decoded, params)
     assert calls.number < MOST
 
 

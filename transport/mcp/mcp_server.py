@@ -115,7 +115,7 @@ class Tools:
         if tool is None:
             raise refusal("$.params.name", f"unknown tool {shorten(name)}")
         try:
-            params = keyed(codec.from_data(tool.method.params, arguments))
+            params = keyed(codec.from_data(tool.method.decoded, arguments))
             host = self._host.of(principal)
             if client.calls >= self._max_calls * (RESERVE if tool.method.urgent else 1):
                 return _result(unanswered(client.calls).body(), is_error=True)

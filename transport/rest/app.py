@@ -303,7 +303,7 @@ class _Rest:
         async def call(request: Request, login: Login) -> Answer:
             if takes_files and request.headers.get("content-type", "").startswith(FORM):
                 return await self._with_files(row, request, login)
-            params = codec.from_data(row.method.params, await _parameters(row, request))
+            params = codec.from_data(row.method.decoded, await _parameters(row, request))
             try:  # from here on the form is right
                 if row.method.bulky:
                     async with making:
@@ -334,7 +334,7 @@ class _Rest:
             place.users += 1
             takes = row.method.params
             data = parameters.with_whole_numbers(takes, parameters.with_key(takes, form.params(), request.headers))
-            asked = codec.from_data(takes, parameters.with_path(data, request.path_params))
+            asked = codec.from_data(row.method.decoded, parameters.with_path(data, request.path_params))
             try:
                 params = attrs.evolve(asked, **{FILES: (*asked.attachments, *form.files())})
                 return self._answered(row, await self._call(row.method, login, params))
@@ -393,7 +393,7 @@ class _Rest:
 
     def _streaming(self, row: RestRoute) -> Endpoint:
         async def stream(request: Request, login: Login) -> Answer:
-            wanted = codec.from_data(row.method.params, await _parameters(row, request))
+            wanted = codec.from_data(row.method.decoded, await _parameters(row, request))
             seen = request.headers.get("last-event-id")
             host = self.host_of(login)
             stays = partial(self.access.stays.ends, login)

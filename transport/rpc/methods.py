@@ -6,8 +6,8 @@ greeting, its files and tools, its subscriptions, and what it tells of the proce
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
-from functools import cache, partial
-from typing import Any, Final, Generic, Protocol, TypeVar
+from functools import partial
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 import attrs
 
@@ -19,8 +19,8 @@ from warren.calls.base import Call, Capability, SessionRef, answer_of
 from warren.calls.facade import CALLS, Capabilities, Health, RuntimeService
 from warren.calls.reading import SubscribeRequest, WatchRequest
 from warren.calls.streams import OnBegin
+from warren.calls.turns import SessionCall, TurnCall
 from warren.conversation import codec
-from warren.conversation.options import SessionRequest, TurnRequest
 from warren.conversation.views import TurnResult
 from warren.models.tools import ToolSpec
 from warren.reports.metrics import History, Metrics
@@ -148,10 +148,11 @@ class Method(Generic[P, R]):
             shutdown.
         costly: whether a call costs much, and is in vain without its client: it ends if the client leaves.
         scope: the right that a call needs.
+        decoded: the class of the parameters once they are decoded; it may have fields that only this process gives.
     """
 
     name: str
-    params: type[P]
+    params: type[Any]
     result: type[R]
     handler: Callable[[Host, Caller, P], Awaitable[R]]
     doc: str
@@ -161,6 +162,9 @@ class Method(Generic[P, R]):
     waits: bool = True
     costly: bool = False
     scope: Scope | None = None
+    decoded: type[P] = attrs.field(
+        default=attrs.Factory(lambda self: cast("Method[Any, Any]", self).params, takes_self=True), kw_only=True
+    )
 
     async def call(self, host: Host, caller: Caller, params: P) -> Any:
         """Return the result as plain data. Raises WarrenError."""
@@ -189,26 +193,21 @@ async def _put(host: Host, caller: Caller, params: PutFile) -> results.FileRecei
     return caller.uploads.put(owner_of(host.service.principal), params, host.max_attachment)
 
 
-async def _run_turn(cls: type, host: Host, caller: Caller, params: SessionRequest | TurnRequest) -> TurnResult:
+async def _run_turn(host: Host, caller: Caller, call: SessionCall | TurnCall) -> TurnResult:
     """Perform a call that runs a turn, with the tools and the files that the caller brings."""
-    given: dict[str, Any] = {"extra_tools": () if caller.tools is None else caller.tools.offered}
+    # The call was decoded for this request alone. Its checks have seen all but these, which the connection has made.
+    add, files, uploads = partial(object.__setattr__, call), call.attachments, caller.uploads
 
     def run(on_begin: OnBegin | None) -> Awaitable[TurnResult]:
-        call: Any = object.__new__(cls)  # the request has checked its fields
-        objects = {**given, "on_begin": on_begin}
-        for name, default in _fields_of(cls):
-            object.__setattr__(call, name, objects[name] if name in objects else getattr(params, name, default))
+        add("on_begin", on_begin)
         return host.service.perform(call)
 
-    files, uploads = params.attachments, caller.uploads
+    if caller.tools is not None:
+        add("extra_tools", caller.tools.offered)
     lent = uploads.lent(host.service.principal.tenant, files) if files and uploads is not None else nullcontext(files)
-    with lent as given["attachments"]:
-        return await caller.stream(getattr(params, "session_id", None), run)
-
-
-@cache
-def _fields_of(cls: type) -> Sequence[tuple[str, Any]]:
-    return [(field.name, field.default) for field in attrs.fields(cls)]
+    with lent as attachments:
+        add("attachments", attachments)
+        return await caller.stream(call.session_id if isinstance(call, TurnCall) else None, run)
 
 
 async def _perform(host: Host, _caller: Caller, call: Call[Any]) -> Any:
@@ -286,8 +285,9 @@ def _of(cls: type[Call[Any]]) -> Method[Any, Any]:
         facts.name,
         facts.params or cls,
         answer_of(cls),
-        _perform if facts.params is None else partial(_run_turn, cls),
+        _perform if facts.params is None else _run_turn,
         facts.doc,
+        decoded=cls,
         capability=facts.needs,
         urgent=facts.urgent,
         bulky=facts.bulky,

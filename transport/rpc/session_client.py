@@ -80,7 +80,7 @@ class SessionClient(Feeds, Dispatcher):
             principal, params = carried(params)
             host = attrs.evolve(host, service=host.service.as_(principal))
             caller = _OnBehalf(self, host.service)
-        decoded = codec.from_data(found.params, params)
+        decoded = codec.from_data(found.decoded, params)
         self.endpoint.check_room(urgent=found.urgent)
         return Work(partial(found.handler, host, caller, decoded), found.bulky)
 

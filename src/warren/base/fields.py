@@ -19,6 +19,10 @@ CAN_CONFLICT: Final[Mapping[str, bool]] = {"can_conflict": True}
 """Metadata of a field whose good values may still not fit the runtime or the session, such as a name that is taken."""
 LEFT_OUT: Final[Mapping[str, bool]] = {"left_out": True}
 """Metadata of a field that results do not show at its default, although they show all other fields of its class."""
+IN_PROCESS: Final[Mapping[str, bool]] = {"in_process": True}
+"""Metadata of a field that only a caller in the same process can give: data from outside does not have it."""
+FORM: Final = "form"
+"""Metadata of a field: the type of its data from outside, where a caller in the same process may give more."""
 # A scheme and a slash, or a scheme of databases alone: `sqlite:x.db` would be made as a folder of that name.
 _URL: Final = re.compile(r"([a-z][a-z0-9+.-]+(?=:/)|sqlite3?|file|postgres(?:ql)?):", re.IGNORECASE)
 

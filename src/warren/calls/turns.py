@@ -7,6 +7,8 @@ import attrs
 
 from warren.base.fields import (
     CAN_CONFLICT,
+    FORM,
+    IN_PROCESS,
     AtMost,
     FieldValueError,
     OneOf,
@@ -82,12 +84,12 @@ class SessionCall(SessionRequest, Call[TurnResult]):
         params=SessionRequest,
     )
     tools: Sequence[str | Tool] | None = attrs.field(  # type: ignore[assignment] # a host may bring tools, not only names
-        default=None, validator=_are_tools_or_names, kw_only=True
+        default=None, validator=_are_tools_or_names, kw_only=True, metadata={FORM: tuple[str, ...] | None}
     )
-    compactor: Compactor | NewCompactor | None = attrs.field(default=None, kw_only=True)
-    extra_tools: Sequence[Tool] = attrs.field(default=(), validator=_are_tools, kw_only=True)
-    on_event: OnEvent | None = attrs.field(default=None, validator=_is_callable, kw_only=True)
-    on_begin: OnBegin | None = attrs.field(default=None, validator=_is_callable, kw_only=True)
+    compactor: Compactor | NewCompactor | None = attrs.field(default=None, kw_only=True, metadata=IN_PROCESS)
+    extra_tools: Sequence[Tool] = attrs.field(default=(), validator=_are_tools, kw_only=True, metadata=IN_PROCESS)
+    on_event: OnEvent | None = attrs.field(default=None, validator=_is_callable, kw_only=True, metadata=IN_PROCESS)
+    on_begin: OnBegin | None = attrs.field(default=None, validator=_is_callable, kw_only=True, metadata=IN_PROCESS)
 
 
 @value
@@ -112,9 +114,9 @@ class TurnCall(TurnRequest, Call[TurnResult]):
         finds=True,
         params=TurnRequest,
     )
-    extra_tools: Sequence[Tool] = attrs.field(default=(), validator=_are_tools, kw_only=True)
-    on_event: OnEvent | None = attrs.field(default=None, validator=_is_callable, kw_only=True)
-    on_begin: OnBegin | None = attrs.field(default=None, validator=_is_callable, kw_only=True)
+    extra_tools: Sequence[Tool] = attrs.field(default=(), validator=_are_tools, kw_only=True, metadata=IN_PROCESS)
+    on_event: OnEvent | None = attrs.field(default=None, validator=_is_callable, kw_only=True, metadata=IN_PROCESS)
+    on_begin: OnBegin | None = attrs.field(default=None, validator=_is_callable, kw_only=True, metadata=IN_PROCESS)
 
 
 @frozen

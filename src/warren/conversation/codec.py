@@ -12,7 +12,7 @@ from codecs import BOM_UTF8
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
-from functools import cache
+from functools import cache, partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast, get_args, get_origin
@@ -23,7 +23,7 @@ import msgspec
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
 from warren.base.errors import InvalidParamsError
-from warren.base.fields import LEFT_OUT, FieldValueError, text_problem
+from warren.base.fields import FORM, IN_PROCESS, LEFT_OUT, FieldValueError, text_problem
 from warren.conversation import aliases, events, messages
 
 T = TypeVar("T")
@@ -247,7 +247,8 @@ def _make(*, strict: bool) -> cattrs.Converter:
 
 def _structure_objects(converter: cattrs.Converter, *, strict: bool) -> None:
     def factory(cls: Any) -> Callable[[Any, Any], Any]:
-        inner = make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=strict, **_overrides(cls))
+        overrides = {**_overrides(cls), **_of_callers(converter, cls)}
+        inner = make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=strict, **overrides)
 
         def structure(value: Any, hint: Any) -> Any:
             if not isinstance(value, dict):
@@ -258,6 +259,21 @@ def _structure_objects(converter: cattrs.Converter, *, strict: bool) -> None:
 
     converter.register_structure_hook_factory(attrs.has, factory)
     converter.register_unstructure_hook_factory(attrs.has, lambda cls: _fields_of(converter, cls))
+
+
+def _of_callers(converter: cattrs.Converter, cls: Any) -> dict[str, Any]:
+    """Return the settings of the fields of a class to which callers in the same process may give more than others."""
+    found = {}
+    for field in attrs.fields(cls):
+        if field.metadata.keys() >= IN_PROCESS.keys():
+            found[field.name] = override(omit=True)
+        elif (form := field.metadata.get(FORM)) is not None:
+            found[field.name] = override(struct_hook=partial(_in_form, converter, form))
+    return found
+
+
+def _in_form(converter: cattrs.Converter, form: Any, value: Any, _: Any) -> Any:
+    return converter.structure(value, form)
 
 
 def _fields_of(converter: cattrs.Converter, cls: Any) -> Callable[[Any], Any]:

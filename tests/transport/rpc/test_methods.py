@@ -67,7 +67,7 @@ async def call(
     """Call a method as a surface does."""
     method = METHODS[name]
     host = Host(service or FakeService(), Settings(gateway={"max_in_flight": 3}))
-    return await method.call(host, caller or FakeCaller(), codec.from_data(method.params, params))
+    return await method.call(host, caller or FakeCaller(), codec.from_data(method.decoded, params))
 
 
 def test_the_table_has_the_contracts_methods() -> None:
@@ -201,7 +201,7 @@ BAD_PARAMS: list[tuple[str, Any, str]] = [
 def test_bad_params_name_the_field(name: str, params: object, path: str) -> None:
     """Whatever is wrong with the parameters, the error has the path of the bad field, in its text too."""
     with pytest.raises(InvalidParamsError) as caught:
-        codec.from_data(METHODS[name].params, params)
+        codec.from_data(METHODS[name].decoded, params)
     assert caught.value.path == path
     assert caught.value.message.startswith(path)
 
@@ -302,7 +302,7 @@ async def test_a_result_is_of_the_class_that_the_table_names(name: str) -> None:
     }
     method = METHODS[name]
     takes = {field.name for field in attrs.fields(method.params)}
-    params = codec.from_data(method.params, given.get(name, {"session_id": "s1"} if "session_id" in takes else {}))
+    params = codec.from_data(method.decoded, given.get(name, {"session_id": "s1"} if "session_id" in takes else {}))
     service = FakeService(hits=[])
     async with running_turn(service, "s1") if name == "turn/interrupt" else nullcontext():
         assert type(await method.handler(Host(service), FakeCaller(), params)) is method.result

@@ -3,7 +3,7 @@
 import trio
 
 from warren import Config, open_supervisor
-from warren.conversation.options import TurnRequest
+from warren.calls.turns import TurnCall
 from warren.conversation.views import TurnResult
 from warren.transport.rpc.contracts.meerkat.methods import create, start_turn
 from warren.transport.rpc.contracts.meerkat.params import CreateParams
@@ -41,8 +41,8 @@ async def test_a_client_that_leaves_before_its_turn_begins_leaves_the_prompt() -
         host = Host(service)
         session_id = (await create(host, Direct(), CreateParams(prompt="first", initial_turn="deferred"))).session_id
         with trio.move_on_after(0.1):
-            await start_turn(host, Slow(), TurnRequest(session_id, "lost"))
+            await start_turn(host, Slow(), TurnCall(session_id, "lost"))
         assert [each.text for each in await service.inputs(session_id)] == ["first"]
-        result = await start_turn(host, Direct(), TurnRequest(session_id, "second"))
+        result = await start_turn(host, Direct(), TurnCall(session_id, "second"))
         assert result.text == "first\n\nsecond"
         assert await service.inputs(session_id) == ()

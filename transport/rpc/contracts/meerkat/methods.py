@@ -18,7 +18,7 @@ from warren.base.fields import FieldValueError
 from warren.base.ids import new_session_id
 from warren.base.values import frozen
 from warren.calls.base import SessionRef
-from warren.conversation.options import TurnRequest
+from warren.calls.turns import TurnCall
 from warren.conversation.views import TurnResult
 from warren.transport.rpc.client_tools import ClientTools
 from warren.transport.rpc.contracts.meerkat import results
@@ -117,7 +117,7 @@ async def create(host: Host, caller: Caller, params: CreateParams) -> TurnResult
     return result
 
 
-async def start_turn(host: Host, caller: Caller, params: TurnRequest) -> TurnResult:
+async def start_turn(host: Host, caller: Caller, params: TurnCall) -> TurnResult:
     """Run a turn. In the first one of a deferred session, the prompt of `session/create` comes before that of the turn.
 
     The prompt waits in the session's inbox, so that it survives the process. It is put back if the turn fails and

@@ -9,10 +9,10 @@ from warren.base.errors import InvalidParamsError
 from warren.base.fields import LARGEST, Between, FieldValueError, fits, not_negative, positive
 from warren.base.values import frozen
 from warren.calls.base import MAX_PAGE
+from warren.calls.turns import SessionCall, TurnCall
 from warren.conversation.aliases import SWITCHES
 from warren.conversation.budget import Budget
 from warren.conversation.categories import INHERIT, Switches
-from warren.conversation.options import SessionRequest, TurnRequest
 from warren.models.tools import ToolSpec
 
 BLANK_LINE: Final = "\n\n"
@@ -103,11 +103,11 @@ class CreateParams(_TurnParams):
     preload_skills: Any = attrs.field(default=None, validator=_not_supported)
     shell_env: Any = attrs.field(default=None, validator=_not_supported)
 
-    def request(self) -> SessionRequest:
+    def request(self) -> SessionCall:
         """Return the request of the service, with its bounds. Raises InvalidParamsError and FieldValueError."""
         prompt = text_of(self.prompt)
         parts = [self.system_prompt, *(self.additional_instructions or ())]
-        return SessionRequest(
+        return SessionCall(
             prompt=None if self.initial_turn == "deferred" else prompt,
             system_prompt=BLANK_LINE.join(part for part in parts if part) or None,
             labels=self.labels,
@@ -126,13 +126,13 @@ class StartParams(_TurnParams):
     flow_tool_overlay: Any = attrs.field(default=None, validator=_not_supported)
     turn_tool_overlay: Any = attrs.field(default=None, validator=_not_supported)
 
-    def request(self) -> TurnRequest:
+    def request(self) -> TurnCall:
         """Return the request of the service; instructions for the turn come before its prompt.
 
         Raises InvalidParamsError.
         """
         prompt = BLANK_LINE.join([*(self.additional_instructions or ()), text_of(self.prompt)])
-        return TurnRequest(self.session_id, prompt, **self.options())
+        return TurnCall(self.session_id, prompt, **self.options())
 
 
 @frozen
