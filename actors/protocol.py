@@ -98,7 +98,7 @@ class Withdraw(Message[int]):
 
 @value
 class Wake(Message[None]):
-    """Look for an input in the inbox whose turn may begin, also if the inbox has paused."""
+    """Look for an input in the inbox whose turn may begin, even if the inbox has paused."""
 
     urgent: ClassVar[bool] = True
 

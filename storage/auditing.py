@@ -57,7 +57,7 @@ def entry_of(row: tuple[Any, ...]) -> AuditEntry:
 def page_of(rows: Sequence[Any], wanted: AuditRequest) -> AuditPage:
     """Return the page of rows."""
     found: Rows[AuditEntry] = Rows(rows, entry_of, lambda row: str(row[0]))
-    # The cursor is that of the last row, also if that row is damaged, as long as its place can be read.
+    # The cursor is that of the last row, even of a damaged one, as long as its place can be read.
     places = [(row[1], row[0]) for row in rows if type(row[0]) is int and type(row[1]) is int]
     cursor = cursor_of(*places[-1]) if places else wanted.cursor
     return AuditPage(tuple(found), cursor, tuple(found.damaged))

@@ -12,8 +12,8 @@ R = TypeVar("R")
 class Runner(Protocol):
     """Runs a function that may block, and returns or raises as the function does.
 
-    A function that has begun runs to its end, also if the caller is cancelled meanwhile. A store never asks for two
-    functions of one connection at once.
+    A function that has begun runs to its end, and its result reaches the caller, even if that is cancelled meanwhile. A
+    store never asks for two functions of one connection at once.
     """
 
     async def __call__(self, function: Callable[[], R], /) -> R:

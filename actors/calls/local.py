@@ -78,7 +78,7 @@ class Local:
     def _accounts(self) -> Accounts:
         return self.supervisor.shared.limiter.tenancy.of(self.principal)
 
-    # -- whose a session is
+    # -- the sessions of the caller's tenant
 
     def has_live(self, session_id: str) -> bool:
         """Return whether a live session is known to be the tenant's. Never waits."""

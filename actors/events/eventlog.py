@@ -83,7 +83,7 @@ class Rest:
 
 @define(eq=False)
 class Trouble:
-    """What a reader has to be told before the next events.
+    """The troubles that a reader has to be told of before the next events.
 
     Attributes:
         find_lost: looks for the turn whose beginning the reader saw elsewhere, as long as it may be lost; else None.
@@ -145,7 +145,7 @@ class EventLog:
         stored: the seq of the newest event in the store. The tail may have events up to it for readers close behind.
         beginning: the slots of those who get a reader with the next event: a turn is about to begin for them.
         recorder: gets each event when it is published: the trace of the running turn; None if that has none.
-        settling: see EventReader.
+        settling: whether the newest turn has published all but its terminal event, and is being stored.
         dropped: the last number of each run of events that was dropped because no store took it, in order.
     """
 

@@ -27,7 +27,7 @@ R = TypeVar("R")
 FRESH: Final = 2.0
 """Seconds for which a count of the store is used. Rows of other processes count after that time at the latest."""
 SHARE: Final = 20
-"""A count is used for at least so many times as long as it takes, so that counting costs at most this share."""
+"""A count is used for this many times as long as it took, so that counting has a bounded share of the time."""
 FOR_TURN: Final[Sequence[Stored]] = ("tokens_per_day", "stored_bytes")
 FOR_SESSION: Final[Sequence[Stored]] = ("sessions", "stored_bytes")
 FOR_STEP: Final[Sequence[Stored]] = ("tokens_per_day",)
@@ -118,7 +118,7 @@ class Limiter:
         The body notes on the acceptance that it gets when the turn is accepted. A turn that is not counts for no rate;
         one whose caller leaves before does, as it may have been.
 
-        There may be no checkpoint between `check_turn` and this.
+        There may be no checkpoint between `check_turn` and this: another caller would take the same place.
         """
         accepted = Acceptance()
         self.tenancy.begin_turn(by, self._now())

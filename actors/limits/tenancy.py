@@ -363,7 +363,7 @@ class Tenancy:
                 raise self.refusal(account, "tokens_per_day", problem, self.left_of_day())
 
     def check_growth(self, by: Accounts, files: int = 0) -> None:
-        """Check that a session may grow, by files of so many bytes at once. Raises CapacityExceededError."""
+        """Check that a session may grow by files of this size. Raises CapacityExceededError."""
         for account in by:
             limit = account.limits.stored_bytes
             if limit is not None and account.figures["stored_bytes"].value + files >= limit:

@@ -141,7 +141,7 @@ class Writes:
             self._error = None
 
     def answered_within(self, probes: float) -> bool:
-        """Return whether no write has failed or hung for `PATIENCE`; a probe comes every so many seconds."""
+        """Return whether no write has failed or hung for `PATIENCE`, given the seconds between two probes."""
         now = trio.current_time()
         # A fault that a probe has come after is of one kind of writes, such as those of a damaged session.
         since = self._began if self._answered > self._last_failed else self._unanswered_since()

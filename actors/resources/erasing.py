@@ -13,7 +13,7 @@ logger: Final = logging.getLogger("warren.erasing")
 
 
 class Forgets(Protocol):
-    """What is remembered of sessions, and has to go with them."""
+    """A memory of sessions, whose texts have to go when a session is deleted."""
 
     async def forget(self, session_id: str) -> bool:
         """Forget all texts of a session, and refuse further ones. Raises StoreError.

@@ -109,7 +109,7 @@ class MemoryActor(Owner["MemoryStore"]):
 
     Attributes:
         storage: the store of the sessions, which tells the times of messages and whether they were committed.
-        searches: see Memory.
+        searches: the durations of searches that succeeded.
     """
 
     name: ClassVar[str] = "memory"

@@ -1,4 +1,4 @@
-"""This process as one of the nodes on a store: its announcements, and the wish of an operator that it drains."""
+"""This process as one of the nodes on a store: its announcements, and an operator's request to drain it."""
 
 import os
 import socket
@@ -14,7 +14,7 @@ from warren.settings.config import NodeConfig
 
 @define(eq=False)
 class LocalNode:
-    """A node for the other nodes on its store. The storage actor announces it with each renewal of the leases.
+    """This process, as other nodes on the store see it. The storage actor announces it with each lease renewal.
 
     Attributes:
         name: its name.

@@ -508,8 +508,8 @@ class SessionActor:
     # -- a turn
 
     def _prepare(self) -> None:
-        # With an errand under way the conversation may be in the middle of a change, and the news of one that has ended
-        # is for the state before the turn begins.
+        # An errand may be changing the conversation, and the result of one that has ended has to be applied before the
+        # turn begins.
         if self.conversation.ready and not self._errands and not self._results:
             self._begin()
         else:

@@ -34,7 +34,7 @@ def too_long(problem: str) -> ProviderError:
 
 
 def endless(most: int) -> ProviderError:
-    """Return the error of an answer with more than so many bytes."""
+    """Return the error of an answer that exceeds this number of bytes."""
     return too_long(f"has more than {most} bytes, the bound of limits.max_answer")
 
 

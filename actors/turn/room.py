@@ -57,7 +57,7 @@ Within = Callable[[int | None], tuple[Window | None, CompactionPlan | None]]
 
 @define(eq=False)
 class Lessons:
-    """What refusals have told about the models of a runtime: their windows, and the longest answers they give.
+    """Windows and answer limits of a runtime's models, as learned from refusals.
 
     Attributes:
         known: the tokens of each limit, and the time until which they count; empty as long as nothing was refused.

@@ -74,7 +74,7 @@ class Inputs(Protocol):
 
     @property
     def waiting(self) -> Collection[object]:
-        """Those that wait."""
+        """The inputs that wait."""
 
     def take_for_step(self, entering: Entering) -> Sequence[Input]:
         """Take the inputs that enter the turn before its next step, if it has one."""

@@ -238,7 +238,7 @@ class Pruning:
         return self.remove(planned.entries, partial(DropOld, "audit", planned.entries_before))
 
     def remove(self, planned: int, drop: Callable[[int], SqliteOperation[int]]) -> int:
-        """Remove so many rows by operations, each of which gets its most rows; return how many. Raises StoreError."""
+        """Remove up to this number of rows, in operations of a bounded size; return how many. Raises StoreError."""
         removed = 0
         while removed < planned:
             began = time.monotonic()

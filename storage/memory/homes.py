@@ -1,4 +1,4 @@
-"""What the memories of all homes have in common: missing vectors are made later, and a search is asked the same way."""
+"""The common part of memories in files and in databases: missing vectors, and the steps of a search."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """The order in which the full-text table ranks the texts of a tenant, computed as if it had no others.
 
-Its own ranks count the texts of all tenants, so texts of others would decide which of one's own are candidates.
+Its own ranks count the texts of all tenants, so texts of other tenants would decide which texts are candidates.
 """
 
 from collections.abc import Sequence

@@ -38,7 +38,7 @@ class Corpus:
     average_length: float
 
     def rarity(self, containing: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the weight (BM25's idf) of terms that so many texts contain."""
+        """Return the weight (BM25's idf) of a term by the number of texts with it."""
         within = np.minimum(containing, self.texts)
         return np.log(1 + (self.texts - within + 0.5) / (within + 0.5))
 

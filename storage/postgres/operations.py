@@ -38,6 +38,7 @@ _TAKE: Final = f"""
 _ANSWERED: Final = """
     DELETE FROM warren.requests WHERE session = (SELECT key FROM warren.sessions WHERE session_id = $1)
 """
+# The epoch, as a release may come late: the same process may have taken the session anew.
 _PUT_BACK: Final = """
     UPDATE warren.sessions SET holder = NULL WHERE session_id = $1 AND holder = $2::int AND epoch = $3::int8
 """

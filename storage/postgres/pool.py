@@ -36,7 +36,7 @@ class Readers:
     async def run(self, query: Callable[[Connection], Awaitable[R]]) -> R:
         """Run a query on a free connection; if that breaks, again on a new one, for as long as the settings allow.
 
-        The wait for a free one counts. A query that has begun runs to its end, also if the caller is cancelled. Raises
+        The wait for a free one counts. A query that has begun runs to its end, even if the caller is cancelled. Raises
         LostError and psycopg's Error.
         """
         deadline = trio.current_time() + self._config.timeout

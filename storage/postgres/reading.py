@@ -1,4 +1,4 @@
-"""What the functions of the table of queries are given, and how they read rows."""
+"""The arguments of query functions, and the reading of rows."""
 
 from contextlib import AbstractAsyncContextManager
 from typing import Final

@@ -148,7 +148,7 @@ class Address:
         return [Attempt(each, self._conninfo(each, wanted), writable) for wanted, writable in rounds for each in order]
 
     def share(self, left: float, attempts: int) -> float:
-        """Return the seconds for the next one of so many attempts, for which there are `left` seconds together."""
+        """Return the seconds for the next attempt, if `left` seconds remain for all of them."""
         return min(max(LEAST, left / attempts), self.limit)
 
     def _conninfo(self, server: Server, wanted: str) -> str:

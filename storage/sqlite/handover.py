@@ -23,6 +23,7 @@ _ANSWER: Final = f"""
     SELECT {raw("sessions.holder, requests.holder")} FROM sessions LEFT JOIN requests ON requests.session = sessions.key
     WHERE session_id = ?
 """
+# A request names the holder that it was meant for: one that came for an earlier holder is void.
 _WANTED: Final = f"""
     SELECT {raw("session_id")} FROM requests JOIN sessions ON sessions.key = requests.session
     WHERE requests.holder = ?1 AND sessions.holder = ?1

@@ -1,4 +1,4 @@
-"""What the functions of the table of queries are given."""
+"""The arguments of query functions."""
 
 import apsw
 

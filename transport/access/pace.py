@@ -52,7 +52,7 @@ class Pace:
         due.at = max(due.at, trio.current_time() - BURST) + size / REQUEST_BYTES / self.per_second
 
     async def wait(self, requests: float = 0.0) -> None:
-        """Wait until so many requests may be let through: those of all connections wait behind each other."""
+        """Wait until this number of requests may be let through. Requests of all connections share one queue."""
         now, due = trio.current_time(), self._due
         due.at = max(due.at, now - BURST) + requests / self.per_second
         if due.at > now:
@@ -104,7 +104,7 @@ class Paces:
 
 
 async def wait_for_all(paces: Paced, requests: float = 0.0) -> None:
-    """Wait until each of some paces lets so many requests through."""
+    """Wait until each of the paces lets this number of requests through."""
     for pace in paces:
         await pace.wait(requests)
 

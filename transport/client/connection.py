@@ -224,7 +224,7 @@ class Connection:
         Args:
             method: the method.
             params: the parameters, as plain data or a domain object.
-            answered: called when the answer comes or the connection is lost, also if the call was cancelled.
+            answered: called when the answer comes or the connection is lost, even if the call was cancelled.
 
         Raises:
             LostError: if the connection is lost before the answer.

@@ -280,7 +280,7 @@ class RemoteLog:
     async def connect(self) -> None:
         """Subscribe behind the last event that is here, unless the log has a place or has ended.
 
-        Return when the subscription has begun, also if another task asks for it. If that one fails or is cancelled,
+        Return when the subscription has begun, even if another task asks for it. If that one fails or is cancelled,
         the next task that waits tries. Raises WarrenError if the server refuses.
         """
         async with self._connecting:

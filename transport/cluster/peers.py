@@ -158,9 +158,9 @@ async def _started_alone(
 
 @define(eq=False)
 class _Status:
-    """The report of a connection that opens; one that ends before it has opened was refused.
+    """Notes whether a connection has opened.
 
-    It ends so if the node was found to be gone meanwhile, and its client was closed.
+    It may end before: the node is found to be gone meanwhile, and its client is closed.
     """
 
     told: trio.TaskStatus[Any]

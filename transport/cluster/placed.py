@@ -184,7 +184,7 @@ class Placed(NodeSessions, NodeService):
         )
 
     async def _better_place(self) -> Node | None:
-        """Return the node that is to take new work; None if that is this one, also if all others are full."""
+        """Return the node for new work; None for this one, and if all others are full."""
         if not self.supervisor.scheduler.restricted or self.supervisor.stopping:
             return None
         store = await self.store()

@@ -292,7 +292,7 @@ class _Exchange:
         }
 
     def allow(self, most: int) -> None:
-        """Let the body have so many bytes, and the time that they take."""
+        """Extend the body's allowance by this number of bytes, and by the time that they take."""
         self._most, self._slowest = most, SLOWEST
 
     async def receive(self) -> Message:

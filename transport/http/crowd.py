@@ -75,7 +75,7 @@ class Crowd:
 
 @contextmanager
 def shared(workers: int) -> Iterator[IO[bytes]]:
-    """Yield a file for the counts of so many workers, none of which accepts clients yet."""
+    """Yield a file for the counts of workers, none of which accepts clients yet."""
     with tempfile.TemporaryFile() as file:
         file.write(GONE.to_bytes(SIZE, sys.byteorder) * workers)
         file.flush()

@@ -67,7 +67,7 @@ class HttpServer:
         self._without_head: dict[trio.CancelScope, None] = {}
         """The connections that have not sent a head yet, the oldest first."""
         self._spare: dict[trio.CancelScope, None] = {}
-        """Those beyond the limit, likewise."""
+        """The connections beyond the limit, likewise."""
         self._idle: dict[Wire, float] = {}
         """The time at which each connection that waits for its next request is closed, the earliest first."""
         self._bodies = Bodies()
@@ -93,7 +93,7 @@ class HttpServer:
                 wire.interrupt()
 
     def shut_down(self, latest: float = math.inf) -> None:
-        """End every connection within twice `close_timeout` seconds, also if the start was cut short.
+        """End every connection within twice `close_timeout` seconds, even if the start was cut short.
 
         No connection outlives the time `latest`.
         """

@@ -45,7 +45,7 @@ class Starting:
         return list(held)
 
     async def accept(self, listeners: Sequence[trio.SocketListener], most: int) -> None:
-        """Accept clients until `take`, and hold so many of them at most: the oldest one makes room for a new one."""
+        """Accept clients until `take`, and hold a bounded number: the oldest one makes room for a new one."""
         with self._scope:
             async with trio.open_nursery() as nursery:
                 for listener in listeners:

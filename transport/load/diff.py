@@ -40,7 +40,7 @@ def compare(before: Result, after: Result) -> list[Change]:
 
 
 def regressions(changes: list[Change], percent: float) -> list[Change]:
-    """Return the figures that got worse by more than so many percent."""
+    """Return the figures that got worse by more than this percentage."""
     return [change for change in changes if change.worse is not None and change.worse > percent]
 
 

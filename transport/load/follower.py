@@ -35,7 +35,7 @@ class FollowerCheck:
     async def reach(self, seq: int, silence: float = math.inf) -> None:
         """Wait for an event and the end of its turn, for the marker of missing events, or the end of the connection.
 
-        It also returns when no event has arrived for so many seconds.
+        It also returns when no event has arrived for the given seconds.
         """
         self._wanted, self._reached = seq, trio.Event()
         self._look()

@@ -164,7 +164,7 @@ async def _kept(target: Target, ledger: Ledger, rows: RowCounts | None) -> Kept:
 
 
 async def _few(at_once: int, jobs: Sequence[Callable[[], Awaitable[None]]]) -> None:
-    """Run jobs, so many of them at once."""
+    """Run jobs, a bounded number of them at once."""
     waiting = iter(jobs)
 
     async def work() -> None:

@@ -108,7 +108,7 @@ class Encoded(ABC):
     )
     MEMBER: ClassVar = "messages"
     SYSTEM: ClassVar[tuple[bytes, bytes] | None] = None
-    """What stands around the system messages as a member that is the same in every request; None for none."""
+    """The text around the system messages, if they are a member that is the same in every request; else None."""
     MAKES_FILES: ClassVar[str | None] = None
     """The name under which file blocks have their data, in a protocol whose answers have files; None for others."""
     calls: set[str]

@@ -1,4 +1,4 @@
-"""What a refusal tells of a request that is too long: the server's limits, and its own count of the request. No I/O.
+"""Facts in a refusal of a request that is too long: the server's limits, and its count of the request. No I/O.
 
 The wordings are those of the servers' sources and of errors that their users have reported, as of October 2026:
 OpenAI and Azure (chat, responses, embeddings), Anthropic, Bedrock, Gemini and Vertex AI, vLLM, SGLang, TGI, TEI,

@@ -16,7 +16,7 @@ MOST_MODELS: Final = 256
 
 @define
 class Memory:
-    """What a server has refused, by models, for `LEARNED_SECONDS`; in the memory of the process alone.
+    """Refusals of a server by model, kept in memory for `LEARNED_SECONDS`.
 
     Attributes:
         configured: what the configuration says of it.

@@ -122,7 +122,7 @@ def provider(
 
 @define
 class _Ends:
-    """What is known of the way in which the streams of a model end.
+    """Knowledge of the way in which the streams of a model end.
 
     Attributes:
         told: whether any stream had a stop reason.

@@ -42,7 +42,7 @@ SHORT: Final = 4
 
 @frozen
 class Learned:
-    """What a server has refused for a model, and does not get again for a while.
+    """Parts of requests that a server has refused for a model, and does not get again for a while.
 
     Attributes:
         without: the switches: members of the body, and the other names of `warren.settings.config.SWITCHES`.
@@ -81,7 +81,7 @@ NOTHING: Final = Learned()
 
 
 class Refusals(NamedTuple):
-    """What a server has refused, as far as it concerns the messages of a request."""
+    """Refused parts of the messages of a request."""
 
     without: frozenset[str]
     omitted: Omitted

@@ -14,7 +14,7 @@ FIELDS: Final = (DATA, b"event:", b":", b"id:", b"retry:")
 _FAILS: Final = (b"event: error", b"event:error")
 _JSON: Final = (b"{", b"[")
 Kind = Literal["data", "error", "bare"]
-"""What the event that has no end yet is: one with data, one named `error`, or lines outside the events."""
+"""The kind of the event that has no end yet: one with data, one named `error`, or lines outside events."""
 
 
 @define

@@ -114,7 +114,7 @@ def file_answer(found: AttachmentContent, unread: Unread, asked: Mapping[str, st
 
 
 def _range(asked: str, size: int) -> range | None:
-    """Return the bytes that one range names; None for all of them, also if the header is of another form."""
+    """Return the bytes that one range names; None for all of them, and for a header of another form."""
     form = _RANGE.fullmatch(asked)
     if form is None or form.groups() == ("", ""):
         return None

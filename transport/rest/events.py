@@ -31,7 +31,7 @@ KINDS: Final = {cls: name for name, cls in codec.EVENT_TYPES.items()}
 END: Final = "end"
 """The kind of the last message once the session is over; it has no id, for it is no event of the log."""
 BATCH: Final = 32
-"""Events that leave in one piece, if so many wait."""
+"""Most events that leave in one piece."""
 FAILED: Final = "session %s: a stream of its events failed"
 logger: Final = logging.getLogger(__name__)
 MEDIA_TYPE: Final = "text/event-stream"

@@ -529,6 +529,6 @@ class Endpoint:
 
 
 def unanswered(running: int) -> CapacityExceededError:
-    """Return the error of a request beside so many others of its client that have no answer yet."""
+    """Return the error of a request beside this number of unanswered ones of its client."""
     problem = f"{running} requests of this connection are not answered yet, which is the limit: wait for a reply"
     return CapacityExceededError(problem, cause="max_in_flight")

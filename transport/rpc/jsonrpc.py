@@ -40,7 +40,7 @@ class Request:
 
 @frozen
 class Notification:
-    """A call that gets no reply, also if it fails. `params` is the JSON value, `{}` if the call has none."""
+    """A call that gets no reply, even if it fails. `params` is the JSON value, `{}` if the call has none."""
 
     method: str
     params: Any

@@ -1,4 +1,4 @@
-"""What the clients of a process have open, by kind: each has its room and its shares. No I/O."""
+"""Resources that the clients of a process have open, by kind: each has its room and its shares. No I/O."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ from warren.transport.rpc.uploads import Room
 
 @define(eq=False)
 class Opened:
-    """What the clients of a process have open.
+    """The resources that the clients of a process have open.
 
     Attributes:
         limits: the room for each kind, and the shares.

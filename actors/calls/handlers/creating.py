@@ -201,7 +201,10 @@ class _NewSession:
         return self.turn
 
     async def _check_limits(self) -> None:
-        """Raise CapacityExceededError for one session too many, or a turn; behind that is no checkpoint."""
+        """Raise CapacityExceededError for one session or one turn too many.
+
+        There is no checkpoint after the checks, nor until the caller has begun both: others would take the same places.
+        """
         supervisor, by = self.local.supervisor, self.local.by
         limiter = supervisor.shared.limiter
         if by:

@@ -49,7 +49,7 @@ class Pace:
     _flooded: trio.Event = attrs.field(factory=trio.Event)
 
     async def message(self, size: int = 0, *, answers: bool = False) -> None:
-        """Wait until a message of so many bytes may be handled; `answers` says that it answers a request."""
+        """Wait until a message of this size may be handled; `answers` says that it answers a request."""
         if answers and self.asked:
             self.asked -= 1
         else:

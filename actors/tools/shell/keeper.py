@@ -153,7 +153,7 @@ def _end_all(shell: int, grace: float, wakeups: int) -> None:
 
 
 def _await_end(shell: int, seconds: float, wakeups: int, meanwhile: Callable[[], object] = lambda: None) -> None:
-    """Reap until no descendant is left, for so many seconds at most; call `meanwhile` before each look."""
+    """Reap until no descendant is left or the time is over; call `meanwhile` before each look."""
     deadline = time.monotonic() + seconds
     meanwhile()
     while _is_left(shell) and time.monotonic() < deadline:

@@ -96,7 +96,7 @@ class Shell:
         working_dir: Annotated[str, "Folder to run it in, by its path from the root folder"] = ".",
         timeout_seconds: Annotated[float | None, "Seconds until it is ended, if fewer than usual are enough"] = None,
     ) -> str:
-        """Run a command, and return its exit and its output. Raises ToolError, also if it ran out of time."""
+        """Run a command, and return its exit and its output. Raises ToolError, after a timeout too."""
         limit = self._limit(timeout_seconds)
         tail, began = OutputTail(self.output_limit), trio.current_time()
         with open_folder(self.root, working_dir) as folder:

@@ -1,4 +1,4 @@
-"""The sentences of docstrings about classes and their fields; pages, schemas and help are made from them."""
+"""Docstrings as data: the sentences about classes and their fields, for pages, schemas and help."""
 
 import inspect
 import re

@@ -8,14 +8,14 @@ INTERRUPTS: Final = (0.25, 4.0)
 CONNECTIONS: Final = (0.08, 1.5)
 FILES: Final = (0.08, 1.5)
 SPARE: Final = (0.06, 0.5)
-"""A share of the whole, and the seconds that are enough."""
+"""The phases of an end: each takes this share of the whole time, or these seconds if they are fewer."""
 CUT_OFF: Final = 0.2
-"""The share of the time for interrupted turns that those have which were cut off."""
+"""The share of the interrupt phase that is left for turns that had to be cut off."""
 
 
 @frozen
 class EndBudget:
-    """When each phase of an orderly end has to be over: one budget, counted from the request to end.
+    """The deadlines of the phases of an orderly end: one budget, counted from the request to end.
 
     The phases follow each other, and none waits if it has nothing to do. Times are on the clock of the caller.
 
@@ -29,27 +29,27 @@ class EndBudget:
 
     @property
     def turns(self) -> float:
-        """Until when running turns may finish by themselves."""
+        """The end of the phase in which running turns may finish by themselves."""
         return self.interrupts - self._share(INTERRUPTS)
 
     @property
     def cut_off(self) -> float:
-        """Until when interrupted turns may end by themselves; the others are cut off then."""
+        """The moment at which interrupted turns that have not ended are cut off."""
         return self.interrupts - CUT_OFF * self._share(INTERRUPTS)
 
     @property
     def interrupts(self) -> float:
-        """Until when all callers are answered."""
+        """The moment by which all callers are answered."""
         return self.connections - self._share(CONNECTIONS)
 
     @property
     def connections(self) -> float:
-        """Until when clients may read their last answers."""
+        """The moment up to which clients may read their last answers."""
         return self.last - self._share(FILES)
 
     @property
     def last(self) -> float:
-        """Until when the files are closed, and the process is gone; a little before it would be killed."""
+        """The moment by which the files are closed and the process is gone, a little before it would be killed."""
         return self.began + self.seconds - self._share(SPARE)
 
     def _share(self, of: tuple[float, float]) -> float:

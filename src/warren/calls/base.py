@@ -32,7 +32,7 @@ if that node cannot be reached, the store knows enough. `any node` is the one th
 
 @frozen(kw_only=True)
 class Facts:
-    """What all layers and surfaces know of the calls of one class.
+    """The facts about one class of calls that all layers and surfaces use.
 
     Attributes:
         name: the name on the wire, as `session/fork`.

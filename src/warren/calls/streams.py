@@ -25,7 +25,7 @@ class News(Protocol):
 
 
 class Log(Protocol):
-    """What a reader reads: a log in this process, one at a server, or one that moves between nodes with its session.
+    """The source of a reader: a log in this process, one at a server, or one that moves with its session.
 
     The methods do the work of the `EventReader` methods with the same names. Each gets the reader. The log
     moves the reader's cursor as it hands events out, and calls its `notify`. If the owner of the reader has moved the

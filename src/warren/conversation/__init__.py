@@ -1,4 +1,4 @@
-"""What a conversation consists of, as plain values: messages, events, options, records, views, and their JSON.
+"""The parts of a conversation as plain values: messages, events, options, records, views, and their JSON.
 
 May import `base`.
 """

@@ -15,7 +15,7 @@ from warren.conversation.usage import Usage
 InputKind = Literal["queue", "steer", "context", "peer"]
 """The kinds of inputs: one that waits for a turn of its own, one for the running turn, the host's, and a peer's."""
 RepairAction = Literal["dropped", "replaced", "shortened", "left_out", "switched_off"]
-"""What was done to the refused part of a request: `left_out` is a tool, `switched_off` a feature of the protocol."""
+"""The repair of a refused request: `left_out` removes a tool, `switched_off` a feature of the protocol."""
 BudgetType = Literal["tokens", "time", "tool_calls", "steps", "cost"]
 FailureCause = Literal["cancelled", "budget_exhausted", "provider_error", "store_error", "structured_output", "crash"]
 

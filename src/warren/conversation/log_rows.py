@@ -41,7 +41,7 @@ class Deltas:
 
     @property
     def encoded(self) -> Envelope | None:
-        """What may hold JSON, as an envelope does."""
+        """An item that may hold its JSON, as an envelope does."""
         return self.last_part
 
     @property

@@ -1,4 +1,4 @@
-"""What a model is to the runtime: the provider's interface, the catalog, and the tools that a model may call.
+"""Models, as the runtime sees them: the provider's interface, the catalog, and the tools that a model may call.
 
 May import `base` and `conversation`.
 """

@@ -136,7 +136,7 @@ FOR_ASYNCIO: Final = (
     "function, which runs in a thread and may call asyncio.run"
 )
 _OF_ASYNCIO: Final = ("no running event loop", "no current event loop", "library written for some other framework")
-"""What asyncio says outside of its loop, and trio to a coroutine that awaits something of asyncio."""
+"""Messages of asyncio outside its loop, and of trio to a coroutine that awaits something of asyncio."""
 
 
 def failure_text(failure: BaseException) -> str:

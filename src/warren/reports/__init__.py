@@ -1,4 +1,4 @@
-"""What operators read, as plain values: health, metrics, statistics, the audit, findings about a store, usage.
+"""Reports for operators, as plain values: health, metrics, statistics, the audit, findings about a store, usage.
 
 May import `base` and `conversation`.
 """

@@ -36,7 +36,7 @@ IGNORED_VALUES: Final = (
 )
 IGNORED_FLAGS: Final = ("allow_remote", "live_webrtc")
 LISTENING: Final = ("tcp", "live_ws", "realtime_ws", "live_webrtc")
-"""Those of them that ask for another transport. They are accepted, because the SDKs pass them, with a warning."""
+"""The options that ask for another transport. They are accepted with a warning, because the SDKs pass them."""
 PATIENCE: Final = 1.0
 """Seconds of silence after which no request is expected any more: clients send the first one at once."""
 MOST_TIME: Final = 5.0

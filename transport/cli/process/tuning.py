@@ -60,5 +60,5 @@ def clients_within(files: int) -> int:
 
 
 def files_for(clients: int) -> int:
-    """Return the limit of open files that suffices for a server with so many clients."""
+    """Return the limit of open files that suffices for a server with this number of clients."""
     return OWN + 2 * clients

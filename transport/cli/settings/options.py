@@ -115,7 +115,7 @@ class Mode:
 
 @frozen(kw_only=True)
 class Options:
-    """What a command is to do, and with which settings; what the command has no options for is at its default.
+    """The work of a command and its settings; a setting without an option of the command has its default.
 
     Attributes:
         mode: the form of results and errors.

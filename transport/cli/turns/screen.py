@@ -18,7 +18,7 @@ from warren.transport.cli.terminal.streams import Streams
 
 @define
 class AnswerText:
-    """Makes the shown text of a turn's events: each character once, also if retried calls left gaps."""
+    """Makes the shown text of a turn's events: each character once, even if retried calls left gaps."""
 
     _shown: list[str] = attrs.field(factory=list)
 

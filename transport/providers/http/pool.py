@@ -34,7 +34,7 @@ class HttpPool(httpx.AsyncBaseTransport):
     _idle: OrderedDict[ClientConnection, Origin] = attrs.field(factory=OrderedDict, init=False, repr=False)
     """All that are idle, the longest idle first."""
     _stacks: defaultdict[Origin, dict[ClientConnection, None]] = attrs.field(init=False, repr=False)
-    """Those of each server, the newest last."""
+    """The idle connections of each server, the newest last."""
     _room: trio.Semaphore | None = attrs.field(init=False, repr=False)
     _sweeper: trio.CancelScope | None = attrs.field(default=None, init=False, repr=False)
     _closed: bool = attrs.field(default=False, init=False, repr=False)
