@@ -276,14 +276,11 @@ class Tenancy:
         if len(self._newest) > MOST_KEPT:
             self._newest.popitem(last=False)
         if account.limits.turns_per_minute is not None:
-            self._keep_rate(principal.token, account.moment)
+            self._rates[principal.token] = account.moment
+            if len(self._rates) > self._most_rates:
+                self._rates = {each: kept for each, kept in self._rates.items() if kept.rested_at > self._now}
+                self._most_rates = max(MOST_KEPT, 2 * len(self._rates))
         return account
-
-    def _keep_rate(self, token: tuple[str, str], moment: Moment) -> None:
-        self._rates[token] = moment
-        if len(self._rates) > self._most_rates:
-            self._rates = {each: kept for each, kept in self._rates.items() if kept.rested_at > self._now}
-            self._most_rates = max(MOST_KEPT, 2 * len(self._rates))
 
     def limited(self, tenant: str, own: Account | None, limit: Stored) -> Accounts:
         """Return those of the account of a tenant and of another one that have a limit."""

@@ -175,14 +175,11 @@ class _Pinned(httpx.AsyncBaseTransport):
             raise ToolError(f"url: the host {host!r} cannot be found: {exc}") from exc
         addresses = list(dict.fromkeys(ipaddress.ip_address(each[4][0]) for each in found))
         for address in addresses:
-            if not self._allowed(address):
+            meant = _inner(address) or address
+            if not is_public(address) and not any(meant in network for network in self.allow):
                 problem = "is not a public address; only those of the public internet can be fetched"
                 raise ToolError(f"url: {host} is {address}, which {problem}")
         return addresses
-
-    def _allowed(self, address: Address) -> bool:
-        meant = _inner(address) or address
-        return is_public(address) or any(meant in network for network in self.allow)
 
     async def aclose(self) -> None:
         """Close every connection."""

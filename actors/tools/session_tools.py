@@ -66,12 +66,7 @@ class RuntimeServers:
 
     def health(self) -> Sequence[McpHealth]:
         """Return the states of the runtime's own servers."""
-        return [
-            McpHealth(
-                each.name, "ok" if each.state == "ready" else "degraded", each.state, each.restarts, each.last_error
-            )
-            for each in self.pool.health()[: self.count]
-        ]
+        return self.pool.health()[: self.count]
 
 
 @asynccontextmanager

@@ -30,6 +30,7 @@ _HAS: Final = """
     SELECT 1 FROM attachments a JOIN blobs b ON b.key = a.blob JOIN sessions s ON s.key = a.session
     WHERE a.session = ? AND b.tenant = s.tenant AND b.sha256 = ?
 """
+_WITH_FILE: Final = f"SELECT {raw('session_id')} FROM attachments JOIN sessions ON key = session WHERE blob = ?"
 _BYTES: Final = """
     SELECT b.key FROM blobs b JOIN sessions s ON s.tenant = b.tenant WHERE s.key = ? AND b.sha256 = ?
 """
@@ -56,9 +57,8 @@ def examine_files(db: apsw.Connection, *, full: bool) -> Iterator[Finding]:
     """Yield the findings about files; with `full` their bytes are read too. Raises apsw.Error."""
     yield from about_lost(list(lost_files(db)))
     if full:
-        yield from DIFFERENT.of_sessions(
-            (name for key in different(db) for name in _sessions_of(db, key)), fixable=True
-        )
+        rows = (row for key in different(db) for row in db.execute(_WITH_FILE, (key,)))
+        yield from DIFFERENT.of_sessions((shown(row[0]) for row in rows), fixable=True)
 
 
 def about_lost(lost: Sequence[Lost]) -> Iterator[Finding]:
@@ -97,11 +97,6 @@ def hash_of(db: apsw.Connection, key: int) -> str:
         while piece := blob.read(_PIECE):
             found.update(piece)
     return found.hexdigest()
-
-
-def _sessions_of(db: apsw.Connection, blob: int) -> list[str]:
-    query = f"SELECT {raw('session_id')} FROM attachments JOIN sessions ON key = session WHERE blob = ?"
-    return [shown(row[0]) for row in db.execute(query, (blob,))]
 
 
 # -- repairs: each returns how many rows it mended

@@ -129,7 +129,9 @@ def restore(source: Path, config: StoreConfig, *, force: bool = False, progress:
     with ExitStack() as stack:
         held = stack.enter_context(_to_ourselves(config.path))
         backup = stack.enter_context(_snapshot(source))
-        _refuse_other(backup, source)
+        if not version_of(backup, SESSION_STORE):
+            problem = f"{source} is empty: it is no backup of a session store"
+            raise StoreError(problem, cause="not_a_store", retryable=False)
         wanted = [_Wanted(backup, target, _set_free(backup) + _GO_ON_ABOVE)]
         if _exists(memory_beside(source)):
             remembered = stack.enter_context(_snapshot(memory_beside(source)))
@@ -202,8 +204,7 @@ def _copies(wanted: Sequence[_Wanted], progress: Progress | None) -> Iterator[No
 
 def _copy(wanted: _Wanted) -> Iterator[int]:
     """Copy one database, yielding how many pages are done; it is on the disk and found whole at the end."""
-    db = apsw.Connection(str(wanted.temporary), flags=apsw.SQLITE_OPEN_READWRITE)
-    try:
+    with contextlib.closing(apsw.Connection(str(wanted.temporary), flags=apsw.SQLITE_OPEN_READWRITE)) as db:
         # The source is inside a read transaction: commits of others neither change what is copied nor start it over.
         with db.backup("main", wanted.source, "main") as backup:
             while not backup.done:
@@ -214,11 +215,7 @@ def _copy(wanted: _Wanted) -> Iterator[int]:
         db.pragma("secure_delete", True)  # nothing that is removed stays in free pages
         with transaction(db):
             db.execute(wanted.change)
-        _refuse_damaged(db, wanted.target)
-        if wanted.readable:
-            _refuse_unreadable(db, wanted.target)
-    finally:
-        db.close()
+        _refuse_damaged(db, wanted)
 
 
 def _set_free(source: apsw.Connection) -> str:
@@ -278,13 +275,10 @@ def _snapshot(path: Path) -> Iterator[apsw.Connection]:
     with SESSION_STORE.faults(path):
         if not path.is_file():
             raise StoreError(f"there is no file {path}", cause="missing", retryable=False)
-        db = look_at(path, whole=True)
-        try:
+        with contextlib.closing(look_at(path, whole=True)) as db:
             # Which the look begins with.
             db.pragma("user_version")
             yield db
-        finally:
-            db.close()
 
 
 # -- refusals
@@ -327,23 +321,14 @@ def _is_memory(path: Path) -> bool:
     return False
 
 
-def _refuse_other(db: apsw.Connection, path: Path) -> None:
-    if not version_of(db, SESSION_STORE):
-        raise StoreError(f"{path} is empty: it is no backup of a session store", cause="not_a_store", retryable=False)
-
-
-def _refuse_damaged(db: apsw.Connection, path: Path) -> None:
+def _refuse_damaged(db: apsw.Connection, copy: _Wanted) -> None:
+    """Refuse a copy that is damaged, or has rows that cannot be read: it may replace an older one that is whole."""
     complaint = db.execute("PRAGMA quick_check(1)").get
     if complaint != "ok":
-        problem = f"the copy for {path} is damaged, and so is its source: {complaint}"
+        problem = f"the copy for {copy.target} is damaged, and so is its source: {complaint}"
         raise StoreError(problem, cause="corrupt", retryable=False)
-
-
-def _refuse_unreadable(db: apsw.Connection, path: Path) -> None:
-    """Refuse a copy with rows that cannot be read: it may replace an older one that is whole."""
-    found = [finding.message for finding in unreadable(db)] if version_of(db, SESSION_STORE) == VERSION else []
-    if found:
-        problem = f"nothing was copied to {path}: {found[0]}; `warren doctor --fix` sets such rows aside"
+    for finding in unreadable(db) if copy.readable and version_of(db, SESSION_STORE) == VERSION else ():
+        problem = f"nothing was copied to {copy.target}: {finding.message}; `warren doctor --fix` sets such rows aside"
         raise StoreError(problem, cause="corrupt", retryable=False)
 
 

@@ -17,31 +17,8 @@ from warren.base.values import frozen
 from warren.conversation import codec, log_rows
 from warren.conversation.attachments import SHA256
 from warren.conversation.records import EventRow
-from warren.storage.auditing import COLUMNS as ENTRY
-from warren.storage.auditing import entry_of
-from warren.storage.ledger import COLUMNS as LEDGER
-from warren.storage.ledger import KEY as LEDGER_KEY
-from warren.storage.ledger import figures_in
+from warren.storage import auditing, ledger, rows
 from warren.storage.membership import Status
-from warren.storage.rows import (
-    COLUMNS,
-    COMPACTION,
-    DELETED,
-    MAX_NUMBER,
-    OPEN,
-    SEQ_STRIDE,
-    bytes_in,
-    compaction,
-    event,
-    message,
-    microseconds,
-    moment,
-    number_in,
-    row_to_record,
-    shown,
-    text_in,
-    time_in,
-)
 from warren.storage.sqlite.audit import removable
 from warren.storage.sqlite.columns import BEGINS_TURN, NEXT_CHANGE, raw
 from warren.storage.standins import NO_SUMMARY, stand_in
@@ -90,87 +67,84 @@ class _Table:
 
 def _check_session(row: tuple[Any, ...]) -> None:
     *record, holder, epoch, change, messages_from, events_after, peer = row
-    if not TENANT.fullmatch(row_to_record(tuple(record)).tenant):
+    if not TENANT.fullmatch(rows.row_to_record(tuple(record)).tenant):
         raise ValueError("tenant is no name of a tenant")
     if holder is not None:
-        number_in(holder, "holder")
+        rows.number_in(holder, "holder")
     for name, value in (("epoch", epoch), ("change", change), ("events_after", events_after)):
-        number_in(value, name)
-    number_in(messages_from, "messages_from")
+        rows.number_in(value, name)
+    rows.number_in(messages_from, "messages_from")
     if peer is not None:
-        text_in(peer, "peer")
+        rows.text_in(peer, "peer")
 
 
 def _check_message(row: tuple[Any, ...]) -> None:
-    number_in(row[0], "position")
-    message(row)
+    rows.number_in(row[0], "position")
+    rows.message(row)
 
 
 def _check_event(row: tuple[Any, ...]) -> None:
-    number_in(row[0], "seq")
-    log_rows.read(event(row))
+    rows.number_in(row[0], "seq")
+    log_rows.read(rows.event(row))
 
 
 def _check_input(row: tuple[Any, ...]) -> None:
     """Check all but the body of an input that waits, which its session passes over by itself."""
     said_id, key, starts, outcome = row
-    text_in(said_id, "id")
-    number_in(starts, "starts")
+    rows.text_in(said_id, "id")
+    rows.number_in(starts, "starts")
     if key is not None:
-        text_in(key, "key")
+        rows.text_in(key, "key")
     if outcome is not None:
-        codec.decode_stored(dict[str, Any], bytes_in(outcome, "outcome") or b"{}")
+        codec.decode_stored(dict[str, Any], rows.bytes_in(outcome, "outcome") or b"{}")
 
 
 def _check_holder(row: tuple[Any, ...]) -> None:
-    text_in(row[0], "name")
-    number_in(row[1], "expires_at")
-    number_in(row[2], "key")
+    rows.text_in(row[0], "name")
+    rows.number_in(row[1], "expires_at")
+    rows.number_in(row[2], "key")
     if row[3] is not None:
-        codec.decode_stored(Status, bytes_in(row[3], "status"))
-    number_in(row[4], "leaves")
+        codec.decode_stored(Status, rows.bytes_in(row[3], "status"))
+    rows.number_in(row[4], "leaves")
 
 
 def _check_usage(row: tuple[Any, ...]) -> None:
     tenant, hour, payer, model, holder, *figures = row
-    if not TENANT.fullmatch(text_in(tenant, "tenant")):
+    if not TENANT.fullmatch(rows.text_in(tenant, "tenant")):
         raise ValueError("tenant is no name of a tenant")
-    time_in(hour, "hour")
-    text_in(payer, "payer")
-    text_in(model, "model")
-    number_in(holder, "holder")
-    figures_in(figures)
+    rows.time_in(hour, "hour")
+    rows.text_in(payer, "payer")
+    rows.text_in(model, "model")
+    rows.number_in(holder, "holder")
+    ledger.figures_in(figures)
 
 
 def _check_blob(row: tuple[Any, ...]) -> None:
     tenant, hashed, kind = row
-    if not TENANT.fullmatch(text_in(tenant, "tenant")):
+    if not TENANT.fullmatch(rows.text_in(tenant, "tenant")):
         raise ValueError("tenant is no name of a tenant")
-    if not SHA256.fullmatch(text_in(hashed, "sha256")):
+    if not SHA256.fullmatch(rows.text_in(hashed, "sha256")):
         raise ValueError("sha256 is no hash")
     if kind != "blob":
         raise ValueError("body is not bytes")
 
 
 _OF_SESSION: Final = "holder, epoch, change, messages_from, events_after, peer"
-_BELONGS: Final = f"FROM {{}} WHERE session IN (SELECT key FROM sessions WHERE state <> {DELETED})"
+_BELONGS: Final = f"FROM {{}} WHERE session IN (SELECT key FROM sessions WHERE state <> {rows.DELETED})"
+_BESIDE: Final = "FROM (SELECT {}, NULL AS session FROM {})"
 _TABLES: Final[Mapping[str, _Table]] = {
     "messages": _Table(raw("position, created_at, body"), _check_message, _BELONGS.format("messages")),
     "events": _Table(raw("seq, first_seq, timestamp, body, cuts"), _check_event, _BELONGS.format("events")),
-    "compactions": _Table(raw(COMPACTION), compaction, _BELONGS.format("compactions")),
+    "compactions": _Table(raw(rows.COMPACTION), rows.compaction, _BELONGS.format("compactions")),
     "inbox": _Table(raw("id, key, starts, outcome"), _check_input, _BELONGS.format("inbox")),
-    "holders": _Table(
-        raw("name, expires_at, key, status, leaves"), _check_holder, "FROM (SELECT *, NULL AS session FROM holders)"
-    ),
-    "usage": _Table(raw(f"{LEDGER_KEY}, {LEDGER}"), _check_usage, "FROM (SELECT rowid, *, NULL AS session FROM usage)"),
-    "blobs": _Table(
-        f"{raw('tenant, sha256')}, typeof(body)", _check_blob, "FROM (SELECT *, NULL AS session FROM blobs)"
-    ),
-    "audit": _Table(raw(f"number, {ENTRY}"), entry_of, "FROM (SELECT *, NULL AS session FROM audit)"),
+    "holders": _Table(raw("name, expires_at, key, status, leaves"), _check_holder, _BESIDE.format("*", "holders")),
+    "usage": _Table(raw(f"{ledger.KEY}, {ledger.COLUMNS}"), _check_usage, _BESIDE.format("rowid, *", "usage")),
+    "blobs": _Table(f"{raw('tenant, sha256')}, typeof(body)", _check_blob, _BESIDE.format("*", "blobs")),
+    "audit": _Table(raw(f"number, {auditing.COLUMNS}"), auditing.entry_of, _BESIDE.format("*", "audit")),
     "sessions": _Table(
-        raw(f"{COLUMNS}, {_OF_SESSION}"),
+        raw(f"{rows.COLUMNS}, {_OF_SESSION}"),
         _check_session,
-        f"FROM (SELECT *, key AS session FROM sessions) WHERE state IS NOT {DELETED}",
+        f"FROM (SELECT *, key AS session FROM sessions) WHERE state IS NOT {rows.DELETED}",
     ),
 }
 """In the order in which they are set aside: a session's row is made anew from its other rows."""
@@ -193,7 +167,7 @@ def readable_session(db: apsw.Connection, key: int) -> str | None:
     row: Any = db.execute(f"SELECT {_TABLES['sessions'].columns} FROM sessions WHERE key = ?", (key,)).fetchone()
     try:
         _check_session(row)
-        return text_in(row[0], "session_id")
+        return rows.text_in(row[0], "session_id")
     except Exception:  # noqa: BLE001 - as in `scan`
         return None
 
@@ -201,7 +175,7 @@ def readable_session(db: apsw.Connection, key: int) -> str | None:
 def _bad(db: apsw.Connection, table: str, rowid: int, session: Any, problem: str) -> BadRow:
     owner: Any = db.execute(f"SELECT {raw('session_id, holder')} FROM sessions WHERE key = ?", (session,)).fetchone()
     session_id, holder = (None, None) if owner is None else owner
-    return BadRow(table, rowid, session, None if owner is None else shown(session_id), holder, problem)
+    return BadRow(table, rowid, session, None if owner is None else rows.shown(session_id), holder, problem)
 
 
 def set_aside(db: apsw.Connection, folder: Path, row: BadRow) -> None:
@@ -265,16 +239,16 @@ def _plain(kind: str, value: bytes | None) -> Any:
 
 
 def _now() -> int:
-    return microseconds(datetime.now(UTC))
+    return rows.microseconds(datetime.now(UTC))
 
 
-def _good(value: Any, most: int = MAX_NUMBER) -> bool:
+def _good(value: Any, most: int = rows.MAX_NUMBER) -> bool:
     return type(value) is int and 0 <= value <= most
 
 
 def _good_time(value: Any) -> bool:
     try:
-        return type(value) is int and bool(moment(value))
+        return type(value) is int and bool(rows.moment(value))
     except OverflowError:
         return False
 
@@ -303,7 +277,7 @@ def _stand_in(db: apsw.Connection, session: int | None, position: int) -> str:
         query = f"SELECT {raw('position, created_at, body')} FROM messages WHERE session = ? AND position = ?"
         found: Any = db.execute(query, (session, at)).fetchone()
         try:
-            return None if found is None else message(found).body
+            return None if found is None else rows.message(found).body
         except ValueError:
             return None
 
@@ -317,36 +291,36 @@ def _replace_event(db: apsw.Connection, row: BadRow) -> None:
         db.execute("DELETE FROM events WHERE rowid = ?", (row.rowid,))
         return
     first = first_seq if _good(first_seq, seq) else seq
-    body = codec.encode(log_rows.unreadable(EventRow(first, seq, moment(0), b""))).decode()
+    body = codec.encode(log_rows.unreadable(EventRow(first, seq, rows.moment(0), b""))).decode()
     change = "UPDATE events SET first_seq = ?, timestamp = ?, body = ?, cuts = NULL WHERE rowid = ?"
     db.execute(change, (seq, at if _good_time(at) else _now(), body, row.rowid))
 
 
 def _replace_compaction(db: apsw.Connection, row: BadRow) -> None:
-    found = db.execute(f"SELECT {raw(COMPACTION)} FROM compactions WHERE rowid = ?", (row.rowid,)).get
+    found = db.execute(f"SELECT {raw(rows.COMPACTION)} FROM compactions WHERE rowid = ?", (row.rowid,)).get
     step, at, head, before, after, summary, tokens = found
     try:
-        text = text_in(summary, "summary")
+        text = rows.text_in(summary, "summary")
     except ValueError:
         text = NO_SUMMARY
     if not _good(head):
         head = db.execute(f"SELECT {raw('head')} FROM sessions WHERE key = ?", (row.session,)).get
     numbers = [value if _good(value) else 0 for value in (step, head, before, after, tokens)]
     step, head, before, after, tokens = numbers
-    names = ", ".join(f"{name.strip()} = ?" for name in COMPACTION.split(","))
+    names = ", ".join(f"{name.strip()} = ?" for name in rows.COMPACTION.split(","))
     values = (step, at if _good_time(at) else _now(), head, before, after, text, tokens, row.rowid)
     db.execute(f"UPDATE compactions SET {names} WHERE rowid = ?", values)
 
 
 _ANEW: Final[Mapping[str, str]] = {
-    "state": str(OPEN),
+    "state": str(rows.OPEN),
     "model": "'unknown'",
     "tenant": f"coalesce((SELECT creations.tenant FROM creations WHERE session = sessions.key), '{NO_TENANT}')",
     "owner": "'unknown'",
     "turns": f"(SELECT count(*) FROM messages WHERE session = key AND {BEGINS_TURN})",
     "steps": "(SELECT coalesce(max(step), 0) FROM compactions WHERE session = key)",
     "message_count": "(SELECT coalesce(max(position) + 1, 0) FROM messages WHERE session = key)",
-    "last_seq": f"(SELECT coalesce(max(seq), 0) + {SEQ_STRIDE} FROM events WHERE session = key)",
+    "last_seq": f"(SELECT coalesce(max(seq), 0) + {rows.SEQ_STRIDE} FROM events WHERE session = key)",
     "head": "coalesce((SELECT compactions.head FROM compactions WHERE session = key"
     " ORDER BY compactions.rowid DESC LIMIT 1), 0)",
     "labels": "'{}'",
@@ -364,7 +338,7 @@ _COUNTS: Final = ("turns", "steps", "message_count", "last_seq", "head", "epoch"
 
 
 def _replace_session(db: apsw.Connection, row: BadRow) -> None:
-    names = [name.strip() for name in f"{COLUMNS}, {_OF_SESSION}".split(",")]
+    names = [name.strip() for name in f"{rows.COLUMNS}, {_OF_SESSION}".split(",")]
     found = db.execute(f"SELECT {raw(', '.join(names))} FROM sessions WHERE key = ?", (row.rowid,)).get
     values = dict(zip(names, found, strict=True))
     bad = [name for name in (*_COUNTS, "events_after") if not _good(values[name])]
@@ -372,7 +346,7 @@ def _replace_session(db: apsw.Connection, row: BadRow) -> None:
     bad += ["state"] if values["state"] not in (0, 1) else []
     bad += ["holder"] if values["holder"] is not None and not _good(values["holder"]) else []
     bad += [name for name in ("model", "owner") if not _good_text(values[name])]
-    if not (_good_text(values["tenant"]) and TENANT.fullmatch(text_in(values["tenant"], ""))):
+    if not (_good_text(values["tenant"]) and TENANT.fullmatch(rows.text_in(values["tenant"], ""))):
         bad.append("tenant")
     if values["title"] is not None and not _good_text(values["title"]):
         bad.append("title")
@@ -405,14 +379,14 @@ def _replace_blob(db: apsw.Connection, row: BadRow) -> None:
 
 def _good_text(value: Any) -> bool:
     try:
-        return bool(text_in(value, "")) or True
+        return bool(rows.text_in(value, "")) or True
     except ValueError:
         return False
 
 
 def _good_object(values: Mapping[str, Any], name: str) -> bool:
     """Tell whether a record can be read with this column, everything else being well."""
-    sample = dict.fromkeys((each.strip() for each in COLUMNS.split(",")), 0) | {
+    sample = dict.fromkeys((each.strip() for each in rows.COLUMNS.split(",")), 0) | {
         "session_id": b"",
         "model": b"",
         "tenant": b"",
@@ -422,7 +396,7 @@ def _good_object(values: Mapping[str, Any], name: str) -> bool:
         "details": b"{}",
     }
     try:
-        row_to_record(tuple((sample | {name: values[name]}).values()))
+        rows.row_to_record(tuple((sample | {name: values[name]}).values()))
     except Exception:  # noqa: BLE001 - as in `scan`
         return False
     return True

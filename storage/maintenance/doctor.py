@@ -4,6 +4,7 @@
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -14,19 +15,8 @@ from warren.base.errors import StoreError, WarrenError
 from warren.base.values import frozen
 from warren.reports.reports import FileFacts, Finding, HolderFacts, Integrity, ProjectionFacts, Report, about_dead
 from warren.settings.config import StoreConfig
+from warren.storage.maintenance import checks
 from warren.storage.maintenance.attached import drop_empty, drop_unused, examine_files, give_back, set_different_aside
-from warren.storage.maintenance.checks import (
-    BAD_CLUSTER,
-    CHECKS,
-    DIFFERENT,
-    MISLABELLED,
-    NO_HOLDER,
-    ROWS,
-    TABLES,
-    asked,
-    counted,
-    orphaned,
-)
 from warren.storage.maintenance.damage import FILE, keep, scan
 from warren.storage.maintenance.damage import set_aside as set_row_aside
 from warren.storage.maintenance.files import GoOn, log_size, reading, rivals
@@ -83,7 +73,7 @@ def examine(config: StoreConfig, *, full: bool = False, go_on: GoOn | None = Non
         findings = list(_about_file(facts))
         if facts.version < VERSION:
             return Report(facts, findings=tuple(findings))
-        facts = counted(facts, db.execute(ROWS["sqlite"]))
+        facts = checks.counted(facts, db.execute(checks.ROWS["sqlite"]))
         holders, dead = _holders(db, Holder.of(config))
         of_data = list(_about_rows(db, full=full))
         if of_rows and not of_data:
@@ -106,18 +96,15 @@ def fix(config: StoreConfig, found: Report[FileFacts]) -> tuple[str, ...]:
     if found.store.integrity == "failed":
         problem = f"{path} is damaged: nothing in it is changed; restore a backup, or copy out the readable rows"
         raise StoreError(problem, cause="corrupt", retryable=False)
-    with SESSION_STORE.faults(path):
-        writer = Writer(db := open_writer(config), Holder.of(config))
-        try:
-            aside = list(_mended(writer, config.path, _ASIDE))
-            compared = any(DIFFERENT.sentence.format("") in finding.message for finding in found.findings)
-            steps = [each for each in _STEPS if compared or each.mend is not set_different_aside]
-            mended = list(_mended(writer, config.path, steps))
-            labelled = list(_mended(writer, config.path, [_LABELS]))
-            return (*mended, *aside, *labelled, *_free(writer, db))
-        finally:
-            # This also moves the log into the file.
-            writer.close()
+    # Closing the writer also moves the log into the file.
+    with SESSION_STORE.faults(path), closing(Writer(db := open_writer(config), Holder.of(config))) as writer:
+        aside = list(_mended(writer, config.path, _ASIDE))
+        compared = any(checks.DIFFERENT.sentence.format("") in finding.message for finding in found.findings)
+        steps = [each for each in _STEPS if compared or each.mend is not set_different_aside]
+        mended = list(_mended(writer, config.path, steps))
+        labelled = list(_mended(writer, config.path, [_LABELS]))
+        freed = list(_free(writer, db))
+    return (*mended, *aside, *labelled, *freed)
 
 
 # -- looking
@@ -178,7 +165,7 @@ def _about_file(facts: FileFacts) -> Iterator[Finding]:
 def _about_rows(db: apsw.Connection, *, full: bool) -> Iterator[Finding]:
     yield from unreadable(db)
     yield from examine_files(db, full=full)
-    for check, sql in asked(CHECKS, "sqlite", full=full):
+    for check, sql in checks.asked(checks.CHECKS, "sqlite", full=full):
         yield from check.found(db.execute(sql).fetchall(), shown)
 
 
@@ -256,14 +243,14 @@ def _mended(writer: Writer, folder: Path, steps: Iterable[_Step]) -> Iterator[st
 
 
 def _sweep(table: str, db: apsw.Connection, _holder: Holder, folder: Path) -> int:
-    where = orphaned("sqlite", table)
+    where = checks.orphaned("sqlite", table)
     keep(db, folder, table, where, "it belongs to no session")
     db.execute(f"DELETE FROM {table} WHERE {where}")
     return db.changes()
 
 
 def _label_anew(db: apsw.Connection, holder: Holder, _folder: Path) -> tuple[int, int]:
-    query = f"SELECT key, {raw('holder')} FROM sessions WHERE session_id IN ({MISLABELLED})"
+    query = f"SELECT key, {raw('holder')} FROM sessions WHERE session_id IN ({checks.MISLABELLED})"
     wrong: list[Any] = db.execute(query).fetchall()
     alive = rivals(db, holder)
     free = [(key,) for key, owner in wrong if owner not in alive]
@@ -287,8 +274,8 @@ def _set_rows_aside(db: apsw.Connection, holder: Holder, folder: Path) -> tuple[
     free = [row for row in bad if (row.rowid if row.table == "holders" else row.holder) not in alive]
     for row in free:
         set_row_aside(db, folder, row)
-    db.execute(f"DELETE FROM requests WHERE {NO_HOLDER}")
-    db.execute(f"DELETE FROM cluster WHERE {BAD_CLUSTER}")
+    db.execute(f"DELETE FROM requests WHERE {checks.NO_HOLDER}")
+    db.execute(f"DELETE FROM cluster WHERE {checks.BAD_CLUSTER}")
     for table, where in (keys := unreadable_keys(db)):
         keep(db, folder, table, where, "it cannot be read")
         db.execute(f"DELETE FROM {table} WHERE {where}")
@@ -310,7 +297,7 @@ _ASIDE: Final = (
 _STEPS: Final = (
     *(
         _Step(partial(_sweep, table), f"removed {{}} rows of {table} that belonged to no session")
-        for table in TABLES["sqlite"]
+        for table in checks.TABLES["sqlite"]
     ),
     _Step(drop_empty, "removed {} rows of attachments that had no bytes"),
     _Step(

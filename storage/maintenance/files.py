@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -35,13 +35,10 @@ def reading(config: StoreConfig, *, whole: bool = False, go_on: GoOn | None = No
     with SESSION_STORE.faults(path):
         if not path.exists():
             raise StoreError(f"there is no store at {config.path}", cause="missing", retryable=False)
-        db = look_at(path, config.busy_timeout, whole=whole, go_on=go_on)
-        try:
+        with closing(look_at(path, config.busy_timeout, whole=whole, go_on=go_on)) as db:
             if not version_of(db, SESSION_STORE):
                 raise StoreError(f"{path} is empty: it is no session store", cause="not_a_store", retryable=False)
             yield db
-        finally:
-            db.close()
 
 
 def log_size(path: Path) -> int:

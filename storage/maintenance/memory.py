@@ -71,22 +71,16 @@ def fix_memory(folder: Path) -> tuple[str, ...]:
         if bad:
             db.execute(_COUNT_SESSIONS)
             count_anew(db)
-        words = _mend_words(db)
+        words, after = sum(_unfound(db)), None
+        drop_stray_words(db)
+        while (after := add_missing_words(db, after)) is not None:
+            pass
     done = ["counted the memory's texts anew"] if mended else []
     if bad:
         done.append(f"set {len(bad)} rows of the memory aside that cannot be read: they are in {folder / FILE}")
     if words:
         done.append(f"made the words of {words} texts of the memory anew")
     return tuple(done)
-
-
-def _mend_words(db: apsw.Connection) -> int:
-    """Give all texts their words, and remove words of other texts; return how many texts were wrong."""
-    unfound, after = sum(_unfound(db)), None
-    drop_stray_words(db)
-    while (after := add_missing_words(db, after)) is not None:
-        pass
-    return unfound
 
 
 def _unfound(db: apsw.Connection) -> tuple[int, int]:

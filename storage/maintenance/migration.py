@@ -1,5 +1,7 @@
 """The version of a store in files: seen, made, brought up to date. A program that opens the store does the same."""
 
+from contextlib import closing
+
 from warren.base.errors import StoreError
 from warren.conversation.memory import Progress
 from warren.settings.config import StoreConfig
@@ -18,13 +20,10 @@ def look(config: StoreConfig) -> StoreVersion:
     version = 0
     with SESSION_STORE.faults(path):
         if path.exists():
-            db = look_at(path, config.busy_timeout)
-            try:
+            with closing(look_at(path, config.busy_timeout)) as db:
                 version = db.pragma("user_version")
                 if version <= VERSION:
                     version_of(db, SESSION_STORE)
-            finally:
-                db.close()
     return StoreVersion(path=str(path), version=version, needs=version, known=VERSION)
 
 

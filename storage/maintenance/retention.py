@@ -4,7 +4,7 @@
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -186,21 +186,20 @@ def prune(
     Raises StoreError.
     """
     before, _ = sizes_of(config)
-    with SESSION_STORE.faults(config.path / FILE_NAME):
-        writer = Writer(db := open_writer(config), Holder.of(config))
-        try:
-            pruning = Pruning(writer, deque(planned.shares), progress, rest)
-            pruning.remove_rows()
-            deleted = tuple(session_id for session_id in planned.sessions if pruning.delete(db, session_id))
-            entries = pruning.remove_entries(planned)
-            usage = pruning.remove(planned.usage, partial(DropOld, "usage", planned.usage_before))
-            _give_back(db, rest)
-        finally:
-            writer.close()
-        gone, (after, log) = pruning.gone, sizes_of(config)
-        return plans.Pruned(
-            gone["messages"], gone["events"], deleted, before, after, planned.damaged, entries, usage, log
-        )
+    with (
+        SESSION_STORE.faults(config.path / FILE_NAME),
+        closing(Writer(db := open_writer(config), Holder.of(config))) as writer,
+    ):
+        pruning = Pruning(writer, deque(planned.shares), progress, rest)
+        pruning.remove_rows()
+        deleted = tuple(session_id for session_id in planned.sessions if pruning.delete(db, session_id))
+        if planned.entries:
+            writer.write([Audit((planned.prune_entry(),))])
+        entries = pruning.remove(planned.entries, partial(DropOld, "audit", planned.entries_before))
+        usage = pruning.remove(planned.usage, partial(DropOld, "usage", planned.usage_before))
+        _give_back(db, rest)
+    gone, (after, log) = pruning.gone, sizes_of(config)
+    return plans.Pruned(gone["messages"], gone["events"], deleted, before, after, planned.damaged, entries, usage, log)
 
 
 @define
@@ -230,12 +229,6 @@ class Pruning:
             if self._progress is not None:
                 self._progress(sum(self.gone.values()), total)
             self._rest(self._pace.took(time.monotonic() - began))
-
-    def remove_entries(self, planned: plans.Plan) -> int:
-        """Remove the entries of the audit that are planned; return how many. Raises StoreError."""
-        if planned.entries:
-            self._writer.write([Audit((planned.prune_entry(),))])
-        return self.remove(planned.entries, partial(DropOld, "audit", planned.entries_before))
 
     def remove(self, planned: int, drop: Callable[[int], SqliteOperation[int]]) -> int:
         """Remove up to this number of rows, in operations of a bounded size; return how many. Raises StoreError."""
@@ -292,18 +285,17 @@ def rewrite(config: StoreConfig, rest: Rest = time.sleep) -> None:
 
     Raises StoreError(cause="leased") if a living process may write sessions.
     """
-    with SESSION_STORE.faults(config.path / FILE_NAME):
-        db, me = open_writer(config), Holder.of(config)
-        try:
-            others = list(rivals(db, me).values())
-            if others:
-                problem = f"{others[0]} uses the store: rewriting it would keep that from storing anything"
-                raise StoreError(problem, cause="leased", details={"holder": others[0]})
-            db.pragma("auto_vacuum", "INCREMENTAL")
-            db.execute("VACUUM")
-            _shorten(db, rest)
-        finally:
-            Writer(db, me).close()
+    with (
+        SESSION_STORE.faults(config.path / FILE_NAME),
+        closing(Writer(db := open_writer(config), me := Holder.of(config))),
+    ):
+        others = list(rivals(db, me).values())
+        if others:
+            problem = f"{others[0]} uses the store: rewriting it would keep that from storing anything"
+            raise StoreError(problem, cause="leased", details={"holder": others[0]})
+        db.pragma("auto_vacuum", "INCREMENTAL")
+        db.execute("VACUUM")
+        _shorten(db, rest)
 
 
 @frozen

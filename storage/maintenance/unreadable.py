@@ -12,7 +12,7 @@ from warren.conversation import codec
 from warren.reports.reports import Finding
 from warren.storage.maintenance.checks import BESIDE, EMPTY, UNREADABLE_INPUT, asked, orphaned
 from warren.storage.maintenance.damage import BadRow, scan
-from warren.storage.rows import MAX_NUMBER, shown, text_in
+from warren.storage.rows import MAX_NUMBER, bytes_in, shown, text_in
 from warren.storage.sqlite.columns import raw
 from warren.storage.sqlite.inbox import damaged
 
@@ -51,8 +51,7 @@ def unreadable_keys(db: apsw.Connection) -> list[tuple[str, str]]:
         if not _is_text(key):
             found.append(("erasures", _at(session_id=key)))
     for tenant, key, session, params in db.execute(f"SELECT {raw('tenant, key, session, params')} FROM creations"):
-        readable = is_tenant(tenant) and _is_text(key) and type(session) is int and _is_text(params)
-        if not (readable and _is_text_by_text(params)):
+        if not (is_tenant(tenant) and _is_text(key) and type(session) is int and _are_texts(params)):
             found.append(("creations", _at(tenant=tenant, key=key)))
     values = raw("media_type, name, holder")
     # Rows without a session or without bytes are orphans.
@@ -87,9 +86,9 @@ def _is_text(value: Any) -> bool:
     return True
 
 
-def _is_text_by_text(value: Any) -> bool:
+def _are_texts(value: Any) -> bool:
     try:
-        codec.decode_stored(dict[str, str], value)
+        codec.decode_stored(dict[str, str], bytes_in(value, ""))
     except ValueError:
         return False
     return True

@@ -7,6 +7,7 @@ line that it prints is `done total`.
 
 import os
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -30,18 +31,20 @@ def build(folder: Path, space_name: str) -> None:
     Raises apsw.Error and OSError.
     """
     space = PackedSpace(space_name)
-    db = open_reader((folder / FILE_NAME).absolute().as_uri(), MemoryConfig(folder))
-    try:
+    with closing(open_reader((folder / FILE_NAME).absolute().as_uri(), MemoryConfig(folder))) as db:
         key = db.execute("SELECT key FROM spaces WHERE name = ?", (space_name,)).get
         last = db.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'entries'").get
         note = Note(identity(db), space_name, int(last))
         graph = _start(folder, space, note)
         # Of the entries that were removed since the graph was saved.
         graph.keep_only(row[0] for row in db.execute("SELECT id FROM entries INDEXED BY entries_position"))
-        _fill(graph, db, key, space)
+        total = int(db.execute("SELECT count(*) FROM entries WHERE id > ?", (graph.watermark,)).get)
+        done = 0
+        while some := next_vectors(db, key, graph.watermark):
+            graph.add(some, unpacked(space, list(some.values())), max(some))
+            done += len(some)
+            print(done, max(done, total), flush=True)  # noqa: T201 - the process that started this one reads it
         graph.save(folder / graphs.FILE_NAME)
-    finally:
-        db.close()
 
 
 def _start(folder: Path, space: PackedSpace, note: Note) -> Graph:
@@ -49,15 +52,6 @@ def _start(folder: Path, space: PackedSpace, note: Note) -> Graph:
         return Graph.load(folder / graphs.FILE_NAME, space.dimensions, note)
     except UnusableGraphError:
         return Graph.empty(space.dimensions, attrs.evolve(note, watermark=0))
-
-
-def _fill(graph: Graph, db: apsw.Connection, space_key: int, space: PackedSpace) -> None:
-    total = int(db.execute("SELECT count(*) FROM entries WHERE id > ?", (graph.watermark,)).get)
-    done = 0
-    while some := next_vectors(db, space_key, graph.watermark):
-        graph.add(some, unpacked(space, list(some.values())), max(some))
-        done += len(some)
-        print(done, max(done, total), flush=True)  # noqa: T201 - the process that started this one reads it
 
 
 def main(arguments: list[str]) -> int:

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import apsw
 import numpy as np
-from numpy.typing import NDArray
 
 from warren.base.principals import DEFAULT_TENANT
 from warren.base.values import frozen
@@ -214,26 +213,20 @@ class MemoryReader:
     def _ids(self, query: Query, scope: _Scope, question: Question, vector: Vectors | None) -> list[int]:
         if query.session_id is not None:
             return self._in_session(query.session_id, scope, question)
-        near = [] if vector is None else self._near_of(scope, vector)
+        near = [] if vector is None else self._near(scope, vector)
         return list(dict.fromkeys([*self._by_words(question, scope, None), *near]))
 
-    def _near_of(self, scope: _Scope, vector: Vectors) -> list[int]:
+    def _near(self, scope: _Scope, vector: Vectors) -> list[int]:
         """Return the entries of a tenant with near vectors, and its newest entries without a vector."""
-        if scope.alone:
-            return self._near(vector, weighing.BY_VECTORS)
-        mine = np.array(_first(self._db.execute(_ALL_OF_TENANT, (scope.tenant,))), dtype=np.int64)
-        return self._near(vector, weighing.BY_VECTORS, scope.tenant, mine)
-
-    def _near(
-        self, vector: Vectors, count: int, tenant: str | None = None, among: NDArray[np.int64] | None = None
-    ) -> list[int]:
-        """Return the entries with near vectors, and the newest entries without a vector: all, or those of a tenant."""
-        space = self._space_key()
-        self._index.follow(self._db, space)
+        among, newest, values = None, _NEWEST, list[str]()
+        if not scope.alone:
+            among = np.array(_first(self._db.execute(_ALL_OF_TENANT, (scope.tenant,))), dtype=np.int64)
+            newest, values = _NEWEST_OF_TENANT, [scope.tenant]
+        self._index.follow(self._db, self._space_key())
         last = self._db.execute("SELECT coalesce(max(id), 0) FROM entries").get
         while True:
             # Another reader may have followed further than this one sees.
-            near = [key for key in self._index.nearest(vector, count, among) if key <= last]
+            near = [key for key in self._index.nearest(vector, weighing.BY_VECTORS, among) if key <= last]
             stored = _first(
                 self._db.execute("SELECT id FROM entries WHERE id IN (SELECT value FROM json_each(?))", (_json(near),))
             )
@@ -241,9 +234,7 @@ class MemoryReader:
             if not gone:
                 break
             self._index.discard(gone)
-        newest = _NEWEST if tenant is None else _NEWEST_OF_TENANT
-        limits = (self._index.read_to, WITHOUT_VECTOR)
-        return [*near, *_first(self._db.execute(newest, limits if tenant is None else (*limits, tenant)))]
+        return [*near, *_first(self._db.execute(newest, (self._index.read_to, WITHOUT_VECTOR, *values)))]
 
     def _space_key(self) -> int:
         return int(self._db.execute("SELECT key FROM spaces WHERE name = ?", (self._space.name,)).get)

@@ -9,6 +9,7 @@ import time
 import unicodedata
 import zlib
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -64,17 +65,13 @@ class Analyzer:
         for chunk in _CHUNK.findall(_fold(piece)):
             terms = known.get(chunk)
             if terms is None:
-                terms = self._learn(chunk)
+                terms = tuple(_term(word) for word in self._words(chunk))
+                if len(known) >= _REMEMBERED:
+                    known.clear()
+                if len(chunk) <= LONGEST_WORD:
+                    known[chunk] = terms
             found += terms
         return found
-
-    def _learn(self, chunk: str) -> tuple[int, ...]:
-        terms = tuple(_term(word) for word in self._words(chunk))
-        if len(self._known) >= _REMEMBERED:
-            self._known.clear()
-        if len(chunk) <= LONGEST_WORD:
-            self._known[chunk] = terms
-        return terms
 
     def _words(self, chunk: str) -> Iterator[str]:
         folded = chunk if chunk.isascii() else "".join(map(_case_folded, chunk))
@@ -82,8 +79,9 @@ class Analyzer:
             # Texts that an earlier release stored have the word as it was, so queries ask for it, too.
             yield chunk.lower()
         for run in _RUN.findall(folded):
-            if _is_unspaced(run):
-                yield from _character_pairs(run)
+            if _IS_UNSPACED.match(run):  # each character and each pair of neighbours
+                yield from run
+                yield from map("".join, pairwise(run))
             else:
                 yield from self._identifier(run)
 
@@ -110,7 +108,9 @@ def pieces(text: str) -> Iterator[str]:
     """Cut a long text at spaces, and let other threads run after each piece."""
     at = 0
     while at < len(text):
-        end = _end_of_piece(text, at + PIECE)
+        end = at + PIECE
+        if space := _SPACE.search(text, end, end + PIECE):
+            end = space.start()
         yield text[at:end]
         if end < len(text):
             release_gil()
@@ -121,13 +121,6 @@ def release_gil() -> None:
     """Release the interpreter lock for a moment, so that the event loop can run."""
     # A sleep of zero hands nothing over: the thread would have the lock back before another has woken up.
     time.sleep(0.000_05)
-
-
-def _end_of_piece(text: str, end: int) -> int:
-    if end >= len(text):
-        return len(text)
-    space = _SPACE.search(text, end, end + PIECE)
-    return space.start() if space else end
 
 
 def _fold(piece: str) -> str:
@@ -143,17 +136,6 @@ def _case_folded(letter: str) -> str:
     if folded == letter.lower():
         return letter
     return folded.upper() if letter.isupper() else folded
-
-
-def _is_unspaced(run: str) -> bool:
-    return _IS_UNSPACED.match(run) is not None
-
-
-def _character_pairs(run: str) -> Iterator[str]:
-    """Yield each character and each pair of neighbours, for languages without spaces between words."""
-    yield from run
-    for at in range(len(run) - 1):
-        yield run[at : at + 2]
 
 
 STOP_TERMS: Final = np.array(sorted(map(_term, STOP_WORDS)), dtype=np.uint32)

@@ -10,7 +10,6 @@ from psycopg import errors
 from warren.base.nodes import Node
 from warren.calls.creation import FIRST_PROMPT, Created
 from warren.conversation import codec
-from warren.conversation.inputs import Numbered
 from warren.conversation.records import EventRow, MessageRow, SessionRecord, Span
 from warren.storage import queries as ask
 from warren.storage.membership import oldest_first
@@ -362,15 +361,11 @@ async def _news(at: Reading, query: ask.StoreNews) -> News:
     )
 
 
-async def _waiting(at: Reading, query: ask.WaitingInputs) -> Rows[Numbered]:
-    return await inbox.waiting(at.db, query.session_id, query.tenant)
-
-
 QUERIES: Final[Mapping[type[Query[Any]], Callable[[Reading, Any], Awaitable[Any]]]] = {
     ask.HasSession: _has,
     ask.SessionRow: _record,
     ask.SessionHolder: _holder,
-    ask.WaitingInputs: _waiting,
+    ask.WaitingInputs: lambda at, query: inbox.waiting(at.db, query.session_id, query.tenant),
     ask.LostEvents: _lost,
     ask.StoredHistory: _history,
     ask.StoredAttachment: attachments.find,

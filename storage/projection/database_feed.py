@@ -33,17 +33,7 @@ from warren.storage.postgres.faults import of_opening, translate
 from warren.storage.postgres.lease import Holder
 from warren.storage.postgres.reading import record_of
 from warren.storage.postgres.servers import Address, Attempt, Server, addresses
-from warren.storage.projection.feed import (
-    EVENTS_AT_ONCE,
-    FILE_PIECE,
-    NO_TIME,
-    SESSIONS_AT_ONCE,
-    Changed,
-    Home,
-    LineRun,
-    StoredFile,
-    marked,
-)
+from warren.storage.projection import feed
 from warren.storage.projection.formats import START, Change, Witness
 from warren.storage.rows import ARCHIVED, COLUMNS, DELETED
 
@@ -88,7 +78,8 @@ def _time(column: str) -> str:
     seconds = f"to_char(to_timestamp({column} / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS')"
     fraction = f"CASE WHEN {column} %% 1000000 <> 0 THEN '.' || lpad(({column} %% 1000000)::text, 6, '0') ELSE '' END"
     return f"""
-        CASE WHEN {column} BETWEEN 0 AND 253402300799999999 THEN {seconds} || {fraction} || 'Z' ELSE '{NO_TIME}' END
+        CASE WHEN {column} BETWEEN 0 AND 253402300799999999 THEN {seconds} || {fraction} || 'Z'
+            ELSE '{feed.NO_TIME}' END
     """
 
 
@@ -99,7 +90,7 @@ _EVENTS: Final = f"""
             SELECT seq, '{{"session_id":"' || %s || '","seq":' || seq || ',"timestamp":"' || {_time("timestamp")}
                 || '","event":' || body || CASE WHEN first_seq < seq THEN ',"first_seq":' || first_seq ELSE '' END
                 || '}}' || chr(10) AS line
-            FROM warren.events WHERE session = %s AND seq >= %s ORDER BY seq LIMIT {EVENTS_AT_ONCE}
+            FROM warren.events WHERE session = %s AND seq >= %s ORDER BY seq LIMIT {feed.EVENTS_AT_ONCE}
         ) AS page
     ) AS measured WHERE before < {PAGE_BYTES}
 """
@@ -138,9 +129,9 @@ _CAUSES: Final[dict[int | None, StoreCause]] = {
 }
 
 
-def home(config: PostgresConfig) -> Home:
+def home(config: PostgresConfig) -> feed.Home:
     """Return the home of a store in a database."""
-    return Home(Holder.of(config).name, (psycopg.Error, LostError), partial(_open, config), _fault)
+    return feed.Home(Holder.of(config).name, (psycopg.Error, LostError), partial(_open, config), _fault)
 
 
 def _open(config: PostgresConfig) -> "DatabaseFeed":
@@ -222,10 +213,10 @@ class DatabaseFeed:
         """Return the mark that was written when the tables were made."""
         return str(self._one(_IDENTITY)[0])
 
-    def changes(self, after: Change, limit: int) -> list[Changed]:
+    def changes(self, after: Change, limit: int) -> list[feed.Changed]:
         return [_changed(row) for row in self._rows(_CHANGES, after.number, after.key, limit)]
 
-    def changed(self, session_id: str) -> Changed | None:
+    def changed(self, session_id: str) -> feed.Changed | None:
         return next(map(_changed, self._rows(_CHANGED, escaped(session_id))), None)
 
     def witnesses(self, up_to: Change, count: int) -> tuple[Witness, ...]:
@@ -239,35 +230,37 @@ class DatabaseFeed:
         ((number, key, updated_at),) = rows
         return Change(number, key) > up_to or (number, updated_at) == (witness.change, witness.updated_at)
 
-    def events(self, session: Changed, first: int) -> Iterator[LineRun]:
+    def events(self, session: feed.Changed, first: int) -> Iterator[feed.LineRun]:
         while (page := self._page(_EVENTS, session.session_id, session.key, first)) is not None:
-            yield LineRun(_readable(page.data), page.last)
+            yield feed.LineRun(_readable(page.data), page.last)
             first = page.last + 1
 
-    def summary(self, session: Changed) -> bytes | None:
+    def summary(self, session: feed.Changed) -> bytes | None:
         return next((unescaped(summary).encode() for (summary,) in self._rows(_SUMMARY, session.key)), None)
 
-    def files(self, session: Changed) -> list[StoredFile]:
-        return [StoredFile(*row) for row in self._rows(_FILES, session.key)]
+    def files(self, session: feed.Changed) -> list[feed.StoredFile]:
+        return [feed.StoredFile(*row) for row in self._rows(_FILES, session.key)]
 
-    def content(self, file: StoredFile) -> Iterator[bytes]:
-        for start in range(0, file.size, FILE_PIECE):
-            yield self._one(_CONTENT, start + 1, FILE_PIECE, file.key)[0]
+    def content(self, file: feed.StoredFile) -> Iterator[bytes]:
+        for start in range(0, file.size, feed.FILE_PIECE):
+            yield self._one(_CONTENT, start + 1, feed.FILE_PIECE, file.key)[0]
 
     def tenants(self, after: Change) -> list[str]:
         return [tenant for (tenant,) in self._rows(_TENANTS, max(0, after.number), after.key)]
 
-    def index(self, tenant: str) -> Iterator[LineRun]:
+    def index(self, tenant: str) -> Iterator[feed.LineRun]:
         # Keys from an index of tenants first: a scan in row order would read the rows of all tenants.
         keys = [key for (key,) in self._rows(_OF_TENANT, tenant)]
-        for start in range(0, len(keys), SESSIONS_AT_ONCE):
-            page = self._page(_INDEX, keys[start : start + SESSIONS_AT_ONCE])
+        for start in range(0, len(keys), feed.SESSIONS_AT_ONCE):
+            page = self._page(_INDEX, keys[start : start + feed.SESSIONS_AT_ONCE])
             if page is not None:
-                yield LineRun(_ESCAPED.sub(_unescaped, page.data) if _SPECIAL in page.data else page.data, page.last)
+                yield feed.LineRun(
+                    _ESCAPED.sub(_unescaped, page.data) if _SPECIAL in page.data else page.data, page.last
+                )
 
-    def _page(self, sql: str, *values: Any) -> LineRun | None:
+    def _page(self, sql: str, *values: Any) -> feed.LineRun | None:
         data, last = self._one(sql, *values)
-        return None if last is None else LineRun(data.encode(), last)
+        return None if last is None else feed.LineRun(data.encode(), last)
 
     def _one(self, sql: str, *values: Any) -> tuple[Any, ...]:
         (row,) = self._rows(sql, *values)
@@ -323,7 +316,7 @@ def _readable(data: bytes) -> bytes:
     """Return lines with a marker in the place of each event that is no JSON."""
     if _is_json(data):
         return data
-    return b"".join(line + b"\n" if _is_json(line) else marked(line) + b"\n" for line in data.splitlines())
+    return b"".join(line + b"\n" if _is_json(line) else feed.marked(line) + b"\n" for line in data.splitlines())
 
 
 def _is_json(lines: bytes) -> bool:
@@ -338,7 +331,7 @@ def _unescaped(found: "re.Match[bytes]") -> bytes:
     return json.dumps(unescaped(json.loads(found[1])), ensure_ascii=False).encode()
 
 
-def _changed(row: tuple[Any, ...]) -> Changed:
+def _changed(row: tuple[Any, ...]) -> feed.Changed:
     number, key, state, events_after, files, *columns = row
     place, session_id = Change(number, key), unescaped(columns[0])
-    return Changed(place, state == DELETED, events_after, files, session_id, tuple(columns), record_of)
+    return feed.Changed(place, state == DELETED, events_after, files, session_id, tuple(columns), record_of)

@@ -14,18 +14,7 @@ from typing import Any, Final
 import apsw
 
 from warren.settings.config import StoreConfig
-from warren.storage.projection.feed import (
-    DAMAGED,
-    EVENTS_AT_ONCE,
-    FILE_PIECE,
-    NO_TIME,
-    SESSIONS_AT_ONCE,
-    Changed,
-    Home,
-    LineRun,
-    StoredFile,
-    marked,
-)
+from warren.storage.projection import feed
 from warren.storage.projection.formats import START, Change, Witness
 from warren.storage.rows import ARCHIVED, COLUMNS, DELETED, row_to_record
 from warren.storage.sqlite.database import snapshot
@@ -63,8 +52,8 @@ def _time(column: str) -> str:
 _EVENTS: Final = f"""
     SELECT CAST(group_concat(line, '' ORDER BY seq) AS BLOB), max(seq) FROM (
         SELECT seq, '{{"session_id":"' || ?1 || '","seq":' || seq
-            || ',"timestamp":"' || coalesce({_time("timestamp")}, '{NO_TIME}') || '","event":'
-            || iif(typeof(body) = 'text' AND json_valid(body), body, {DAMAGED})
+            || ',"timestamp":"' || coalesce({_time("timestamp")}, '{feed.NO_TIME}') || '","event":'
+            || iif(typeof(body) = 'text' AND json_valid(body), body, {feed.DAMAGED})
             || iif(first_seq < seq, ',"first_seq":' || first_seq, '') || '}}' || char(10) AS line
         FROM events WHERE session = ?2 AND seq >= ?3 ORDER BY seq LIMIT ?4
     )
@@ -84,9 +73,9 @@ _INDEX: Final = f"""
 """
 
 
-def home(config: StoreConfig) -> Home:
+def home(config: StoreConfig) -> feed.Home:
     """Return the home of a store in files."""
-    return Home(Holder.of(config).name, (apsw.Error,), partial(FileFeed, config), SESSION_STORE.fault)
+    return feed.Home(Holder.of(config).name, (apsw.Error,), partial(FileFeed, config), SESSION_STORE.fault)
 
 
 class FileFeed:
@@ -133,10 +122,10 @@ class FileFeed:
         found: str | None = self._db.execute(_FIRST).get
         return found
 
-    def changes(self, after: Change, limit: int) -> list[Changed]:
+    def changes(self, after: Change, limit: int) -> list[feed.Changed]:
         return [_changed(row) for row in self._db.execute(_CHANGES, (*after, limit))]
 
-    def changed(self, session_id: str) -> Changed | None:
+    def changed(self, session_id: str) -> feed.Changed | None:
         row = self._db.execute(_CHANGED, (session_id,)).fetchone()
         return None if row is None else _changed(row)
 
@@ -147,8 +136,8 @@ class FileFeed:
         row: Any = self._db.execute(_WITNESS, (witness.session_id,)).fetchone()
         return row is not None and (row[0] > up_to.number or row == (witness.change, witness.updated_at))
 
-    def events(self, session: Changed, first: int) -> Iterator[LineRun]:
-        limit = EVENTS_AT_ONCE
+    def events(self, session: feed.Changed, first: int) -> Iterator[feed.LineRun]:
+        limit = feed.EVENTS_AT_ONCE
         while True:
             try:
                 page = self._page(_EVENTS, (session.session_id, session.key, first, limit))
@@ -159,36 +148,36 @@ class FileFeed:
                 continue
             if page is None:
                 return
-            yield LineRun(_readable(page.data), page.last)
+            yield feed.LineRun(_readable(page.data), page.last)
             first = page.last + 1
 
-    def summary(self, session: Changed) -> bytes | None:
+    def summary(self, session: feed.Changed) -> bytes | None:
         found: bytes | None = self._db.execute(_SUMMARY, (session.key,)).get
         return found
 
-    def files(self, session: Changed) -> list[StoredFile]:
+    def files(self, session: feed.Changed) -> list[feed.StoredFile]:
         rows: list[Any] = self._db.execute(_FILES, (session.key,)).fetchall()
-        return [StoredFile(key, _text(hashed), _text(kind), size) for key, hashed, kind, size in rows]
+        return [feed.StoredFile(key, _text(hashed), _text(kind), size) for key, hashed, kind, size in rows]
 
-    def content(self, file: StoredFile) -> Iterator[bytes]:
+    def content(self, file: feed.StoredFile) -> Iterator[bytes]:
         with self._db.blob_open("main", "blobs", "body", file.key, False) as blob:
-            while piece := blob.read(FILE_PIECE):
+            while piece := blob.read(feed.FILE_PIECE):
                 yield piece
 
     def tenants(self, after: Change) -> list[str]:
         return [tenant.decode(errors="replace") for (tenant,) in self._db.execute(_TENANTS, after)]
 
-    def index(self, tenant: str) -> Iterator[LineRun]:
+    def index(self, tenant: str) -> Iterator[feed.LineRun]:
         # Keys from an index of tenants first: a scan in row order would read the rows of all tenants.
         keys = [key for (key,) in self._db.execute(_OF_TENANT, (tenant,))]
-        for start in range(0, len(keys), SESSIONS_AT_ONCE):
-            page = self._page(_INDEX, (json.dumps(keys[start : start + SESSIONS_AT_ONCE]),))
+        for start in range(0, len(keys), feed.SESSIONS_AT_ONCE):
+            page = self._page(_INDEX, (json.dumps(keys[start : start + feed.SESSIONS_AT_ONCE]),))
             if page is not None:
                 yield page
 
-    def _page(self, sql: str, values: tuple[Any, ...]) -> LineRun | None:
+    def _page(self, sql: str, values: tuple[Any, ...]) -> feed.LineRun | None:
         data, last = self._db.execute(sql, values).get
-        return None if last is None else LineRun(data, last)
+        return None if last is None else feed.LineRun(data, last)
 
 
 def _text(value: bytes) -> str:
@@ -199,7 +188,7 @@ def _readable(data: bytes) -> bytes:
     """Return lines with a marker in the place of each event that is no UTF-8, which SQLite passes on as it is."""
     if _is_text(data):
         return data
-    return b"\n".join(line if _is_text(line) else marked(line) for line in data.split(b"\n"))
+    return b"\n".join(line if _is_text(line) else feed.marked(line) for line in data.split(b"\n"))
 
 
 def _is_text(data: bytes) -> bool:
@@ -210,7 +199,7 @@ def _is_text(data: bytes) -> bool:
     return True
 
 
-def _changed(row: tuple[Any, ...]) -> Changed:
+def _changed(row: tuple[Any, ...]) -> feed.Changed:
     key, change, state, events_after, files, *columns = row
     place = Change(change, key)
-    return Changed(place, state == DELETED, events_after, files, columns[0], tuple(columns), row_to_record)
+    return feed.Changed(place, state == DELETED, events_after, files, columns[0], tuple(columns), row_to_record)

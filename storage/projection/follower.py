@@ -144,7 +144,7 @@ class Follower:
         """
         try:
             with self._guarded():
-                if self._work is not None and not self._work.is_lost():
+                if self._work is not None and not self._work.places.are_lost():
                     self._last_steps(self._work, seconds)
         finally:
             self._let_go()
@@ -164,7 +164,7 @@ class Follower:
         return self._lock.take()
 
     def _opened(self) -> Projection:
-        if self._work is not None and self._work.is_lost():
+        if self._work is not None and self._work.places.are_lost():
             self._let_go()
         if self._work is None:
             self._work = self._open()

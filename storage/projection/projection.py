@@ -129,10 +129,6 @@ class Projection:
         if not hurry or self._count_unsynced() <= SYNCED_SINGLY:
             self._write_checkpoint()
 
-    def is_lost(self) -> bool:
-        """Tell whether a folder was removed, or moved away."""
-        return self.places.are_lost()
-
     def close(self) -> None:
         """Close all files. Raises nothing."""
         self.feed.close()

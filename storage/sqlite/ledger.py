@@ -9,17 +9,7 @@ import apsw
 from warren.conversation import codec
 from warren.conversation.usage import Usage
 from warren.reports.ledger import COUNTS, OF_SESSIONS, Figures, figures_of, hour_of
-from warren.storage.ledger import (
-    COLUMNS,
-    KEY,
-    added,
-    bounds_of,
-    decimal_in,
-    figures_in,
-    key_in,
-    sums_of,
-    text_of,
-)
+from warren.storage import ledger
 from warren.storage.operations import Commit
 from warren.storage.queries import KnownTenants, LedgerSums, TokensSince
 from warren.storage.rows import DELETED, MAX_NUMBER, corrupt, microseconds, number_in, shown, text_in
@@ -32,12 +22,12 @@ _PRICED: Final = f"""
     SELECT {raw("priced")} FROM usage WHERE tenant = ? AND hour = ? AND payer = ? AND model = ? AND holder = {_HOLDER}
 """
 _ADD: Final = f"""
-    INSERT INTO usage ({KEY}, {COLUMNS}) VALUES (?,?,?,?,{_HOLDER},?,?,?,?,?,?,?)
+    INSERT INTO usage ({ledger.KEY}, {ledger.COLUMNS}) VALUES (?,?,?,?,{_HOLDER},?,?,?,?,?,?,?)
     ON CONFLICT DO UPDATE SET {", ".join(f"{name} = min({name}, {MAX_NUMBER}) + excluded.{name}" for name in COUNTS)}
 """
 _ADD_PRICED: Final = f"{_ADD}, priced = excluded.priced"
 _READ: Final = f"""
-    SELECT {raw("tenant, hour, model")}, {raw(COLUMNS)} FROM usage
+    SELECT {raw("tenant, hour, model")}, {raw(ledger.COLUMNS)} FROM usage
     WHERE {{mine}} AND hour >= ?2 AND hour < ?3
 """
 _TOKENS: Final = """
@@ -59,16 +49,16 @@ _OF_LABELS: Final = f"""
 
 def add(db: apsw.Connection, commits: Iterable[Commit]) -> None:
     """Add the charges of stored turns, inside their transaction: a row for each tenant, hour, payer and model."""
-    for key, sums in sums_of(commits).items():
+    for key, sums in ledger.sums_of(commits).items():
         *counts, cost = sums
-        priced = text_of(cost)
+        priced = ledger.text_of(cost)
         if not cost:  # what is stored need not be read
             db.execute(_ADD, (*key, *counts, priced))
             continue
         stored = db.execute(_PRICED, key).get
         if stored is not None:
             try:
-                priced = text_of(decimal_in(stored, "priced") + cost)
+                priced = ledger.text_of(ledger.decimal_in(stored, "priced") + cost)
             except ValueError:  # a turn does not fail for it: `warren doctor` names the row, and reports refuse it
                 priced = bytes(stored).decode(errors="replace") if isinstance(stored, bytes) else ""
         db.execute(_ADD_PRICED, (*key, *counts, priced))
@@ -89,20 +79,20 @@ def tenants(at: Reading, _query: KnownTenants) -> list[str]:
 def usage(at: Reading, query: LedgerSums) -> dict[str, Figures]:
     """Return the sums of a tenant, or of all, by their keys. Raises StoreError for a row that cannot be read."""
     if query.by in OF_SESSIONS:
-        return added(_of_sessions(at.db, _OF_LABELS if query.by == "label" else _OF_SESSIONS, query))
-    return added(_of_hours(at.db, query))
+        return ledger.added(_of_sessions(at.db, _OF_LABELS if query.by == "label" else _OF_SESSIONS, query))
+    return ledger.added(_of_hours(at.db, query))
 
 
 def _rows(db: apsw.Connection, sql: str, query: LedgerSums) -> apsw.Cursor:
     # Not one condition with OR for a tenant, ?1, and for all: it would keep the query from an index.
     sql = sql.format(mine="?1 IS NULL" if query.tenant is None else "tenant = ?1")
-    return db.execute(sql, (query.tenant, *bounds_of(query.since, query.until)))
+    return db.execute(sql, (query.tenant, *ledger.bounds_of(query.since, query.until)))
 
 
 def _of_hours(db: apsw.Connection, query: LedgerSums) -> Iterator[tuple[str, Figures]]:
     for owner, hour, model, *figures in _rows(db, _READ, query):
         try:
-            yield key_in(query.by, owner, hour, model), figures_in(figures)
+            yield ledger.key_in(query.by, owner, hour, model), ledger.figures_in(figures)
         except ValueError as exc:
             raise corrupt(f"the row of {shown(owner)} at {shown(hour)} in the table usage", exc) from exc
 

@@ -13,7 +13,6 @@ import attrs
 from warren.base.nodes import Node
 from warren.calls.creation import FIRST_PROMPT, Created
 from warren.conversation import codec
-from warren.conversation.inputs import Numbered
 from warren.conversation.records import EventRow, MessageRow, SessionRecord, Span
 from warren.storage import queries as ask
 from warren.storage.queries import Query
@@ -131,10 +130,6 @@ def _load(at: Reading, query: ask.SessionStart) -> StoredSession | None:
 def _holder(at: Reading, query: ask.SessionHolder) -> Node | None:
     row: Any = at.db.execute(_HOLDER_OF, (query.session_id,)).fetchone()
     return None if row is None else at.me.node(at.db, row[0])
-
-
-def _nodes(at: Reading, _query: ask.LivingNodes) -> list[Node]:
-    return at.me.nodes(at.db)
 
 
 def _held(at: Reading, query: ask.Holders) -> dict[str, Held]:
@@ -264,11 +259,8 @@ def _last_stored(at: Reading, query: ask.LastStored) -> int | None:
 
 
 def _erasures(at: Reading, _query: ask.DueErasures) -> Rows[str]:
-    return Rows(at.db.execute(f"SELECT {raw('session_id')} FROM erasures"), _id, lambda row: shown(row[0]))
-
-
-def _id(row: tuple[Any, ...]) -> str:
-    return text_in(row[0], "session_id")
+    rows = at.db.execute(f"SELECT {raw('session_id')} FROM erasures")
+    return Rows(rows, lambda row: text_in(row[0], "session_id"), lambda row: shown(row[0]))
 
 
 def _listing(at: Reading, query: ask.SessionList) -> Rows[SessionRecord]:
@@ -289,15 +281,11 @@ def _arm(state: str, labels: int) -> str:
     return f"SELECT key, updated_at, session_id FROM sessions WHERE {' AND '.join(conditions)}"
 
 
-def _waiting_inputs(at: Reading, query: ask.WaitingInputs) -> Rows[Numbered]:
-    return inbox.waiting(at.db, query.session_id)
-
-
 QUERIES: Final[Mapping[type[Query[Any]], Callable[[Reading, Any], Any]]] = {
     ask.HasSession: _has,
     ask.SessionRow: _record,
     ask.SessionHolder: _holder,
-    ask.WaitingInputs: _waiting_inputs,
+    ask.WaitingInputs: lambda at, query: inbox.waiting(at.db, query.session_id),
     ask.LostEvents: _lost,
     ask.StoredHistory: _history,
     ask.StoredAttachment: attachments.find,
@@ -318,7 +306,7 @@ QUERIES: Final[Mapping[type[Query[Any]], Callable[[Reading, Any], Any]]] = {
     ask.TokensSince: ledger.tokens_since,
     ask.LedgerSums: ledger.usage,
     ask.AuditEntries: audit.page,
-    ask.LivingNodes: _nodes,
+    ask.LivingNodes: lambda at, _: at.me.nodes(at.db),
     ask.Holders: _held,
     ask.WaitingSessions: inbox.sessions_that_wait,
     ask.StoreNews: handover.news,

@@ -15,7 +15,6 @@ from mcp.client.session import ClientRequestContext, IncomingMessage
 from mcp.shared.exceptions import MCPError
 
 from warren.actors.supervision import first_error
-from warren.actors.tools.mcp.mcp_status import McpStatus, State
 from warren.actors.tools.mcp.pace import FloodError, Pace, ServerGoneError
 from warren.actors.tools.mcp.process import open_process
 from warren.actors.tools.mcp.refusal import Refusal
@@ -26,6 +25,7 @@ from warren.base.values import define
 from warren.base.version import VERSION
 from warren.conversation.categories import Decision
 from warren.models.tools import Asking, ToolError, ToolOutput, ToolSpec, asking, bounded, calling
+from warren.reports.health import McpHealth, McpState, Status
 from warren.reports.tracing import HEADER, here
 from warren.settings.tool_config import McpServer
 
@@ -149,7 +149,7 @@ class McpConnection:
     tools: tuple[ToolSpec, ...] = ()
     tried: trio.Event = attrs.field(factory=trio.Event)
     ended: trio.Event = attrs.field(factory=trio.Event)
-    _state: State = "connecting"
+    _state: McpState = "connecting"
     _restarts: int = 0
     _error: str | None = None
     _life: _Life | None = None
@@ -160,9 +160,10 @@ class McpConnection:
     _stop: trio.Event = attrs.field(factory=trio.Event)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
 
-    def status(self) -> McpStatus:
+    def health(self) -> McpHealth:
         """Return the state of the connection."""
-        return McpStatus(self.server.name, self._state, len(self.tools), self._restarts, self._error)
+        status: Status = "ok" if self._state == "ready" else "degraded"
+        return McpHealth(self.server.name, status, self._state, self._restarts, self._error)
 
     def close(self) -> None:
         """Begin to end: calls get an error, and the server is ended, by force if need be. `ended` is set afterwards."""
@@ -412,7 +413,10 @@ class McpConnection:
         self.tools = tuple(
             ToolSpec(each.name, each.description or each.title or "", each.input_schema) for each in found.values()
         )
-        self._repeatable = frozenset(each.name for each in found.values() if _is_repeatable(each.annotations))
+        hints = {each.name: each.annotations or types.ToolAnnotations() for each in found.values()}
+        self._repeatable = frozenset(
+            name for name, each in hints.items() if each.read_only_hint or each.idempotent_hint
+        )
 
     async def _look_after(self, life: _Life) -> None:
         """Ping the server while it is idle, or when a call makes it doubtful that the server is alive.
@@ -440,10 +444,6 @@ def defaults_of(schema: Mapping[str, Any]) -> dict[str, Any] | None:
     fields = schema.get("properties", {})
     content = {name: field["default"] for name, field in fields.items() if "default" in field}
     return content if content.keys() >= set(schema.get("required", ())) else None
-
-
-def _is_repeatable(hints: types.ToolAnnotations | None) -> bool:
-    return hints is not None and bool(hints.read_only_hint or hints.idempotent_hint)
 
 
 def _meta() -> types.RequestParamsMeta | None:

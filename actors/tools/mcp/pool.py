@@ -9,13 +9,13 @@ import attrs
 import trio
 
 from warren.actors.supervision import supervised_nursery
-from warren.actors.tools.mcp.mcp_status import McpStatus
 from warren.actors.tools.mcp.naming import names
 from warren.base.backoff import Backoff
 from warren.base.errors import InvalidParamsError
 from warren.base.extras import missing
 from warren.base.values import define
 from warren.models.tools import Tool
+from warren.reports.health import McpHealth
 from warren.settings.tool_config import McpServer
 
 if TYPE_CHECKING:
@@ -111,7 +111,8 @@ class McpPool:
                 is_async=True,
                 timeout=held.connection.server.call_timeout,
                 category="mcp",
-                of_client=not self._is_ours(held),
+                # A server of the settings that is not shared has a connection for each session.
+                of_client=None not in held.owners and held.connection.server not in self._each,
             )
             for (held, spec), name in zip(offers, called, strict=True)
         ]
@@ -121,13 +122,9 @@ class McpPool:
         tried = [held.connection.tried for held in self._held if held.owners & {None, owner}]
         return [each for each in tried if not each.is_set()]
 
-    def _is_ours(self, held: _Held) -> bool:
-        """Return whether a server is of the settings: one that is not shared has a connection for each session."""
-        return None in held.owners or held.connection.server in self._each
-
-    def health(self) -> Sequence[McpStatus]:
+    def health(self) -> Sequence[McpHealth]:
         """Return the state of each connection, the runtime's first."""
-        return [held.connection.status() for held in self._held]
+        return [held.connection.health() for held in self._held]
 
     def _hold(self, server: McpServer, owner: Hashable | None) -> "McpConnection":
         for held in self._held:

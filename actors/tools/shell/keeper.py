@@ -35,7 +35,8 @@ HANDLED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 def main(arguments: list[str]) -> None:
     """Run the command in the folder, wait for its end or for the request to end it, and end all of its processes."""
     grace, directory, *command = arguments
-    _become_subreaper()
+    if LINUX:  # orphans among the descendants become children of this process
+        ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     wakeups = _wakeups()
     os.fchdir(int(directory))
     os.close(int(directory))
@@ -46,12 +47,6 @@ def main(arguments: list[str]) -> None:
         _await_end(shell, LINGER, wakeups)
         _say(f"ended {status} {len(descendants())}")
     _end_all(shell, float(grace), wakeups)
-
-
-def _become_subreaper() -> None:
-    """Make orphans among the descendants children of this process, if the system supports that."""
-    if LINUX:
-        ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _wakeups() -> int:

@@ -13,7 +13,7 @@ import trio
 from warren.actors.tools.shell.folder import open_folder
 from warren.actors.tools.shell.hiding import hide_environment
 from warren.actors.tools.shell.output import OutputTail
-from warren.actors.tools.shell.process import END_LIMIT, Command, Ended
+from warren.actors.tools.shell.process import END_LIMIT, Command
 from warren.base.fields import positive
 from warren.base.values import frozen
 from warren.models.tools import Tool, ToolError, tool
@@ -110,7 +110,9 @@ class Shell:
             raise ToolError(_report(f"ended: it had not finished after {limit:g} s", tail))
         if ended is None:
             raise ToolError(_report("the process that keeps the command was ended, and the command with it", tail))
-        return _report(f"{_how(ended)}, {trio.current_time() - began:.2f} s", tail)
+        how = f"exit code {ended.code}" if ended.code >= 0 else f"ended by signal {-ended.code}"
+        left = f"; {ended.left} left running: ended" if ended.left else ""
+        return _report(f"{how}{left}, {trio.current_time() - began:.2f} s", tail)
 
     def _limit(self, wanted: float | None) -> float:
         if wanted is None:
@@ -133,11 +135,6 @@ def _checked(command: str) -> str:
     if size > LONGEST_COMMAND:
         raise ToolError(f"command: must be at most {LONGEST_COMMAND} bytes; write a file with it and run that")
     return command
-
-
-def _how(ended: Ended) -> str:
-    how = f"exit code {ended.code}" if ended.code >= 0 else f"ended by signal {-ended.code}"
-    return f"{how}; {ended.left} left running: ended" if ended.left else how
 
 
 def _report(how: str, tail: OutputTail) -> str:

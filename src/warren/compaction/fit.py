@@ -86,17 +86,13 @@ def mechanical(messages: Sequence[Message], room: int) -> Fitted:
 
 def _without_oldest(layout: Layout, view: "_View", limit: int) -> CompactionResult:
     """Return the context without the oldest exchanges: a quarter of the room is free, or only the newest is left."""
-    summary = _with_gap(layout.summary, limit)
+    text = split_request(layout.summary)[0].removesuffix(GAP).rstrip()
+    summary = f"{shorten(text, limit // CAPS[0])}\n\n{GAP}".lstrip()
     spare = limit * 3 // 4 - layout.system_size - size_of(summary_message(summary))
     later = layout.starts[1:]
     if not later:
         return CompactionResult(layout.messages, ())
     return layout.rebuilt(next((head for head in later if view.tails[head] <= spare), later[-1]), summary)
-
-
-def _with_gap(summary: str, limit: int) -> str:
-    text = split_request(summary)[0].removesuffix(GAP).rstrip()
-    return f"{shorten(text, limit // CAPS[0])}\n\n{GAP}".lstrip()
 
 
 @frozen

@@ -5,6 +5,7 @@ from typing import Final, Literal
 from warren.base.values import frozen
 from warren.conversation.memory import Weighs
 
+McpState = Literal["connecting", "ready", "failed"]
 Status = Literal["ok", "degraded", "failed"]
 """Degraded: the part works, but something is missing or late. Failed: the part does not do its job."""
 SLOW_COMMIT_MS: Final = 1_000.0
@@ -132,7 +133,7 @@ class McpHealth:
 
     name: str
     status: Status
-    state: Literal["connecting", "ready", "failed"]
+    state: McpState
     restarts: int = 0
     last_error: str | None = None
 

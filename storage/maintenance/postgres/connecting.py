@@ -1,14 +1,16 @@
-"""The connection of an operator's command to the database of a store."""
+"""The connection of an operator's command to the database of a store, and the checks that are asked over it."""
 
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 from psycopg import errors
 
 from warren.base.errors import StoreError
+from warren.reports.reports import Finding
 from warren.settings.config import PostgresConfig
-from warren.storage.postgres.driver import Connection, LostError
+from warren.storage.maintenance.checks import Check, asked
+from warren.storage.postgres.driver import Connection, LostError, unescaped
 from warren.storage.postgres.faults import translate
 from warren.storage.postgres.schema import State, check_server, usable_state
 
@@ -32,6 +34,13 @@ async def connected(config: PostgresConfig, *, reads: bool = False) -> AsyncIter
             raise
         named = f"{config.shown}: {error.message}"
         raise StoreError(named, cause=error.cause, retryable=error.retryable, session_id=error.session_id) from None
+
+
+async def findings_of(db: Connection, checks: Iterable[Check], *, full: bool = False) -> AsyncIterator[Finding]:
+    """Yield the findings of checks. Raises as `Connection.fetch`."""
+    for check, sql in asked(checks, "postgres", full=full):
+        for finding in check.found(await db.fetch(sql), unescaped):
+            yield finding
 
 
 async def be_patient(db: Connection) -> None:

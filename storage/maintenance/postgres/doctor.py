@@ -3,6 +3,7 @@
 
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing
 from typing import Any, Final
 
 from warren.base.errors import WarrenError
@@ -12,9 +13,8 @@ from warren.reports.health import clock_fault
 from warren.reports.reports import DatabaseFacts, Finding, HolderFacts, Report, about_dead
 from warren.settings.config import PostgresConfig
 from warren.storage.maintenance.checks import CHECKS, LABELS, PEERS, ROWS, TABLES, counted, orphaned
-from warren.storage.maintenance.postgres.asking import findings_of
 from warren.storage.maintenance.postgres.attached import examine_files, fix_files
-from warren.storage.maintenance.postgres.connecting import be_patient, connected, existing
+from warren.storage.maintenance.postgres.connecting import be_patient, connected, existing, findings_of
 from warren.storage.maintenance.postgres.memory import MEMORY, fix_memory
 from warren.storage.maintenance.postgres.retention import SIZE
 from warren.storage.membership import node_of, status_of
@@ -148,7 +148,10 @@ async def _about_server(
         dead_rows=dead_rows,
         clock_ahead=differs,
     )
-    findings = [*_about_version(state), *_about_durability(commit, fsync, pages, standby_names, len(standbys))]
+    findings = list(_about_durability(commit, fsync, pages, standby_names, len(standbys)))
+    if state.version < SCHEMA.version:
+        text = f"the tables have version {state.version}: `warren store migrate` brings them to {SCHEMA.version}"
+        findings.append(Finding("version", f"{text}, and then their rows can be examined", "notice"))
     if recovering:
         findings.append(Finding("standby", "the server is a standby: nothing can be stored on it"))
     if autovacuum == "off":
@@ -156,19 +159,15 @@ async def _about_server(
     for table, dead, living in await db.fetch(_DEAD_ROWS):
         text = f"{dead} dead rows are in the table {table}, with {living} living ones: run VACUUM warren.{table}"
         findings.append(Finding("bloat", text, "notice"))
-    findings += [finding for standby in standbys for finding in _about_standby(*standby)]
+    for name, _, behind in standbys:
+        if behind is not None and behind > FAR_BEHIND:
+            findings.append(Finding("replication", f"the standby {name} is {behind >> 20} MiB behind", "notice"))
     findings += [finding for slot in await db.fetch(_SLOTS) for finding in _about_slot(*slot)]
     findings += _about_clock(differs)
     if vector is None and await db.value(_MEMORY_THERE) and await db.value(_REMEMBERS):
         text = "the extension pgvector is not in the database: the memory finds texts by their words alone"
         findings.append(Finding("pgvector", text, "notice"))
     return facts, findings
-
-
-def _about_version(state: State) -> Iterator[Finding]:
-    if state.version < SCHEMA.version:
-        text = f"the tables have version {state.version}: `warren store migrate` brings them to {SCHEMA.version}"
-        yield Finding("version", f"{text}, and then their rows can be examined", "notice")
 
 
 def _about_durability(commit: str, fsync: str, pages: str, standby_names: str, standbys: int) -> Iterator[Finding]:
@@ -181,11 +180,6 @@ def _about_durability(commit: str, fsync: str, pages: str, standby_names: str, s
     if standbys and not standby_names:
         text = "synchronous_standby_names is empty: a promotion of a standby loses turns that were confirmed"
         yield Finding("durability", text, "notice")
-
-
-def _about_standby(name: str, _sync: str | None, behind: int | None) -> Iterator[Finding]:
-    if behind is not None and behind > FAR_BEHIND:
-        yield Finding("replication", f"the standby {name} is {behind >> 20} MiB behind", "notice")
 
 
 def _about_slot(name: str, status: str, behind: int, active: bool) -> Iterator[Finding]:  # noqa: FBT001 - private
@@ -337,8 +331,7 @@ async def _freed(config: PostgresConfig, sessions: list[str]) -> int:
     if not sessions:
         return 0
     freed = 0
-    store = await PostgresStore.open(config)
-    try:
+    async with aclosing(await PostgresStore.open(config)) as store:
         for session_id in sessions:
             (claimed,) = await store.write([Claim(session_id)])
             if isinstance(claimed, WarrenError):
@@ -346,6 +339,4 @@ async def _freed(config: PostgresConfig, sessions: list[str]) -> int:
             if isinstance(claimed, Claimed):
                 await store.write([Release(session_id, claimed.lease)])
                 freed += 1
-    finally:
-        await store.aclose()
     return freed

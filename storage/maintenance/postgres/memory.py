@@ -4,7 +4,7 @@
 from typing import Final
 
 from warren.storage.maintenance.checks import Check, RowCheck
-from warren.storage.maintenance.postgres.asking import findings_of
+from warren.storage.maintenance.postgres.connecting import findings_of
 from warren.storage.postgres.copying import COUNT_ANEW, POST
 from warren.storage.postgres.driver import Connection, array
 from warren.storage.rows import DELETED

@@ -2,6 +2,7 @@
 # ruff: noqa: S608 - only constants of this module become part of the SQL
 
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from datetime import datetime
 from typing import Any, Final
 
@@ -196,8 +197,7 @@ async def _deleted(config: PostgresConfig, sessions: tuple[str, ...]) -> tuple[s
         return ()
     deleted = []
     # One of them may have very many rows.
-    store = await PostgresStore.open(attrs.evolve(config, timeout=max(config.timeout, LONG)))
-    try:
+    async with aclosing(await PostgresStore.open(attrs.evolve(config, timeout=max(config.timeout, LONG)))) as store:
         for session_id in sessions:
             found = await store.read(SessionRow(session_id, ANY_TENANT))
             entry = None if found is None else plans.deletion(session_id, found.tenant)
@@ -206,8 +206,6 @@ async def _deleted(config: PostgresConfig, sessions: tuple[str, ...]) -> tuple[s
                 raise outcome
             if not isinstance(outcome, LeasedError):
                 deleted.append(session_id)
-    finally:
-        await store.aclose()
     return tuple(deleted)
 
 

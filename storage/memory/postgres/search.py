@@ -209,7 +209,11 @@ class Searcher:
         if terms:
             at = np.searchsorted(question.terms, np.array(terms, dtype=np.uint32))
             damping = SATURATION * LENGTH / max(question.corpus.average_length, 1.0)
-            values = [array(_signed(terms)), _floats(question.worth[at].tolist()), repr(damping)]
+            values = [
+                array(_signed(terms)),
+                array(question.worth[at].tolist()),
+                repr(damping),
+            ]
             within = _WITHIN if session is not None else "" if scope.alone else _OF_TENANT
             parts.append("(" + _BY_WORDS.format(within) + ")")
             if within:
@@ -307,7 +311,3 @@ def _signed(terms: Sequence[int]) -> list[int]:
     """Return terms as numbers of four bytes with a sign."""
     signed: list[int] = np.array(terms, dtype=np.uint32).view(np.int32).tolist()
     return signed
-
-
-def _floats(values: Sequence[float]) -> str:
-    return "{" + ",".join(map(repr, values)) + "}"

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.support.waiting import until
-from warren.actors.tools.mcp.mcp_status import McpStatus
 from warren.actors.tools.mcp.pool import McpPool
 from warren.base.backoff import Backoff
 from warren.models.tools import Tool
@@ -48,7 +47,7 @@ def exists(pid: int) -> bool:
     return state[0] != b"Z" or int(state[1]) == os.getpid()
 
 
-async def kill(folder: Path, name: str, health: Callable[[], Iterable[McpStatus | McpHealth]]) -> None:
+async def kill(folder: Path, name: str, health: Callable[[], Iterable[McpHealth]]) -> None:
     """Kill the process of a bare server, and wait until another one serves in its place.
 
     The old state of the server goes on for a moment after its death, so a look at the health alone would not do.
