@@ -33,7 +33,6 @@ class SignIn(Protocol):
 
     def challenge(self, scope: MutableMapping[str, Any], principal: Principal, needed: Scope) -> str:
         """Return the `WWW-Authenticate` for a request (ASGI) of a principal without the scope that it needs."""
-        ...
 
 
 @frozen(eq=False)
@@ -75,11 +74,9 @@ class Verifier(Protocol):
 
     async def verify(self, token: str, key: bytes) -> Login | None:
         """Return the login of a token; None if the token is not valid. `key` is the hash of the token."""
-        ...
 
     def trusts(self, signer: str) -> bool:
         """Return whether a key that has signed a token is still one of those that may."""
-        ...
 
 
 def key_of(token: str) -> bytes:

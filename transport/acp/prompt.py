@@ -33,7 +33,6 @@ class Approve(Protocol):
 
     async def __call__(self, event: ToolApprovalRequested, *, task_status: trio.TaskStatus[None]) -> None:
         """Return when the call no longer waits. `task_status` is started once the user is asked."""
-        ...
 
 
 logger: Final = logging.getLogger(__name__)

@@ -96,7 +96,6 @@ class Feed(Protocol):
 
         If not, a turn whose events nobody wants has to run on another connection.
         """
-        ...
 
     def event(self, envelope: Envelope) -> None:
         """Take the next event."""

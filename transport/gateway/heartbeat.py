@@ -23,11 +23,9 @@ class Client(Protocol):
 
     def was_heard(self) -> bool:
         """Return whether the client has shown since the last call that it is there."""
-        ...
 
     def ping(self) -> None:
         """Ask the client for a sign of life."""
-        ...
 
 
 @define(eq=False)

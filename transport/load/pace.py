@@ -15,7 +15,6 @@ class TurnPace(Protocol):
 
     async def join(self) -> None:
         """Wait for the time at which the user connects."""
-        ...
 
     async def next(self, think: float) -> float | None:
         """Wait for the user's next turn; return the time for which it was meant, None when there are no more turns.
@@ -23,7 +22,6 @@ class TurnPace(Protocol):
         The time is in the past if the user was not free in time. Latency counts from it, so that a slow target cannot
         hide the waits that it caused.
         """
-        ...
 
 
 @define

@@ -145,31 +145,24 @@ class TargetConnection(Protocol):
 
     async def create(self, model: str | None) -> str:
         """Create a session; return its id."""
-        ...
 
     async def turn(self, session_id: str, prompt: str) -> str:
         """Run a turn and return its answer; its events come before it."""
-        ...
 
     async def interrupt(self, session_id: str) -> None:
         """End the running turn."""
-        ...
 
     async def compact(self, session_id: str) -> None:
         """Compact the session."""
-        ...
 
     async def follow(self, session_id: str, after_seq: int) -> None:
         """Follow the session's events above a number, until the client is left."""
-        ...
 
     async def history(self, session_id: str) -> Sequence[Said]:
         """Return all messages."""
-        ...
 
     async def message_count(self, session_id: str) -> int:
         """Return the number of messages by the session's own view."""
-        ...
 
 
 class Target(Protocol):
@@ -188,12 +181,9 @@ class Target(Protocol):
 
     def line(self, on_seen: OnSeen) -> AbstractAsyncContextManager[TargetConnection]:
         """Open a connection for a body, and drop it afterwards without a close. Raises TargetError."""
-        ...
 
     def crowded(self, bad_clients: BadClients, counts: Counter[str]) -> AbstractAsyncContextManager[None]:
         """Run bad clients against it for a body, and count their outcomes."""
-        ...
 
     async def rows(self, session_ids: Sequence[str]) -> Mapping[str, RowCounts] | None:
         """Return the counts of rows in the store's file; None if this machine does not have the file."""
-        ...

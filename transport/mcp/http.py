@@ -67,7 +67,6 @@ class Nodes(Protocol):
 
         Raises WarrenError if the node cannot be reached now, or the outcome is unknown.
         """
-        ...
 
 
 @asynccontextmanager

@@ -29,7 +29,6 @@ class Authorizer(Protocol):
 
         Raises ProviderError if there are no credentials.
         """
-        ...
 
 
 @frozen

@@ -43,34 +43,27 @@ class Answer(Protocol):
     @property
     def closed(self) -> bool:
         """Whether the last event of the protocol has arrived: nothing follows."""
-        ...
 
     @property
     def size(self) -> int:
         """Characters of the answer that have arrived; keep-alive events do not count."""
-        ...
 
     @property
     def blocks(self) -> int:
         """Blocks of the answer that have begun; some protocols count the calls of tools alone."""
-        ...
 
     def feed(self, data: bytes) -> None:
         """Add the next event of the stream. Raises ProviderError for an error or a bad event."""
-        ...
 
     def whole(self, data: bytes) -> None:
         """Add an answer that was not streamed, as plain JSON. Raises ProviderError if it is malformed or an error."""
-        ...
 
     @property
     def counts(self) -> "Counts":
         """The token counts that have arrived, also of an answer that broke off."""
-        ...
 
     def reply(self, sent: int) -> ModelReply:
         """Return the whole answer; `sent` is the size of the request in bytes, for estimates."""
-        ...
 
 
 class ModelDialect(Protocol):
@@ -80,23 +73,18 @@ class ModelDialect(Protocol):
 
     def url(self, endpoint: ModelEndpoint, model: str) -> str:
         """Return the address for requests to a model."""
-        ...
 
     def listing(self, endpoint: ModelEndpoint) -> str | None:
         """Return the address of the list of the server's models; None if it has no such list."""
-        ...
 
     def headers(self, key: str | None, model: str) -> dict[str, str]:
         """Return the headers of every request to a model."""
-        ...
 
     def check(self, model: str, options: ModelOptions) -> None:
         """Refuse options that the protocol or the model does not have. Raises FieldValueError that names the option."""
-        ...
 
     def context(self, endpoint: ModelEndpoint, model: str) -> "Encoded":
         """Return an empty context for a model of a provider, to which messages are added."""
-        ...
 
     def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: "Encoded") -> "list[Part]":
         """Return the body of a request, in pieces.
@@ -109,7 +97,6 @@ class ModelDialect(Protocol):
             endpoint: the address.
             context: the messages of the request. It has to be one of this dialect.
         """
-        ...
 
     def answer(self, request: ModelRequest, endpoint: ModelEndpoint, known: Collection[str]) -> Answer:
         """Return the empty answer to a request, to be fed with the events of the stream.
@@ -119,7 +106,6 @@ class ModelDialect(Protocol):
             endpoint: the address.
             known: the ids of the tool calls in the context, which new calls must not reuse.
         """
-        ...
 
 
 def cache_key(request: ModelRequest, endpoint: ModelEndpoint) -> str | None:

@@ -22,7 +22,6 @@ class Dialect(Protocol):
     @property
     def methods(self) -> Mapping[str, Method[Any, Any]]:
         """The methods that the client can call, by name."""
-        ...
 
     @property
     def frames(self) -> Callable[[Envelope], Sequence[bytes]] | None:
@@ -30,11 +29,9 @@ class Dialect(Protocol):
 
         None if each event is one notification with its envelope, whose bytes all connections share.
         """
-        ...
 
     def ended(self, session_id: str) -> Sequence[bytes]:
         """Return the messages that report a subscription which ended without a request of the client. Never raises."""
-        ...
 
 
 @frozen

@@ -62,14 +62,12 @@ class Channel(Protocol):
 
     async def receive(self) -> str | bytes | Unreadable | None:
         """Return the next message; None if there will be no more. A cancelled call must not lose a message."""
-        ...
 
     async def send(self, frames: Sequence[bytes]) -> None:
         """Send messages, in order. Raises one of `GONE` if the peer no longer reads. It need not be a checkpoint.
 
         Cancelling it may leave half a message in the stream: nothing may be sent after that.
         """
-        ...
 
 
 @frozen

@@ -56,7 +56,6 @@ class Caller(Protocol):
             session_id: the session; None if `run` creates one.
             run: runs the turn.
         """
-        ...
 
     async def subscribe(self, session_id: str, after_seq: int | None) -> int:
         """Send the caller the events of a session above `after_seq`, or from now on if it is None.
@@ -67,11 +66,9 @@ class Caller(Protocol):
             CapacityExceededError: if the caller has as many subscriptions as it may have.
             WarrenError: the errors of `SessionService.subscribe`.
         """
-        ...
 
     def unsubscribe(self, session_id: str) -> bool:
         """End a subscription; return whether there was one. Events of the caller's own turns go on."""
-        ...
 
     async def watch(self, wanted: WatchRequest) -> None:
         """Send the caller the changes of the list of sessions from now on, in place of those of an earlier watch.

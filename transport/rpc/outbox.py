@@ -23,7 +23,6 @@ class Source(Protocol):
 
     def frames(self) -> Iterable[bytes]:
         """Return the messages that are ready now. Must not raise."""
-        ...
 
 
 Item = bytes | Source

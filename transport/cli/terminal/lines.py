@@ -23,7 +23,6 @@ class LineSource(Protocol):
 
         Trap: a cancelled call makes the source unusable, because its thread stays and reads the next line.
         """
-        ...
 
 
 @define
