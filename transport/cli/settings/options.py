@@ -33,6 +33,7 @@ from warren.settings.config import (
 from warren.transport.cli.settings.aliases import ALIASES, alias_options, resolved
 from warren.transport.cli.settings.kinds import KINDS, approve_option, kind_options, kinds_given
 from warren.transport.cli.settings.names import BUDGET, variables_in
+from warren.transport.cli.settings.of_commands import OfCommands
 from warren.transport.cli.settings.option import group, is_flat, of_field, option
 from warren.transport.cli.settings.tool_options import TOOLS, tool_options, tools_given
 from warren.transport.cli.settings.values import (
@@ -393,43 +394,22 @@ config_option: Final = option(
     help="TOML file with settings; .rkat/config.toml by default, if there is one.",
 )
 store_options: Final = group(
-    option(
-        "--store",
-        type=place_of,
-        metavar="DIR|URL",
-        help="Folder of the store, or the address of a PostgreSQL database; .rkat by default.",
-    ),
-    option("--ephemeral", is_flag=True, help="Keep nothing: no store at all."),
+    of_field(OfCommands, "store", type=place_of, metavar="DIR|URL"),
+    of_field(OfCommands, "ephemeral", is_flag=True),
     config_option,
 )
 model_options: Final = group(
     of_field(TurnOptions, "model", "-m", "--model", note="See `warren models`."),
     of_field(TurnOptions, "provider", "-p", "--provider"),
-    option(
-        "--base-url",
-        type=text_of,
-        metavar="URL",
-        help="Address of the server that --provider names: a vendor's, one of the file's, or any name for a server with"
-        " OpenAI's chat completions.",
-    ),
+    of_field(OfCommands, "base_url", metavar="URL"),
     *(of_field(TurnOptions, name) for name in MODEL_OPTIONS),
     of_field(Limits, "model_silence"),
-    option(
-        "--record",
-        type=click.Path(path_type=Path, dir_okay=False),
-        metavar="FILE",
-        help="Record the answers of the model as a script for --model scripted:FILE.",
-    ),
+    of_field(OfCommands, "record", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE"),
 )
 project_option: Final = of_field(
     PostgresConfig, "project", type=click.Path(path_type=Path, file_okay=False), metavar="DIR"
 )
-token_file_option: Final = option(
-    "--token-file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The file of the tokens that clients may have: one word, or the list that `warren token` keeps.",
-)
+token_file_option: Final = of_field(OfCommands, "token_file", type=click.Path(path_type=Path), metavar="FILE")
 token_table_option: Final = option(
     "--token-table/--no-token-table",
     default=None,
@@ -442,12 +422,7 @@ storage_options: Final = group(
 )
 compaction_options: Final = group(
     *(of_field(CompactionConfig, field, flag, field) for flag, field in COMPACTION_FLAGS.items()),
-    option(
-        "--compactor",
-        type=text_of,
-        metavar="MODULE:NAME",
-        help="A strategy of your own: an object of a Python module, or a function that makes one.",
-    ),
+    of_field(OfCommands, "compactor", metavar="MODULE:NAME"),
     option("--no-compaction", is_flag=True, help="Never compact, however long a session gets."),
 )
 embedder_option: Final = group(
@@ -461,11 +436,7 @@ embedder_option: Final = group(
     of_field(MemoryConfig, "embedder_folder", type=click.Path(path_type=Path), metavar="DIR"),
 )
 memory_options: Final = group(
-    option(
-        "--memory/--no-memory",
-        default=False,
-        help="Remember what is summarised away, so that the model can search it; off by default.",
-    ),
+    of_field(OfCommands, "memory", "--memory/--no-memory", default=False),
     embedder_option,
 )
 keep_alive_option: Final = of_field(
@@ -483,11 +454,7 @@ attach_option: Final = click.option(
     help="A file that the prompt is about: an image, a PDF, a sound or a text; repeatable.",
 )
 title_option: Final = of_field(SessionRequest, "title", metavar="TEXT", variable=False)
-stream_option: Final = option(
-    "--stream/--no-stream",
-    default=None,
-    help="Write the answer as it comes, or whole at its end. By default it streams on a terminal.",
-)
+stream_option: Final = of_field(OfCommands, "stream", "--stream/--no-stream", default=None)
 
 contract_option: Final = option(
     "--contract",
@@ -501,12 +468,7 @@ contract_option: Final = option(
 
 stored_options: Final = group(store_options, output_options)
 remembered_options: Final = group(embedder_option, stored_options)
-server_option: Final = option(
-    "--server",
-    type=text_of,
-    metavar="URL",
-    help="Use the sessions of the gateway at URL, as ws://127.0.0.1:8420 or unix:PATH, and none of a store.",
-)
+server_option: Final = of_field(OfCommands, "server", metavar="URL")
 server_options: Final = group(
     server_option,
     click.option(
@@ -519,12 +481,7 @@ server_options: Final = group(
 )
 shared_options: Final = group(server_options, stored_options)
 """The options of a command about a store as a whole, at a server or by itself."""
-tenant_option: Final = option(
-    "--tenant",
-    type=tenant_of,
-    metavar="NAME",
-    help="Work in that tenant; at a server that is the tenant of the token, and another one needs tenant:admin.",
-)
+tenant_option: Final = of_field(OfCommands, "tenant", type=tenant_of)
 reached_options: Final = group(server_options, tenant_option, stored_options)
 """The options of a command for sessions in a store or at a server."""
 

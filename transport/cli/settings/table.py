@@ -9,14 +9,12 @@ from typing import Any, Final, get_args, get_origin
 
 import attrs
 
-from warren.base.database_url import is_place
 from warren.base.errors import InvalidParamsError
 from warren.base.fields import FieldValueError, fits
 from warren.base.retention import Retention
 from warren.base.values import check_of, frozen
 from warren.conversation import codec
 from warren.conversation.budget import Budget
-from warren.conversation.categories import Category
 from warren.conversation.memory import MemoryConfig
 from warren.conversation.options import MODEL_OPTIONS, CompactionConfig, ModelOptions, SessionRequest, TurnOptions
 from warren.settings.config import Intensity, Limits, NodeConfig, PostgresConfig, RetryPolicy, StoreConfig, TraceConfig
@@ -24,6 +22,7 @@ from warren.settings.tool_config import ToolsConfig
 from warren.transport.access.config import GatewayConfig
 from warren.transport.access.jwt_config import JwtConfig
 from warren.transport.cli.settings.names import BUDGET, OPTIONS, variable_of
+from warren.transport.cli.settings.of_commands import OfCommands, no_nul
 from warren.transport.cli.settings.option import kinds_of, may_be_zero, sentence
 from warren.transport.cli.settings.values import seconds_of
 
@@ -38,47 +37,10 @@ YES_OR_NO: Final[Mapping[str, bool]] = {
 """The truth values in a variable, as click has them for the variables of options."""
 
 
-def no_nul(_instance: object, attribute: "attrs.Attribute[Any]", value: Any) -> None:
-    """Refuse texts that cannot be paths; None passes."""
-    if value is not None and any("\0" in each for each in ([value] if isinstance(value, str) else value)):
-        raise FieldValueError(attribute.name, "must not hold NUL")
-
-
 def duration(_instance: object, attribute: "attrs.Attribute[Any]", value: str | None) -> None:
     """Refuse texts that are no time span above 0; None passes."""
     if value is not None and not seconds_of(value):
         raise FieldValueError(attribute.name, 'must be a duration above 0, such as "30", "1.5s" or "1h30m"')
-
-
-@frozen(kw_only=True)
-class OfCommands:
-    """The settings that the classes of the runtime do not have, or not as a file spells them.
-
-    Attributes:
-        builtins: true offers the web and the clock too; false offers not even the files unless a session enables them.
-        mcp_config: a JSON file with MCP servers.
-        enable: kinds of tools that are offered; those of `disable` are not.
-        ask: kinds whose calls wait for approval; calls of the kinds in `deny` are refused.
-        enabled: false turns compaction off.
-        compactor: a strategy of the user's own, as `module:name`.
-    """
-
-    store: str | None = attrs.field(default=None, validator=[no_nul, is_place])
-    ephemeral: bool = False
-    stream: bool | None = None
-    memory: bool = False
-    enabled: bool = True
-    compactor: str | None = None
-    token_file: str | None = attrs.field(default=None, validator=no_nul)
-    root: str | None = attrs.field(default=None, validator=no_nul)
-    builtins: bool | None = None
-    shell: bool = False
-    skills: tuple[str, ...] | None = attrs.field(default=None, validator=no_nul)
-    mcp_config: str | None = attrs.field(default=None, validator=no_nul)
-    enable: tuple[Category, ...] = ()
-    disable: tuple[Category, ...] = ()
-    ask: tuple[Category, ...] = ()
-    deny: tuple[Category, ...] = ()
 
 
 @frozen

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from warren.transport.cli.settings.option import group, option
+from warren.transport.cli.settings.of_commands import OfCommands
+from warren.transport.cli.settings.option import group, of_field
 from warren.transport.cli.settings.values import existing_folder_of
 
 if TYPE_CHECKING:
@@ -16,30 +17,11 @@ if TYPE_CHECKING:
 TOOLS: Final = ("root", "builtins", "shell", "skills", "mcp_config")
 """Their names."""
 tool_options: Final = group(
-    option("--root", type=existing_folder_of, metavar="DIR", help="The model may read and write the files in DIR."),
-    option(
-        "--builtins/--no-builtins",
-        default=None,
-        help="It may read the web and the clock too; with --no-builtins not even files, unless a client enables them.",
-    ),
-    option(
-        "--shell/--no-shell",
-        default=False,
-        help="It may run commands, which start in --root DIR (needed) and can do whatever you can; off by default.",
-    ),
-    option(
-        "--skills",
-        type=existing_folder_of,
-        multiple=True,
-        metavar="DIR",
-        help="It may load the skills in DIR; repeatable.",
-    ),
-    option(
-        "--mcp-config",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="It may use the MCP servers that a JSON file names under mcpServers.",
-    ),
+    of_field(OfCommands, "root", type=existing_folder_of, metavar="DIR"),
+    of_field(OfCommands, "builtins", "--builtins/--no-builtins", default=None),
+    of_field(OfCommands, "shell", "--shell/--no-shell", default=False),
+    of_field(OfCommands, "skills", type=existing_folder_of, metavar="DIR"),
+    of_field(OfCommands, "mcp_config", type=click.Path(path_type=Path), metavar="FILE"),
 )
 
 
