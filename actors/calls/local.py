@@ -83,7 +83,7 @@ class Local:
     def has_live(self, session_id: str) -> bool:
         """Return whether a live session is known to be the tenant's. Never waits."""
         # As much work for a session that is not here as for one of another tenant: no caller can tell them apart.
-        record = (self.supervisor.find(session_id) or _NOBODY).record
+        record = (self.supervisor.registry.find(session_id) or _NOBODY).record
         return record is not None and record.tenant == self.principal.tenant
 
     async def find_for(self, call: OfSession) -> None:
@@ -201,11 +201,8 @@ class Local:
             await limiter.look(by, ("stored_bytes",))
             limiter.tenancy.check_growth(by, _size_of(blobs))
 
-    def counted(self, blobs: Sequence[Blob], storing: Awaitable[R]) -> Awaitable[R]:
+    async def counted(self, blobs: Sequence[Blob], storing: Awaitable[R]) -> R:
         """Count files as stored while a call stores them; if it fails, they are counted anew, as they may not be."""
-        return self._counting(blobs, storing) if blobs else storing
-
-    async def _counting(self, blobs: Sequence[Blob], storing: Awaitable[R]) -> R:
         figures = [account.figure("stored_bytes") for account in self.by]
         for figure in figures:
             figure.add(_size_of(blobs))

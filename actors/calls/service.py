@@ -77,7 +77,7 @@ class Service(RuntimeService):
         if facts.scope is not None and facts.scope not in local.principal.scopes:  # `allows`, without its call
             return self._denied(call, facts.scope)
         handler = HANDLERS[type(call)]
-        if not facts.finds or local.has_live(cast("OfSession", call).session_id):
+        if not facts.finds or local.has_live(call.session_id):  # type: ignore[attr-defined] # all that are found have one
             return handler(local, call)
         return self._found(handler, call)
 

@@ -245,7 +245,7 @@ class SessionActor:
                     here.set(turn.place)
                 self.log.settling = False
                 await turn.run(scope)
-                if scope.cancel_called:  # too late for this turn, but not for the next checkpoint
+                if turn.may_cancel and scope.cancel_called:  # too late for this turn, but not for the next checkpoint
                     return
                 await self._store_turn(turn)
             self._work()

@@ -40,14 +40,16 @@ class RunningTime:
 
     def begin(self, scope: trio.CancelScope) -> None:
         """Have a scope end the turn with its time, until `end`."""
-        self.scope, end = scope, self.began + self.left
-        self._limit(end)
-        if end <= trio.current_time():  # trio looks at deadlines between checkpoints alone: one would pass
-            scope.cancel()
+        self.scope = scope
+        if self.left != math.inf:
+            scope.deadline = self.began + self.left
+            if scope.deadline <= trio.current_time():  # trio looks at it between checkpoints alone: one would pass
+                scope.cancel()
 
     def end(self) -> None:
         """Leave the scope as it was."""
-        self._limit(math.inf)
+        if self.left != math.inf:
+            self._limit(math.inf)
         self.scope = None
 
     def _limit(self, deadline: float) -> None:

@@ -195,6 +195,11 @@ class Turn:
             self._time.scope.cancel()
 
     @property
+    def may_cancel(self) -> bool:
+        """Whether the turn has cancelled the scope that it runs in, or its time may have."""
+        return self._interrupted is not None or self._time.left != math.inf
+
+    @property
     def candidates(self) -> Sequence[Candidate]:
         """The models in the order in which they take over."""
         return self.plan.settings.candidates

@@ -125,7 +125,7 @@ class _NewSession:
             await actor.mailbox.ask(Loaded())
             return TurnResult(session_id)
         running = self.local.turn(session_id, attrs.evolve(self.turn, begun=beginning_of(self.call)), self.accepted)
-        return await self.local.counted(self.turn.blobs, running)
+        return await (self.local.counted(self.turn.blobs, running) if self.turn.blobs else running)
 
     async def run_once(self, key: str, entry: AuditEntry) -> TurnResult:
         """Create the session under a key and run its first turn, unless an earlier call did so.

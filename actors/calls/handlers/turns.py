@@ -53,7 +53,8 @@ async def start(local: Local, call: TurnCall) -> TurnResult:
     payer, begun = local.principal.payer, beginning_of(call)
     if call.mode == "busy":
         turn = StartTurn(call.prompt, options, turn_tools, caller(), files, new, payer, begun=begun)
-        return await local.counted(new, local.turn(call.session_id, turn))
+        running = local.turn(call.session_id, turn)
+        return await (local.counted(new, running) if new else running)
     input_ = Input(
         new_session_id(),
         call.mode,
@@ -128,7 +129,8 @@ async def enqueue(
     """Put a prompt into the inbox of a session, and return the result of the turn that takes it."""
     put = local.supervisor.inboxes.put_and_wait
     turn = put(session_id, input_, tools, local.by, blobs, accepted=accepted, begun=begun)
-    return await local.counted(blobs, turn if begun is None else begun.of(turn))
+    waiting = turn if begun is None else begun.of(turn)
+    return await (local.counted(blobs, waiting) if blobs else waiting)
 
 
 def beginning_of(call: SessionCall | TurnCall) -> Beginning | None:
