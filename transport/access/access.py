@@ -177,8 +177,7 @@ def token_changes(before: Mapping[bytes, Login], after: Mapping[bytes, Login]) -
         if login is not None and (old is None or new is None or _rights(old) != _rights(new)):
             principal = login.principal
             details = {"name": principal.name, "scopes": " ".join(sorted(principal.scopes))}
-            limits = attrs.asdict(principal.limits, filter=attrs.filters.exclude(type(None)))
-            if limits:
+            if limits := principal.limits.given():
                 details["limits"] = " ".join(f"{limit}={most}" for limit, most in sorted(limits.items()))
             if login.expires is not None:
                 details["expires"] = datetime.fromtimestamp(login.expires, UTC).isoformat()

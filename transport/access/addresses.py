@@ -20,3 +20,10 @@ def path_in(address: str) -> str | None:
 def is_path(path: str) -> bool:
     """Return whether a Unix socket can have a path."""
     return 0 < len(os.fsencode(path)) <= LONGEST and "\0" not in path
+
+
+def url_at(host: str, port: int) -> str:
+    """Return the address of a gateway for clients."""
+    if path_in(host) is not None:
+        return host
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

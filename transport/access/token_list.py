@@ -77,8 +77,7 @@ class Token:
         lines += [f"name = {_quoted(self.name)}", f"scopes = [{', '.join(map(_quoted, self.scopes))}]"]
         if self.expires is not None:
             lines.append(f"expires = {self.expires.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}")
-        limits = attrs.asdict(self.limits, filter=attrs.filters.exclude(type(None)))
-        lines += [f"limits.{name} = {limit}" for name, limit in limits.items()]
+        lines += [f"limits.{name} = {limit}" for name, limit in self.limits.given().items()]
         return "\n".join(lines) + "\n"
 
 

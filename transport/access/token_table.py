@@ -38,7 +38,7 @@ def row_of(token: Token) -> "TokenRow":
     """Return the row of a token."""
     from warren.storage.postgres.tokens import TokenRow  # noqa: PLC0415 - as above
 
-    limits = codec.encode(attrs.asdict(token.limits, filter=attrs.filters.exclude(type(None))))
+    limits = codec.encode(token.limits.given())
     return TokenRow(token.hash, token.tenant, token.name, token.scopes, token.expires, limits)
 
 

@@ -11,7 +11,7 @@ from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_ope
 import click
 
 from warren.base.errors import InvalidParamsError
-from warren.transport.access.addresses import WEBSOCKET_PATH, path_in
+from warren.transport.access.addresses import WEBSOCKET_PATH, path_in, url_at
 from warren.transport.access.config import GatewayConfig
 from warren.transport.cli.command import command
 from warren.transport.cli.settings.option import of_field
@@ -61,10 +61,7 @@ def url_of(host: str | None, port: int | None) -> str:
     if port == 0:
         problem = "the port of the settings is 0, so the system picks it: name the URL of the server"
         raise InvalidParamsError.at("$.port", problem)
-    if path_in(host) is not None:
-        return host
-    host = HERE.get(host, host)
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return url_at(HERE.get(host, host), port)
 
 
 def check(url: str, *, live: bool, timeout: float) -> None:

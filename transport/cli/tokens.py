@@ -274,14 +274,10 @@ def _digits(token: Token) -> str:
 
 
 def _row(token: Token) -> dict[str, Any]:
-    return attrs.asdict(token, recurse=False) | {"limits": _limits(token)}
+    return attrs.asdict(token, recurse=False) | {"limits": token.limits.given()}
 
 
 def _cells(token: Token) -> tuple[str, ...]:
     end = "never" if token.expires is None else moment(token.expires)
-    limits = " ".join(f"{name}={limit}" for name, limit in _limits(token).items())
+    limits = " ".join(f"{name}={limit}" for name, limit in token.limits.given().items())
     return _digits(token), token.tenant, token.name, " ".join(token.scopes), end, limits
-
-
-def _limits(token: Token) -> dict[str, int]:
-    return attrs.asdict(token.limits, filter=attrs.filters.exclude(type(None)))

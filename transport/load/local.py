@@ -133,8 +133,4 @@ def pieces_of(tag: str, profile: Profile) -> Sequence[str]:
 
 
 def _last_prompt(messages: Sequence[Message]) -> str:
-    for position in range(len(messages) - 1, -1, -1):
-        message = messages[position]
-        if isinstance(message, UserMessage):
-            return message.content
-    return ""
+    return next((message.content for message in reversed(messages) if isinstance(message, UserMessage)), "")

@@ -2,26 +2,11 @@
 
 import math
 import random
-from typing import Protocol
 
 import trio
 
 from warren.base.values import define
 from warren.transport.load.plan import LoadPlan
-
-
-class TurnPace(Protocol):
-    """The times at which the turns of one user begin."""
-
-    async def join(self) -> None:
-        """Wait for the time at which the user connects."""
-
-    async def next(self, think: float) -> float | None:
-        """Wait for the user's next turn; return the time for which it was meant, None when there are no more turns.
-
-        The time is in the past if the user was not free in time. Latency counts from it, so that a slow target cannot
-        hide the waits that it caused.
-        """
 
 
 @define
@@ -44,7 +29,11 @@ class ClosedPace:
         await trio.sleep_until(self.joins)
 
     async def next(self, think: float) -> float | None:
-        """Think, then go on."""
+        """Wait for the user's next turn; return the time for which it was meant, None when there are no more turns.
+
+        The time is in the past if the user was not free in time. Latency counts from it, so that a slow target cannot
+        hide the waits that it caused.
+        """
         meant = trio.current_time() + think
         if self._begun == self.turns or meant > self.until:
             return None
@@ -84,6 +73,10 @@ class OpenPace:
         self._given += 1
         await trio.sleep_until(meant)
         return meant
+
+
+TurnPace = ClosedPace | OpenPace
+"""The times at which the turns of one user begin."""
 
 
 def paces(plan: LoadPlan, begins: float) -> list[TurnPace]:

@@ -7,8 +7,6 @@ one of a client.
 
 from typing import Any, Final
 
-import attrs
-
 from warren.base.errors import InvalidParamsError
 from warren.base.fields import FieldValueError
 from warren.base.principals import LOCAL, Principal
@@ -30,7 +28,7 @@ def carrying(params: Any, principal: Principal) -> Any:
         return params
     said: dict[str, Any] = {"tenant": principal.tenant, "name": principal.name, "scopes": sorted(principal.scopes)}
     if principal.limits is not NO_LIMITS:
-        said["limits"] = attrs.asdict(principal.limits, filter=attrs.filters.exclude(type(None)))
+        said["limits"] = principal.limits.given()
     if principal.home is not None:
         said["home"] = principal.home
     return {**(params if isinstance(params, dict) else codec.to_data(params)), MEMBER: said}

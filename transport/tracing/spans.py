@@ -137,14 +137,6 @@ class _Spans:
             case events.RunStarted(prompt=prompt, attachments=files):
                 self._hear(UserMessage(prompt, files))
                 self._tell_all(self._own, names.INPUT_MESSAGES, self._said[-1:])
-            case (
-                events.InputTaken()
-                | events.BudgetWarning()
-                | events.Retrying()
-                | events.RequestRepaired()
-                | events.ModelSwitched()
-            ):
-                self._note(event, at)
             case events.TurnStarted(turn_number=step):
                 self._begin_call(at, step)
             case events.TurnCompleted():
@@ -160,19 +152,12 @@ class _Spans:
             case _ if isinstance(event, events.TERMINAL):
                 self._end(envelope)
             case _:
+                self._note(event, at)
                 self._take_of_calls(envelope)
                 self._take_of_runs(envelope)
         self._last = at
 
-    def _note(
-        self,
-        event: events.InputTaken
-        | events.BudgetWarning
-        | events.Retrying
-        | events.RequestRepaired
-        | events.ModelSwitched,
-        at: datetime,
-    ) -> None:
+    def _note(self, event: events.Event, at: datetime) -> None:
         # Without errors: providers quote what they were sent.
         own, call = self._own, self._call or self._own
         match event:

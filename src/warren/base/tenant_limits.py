@@ -35,6 +35,10 @@ class TokenLimits:
     stored_bytes: int | None = attrs.field(default=None, validator=[positive, fits])
     memory_texts: int | None = attrs.field(default=None, validator=[positive, fits])
 
+    def given(self) -> dict[str, int]:
+        """Return the limits that are set, by name."""
+        return attrs.asdict(self, filter=attrs.filters.exclude(type(None)))
+
 
 @frozen(kw_only=True)
 class TenantLimits(TokenLimits):

@@ -19,7 +19,7 @@ from warren.base.extras import missing
 from warren.base.fields import FieldValueError
 from warren.base.values import frozen
 from warren.settings.config import Config, NodeConfig, PostgresConfig, StoreConfig
-from warren.transport.access.addresses import UNIX, path_in
+from warren.transport.access.addresses import UNIX, url_at
 from warren.transport.access.config import GatewayConfig
 from warren.transport.access.jwt_config import JwtConfig
 from warren.transport.cli.command import command
@@ -152,13 +152,6 @@ def _place_of(listener: trio.SocketListener) -> Mapping[str, Any]:
     return {"host": f"{UNIX}{os.fsdecode(name)}".replace("\0", "@")}  # of Linux's abstract namespace
 
 
-def _url(host: str, port: int) -> str:
-    """Return the address of a gateway for clients."""
-    if path_in(host) is not None:
-        return host
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
 @frozen
 class Serving:
     """The settings of a server.
@@ -221,7 +214,7 @@ async def _serve(settings: Serving) -> None:
                             if isinstance(service, NodeService):
                                 serving.start_soon(_end_after, service.asked_to_drain, stop)
                             # At last: whoever reads it finds all tasks of the server there.
-                            Streams().write(f"listening on {_url(gateway.host, port)}\n")
+                            Streams().write(f"listening on {url_at(gateway.host, port)}\n")
                             settings.manager.tell(READY)
                             if seat is None:
                                 _say_model(settings)
@@ -259,7 +252,7 @@ async def _serve_with_workers(settings: Serving) -> None:
     workers = Workers(command, sockets, scraped, Restarts(config.intensity))
 
     def serving() -> None:
-        Streams().write(f"listening on {_url(gateway.host, port_of(listeners[0]))}\n")
+        Streams().write(f"listening on {url_at(gateway.host, port_of(listeners[0]))}\n")
         settings.manager.tell(READY)
         _say_model(settings)
 
@@ -283,7 +276,7 @@ async def _listen(settings: Serving) -> list[trio.SocketListener]:
     try:
         return await listen(gateway)
     except OSError as exc:
-        problem = f"cannot listen on {_url(gateway.host, gateway.port)}: {exc.strerror or exc}"
+        problem = f"cannot listen on {url_at(gateway.host, gateway.port)}: {exc.strerror or exc}"
         raise OSError(exc.errno, problem) from exc
 
 

@@ -87,11 +87,6 @@ def _of_service(options: Options, wanted: ListRequest) -> SessionPage:
 
     async def work() -> SessionPage:
         async with open_service(options, stored=True) as service:
-            return await service.list(
-                offset=wanted.offset,
-                limit=wanted.limit,
-                labels=wanted.labels,
-                include_archived=wanted.include_archived,
-            )
+            return await service.perform(wanted)
 
     return execute(work, options)

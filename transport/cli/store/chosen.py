@@ -104,11 +104,6 @@ def files_of(store: StoreConfig | PostgresConfig | None) -> StoreConfig:
     raise InvalidParamsError.at("$.store", f"this command works on the files of a store, and the store is {shown}")
 
 
-def existing_files_of(options: Options) -> StoreConfig:
-    """Return the store whose files are to be worked on. Raises as `existing_store_of` and `files_of` do."""
-    return files_of(existing_store_of(options))
-
-
 def holds_store(folder: Path) -> bool:
     """Return whether a folder has a store; it may have a configuration file alone."""
     from warren.storage.sqlite.file import FILE_NAME  # noqa: PLC0415 - it has an extra of its own
