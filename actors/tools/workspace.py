@@ -19,7 +19,6 @@ from warren.models.tools import Tool
 from warren.settings.tool_config import ToolsConfig
 
 if TYPE_CHECKING:
-    from warren.actors.tools.skills import Skills
     from warren.actors.turn.attaching import FetchFile
 
 T = TypeVar("T")
@@ -59,9 +58,14 @@ async def workspace_of(
     fetch_file = _fetch_file(config)
     if config.skills is None:
         return Workspace(tuple(tools), fetch_file=fetch_file)
-    skills = (await _skills(config)).offered(memory=memory)
+    if problem := missing("skills", "skills need"):
+        raise InvalidParamsError.at("$.tools.skills", problem)
+    from warren.actors.tools.skills import load_skills  # noqa: PLC0415 - it has an extra of its own
+
+    skills = (await trio.to_thread.run_sync(load_skills, config.skills)).offered(memory=memory)
     if not skills.known:
         return Workspace(tuple(tools), fetch_file=fetch_file)
+    # Their tool is in the category of the host's own functions, because loading a skill harms nothing.
     load = skills.tool()
     return Workspace((*tools, load), {load.spec.name: skills.note()}, fetch_file)
 
@@ -105,15 +109,6 @@ def _shell(config: ToolsConfig, environ: Mapping[str, str]) -> list[Tool]:
     allow = (*ALLOWED, *config.env)
     made = shell_tool(config.root, environ=environ, allow_env=allow, timeout=config.shell_timeout)
     return [attrs.evolve(made, category="shell", tenant=DEFAULT_TENANT)]
-
-
-async def _skills(config: ToolsConfig) -> "Skills":
-    """Read the skills. Their tool is in the category of the host's own functions, because loading one harms nothing."""
-    from warren.actors.tools import skills  # noqa: PLC0415 - it has an extra of its own
-
-    if problem := missing("skills", "skills need"):
-        raise InvalidParamsError.at("$.tools.skills", problem)
-    return await trio.to_thread.run_sync(skills.load_skills, config.skills or ())
 
 
 def _made(make: Callable[[], T], setting: str) -> T:

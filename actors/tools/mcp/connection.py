@@ -184,8 +184,12 @@ class McpConnection:
             raise ToolError(self._away())
         _check(self.server.name, arguments)
         call = await self._ask(life, name, arguments)
-        if call.again and (life := await self._next_life()) is not None:
-            call = await self._ask(life, name, arguments)
+        if call.again:
+            if self._life is None:
+                with trio.move_on_after(PATIENCE):
+                    await self._back.wait()
+            if self._life is not None:  # else the server is away still, or refuses to be connected
+                call = await self._ask(self._life, name, arguments)
         if isinstance(call.outcome, str | ToolOutput):
             return call.outcome
         raise call.outcome or ToolError(self._lost())
@@ -206,13 +210,6 @@ class McpConnection:
                 if not call.done.is_set():
                     life.give_up(call)
         return call
-
-    async def _next_life(self) -> _Life | None:
-        """Wait a moment until the server is connected; return None if it is not, or refuses to be."""
-        if self._life is None:
-            with trio.move_on_after(PATIENCE):
-                await self._back.wait()
-        return self._life
 
     async def run(self) -> None:
         """Connect and reconnect until the connection is closed."""
