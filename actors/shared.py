@@ -65,13 +65,13 @@ class Shared:
         fetch_file: gets the files that prompts have by URL; None if they stay where they are.
         notes: texts about tools, by the tool's name; the instructions of a new session contain those of its tools.
         tool_threads: bounds the synchronous tools that run at once.
-        counters: what the sessions count for the metrics.
-        limiter: what counts against the limits of tenants and tokens.
-        options: those of a session that is created with none. Sessions share it, and what follows from it.
+        counters: the counts of all sessions, for the metrics.
+        limiter: counts turns, sessions and tokens against the limits of tenants and tokens.
+        options: the options of sessions that are created with none. They share this object, and what follows from it.
         outages: the models that were overloaded or away a moment ago.
-        lessons: what refusals have told about the windows of models.
+        lessons: the windows and answer limits of models, as refusals have told them.
         tracer: makes the traces of turns; None for no traces.
-        settings: those of the turns of sessions with the options above, by model and tools, as long as one uses them.
+        settings: the turn settings of sessions with these options, by model and tools, as long as one uses them.
     """
 
     config: Config

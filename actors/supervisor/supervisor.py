@@ -47,13 +47,13 @@ class Supervisor:
     It is the `SessionHost` and the `Mailboxes` of its sessions.
 
     Attributes:
-        shared: what the sessions share.
+        shared: the resources that the sessions share.
         stopping: whether the runtime ends: every new request is refused.
         registry: the sessions of this process, by id.
         scheduler: which sessions run turns and which leave memory.
         inboxes: the way into the inboxes of the sessions.
         comms: the messages between sessions.
-        watchers: those who are told which sessions change.
+        watchers: the watches that are told of each changed session.
     """
 
     shared: Shared
@@ -66,7 +66,7 @@ class Supervisor:
     watchers: Watchers = attrs.field(factory=Watchers)
     _progress: trio.Event = attrs.field(factory=trio.Event)  # set when a turn ends after the last, or an actor ends
     _cut_off: bool = False
-    _paused: set[str] = attrs.field(factory=set)  # sessions whose inboxes have paused, also some that have gone on
+    _paused: set[str] = attrs.field(factory=set)  # sessions whose inboxes have paused; some may have gone on since
     _loop: trio.lowlevel.TrioToken = attrs.field(factory=trio.lowlevel.current_trio_token)
 
     def __attrs_post_init__(self) -> None:

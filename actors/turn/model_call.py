@@ -62,12 +62,12 @@ class ModelCall:
         book: charges the tokens, with their cost, of an attempt that failed or was cancelled: those that the provider
             had counted, or an estimate if it has shown a piece. It charges those of a repaired request alike. The
             caller charges those of the reply.
-        policy: the retries.
+        policy: the retry settings.
         counters: counts the attempts.
         most: bytes that the pieces of an answer may have.
-        aloud: whether the answer is for the user, so that an empty one is none.
+        aloud: whether the answer is for the user; then an empty one counts as a failure.
         text: the published pieces of the answer, which are kept if the call is interrupted.
-        reasoning: those of the reasoning.
+        reasoning: the published pieces of the reasoning.
     """
 
     emit: Callable[[Event], object]

@@ -35,7 +35,7 @@ class TurnSettings:
     Attributes:
         candidates: the models in the order in which they take over.
         choice: the first of them, which is called unless another one takes over.
-        route: the way through them, of turns in which none can take over; other turns have a route of their own.
+        route: the shared route of turns with one model; a turn with several has a route of its own.
         options: the options of each model call.
         tools: the tools by name.
         specs: the tools as the model sees them.
@@ -46,12 +46,12 @@ class TurnSettings:
         limits: the bounds of the runtime.
         tool_threads: bounds the sync tools of the whole runtime.
         compacts: whether compaction is on.
-        lessons: what refusals have told about the models of the runtime.
+        lessons: the windows and answer limits that refusals have told.
         output: the schema of the answer; None if it stays a text.
-        counters: what the sessions of the runtime count for the metrics.
+        counters: the counts of all sessions, for the metrics.
         storage: the store of the runtime, which gets the files of answers and of tools' results.
         keep_alive: whether messages of peers begin turns after this one; None leaves that as it is.
-        calm: the steps of a turn below which no limit is near, so that none is asked for.
+        calm: the number of steps up to which no limit can be near, so that none is checked.
         limited: the kinds of the limits that are set.
     """
 
@@ -93,7 +93,7 @@ class TurnPlan:
         meter: the budgets.
         files: the access of the model to the files of the session.
         charges: gets the tokens of each call, until they are stored in the ledger.
-        within: makes the window and the plan of compaction anew for a window that a refusal has told.
+        within: makes the window and the compaction plan anew, for a window that a refusal has told.
         window: the window to keep requests in; None if it is unknown.
         compaction: the settings of compaction; None if it is off.
         seam: what surrounds the turn, its steps and its tool calls.
@@ -101,10 +101,10 @@ class TurnPlan:
         caller: the place in a trace that the turn was called from; None if it has none.
         instructions: the user's instructions for the summary of a turn that only compacts.
         attachments: the files of the prompt.
-        payer: the client whose limit of tokens it counts for; empty if it has none.
+        payer: the client whose token limit the turn counts against; empty without one.
         key: the idempotency key of the prompt; None if it has none.
         chain: the chain of messages of peers that the turn belongs to; None if the session has no name.
-        spending: the tokens that it uses; None if nobody has a limit of them.
+        spending: the count of its tokens against limits; None without a limit.
     """
 
     settings: TurnSettings

@@ -91,12 +91,12 @@ class Turn:
         emit: publishes an event; returns its number.
         commit_compaction: stores a new head of the context with all messages of the turn so far, and returns the
             event that announces it.
-        changed: called when there are other tool calls that wait for approval.
+        changed: called when the list of tool calls that wait for approval has changed.
         text: the text of the newest answer.
         stop_reason: the model's stop reason.
         structured_output: the answer as data, if a schema was given.
-        unsettled: number of newest messages that a compaction leaves for the end of the turn to store, as their data is
-            yet to come.
+        unsettled: the number of newest messages that a compaction does not store: their data is yet to come, and the
+            end of the turn stores them.
         files: the files that the model has made.
         caller: the place in a trace that it was called from; None if it has none.
         place: its own place in the trace; None if it has none.

@@ -44,9 +44,9 @@ class FeedState(Enum):
     """
 
     IDLE = "idle"
-    """It waits for something to send, or its messages are being sent."""
+    """The feed waits for something to send, or its messages are being sent."""
     QUEUED = "queued"
-    """It is in the outbox."""
+    """The feed is in the outbox."""
     FETCHING = "fetching"
     """A task waits for the store. There is nothing to send until then."""
     CLOSED = "closed"
@@ -112,8 +112,8 @@ class SessionFeed:
     async def deliver(self, first: int, last: int) -> None:
         """Return when a reply that is put into the outbox now is sent behind the event `last` of an own turn.
 
-        The turn that began with the event `first` is over for its caller, also if its last event has not come: if its
-        node was lost, there may be none.
+        The turn that began with the event `first` is over for its caller, even if its last event has not come: after
+        the loss of its node there may be none.
 
         If the client keeps up, or if few pages are held for it, this does not wait: the rest of the turn is taken from
         the log, and is sent before the reply. If not, this waits until the client has read up to the event.
