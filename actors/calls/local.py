@@ -67,6 +67,7 @@ class Local:
         principal: the caller.
         checks: examinations of the store, one for all callers.
         by: the accounts of the caller, which its turns and sessions count against.
+        payer: the payer of its turns, see `Principal`.
     """
 
     supervisor: Supervisor
@@ -77,6 +78,8 @@ class Local:
     @by.default
     def _accounts(self) -> Accounts:
         return self.supervisor.shared.limiter.tenancy.of(self.principal)
+
+    payer: str = attrs.field(default=attrs.Factory(lambda self: self.principal.payer, takes_self=True), init=False)
 
     # -- the sessions of the caller's tenant
 

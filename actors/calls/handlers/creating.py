@@ -196,7 +196,7 @@ class _NewSession:
         if self.turn is None and self.call.prompt is not None:
             kept = await kept_of(self.local, self.sent)
             files, new = attaching.references(kept), attaching.new_of(kept)
-            payer = self.local.principal.payer
+            payer = self.local.payer
             self.turn = StartTurn(self.call.prompt, NO_OPTIONS, self.turn_tools, caller(), files, new, payer)
         return self.turn
 

@@ -50,7 +50,7 @@ async def start(local: Local, call: TurnCall) -> TurnResult:
         options = await check_options(options)
         options.check_kinds(local.supervisor.shared.categories)
     files, new = await _attached(local, call, options) if call.attachments else ((), ())
-    payer, begun = local.principal.payer, beginning_of(call)
+    payer, begun = local.payer, beginning_of(call)
     if call.mode == "busy":
         turn = StartTurn(call.prompt, options, turn_tools, caller(), files, new, payer, begun=begun)
         running = local.turn(call.session_id, turn)
@@ -150,7 +150,7 @@ async def compact(local: Local, call: CompactRequest) -> CompactionEntry:
         raise no_compaction()  # whatever the session, so before it is looked up
     if not local.has_live(call.session_id):
         await local.find(call.session_id)
-    return await local.turn(call.session_id, Compact(call.instructions, caller(), local.principal.payer))
+    return await local.turn(call.session_id, Compact(call.instructions, caller(), local.payer))
 
 
 def no_compaction() -> CompactionDisabledError:
@@ -209,7 +209,7 @@ async def withdraw(local: Local, call: WithdrawRequest) -> None:
 async def send(local: Local, call: PeerMessage) -> str:
     """Send a message to a peer; return its id."""
     record = await local.record(call.session_id)
-    return await local.supervisor.comms.send(record, call, local.by, local.principal.payer)
+    return await local.supervisor.comms.send(record, call, local.by, local.payer)
 
 
 async def peers(local: Local, call: PeersRequest) -> tuple[PeerInfo, ...]:
