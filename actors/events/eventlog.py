@@ -23,6 +23,7 @@ from warren.conversation.events import (
     SessionMoved,
     StreamTruncated,
     TextDelta,
+    sealed,
 )
 from warren.conversation.log_rows import Deltas, LogItem, size_of
 
@@ -137,7 +138,7 @@ class EventLog:
         read_stored: reads events that are no longer in the tail.
         last_stored: tells which events the store has.
         keep: the number of newest events that stay while the store refuses them.
-        on_left: called when a reader has left.
+        on_left: called with the session when a reader has left.
         closed: whether the session is gone; readers end then.
         bound: events up to this seq may have been published by another process.
         last_seq: the last number given out to an event that was published.
@@ -153,7 +154,7 @@ class EventLog:
     read_stored: ReadLog
     last_stored: LastStored
     keep: int
-    on_left: Callable[[], object] = lambda: None
+    on_left: Callable[[str], object] = lambda _session_id: None
     closed: bool = False
     bound: int = 0
     last_seq: int = attrs.field(default=0, init=False)
@@ -170,7 +171,7 @@ class EventLog:
 
     def stamp(self, event: Event) -> Envelope:
         """Return the event with the next number and the time, without publishing it."""
-        return Envelope(self.session_id, self.last_seq + 1, datetime.now(UTC), event)
+        return sealed(self.session_id, self.last_seq + 1, datetime.now(UTC), event)
 
     def emit(self, event: Event) -> int:
         """Publish the next event and return its number."""
@@ -179,7 +180,7 @@ class EventLog:
         if isinstance(event, DELTAS):
             self._add_delta(event, seq, datetime.now(UTC))
         else:
-            self._runs.append(Envelope(self.session_id, seq, datetime.now(UTC), event))
+            self._runs.append(sealed(self.session_id, seq, datetime.now(UTC), event))
         if self._readers or self.beginning or self.recorder is not None:
             self._tell(event, before)
         return seq
@@ -395,7 +396,7 @@ class EventLog:
             del self._readers[reader]
             if not self._readers:
                 self.forget(self.stored)
-            self.on_left()
+            self.on_left(self.session_id)
 
     def news(self) -> trio.Event:
         return trio.Event()

@@ -1,10 +1,9 @@
 """`frozen`, `value` and `define`: attrs classes with one comparison and one representation for all of them.
 
 Values that a host's code can share between tasks are `frozen`, so that a mistake in that code cannot change them under
-another task. A value that stays inside the runtime, belongs to one call, or is an event with its envelope, is a `value`
-instead: type checkers refuse changes of it too, and to set a field of a frozen value takes about ten times the
-instructions, which would be a tenth of a turn. A class whose instances change, as they have the state of something, is
-made by `define`.
+another task. A value that stays inside the runtime, belongs to one call, or is an event, is a `value` instead: type
+checkers refuse changes of it too, and to set a field of a frozen value takes about ten times the instructions, which
+would be a tenth of a turn. A class whose instances change, as they have the state of something, is made by `define`.
 
 attrs writes and compiles `__eq__`, `__hash__`, `__repr__` and `__init__` anew for each class, which is most of the time
 that a class takes. A program imports hundreds of classes before its first line, so the first three methods are shared.
