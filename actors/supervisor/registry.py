@@ -1,13 +1,13 @@
 """The registry: all that this process has of a session, by the session's id."""
 
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import attrs
 import trio
 
-from warren.actors.events.eventlog import EventLog, LogPage
+from warren.actors.events import eventlog
+from warren.actors.events.eventlog import EventLog, LogPage, ReadLog
 from warren.actors.resources.storage import Storage
 from warren.actors.session.actor import SessionActor
 from warren.actors.shared import NO_HOST_OBJECTS, HostObjects
@@ -58,6 +58,12 @@ class Registry:
     storage: Storage
     event_log: int
     _handles: dict[str, Handle] = attrs.field(factory=dict)
+    _of_logs: tuple[ReadLog, eventlog.LastStored, int, Callable[[str], None]] = attrs.field(
+        init=False
+    )  # all logs share them
+
+    def __attrs_post_init__(self) -> None:
+        self._of_logs = self.read_log, self.last_stored, self.event_log, self.release
 
     def __iter__(self) -> Iterator[Handle]:
         return iter(self._handles.values())
@@ -69,10 +75,7 @@ class Registry:
         """Return a session's handle, made if there is none."""
         handle = self._handles.get(session_id)
         if handle is None:
-            log = EventLog(
-                session_id, self.read_log, self.last_stored, self.event_log, partial(self.release, session_id)
-            )
-            handle = self._handles[session_id] = Handle(log)
+            handle = self._handles[session_id] = Handle(EventLog(session_id, *self._of_logs))
         return handle
 
     def find(self, session_id: str) -> SessionActor | None:

@@ -192,8 +192,7 @@ class Fanout:
         self.tasks.start_soon(following.run, self._last_stored)
         return following
 
-    def _left(self, following: _Following) -> None:
-        session_id = following.log.session_id
+    def _left(self, following: _Following, session_id: str) -> None:
         if not following.log.watched:
             following.scope.cancel()
             if self._followings.get(session_id) is following:

@@ -16,7 +16,7 @@ from warren.actors.session.actor import SessionActor
 from warren.actors.session.ending import result_of
 from warren.actors.session.offered import instructions_of, names_of, warnings_of
 from warren.actors.session.planning import candidates_for, check_priced
-from warren.actors.shared import HostObjects
+from warren.actors.shared import NO_HOST_OBJECTS, HostObjects
 from warren.actors.turn import attaching
 from warren.actors.turn.schemas import check_options
 from warren.base.errors import InvalidParamsError
@@ -188,7 +188,7 @@ class _NewSession:
             self.accepted = self.holding.enter_context(shared.limiter.accepting(by, record.session_id))
         instructions = call.system_prompt or shared.config.system_prompt
         first = instructions_of(instructions, record, shared, comms, self.tools)
-        objects = HostObjects(self.tools, call.compactor)
+        objects = HostObjects(self.tools, call.compactor) or NO_HOST_OBJECTS
         return local.supervisor.spawn(record, first, objects, creation, entry, by=by)
 
     async def _first_turn(self) -> StartTurn | None:
