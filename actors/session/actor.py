@@ -604,6 +604,8 @@ class SessionActor:
         turn, conversation = self._turn, self.conversation
         if turn is None:
             raise AgentError("no turn runs that could compact", session_id=self.session_id, cause="internal")
+        if turn.plan.guard is not None:
+            await turn.plan.guard.wait()  # so that the commit has the events of the attempt, which come before its end
         event = self.log.stamp(CompactionCompleted(entry.summary_tokens, entry.messages_before, entry.messages_after))
         now, turn_open = conversation.known, turn.first_seq is not None
         count = conversation.context.end - turn.unsettled

@@ -12,15 +12,26 @@ import trio
 import trio.testing
 
 from tests.support.asking import ask
+from tests.support.compacting import assert_whole_compactions, compacting, wants_summary, whole_log
 from tests.support.faulty_store import Faults
 from tests.support.models import FunctionModel, reply, says
 from tests.support.runtime import new_session, open_runtime, replay, storage_of
 from warren.actors.calls.service import Service
 from warren.actors.events.fence import Fence, Guard
-from warren.base.errors import AgentError, StoreError
+from warren.base.errors import AgentError, ProviderError, StoreError
 from warren.conversation.categories import Gates
-from warren.conversation.events import Event, RunFailed, RunStarted, TextDelta, ToolApprovalRequested
+from warren.conversation.events import (
+    CompactionCompleted,
+    CompactionStarted,
+    Event,
+    Retrying,
+    RunFailed,
+    RunStarted,
+    TextDelta,
+    ToolApprovalRequested,
+)
 from warren.conversation.messages import ToolUseBlock
+from warren.conversation.usage import Usage
 from warren.models.model import ModelReply, ModelRequest, TextPiece
 from warren.models.tools import Tool, tool
 from warren.settings.config import Config
@@ -264,6 +275,31 @@ async def test_a_late_renewal_without_a_takeover_costs_nothing(tmp_path: Path) -
         turn = ask(nursery, service.start_turn, session_id, "go on")
         await steps.go()
         assert (await turn.value()).text == "two"
+
+
+async def test_a_compaction_is_stored_with_all_its_events(tmp_path: Path) -> None:
+    """The proof runs out while the model summarises: the new head waits, as events that are held back precede it."""
+    asked = 0
+
+    async def answer(request: ModelRequest, _emit: Any) -> ModelReply:
+        nonlocal asked
+        await trio.lowlevel.checkpoint()
+        if not wants_summary(request):
+            return reply("word " * 1_000, usage=Usage(2_000, 100))
+        asked += 1
+        freeze(service)
+        if asked == 1:
+            raise ProviderError("too busy", retryable=True)
+        return reply("a summary", usage=Usage(100, 10))
+
+    async with compacting(FunctionModel(answer), tmp_path) as service:
+        session_id = await new_session(service)
+        for _ in range(3):
+            await service.start_turn(session_id, "go")
+        events = [each.event for each in await whole_log(service, session_id)]
+    told = [type(each) for each in events if isinstance(each, CompactionStarted | Retrying | CompactionCompleted)]
+    assert told[:3] == [CompactionStarted, Retrying, CompactionCompleted]
+    assert_whole_compactions(events)
 
 
 async def test_a_decision_is_not_taken_meanwhile(tmp_path: Path) -> None:
