@@ -285,7 +285,8 @@ def holding(db: apsw.Connection, holder: Holder, session_id: str) -> tuple[int, 
 
 def _event_values(key: int, item: EventRow | LogItem) -> tuple[Any, ...]:
     if type(item) is Envelope:  # most are, and need no row in between
-        return key, item.seq, item.seq, microseconds(item.timestamp), codec.encode_event(item).decode(), None
+        body = item.encoded or codec.encode_event(item)
+        return key, item.seq, item.seq, microseconds(item.timestamp), body.decode(), None
     row = row_of(item)
     cuts = None if row.cuts is None else row.cuts.decode()
     return key, row.seq, row.first_seq, microseconds(row.timestamp), row.body.decode(), cuts

@@ -60,9 +60,12 @@ class Deltas:
             yield size, self._part(start, end)
             start = end
 
-    def whole(self) -> Envelope:
-        """Return all the deltas as one."""
-        return self._part(0, len(self.pieces))
+    def body(self) -> bytes:
+        """Return the JSON of all the deltas as one."""
+        part = self.last_part
+        if part is not None and (part.first_seq or part.seq) == self.first_seq and part.seq == self.seq:
+            return codec.encode_event(part)
+        return codec.event_encoders[self.kind](self.kind("".join(self.pieces)))
 
     def _part(self, start: int, end: int) -> Envelope:
         first, last, part = self.first_seq + start, self.first_seq + end - 1, self.last_part
@@ -133,8 +136,7 @@ def row_of(run: EventRow | LogItem) -> EventRow:
     if not isinstance(run, Deltas):
         return EventRow(run.seq, run.seq, run.timestamp, run.encoded or codec.encode_event(run))
     cuts = codec.encode_whole([len(piece) for piece in run.pieces]) if run.first_seq < run.seq else None
-    whole = run.whole()
-    return EventRow(run.first_seq, run.seq, whole.timestamp, codec.encode_event(whole), cuts)
+    return EventRow(run.first_seq, run.seq, run.timestamps[0], run.body(), cuts)
 
 
 def release(items: Iterable[EventRow | LogItem]) -> None:
