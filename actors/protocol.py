@@ -62,8 +62,16 @@ class StartTurn(ClaimsTurn[TurnResult]):
 
 @value
 class Compact(ClaimsTurn[CompactionEntry]):
-    """Compact the context now; the session is busy meanwhile, as with a turn, whose `caller` and `payer` it has."""
+    """Compact the context now; the session is busy meanwhile, as with a turn, whose `caller` and `payer` it has.
 
+    What a turn has besides is fixed here: nothing of it.
+    """
+
+    prompt: ClassVar[None] = None
+    options: ClassVar[TurnOptions] = NO_OPTIONS
+    tools: ClassVar[Mapping[str, Tool]] = {}
+    attachments: ClassVar[tuple[Attachment, ...]] = ()
+    key: ClassVar[None] = None
     instructions: str | None = None
     caller: TraceContext | None = None
     payer: str = ""

@@ -189,9 +189,9 @@ class SessionActor:
     def _shown(self) -> SessionRecord:
         """The record, with the title that the first turn will store."""
         known, turn = self.conversation.known, self._turn
-        if turn is None or known.turns or known.title is not None or turn.plan.prompt is None:
+        if turn is None or known.turns or known.title is not None or turn.plan.message.prompt is None:
             return known
-        return known.changed(title=title_of(turn.plan.prompt))
+        return known.changed(title=title_of(turn.plan.message.prompt))
 
     # -- the loop
 

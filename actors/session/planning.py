@@ -97,15 +97,10 @@ class Planner:
         """
         if record.archived:
             raise SessionNotFoundError("the session is archived: it can be read, not continued", cause="archived")
-        shared, chain = self.shared, None
-        if isinstance(message, StartTurn):
-            prompt, instructions, attachments, key = message.prompt, None, message.attachments, message.key
-            own = message.options is not NO_OPTIONS or bool(message.tools)
-            if record.options.peer is not None:
+        shared, peer, chain = self.shared, record.options.peer, None
+        if message.options is not NO_OPTIONS or message.tools or peer is not None or shared.servers is not None:
+            if peer is not None and isinstance(message, StartTurn):
                 chain = Chain(message.hops)
-        else:
-            prompt, instructions, attachments, key, own = None, message.instructions, (), None, False
-        if own or record.options.peer is not None or shared.servers is not None:
             settings = self._settings(message, record, chain)
             files = self._files_for(settings, record)
         elif self._kept is not None and record.options is self._options and record.model == self._model:
@@ -113,32 +108,27 @@ class Planner:
         else:
             settings = self._settings_to_keep(message, record)
             files = self._files = self._files_for(settings, record)
-        if attachments:
-            check_kinds(attachments, settings.candidates)
+        if message.attachments:
+            check_kinds(message.attachments, settings.candidates)
         plan = TurnPlan(
             settings,
-            prompt,
+            message,
             settings.route if settings.route.single else Route(settings.candidates, shared.outages),
             Meter(settings.budget, settings.session_budget, record.spent, record.usage),
             files,
             self.charges,
             partial(self._within, record, settings),
-            instructions=instructions,
-            attachments=attachments,
-            payer=message.payer,
-            key=key,
-            caller=message.caller,
             chain=chain,
         )
         if settings.compacts or shared.lessons.known:
             plan.window, plan.compaction = plan.within(None)
-        if self._surrounds or plan.payer:
-            self._surround(plan, message, record)
+        if self._surrounds or message.payer:
+            self._surround(plan, record)
         return plan
 
     def _settings(self, message: StartTurn | Compact, record: SessionRecord, chain: Chain | None) -> TurnSettings:
         shared, session, config = self.shared, record.options, self.shared.config
-        asked = message.options if isinstance(message, StartTurn) else NO_OPTIONS
+        asked = message.options
         candidates = candidates_for(asked, record, shared)
         tools = self._tools(message, record, chain)
         budget, session_budget = config.limits.turn.overridden(asked.budget), session.budget or UNLIMITED
@@ -178,7 +168,7 @@ class Planner:
         read = partial(attaching.read, self.shared.storage, record.tenant, record.session_id)
         return Files(settings.candidates[0].kinds, read)
 
-    def _surround(self, plan: TurnPlan, message: StartTurn | Compact, record: SessionRecord) -> None:
+    def _surround(self, plan: TurnPlan, record: SessionRecord) -> None:
         """Give a plan its seam."""
         storage, limiter = self.shared.storage, self.shared.limiter
         around, around_tool = list[AroundCall](), list[AroundTool]()
@@ -186,24 +176,21 @@ class Planner:
             plan.guard = Guard(record.session_id, storage.fence, self.log.emit, storage.has_lease)
             around.append(plan.guard.around)
             around_tool.append(plan.guard.around_tool)
-        plan.spending = limiter.tenancy.spends(record.session_id, record.tenant, plan.payer)
+        plan.spending = limiter.tenancy.spends(record.session_id, record.tenant, plan.message.payer)
         if plan.spending is not None:
             around.append(partial(limiter.around_step, plan.spending.by))
         if self.shared.servers is not None and (untried := self.shared.servers.untried(record.session_id)):
-            around.append(partial(self._with_servers, plan, message, record, untried))
+            around.append(partial(self._with_servers, plan, record, untried))
         if around or self._around_turn:
             plan.seam = Seam(self._around_turn, around, around_tool)
 
     def _tools(self, message: StartTurn | Compact, record: SessionRecord, chain: Chain | None) -> Mapping[str, Tool]:
-        asked, given_tools = NO_OPTIONS, self.host_objects.tools
-        if isinstance(message, StartTurn):
-            asked, given_tools = message.options, {**given_tools, **message.tools}
-        return tools_of(record, asked, self.shared, self.comms, given_tools, chain=chain)
+        given_tools = {**self.host_objects.tools, **message.tools}
+        return tools_of(record, message.options, self.shared, self.comms, given_tools, chain=chain)
 
     async def _with_servers(
         self,
         plan: TurnPlan,
-        message: StartTurn | Compact,
         record: SessionRecord,
         untried: list[trio.Event],
         proceed: Callable[[], Awaitable[R]],
@@ -216,7 +203,7 @@ class Planner:
             while untried:
                 await untried.pop().wait()
             settings = plan.settings  # the turn's own, as those of a runtime with servers are not kept
-            settings.tools = self._tools(message, record, plan.chain)
+            settings.tools = self._tools(plan.message, record, plan.chain)
             settings.specs = tuple([each.spec for each in settings.tools.values()])
         return await proceed()
 

@@ -8,6 +8,7 @@ import trio
 from warren.actors.events.fence import Guard
 from warren.actors.limits.tenancy import Spending
 from warren.actors.observe.counters import Counters
+from warren.actors.protocol import Compact, StartTurn
 from warren.actors.resources.storage import Storage
 from warren.actors.turn.chain import Chain
 from warren.actors.turn.room import CompactionPlan, Lessons, Within
@@ -15,7 +16,6 @@ from warren.actors.turn.route import Candidate, Route
 from warren.actors.turn.seam import DIRECT, Seam
 from warren.base.values import define
 from warren.base.windows import Window
-from warren.conversation.attachments import Attachment
 from warren.conversation.budget import Budget, Meter
 from warren.conversation.categories import Gates
 from warren.conversation.events import BudgetType
@@ -24,7 +24,6 @@ from warren.conversation.usage import Usage
 from warren.models.model import Files, ModelChoice
 from warren.models.tools import Tool, ToolSpec
 from warren.reports.ledger import Charge
-from warren.reports.tracing import TraceContext
 from warren.settings.config import Limits, RetryPolicy
 
 
@@ -88,7 +87,7 @@ class TurnPlan:
 
     Attributes:
         settings: the settings.
-        prompt: the user's prompt; None compacts the context and does nothing else.
+        message: the request for it: its prompt and files, its key and payer, and the place that it was called from.
         route: the models.
         meter: the budgets.
         files: the access of the model to the files of the session.
@@ -98,17 +97,12 @@ class TurnPlan:
         compaction: the settings of compaction; None if it is off.
         seam: what surrounds the turn, its steps and its tool calls.
         guard: keeps the turn from going on without a proved lease; None if no other process can have the session.
-        caller: the place in a trace that the turn was called from; None if it has none.
-        instructions: the user's instructions for the summary of a turn that only compacts.
-        attachments: the files of the prompt.
-        payer: the client whose token limit the turn counts against; empty without one.
-        key: the idempotency key of the prompt; None if it has none.
         chain: the chain of messages of peers that the turn belongs to; None if the session has no name.
         spending: the count of its tokens against limits; None without a limit.
     """
 
     settings: TurnSettings
-    prompt: str | None
+    message: StartTurn | Compact
     route: Route
     meter: Meter
     files: Files
@@ -118,22 +112,17 @@ class TurnPlan:
     compaction: CompactionPlan | None = None
     seam: Seam = DIRECT
     guard: Guard | None = None
-    caller: TraceContext | None = None
-    instructions: str | None = None
-    attachments: tuple[Attachment, ...] = ()
-    payer: str = ""
-    key: str | None = None
     chain: Chain | None = None
     spending: Spending | None = None
 
     @property
     def ended(self) -> Charge:
         """The entry of the ledger for the end of the turn."""
-        return Charge(self.settings.choice.model, turns=1, payer=self.payer)
+        return Charge(self.settings.choice.model, turns=1, payer=self.message.payer)
 
     def charge(self, usage: Usage) -> None:
         """Charge the tokens of a call of the current model of the route."""
         self.meter.usage += usage
-        self.charges.append(Charge(self.route.current.choice.model, usage, payer=self.payer))
+        self.charges.append(Charge(self.route.current.choice.model, usage, payer=self.message.payer))
         if self.spending is not None:
             self.spending.spend(usage.total_tokens)

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 import attrs
 import trio
 
+from warren.actors.protocol import Compact, StartTurn
 from warren.actors.supervision import first_error
 from warren.actors.turn import attaching
 from warren.actors.turn.answer import bounded, cut_again, cut_calls, endless, too_many_calls, with_files
@@ -148,7 +149,7 @@ class Turn:
         plan, record = self.plan, self.record
         settings = plan.settings
         self._answered = record.message_count
-        self.caller = self.place = plan.caller
+        self.caller = self.place = plan.message.caller
         self.room = Room(
             plan.window,
             plan.compaction,
@@ -236,9 +237,10 @@ class Turn:
         time.begin(scope)
         if self._interrupted is not None:  # before it ran
             scope.cancel()
-        self.context.turn = None if self.plan.prompt is None else self.context.end
+        message = self.plan.message
+        self.context.turn = None if message.prompt is None else self.context.end
         try:
-            await (self._compact_only() if self.plan.prompt is None else self._converse(self.plan.prompt))
+            await (self._converse(message) if isinstance(message, StartTurn) else self._compact_only(message))
         except WarrenError as exc:
             self._error = exc
         except Exception as exc:  # a tool or a provider may be the host's code: its bug ends the turn, not the session
@@ -285,7 +287,7 @@ class Turn:
             plan.meter.spent,
             self.room.last_input_tokens,
             self.record.last_compaction_step if keeper is None else keeper.last_step,
-            plan.prompt,
+            plan.message.prompt,
             structured_output=self.structured_output,
             left_out=None if self._refusals is None else self._refusals.left_out,
             keep_alive=plan.settings.keep_alive,
@@ -308,30 +310,31 @@ class Turn:
             return self._interrupted
         return self._exhausted(self.plan.meter.exhausted() or self.plan.meter.use("time"))
 
-    async def _compact_only(self) -> None:
+    async def _compact_only(self, asked: Compact) -> None:
         compaction = self.plan.compaction
         if compaction is None:
             raise CompactionDisabledError("session compaction is disabled")
 
         async def compact() -> CompactionEntry | CompactionFailed:
             self._check_exhausted()
-            return await self.keeper.compact(compaction, self._step, self.plan.instructions)
+            return await self.keeper.compact(compaction, self._step, asked.instructions)
 
         came = await surrounded(self.plan.seam.around_model, compact)
         if isinstance(came, CompactionFailed):
             raise AgentError(came.error, cause="compaction_failed", details={"reason": came.reason})
         self.compacted = came
 
-    async def _converse(self, prompt: str) -> None:
+    async def _converse(self, started: StartTurn) -> None:
         guard, publish, output = self.plan.guard, self.emit, self.plan.settings.output
+        prompt, attachments = started.prompt, started.attachments
         if guard is not None:
             await guard.wait()
             publish = guard.publish  # not held back: its number is asked for
-        self.first_seq = publish(RunStarted(self.record.session_id, prompt, self.plan.attachments))
+        self.first_seq = publish(RunStarted(self.record.session_id, prompt, attachments))
         inbox = self.inbox
         if inbox.waiting:
             self._take_inputs("before")
-        self.context.append(UserMessage(prompt, self.plan.attachments))
+        self.context.append(UserMessage(prompt, attachments))
         if inbox.waiting:
             self._take_inputs("next")
         around = self.plan.seam.around_model
@@ -569,7 +572,7 @@ class Turn:
             counters=settings.counters,
             keep=self._keep,
             cut=cut,
-            prompt_key=plan.key,
+            prompt_key=plan.message.key,
         )
         self._calls += len(calls)
         await run.run(calls, allowed, refusal or BUDGET_USED)
