@@ -5,7 +5,7 @@ Nothing here waits, locks or allocates more than a number: a count costs a turn 
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final, get_args
 
 import attrs
@@ -148,6 +148,7 @@ class Counters:
         compactions: the attempts to compact, by outcome.
         forwarded: the calls that were passed on to other nodes.
         left_out: the tools that were left out of requests.
+        now: returns the time as `trio.current_time`, without its look for the clock: a turn asks several times.
     """
 
     named: Collection[str] = ()
@@ -160,6 +161,7 @@ class Counters:
     compactions: Counter[str] = attrs.field(factory=Counter)
     forwarded: int = 0
     left_out: LeftOut = attrs.field(factory=LeftOut)
+    now: Callable[[], float] = attrs.field(factory=lambda: trio.lowlevel.current_clock().current_time)
     _others: int = 0  # the models with series that nobody but clients has named
     _tool_names: set[str] = attrs.field(factory=set)
     _tools_of: Counter[str] = attrs.field(factory=Counter)

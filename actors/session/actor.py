@@ -679,10 +679,9 @@ class SessionActor:
 
     def _count(self, turn: Turn, terminal: Envelope) -> None:
         """Count a turn that has ended."""
-        seconds, plan = trio.current_time() - turn.began, turn.plan
-        self.shared.counters.turn(
-            plan.settings.choice, terminal, turn.first_seq or terminal.seq, seconds, plan.meter.steps
-        )
+        counters, plan = self.shared.counters, turn.plan
+        seconds, first_seq = counters.now() - turn.began, turn.first_seq or terminal.seq
+        counters.turn(plan.settings.choice, terminal, first_seq, seconds, plan.meter.steps)
 
     def _end_inputs(self, end: TurnEnd, ending: Ending) -> None:
         """Answer for the inputs that the turn has taken, or let them wait again if the turn is not stored."""

@@ -157,7 +157,7 @@ class ModelCall:
     async def _attempt(self, candidate: Candidate, request: ModelRequest) -> ModelReply:
         choice = candidate.choice
         self._candidate = candidate
-        self._began, self._first, self._shown = trio.current_time(), None, 0
+        self._began, self._first, self._shown = self.counters.now(), None, 0
         reply: ModelReply | None = None
         failed: WarrenError | None = None
         try:
@@ -180,7 +180,7 @@ class ModelCall:
                 told = failed.usage if isinstance(failed, ProviderError) else None
                 if told is not None or self._shown:  # the provider charges for it
                     self.book(candidate.priced(self._lost(told, request.messages)))
-        self.counters.called(choice, trio.current_time() - self._began, self._first, reply.usage)
+        self.counters.called(choice, self.counters.now() - self._began, self._first, reply.usage)
         usage = candidate.priced(reply.usage)
         return reply if usage is reply.usage else attrs.evolve(reply, usage=usage)
 
@@ -205,7 +205,7 @@ class ModelCall:
             self._whole = self._whole or WholePieces(partial(self._piece, whole=True))
             return self._whole(piece)
         if self._first is None:
-            self._first = trio.current_time() - self._began
+            self._first = self.counters.now() - self._began
         self._shown += len(text.encode())
         if self._shown > self.most:
             raise endless(self.most)
