@@ -5,7 +5,7 @@ from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
-from warren.conversation.usage import NO_USAGE, Usage
+from warren.conversation.usage import NO_USAGE
 from warren.reports.ledger import COUNTS, NO_FIGURES, By, Figures, key_of
 from warren.storage.operations import Commit
 from warren.storage.rows import microseconds, number_in, text_in, time_in
@@ -35,28 +35,25 @@ def sums_of(commits: Iterable[Commit]) -> dict[Key, Sums]:
 def add_charges(sums: dict[Key, Sums], commit: Commit) -> None:
     """Add the charges of a turn to sums."""
     # To lists, not `Figures`, of which each charge would make two: all turns of all sessions come through here.
-    record = commit.record
-    at = microseconds(record.updated_at)
+    tenant, at = commit.record.tenant, microseconds(commit.record.updated_at)
+    hour = at - at % HOUR
     for charge in commit.charges:
-        key = record.tenant, at - at % HOUR, charge.payer, charge.model
+        key = tenant, hour, charge.payer, charge.model
         found = sums.get(key)
         if found is None:
             found = sums[key] = [0] * len(COUNTS) + [Decimal()]
         found[0] += charge.turns
-        if charge.usage is not NO_USAGE:
-            _add(found, charge.usage)
-
-
-def _add(sums: Sums, usage: Usage) -> None:
-    """Add the tokens of a charge."""
-    sums[1] += usage.input_tokens
-    sums[2] += usage.output_tokens
-    sums[3] += usage.cache_read_tokens
-    sums[4] += usage.cache_creation_tokens
-    if usage.cost is None:
-        sums[5] += usage.total_tokens
-    else:
-        sums[6] += usage.cost
+        usage = charge.usage
+        if usage is NO_USAGE:
+            continue
+        found[1] += usage.input_tokens
+        found[2] += usage.output_tokens
+        found[3] += usage.cache_read_tokens
+        found[4] += usage.cache_creation_tokens
+        if usage.cost is None:
+            found[5] += usage.total_tokens
+        else:
+            found[6] += usage.cost
 
 
 def figures_from(sums: Sums) -> Figures:
