@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.domain import strategies
+from warren.actors.turn.outcome import Outcome
 from warren.base import values
 from warren.base.fields import FieldValueError
 from warren.base.values import Checked, check_of, frozen
@@ -32,7 +33,7 @@ from warren.conversation.messages import (
 from warren.conversation.records import SessionRecord, Span
 from warren.conversation.transcript import ATTACHED, Continued, Transcript, weight_of
 from warren.conversation.usage import Usage
-from warren.conversation.views import PendingApproval, lifecycle_of, summary_of, view_of
+from warren.conversation.views import PendingApproval, TurnResult, lifecycle_of, summary_of, view_of
 from warren.settings.config import Config, Intensity, Limits, RetryPolicy, StoreConfig
 
 CREATED: Final = datetime(2024, 5, 17, tzinfo=UTC)
@@ -77,6 +78,22 @@ def test_values_do_not_change() -> None:
     for cls in {*strategies.domain_classes(), UserMessage, AssistantMessage, TextBlock} - within:
         with pytest.raises(attrs.exceptions.FrozenInstanceError):
             setattr(object.__new__(cls), attrs.fields(cls)[0].name, None)
+
+
+OUTCOME: Final = Outcome("hi", "end_turn", Usage(3), Spent(), 3, None)
+
+
+@pytest.mark.parametrize("made", [Usage(1) + Usage(2), OUTCOME.ending("s", 1, None)])
+def test_values_that_are_set_before_they_are_frozen(made: Usage | TurnResult) -> None:
+    """They are of the class that readers know, equal to one that it makes, with the same hash, and cannot change."""
+    known = (
+        Usage(3)
+        if isinstance(made, Usage)
+        else TurnResult("s", "hi", usage=Usage(3), stop_reason="end_turn", first_seq=1)
+    )
+    assert (type(made), made, hash(made), repr(made)) == (type(known), known, hash(known), repr(known))
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        setattr(made, attrs.fields(type(made))[0].name, None)
 
 
 @attrs.frozen

@@ -6,7 +6,7 @@ from typing import ClassVar, Final
 import attrs
 
 from warren.base.fields import LEFT_OUT
-from warren.base.values import frozen
+from warren.base.values import frozen, value
 
 
 @frozen
@@ -45,7 +45,7 @@ class Usage:
         # The sum looks at each figure: a host's provider may have counted something that is no number, and that raises.
         if self is NO_USAGE and other.total_tokens + other.cache_creation_tokens + other.cache_read_tokens >= 0:
             return other
-        return Usage(
+        total: Usage = _Open(
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
             self.cache_creation_tokens + other.cache_creation_tokens,
@@ -53,6 +53,8 @@ class Usage:
             self.estimated or other.estimated,
             self._cost_with(other),
         )
+        total.__class__ = Usage  # frozen once its fields are set: each turn adds to its session's tokens
+        return total
 
     def _cost_with(self, other: "Usage") -> Decimal | None:
         if self.cost is None and other.cost is None:  # of a model without prices: nothing to add up
@@ -61,6 +63,11 @@ class Usage:
         if one is None or two is None or (self.cost is None and other.cost is None):
             return None
         return one + two
+
+
+@value
+class _Open(Usage):
+    """A sum that is not frozen yet."""
 
 
 NO_USAGE: Final = Usage()
