@@ -2,8 +2,9 @@
 
 import re
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Final
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Final
 
 import attrs
 
@@ -24,6 +25,8 @@ from warren.conversation.messages import (
 from warren.conversation.usage import Usage
 from warren.models.model import ModelReply, Piece, TextPiece, joined
 from warren.transport.providers import wire
+from warren.transport.providers.kept import Maker
+from warren.transport.providers.settings import ModelEndpoint
 
 BYTES_PER_TOKEN: Final = 4
 MOST_PARSED: Final = 4 * 1024 * 1024
@@ -235,24 +238,112 @@ def stop_of(known: Mapping[str, StopReason], reason: str) -> tuple[StopReason, s
     return ("content_filter", "") if _REFUSES.search(reason) else ("end_turn", reason)
 
 
-def reply(
-    blocks: tuple[Block, ...],
-    stopped: tuple[StopReason, str],
-    counts: Counts,
-    sent: int,
-    files: tuple[File, ...] = (),
-) -> ModelReply:
-    """Return the whole answer. If it calls tools, its stop reason is `tool_use` even if the server says `end_turn`.
+@define
+class Arriving(ABC):
+    """A part of an answer that is still arriving.
 
-    Raises:
-        ProviderError: if the answer is empty, and ended for a reason that is unknown: it is none that worked.
+    Attributes:
+        kind: its type.
+        text: its text, in pieces.
+        file: the bytes of the file that it is.
     """
-    (reason, unknown), usage = stopped, counts.usage(sent, blocks)
-    if unknown and all(isinstance(block, ReasoningBlock | UnknownBlock) for block in blocks):
-        problem = f"the model broke off with {unknown[:MAX_NAME]}"
-        raise ProviderError(problem, cause="bad_response", retryable=True, usage=usage)
-    calls = any(isinstance(block, ToolUseBlock) for block in blocks)
-    return ModelReply(AssistantMessage(blocks, "tool_use" if calls and reason == "end_turn" else reason), usage, files)
+
+    kind: str
+    text: list[str] = attrs.field(factory=list)
+    file: File | None = None
+
+    @abstractmethod
+    def block(self, maker: Maker, ids: Ids) -> Block | None:
+        """Return the block, or None if it is empty."""
+
+
+@define
+class Answer(ABC):
+    """An answer, assembled from its events. No I/O.
+
+    Attributes:
+        complete: whether the stop reason has arrived, or the end of the stream: token counts may follow, or, from some
+            servers, more text.
+        closed: whether the last event of the protocol has arrived: nothing follows.
+        ended_at: its size when it was complete.
+        size: characters of the answer that have arrived; keep-alive events do not count.
+        reason: the server's name of the stop reason; empty as long as it gave none.
+        counted: whether the server has counted the tokens behind the answer, in an event of their own.
+        counts: the token counts that have arrived, also of an answer that broke off.
+        said: its texts that nobody has taken yet.
+    """
+
+    PROTOCOL: ClassVar[str]
+    STOP: ClassVar[Mapping[str, StopReason]]
+    """The reasons for which an answer ends, by the server's names."""
+    _endpoint: ModelEndpoint
+    _model: str
+    _known: Collection[str]
+    complete: bool = attrs.field(default=False)
+    closed: bool = attrs.field(default=False)
+    ended_at: int = attrs.field(default=0)
+    size: int = attrs.field(default=0)
+    reason: str = attrs.field(default="")
+    counted: bool = attrs.field(default=False)
+    counts: Counts = attrs.field(default=NO_COUNTS)
+    said: Said = attrs.field(factory=Said)
+
+    @property
+    @abstractmethod
+    def blocks(self) -> int:
+        """Blocks of the answer that have begun; some protocols count the calls of tools alone."""
+
+    @abstractmethod
+    def feed(self, data: bytes) -> None:
+        """Add the next event of the stream. Raises ProviderError for an error or a bad event."""
+
+    @abstractmethod
+    def whole(self, data: bytes) -> None:
+        """Add an answer that was not streamed, as plain JSON. Raises ProviderError if it is malformed or an error."""
+
+    def reply(self, sent: int) -> ModelReply:
+        """Return the whole answer. If it calls tools, its stop reason is `tool_use` even if the server says `end_turn`.
+
+        Args:
+            sent: the size of the request in bytes, for estimates.
+
+        Raises:
+            ProviderError: if the answer is empty, and ended for a reason that is unknown: it is none that worked.
+        """
+        blocks = tuple([block for block in self._blocks(Ids(self._known)) if block is not None])
+        (reason, unknown), usage = self._stopped(blocks), self.counts.usage(sent, blocks)
+        if unknown and all(isinstance(block, ReasoningBlock | UnknownBlock) for block in blocks):
+            problem = f"the model broke off with {unknown[:MAX_NAME]}"
+            raise ProviderError(problem, cause="bad_response", retryable=True, usage=usage)
+        if reason == "end_turn" and any(isinstance(block, ToolUseBlock) for block in blocks):
+            reason = "tool_use"
+        return ModelReply(AssistantMessage(blocks, reason), usage, tuple(self._files()))
+
+    @property
+    def _maker(self) -> Maker:
+        return Maker(self.PROTOCOL, self._endpoint.vendor.name, self._model)
+
+    def _parts(self) -> Sequence[Arriving]:
+        """Return the parts of the whole answer, of a protocol whose answers have parts."""
+        return ()
+
+    def _blocks(self, ids: Ids) -> Iterable[Block | None]:
+        """Return the blocks of the whole answer; None for those that are empty."""
+        maker = self._maker
+        return [part.block(maker, ids) for part in self._parts()]
+
+    def _files(self) -> Iterable[File]:
+        """Return the bytes of the file blocks, in their order."""
+        return [part.file for part in self._parts() if part.file is not None]
+
+    def _stopped(self, blocks: Sequence[Block]) -> tuple[StopReason, str]:  # noqa: ARG002 - of some protocols
+        """Return the reason for which the answer ended, as `stop_of` does."""
+        return stop_of(self.STOP, self.reason)
+
+    def _complete(self, reason: str) -> None:
+        """Note the stop reason."""
+        self.reason = reason
+        self.complete, self.ended_at = True, self.size
 
 
 def _size(block: Block) -> int:

@@ -2,18 +2,17 @@
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import attrs
 import msgspec
 
-from warren.base.values import define, frozen
+from warren.base.values import define
 from warren.conversation import codec
-from warren.conversation.attachments import Attachment, File
+from warren.conversation.attachments import Attachment
 from warren.conversation.messages import (
     AssistantMessage,
     Block,
-    ContextMessage,
     FileBlock,
     HostedToolBlock,
     Message,
@@ -25,24 +24,24 @@ from warren.conversation.messages import (
     ToolResultsMessage,
     ToolUseBlock,
     UnknownBlock,
-    UserMessage,
 )
 from warren.conversation.options import CacheTime, ModelOptions
 from warren.models.catalog import entry_of
-from warren.models.model import ModelReply, ModelRequest, Piece, ReasoningPiece, TextPiece, joined
+from warren.models.model import ModelRequest, Piece, ReasoningPiece, TextPiece, joined
 from warren.models.tools import ToolSpec
 from warren.transport.providers import claude, failures, pictures, wire
-from warren.transport.providers.accumulate import Call, Counts, Ids, Said, reply, stop_of
-from warren.transport.providers.dialect import DEFAULT_CACHE, OUTPUT, WEB_SEARCH, forced_schema, with_hosted
-from warren.transport.providers.encoded import (
-    Encoded,
-    EncodedTools,
-    Part,
-    base64,
-    members,
-    quoted,
+from warren.transport.providers.accumulate import Answer, Arriving, Call, Counts, Ids, stop_of
+from warren.transport.providers.dialect import (
+    DEFAULT_CACHE,
+    OUTPUT,
+    WEB_SEARCH,
+    ModelDialect,
+    forced_schema,
+    sampling,
+    with_hosted,
 )
-from warren.transport.providers.kept import CITATIONS, MODEL, PROVIDER, keep, kept, kept_by, with_maker
+from warren.transport.providers.encoded import Encoded, EncodedTools, Part, Role, base64, quoted
+from warren.transport.providers.kept import CITATIONS, MODEL, PROVIDER, Maker
 from warren.transport.providers.settings import ModelEndpoint
 from warren.transport.providers.tool_rules import ANTHROPIC
 from warren.transport.providers.tool_schemas import FittedTool, UnfitToolError, fitted, restored
@@ -88,81 +87,12 @@ _STOP: Final[Mapping[str, StopReason]] = {
 }
 
 
-_Turn = tuple[str, list[dict[str, Any]]]
-"""A role, and the blocks of its message."""
+_Turn = tuple[Role, list[dict[str, Any]]]
+"""Whose a message is, and its blocks."""
 
 
 def _tool(tool: FittedTool) -> dict[str, Any]:
     return {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
-
-
-@frozen
-class MessagesDialect:
-    """Anthropic's messages protocol, streamed."""
-
-    tools: ClassVar[EncodedTools] = EncodedTools(ANTHROPIC, _tool)
-
-    def url(self, endpoint: ModelEndpoint, model: str) -> str:  # noqa: ARG002 - of the protocol
-        """Return the address for requests; the base URL may or may not end with the version."""
-        return f"{endpoint.url.removesuffix('/v1')}/v1/messages"
-
-    def listing(self, endpoint: ModelEndpoint) -> str | None:
-        """Return the address of the list of the server's models."""
-        return f"{endpoint.url.removesuffix('/v1')}/v1/models?limit=1000"
-
-    def headers(self, key: str | None, model: str) -> dict[str, str]:
-        """Return the headers of every request to a model."""
-        return {"anthropic-version": VERSION} | ({"x-api-key": key} if key else {}) | claude.headers(model)
-
-    def check(self, model: str, options: ModelOptions) -> None:
-        """Refuse options that a model does not have; see `dialect.ModelDialect`."""
-        claude.check(model, options)
-
-    def context(self, endpoint: ModelEndpoint, model: str) -> "MessagesContext":
-        """Return an empty context for a model of a provider, to which messages are added."""
-        return MessagesContext(endpoint.vendor.name, model)
-
-    def head(self, model: str) -> dict[str, Any]:
-        """Return the members with which the body of a request begins."""
-        return {"model": model, "stream": True}
-
-    def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[Part]:  # noqa: ARG002 - of the protocol
-        """Return the body of a request, in pieces; see `dialect.ModelDialect`. The server requires a cap."""
-        assert isinstance(context, MessagesContext)  # noqa: S101 - for the type checker
-        most = min(MAX_TOKENS, request.max_output or entry_of(request.model).max_output or MAX_TOKENS)
-        tail: dict[str, Any] = {"max_tokens": request.answer_cap(most) or most}
-        schema, forced = forced_schema(request), _forces(request)
-        bare = context.has_bare_calls
-        tail |= claude.reasoning(request.model, request.options, tail["max_tokens"], forced=forced, bare=bare)
-        if request.options.temperature is not None:
-            tail["temperature"] = request.options.temperature
-        if request.options.top_p is not None:
-            tail["top_p"] = request.options.top_p
-        tools = self.tools.encoded(request) if request.tools else b""
-        if schema is not None:  # without the tool, the server would refuse calls of tools in the context
-            tools = codec.encode_whole([_tool(_output(schema))])
-            tail["tool_choice"] = {"type": "tool", "name": OUTPUT} if forced else {"type": "none"}
-            if not forced and (form := claude.output_format(schema)):
-                tail["output_config"] = tail.get("output_config", {}) | form
-        tools = with_hosted(tools, _hosted(request.options))  # also for data: the context may have their calls
-        if context.container:
-            tail[CONTAINER] = context.container
-        head = b"{" + members(self.head(request.model))
-        mark = MARKS[request.options.prompt_cache or DEFAULT_CACHE]
-        return context.marked(head, tools, b"," + members(tail) + b"}", mark)
-
-    def answer(self, request: ModelRequest, endpoint: ModelEndpoint, known: Collection[str]) -> "MessagesAnswer":
-        """Return the empty answer to a request, to be fed with the events of the stream."""
-        schema = forced_schema(request) if _forces(request) else None
-        return MessagesAnswer(
-            endpoint, request.model, known, forced=None if schema is None else _output(schema).members
-        )
-
-
-def _hosted(options: ModelOptions) -> list[dict[str, Any]]:
-    """Return the definitions of the tools that the server runs: the name is the type without its date."""
-    named = ((SEARCH if name == WEB_SEARCH else name, own) for name, own in (options.hosted_tools or {}).items())
-    return [{"type": kind, "name": _DATE.sub("", kind), **own} for kind, own in named]
 
 
 def _output(schema: Mapping[str, Any]) -> FittedTool:
@@ -180,51 +110,41 @@ def _forces(request: ModelRequest) -> bool:
 
 
 @define
-class _Part:
+class _Part(Arriving):
     """A content block that is still arriving.
 
     Attributes:
-        kind: its type.
-        provider: the provider.
-        model: the model.
         start: the block as it began.
         signs: whether the server signs all reasoning; that of other makers' servers goes back unsigned.
     """
 
-    kind: str
-    provider: str
-    model: str
-    start: dict[str, Any]
-    text: list[str] = attrs.field(factory=list)
+    start: dict[str, Any] = attrs.field(kw_only=True)
+    signs: bool = attrs.field(kw_only=True)
     signature: list[str] = attrs.field(factory=list)
     call: Call = attrs.field(factory=Call)
     citations: list[dict[str, Any]] = attrs.field(factory=list)
-    file: File | None = None
-    signs: bool = True
 
-    def block(self, ids: Ids) -> Block | None:  # noqa: PLR0911 - one for each kind
+    def block(self, maker: Maker, ids: Ids) -> Block | None:  # noqa: PLR0911 - one for each kind
         """Return the block, or None if it is empty."""
         text = joined(self.text)
         match self.kind:
             case "text":
-                own = keep(PROTOCOL, self.provider, self.model, {}, self.citations)
-                return TextBlock(text, own) if text else None
+                return TextBlock(text, maker.keep({}, self.citations)) if text else None
             case "thinking":
                 signed, own = "".join(self.signature), {"type": "thinking"} | _rest(self.start, "thinking")
                 own = _rest(own, "signature") | ({"signature": signed} if signed or self.signs else {})
-                return ReasoningBlock(text, keep(PROTOCOL, self.provider, self.model, own)) if text or signed else None
+                return ReasoningBlock(text, maker.keep(own)) if text or signed else None
             case "redacted_thinking":
-                return ReasoningBlock("", keep(PROTOCOL, self.provider, self.model, self.start))
+                return ReasoningBlock("", maker.keep(self.start))
             case "tool_use":
                 caller = wire.as_object(self.start.get("caller"))
                 own = {"caller": caller} if "tool_id" in caller else {}
-                call = attrs.evolve(self._called().block(ids), metadata=keep(PROTOCOL, self.provider, self.model, own))
-                return with_maker(call, self.provider, self.model)
+                return maker.signed(attrs.evolve(self._called().block(ids), metadata=maker.keep(own)))
             case "image" if self.file is not None:
                 return FileBlock(pictures.reference_of(wire.as_text(self.start.get("media_type"))))
             case kind if not text:
                 args = {"input": self._called().block(ids).args} if "input" in self.start else {}
-                return HostedToolBlock(kind, keep(PROTOCOL, self.provider, self.model, self.start | args))
+                return HostedToolBlock(kind, maker.keep(self.start | args))
             case _:  # its text came in a form that nobody knows how to put together
                 return UnknownBlock(self.kind, _rest(self.start, "type"))
 
@@ -259,31 +179,23 @@ _PIECES: Final[Mapping[str, type[Piece]]] = {"text": TextPiece, "thinking": Reas
 
 
 @define
-class MessagesAnswer:
-    """An answer, assembled from its events; see `dialect.Answer`."""
+class MessagesAnswer(Answer):
+    """An answer, assembled from its events."""
 
-    _endpoint: ModelEndpoint
-    _model: str
-    _known: Collection[str]
+    PROTOCOL = PROTOCOL
+    STOP = _STOP
     _forced: Mapping[str, str] | None = attrs.field(default=None, kw_only=True)  # the members of a forced answer
-    complete: bool = False
-    closed: bool = False
-    ended_at: int = 0
-    size: int = 0
     _begun: bool = False
-    _parts: list[_Part] = attrs.field(factory=list)
+    _all: list[_Part] = attrs.field(factory=list)
     _open: dict[int, _Part] = attrs.field(factory=dict)  # the newest part of each index
     _early: list[dict[str, Any]] = attrs.field(factory=list)  # the content of the newest `message_start`
     _container: str = ""
-    reason: str = ""
-    counted: bool = False
-    said: Said = attrs.field(factory=Said)
     _usage: dict[str, Any] = attrs.field(factory=dict)
 
     @property
     def blocks(self) -> int:
         """The number of its content blocks that have begun."""
-        return len(self._parts)
+        return len(self._all)
 
     def feed(self, data: bytes) -> None:
         """Add the next event of the stream. Raises ProviderError for an error or a bad event."""
@@ -321,36 +233,28 @@ class MessagesAnswer:
         self._message_delta({"delta": message})
         self._message_stop({})
 
-    @property
-    def counts(self) -> Counts:
-        """The token counts that have arrived."""
-        return _counts(self._usage)
+    def _parts(self) -> list[_Part]:
+        return self._all
 
-    def reply(self, sent: int) -> ModelReply:
-        """Return the whole answer; `sent` is the size of the request in bytes, for estimates."""
-        ids = Ids(self._known)
-        forced = self._forced
-        parts = (part.block(ids) for part in self._parts)
-        blocks = tuple(block if forced is None else _spoken(block, forced) for block in parts if block is not None)
+    def _blocks(self, ids: Ids) -> list[Block | None]:
+        blocks = [*super()._blocks(ids)]
+        if self._forced is not None:
+            blocks = [_spoken(block, self._forced) for block in blocks]
+        waits = self._container and self._stopped(blocks)[0] in _WAIT
+        return [*map(self._in_container, blocks)] if waits else blocks
+
+    def _stopped(self, blocks: Sequence[Block | None]) -> tuple[StopReason, str]:
         stopped, unknown = stop_of(_STOP, self.reason)
-        stopped = "end_turn" if forced is not None and stopped == "tool_use" else stopped
-        if stopped == "pause_turn" and not any(isinstance(block, HostedToolBlock) for block in blocks):
-            stopped = (
-                "end_turn"  # nothing runs that would go on, and an empty answer would be asked for again and again
-            )
-        files = tuple([part.file for part in self._parts if part.file is not None])
-        if self._container and stopped in _WAIT:
-            blocks = tuple(self._in_container(blocks))
-        return reply(blocks, (stopped, unknown), self.counts, sent, files)
+        # A paused answer of which nothing runs would be asked for again and again.
+        idle = stopped == "pause_turn" and not any(isinstance(block, HostedToolBlock) for block in blocks)
+        return "end_turn" if idle or (stopped == "tool_use" and self._forced is not None) else stopped, unknown
 
-    def _in_container(self, blocks: Sequence[Block]) -> Iterator[Block]:
-        """Yield the blocks of an answer, its calls with the container in which the server's code waits."""
-        for block in blocks:
-            if isinstance(block, HostedToolBlock | ToolUseBlock):
-                own = block.metadata or {PROVIDER: self._endpoint.vendor.name, MODEL: self._model}
-                yield attrs.evolve(block, metadata={**own, CONTAINER: self._container})
-            else:
-                yield block
+    def _in_container(self, block: Block | None) -> Block | None:
+        """Return a block of an answer; if it is a call, with the container in which the server's code waits."""
+        if not isinstance(block, HostedToolBlock | ToolUseBlock):
+            return block
+        own = block.metadata or {PROVIDER: self._endpoint.vendor.name, MODEL: self._model}
+        return attrs.evolve(block, metadata={**own, CONTAINER: self._container})
 
     def _message_start(self, event: dict[str, Any]) -> None:
         """Begin the answer; if a proxy begins another one, its blocks come behind those that have been shown.
@@ -359,10 +263,10 @@ class MessagesAnswer:
         """
         self._take_early()
         if self._begun:
-            self._parts = [part for part in self._parts if part.kind != "tool_use"]
+            self._all = [part for part in self._all if part.kind != "tool_use"]
         self._begun = True
         message = wire.object_in(event, "message")
-        self._usage |= wire.as_object(message.get("usage"))
+        self._count(message)
         self._take_container(message)
         self._early = wire.objects_in(message, "content")
         self._open.clear()
@@ -375,13 +279,12 @@ class MessagesAnswer:
 
     def _block_start(self, event: dict[str, Any]) -> None:
         self._begin(wire.object_in(event, "content_block"))
-        self._open[_index(event)] = self._parts[-1]
+        self._open[_index(event)] = self._all[-1]
 
     def _begin(self, start: dict[str, Any]) -> None:
         """Begin a block; in an answer that was not streamed it has its whole content already."""
-        vendor, signs = self._endpoint.vendor.name, self._endpoint.official
-        part = _Part(wire.as_text(start.get("type")), vendor, self._model, start, signs=signs)
-        self._parts.append(part)
+        part = _Part(wire.as_text(start.get("type")), start=start, signs=self._endpoint.official)
+        self._all.append(part)
         part.call = Call(id=wire.as_text(start.get("id")))
         part.call.add(wire.as_text(start.get("name")), "")
         part.signature.append(wire.as_text(start.get("signature")))
@@ -433,13 +336,16 @@ class MessagesAnswer:
 
     def _message_delta(self, event: dict[str, Any]) -> None:
         """Note the stop reason, and the token counts, which replace those of the start."""
-        self._usage |= {name: count for name, count in wire.as_object(event.get("usage")).items() if count is not None}
+        self._count(event)
         delta = wire.object_in(event, "delta")
         self._take_container(delta)
         if stop := wire.text_in(delta, "stop_reason"):
             self._take_early()
-            self.reason = stop
-            self.complete, self.ended_at = True, self.size
+            self._complete(stop)
+
+    def _count(self, data: dict[str, Any]) -> None:
+        self._usage |= {name: count for name, count in wire.as_object(data.get("usage")).items() if count is not None}
+        self.counts = _counts(self._usage)
 
     def _take_container(self, data: dict[str, Any]) -> None:
         self._container = wire.as_text(wire.as_object(data.get(CONTAINER)).get("id")) or self._container
@@ -447,10 +353,9 @@ class MessagesAnswer:
     def _message_stop(self, _event: dict[str, Any]) -> None:
         if not self._begun:
             raise wire.bad_response("the end of an answer, and no answer")
-        self.reason = self.reason or "end_turn"
-        self.complete = self.closed = True
         self._take_early()
-        self.ended_at = self.size
+        self.closed = True
+        self._complete(self.reason or "end_turn")
 
     def _error(self, event: dict[str, Any]) -> None:
         raise failures.in_stream(self._endpoint, event)
@@ -466,7 +371,7 @@ _EVENTS: Final[Mapping[str, Callable[[MessagesAnswer, dict[str, Any]], None]]] =
 }
 
 
-def _spoken(block: Block, members: Mapping[str, str]) -> Block:
+def _spoken(block: Block | None, members: Mapping[str, str]) -> Block | None:
     """Return the text of an answer that was forced into a tool call, with the members' own names."""
     if not isinstance(block, ToolUseBlock):
         return block
@@ -508,6 +413,7 @@ class MessagesContext(Encoded):
         "_written",
         "container",
     )
+    PROTOCOL = PROTOCOL
 
     def __init__(self, provider: str, model: str) -> None:
         super().__init__(provider, model)
@@ -536,13 +442,13 @@ class MessagesContext(Encoded):
         if self._role == "user":
             self._head = self.size
 
-    def marked(self, head: bytes, tools: bytes, tail: bytes, mark: bytes) -> list[Part]:
+    def marked(self, head: Mapping[str, Any], tools: bytes, tail: Mapping[str, Any], mark: bytes) -> list[Part]:
         """Return the body of a request in pieces: members, tools, system messages, the others, and more members.
 
         Args:
-            head: the beginning of the body.
+            head: the members in front of all others.
             tools: the JSON list of the tools; may be empty.
-            tail: the end of the body.
+            tail: the members behind them.
             mark: the members that mark a block; nothing for a request without marks.
         """
         places = self._places() if mark else []
@@ -569,9 +475,10 @@ class MessagesContext(Encoded):
 
     def _write(self, message: Message) -> None:
         if isinstance(message, SystemMessage):
-            self._add_system(message)
+            self._add_system(message.content)
             return
-        role, content = self._turn(message)
+        whose, content = self._turn(message)
+        role: Role = "assistant" if whose == "assistant" else "user"
         self._paused = False
         if self._held or any(part["type"] not in _PLAIN or "caller" in part for part in content):
             self._hold(message, [*self._held, (role, content)])
@@ -588,7 +495,7 @@ class MessagesContext(Encoded):
             del self._files[self._written :]
         self._held = [turn for turn in turns if turn[1]] if waits and _open_calls(turns) else []
         self._paused = stop == "pause_turn" and any(part["type"] not in _PLAIN for part in _parts(turns))
-        self.container = (_container(message, self.provider, self.model) or self.container) if self._held else ""
+        self.container = (_container(message, self.maker) or self.container) if self._held else ""
         for role, content in [] if self._held else _paired(turns):
             self._put(role, content)
         self._written = len(self._files)
@@ -598,8 +505,7 @@ class MessagesContext(Encoded):
             before = role
         self._shut = self._placed(b"".join((*held, SHUT))) if before else b""
 
-    def _put(self, role: str, content: list[dict[str, Any]]) -> None:
-        """Write the blocks of a message."""
+    def _put(self, role: Role, content: list[dict[str, Any]]) -> None:
         if not content:
             return
         self._thinks, self._calls = _begun(self._role, role, content, thinks=self._thinks, calls=self._calls)
@@ -609,48 +515,37 @@ class MessagesContext(Encoded):
         self._role = role
         self._blocks += len(content)
 
-    def _last(self) -> bytes:
+    def _needed(self) -> dict[str, Any] | None:
         role = self._held[-1][0] if self._held else self._role
-        if role == "user" or self._paused:
-            return b""
-        return (b"," if role else b"") + codec.encode_whole({"role": "user", "content": _text(wire.CONTINUE)})
+        return None if role == "user" or self._paused else {"role": "user", "content": _text(wire.CONTINUE)}
 
-    def _turn(
-        self, message: UserMessage | ContextMessage | ToolResultsMessage | AssistantMessage
-    ) -> tuple[str, list[dict[str, Any]]]:
-        match message:
-            case UserMessage():
-                return "user", self._content(message.content, message.attachments)
-            case ContextMessage():
-                return "user", _text(message.content)
-            case ToolResultsMessage():
-                return "user", [self._result(result) for result in message.results]
-            case AssistantMessage():
-                return "assistant", [part for block in message.blocks for part in self._block(block)]
+    def _prompt(self, text: str, files: Sequence[Attachment]) -> list[dict[str, Any]]:
+        """Return the files, as the vendor advises, and then the text."""
+        parts, words = self._told(files)
+        return [*parts, *({"type": "text", "text": quoted([each])} for each in words), *_text(text)]
+
+    def _results(self, results: Sequence[ToolResult]) -> list[dict[str, Any]]:
+        return [*map(self._result, results)]
+
+    def _said(self, message: AssistantMessage) -> list[dict[str, Any]]:
+        return [part for block in message.blocks for part in self._block(block)]
 
     def _block(self, block: Block) -> Sequence[dict[str, Any]]:
         match block:
             case TextBlock():
-                sources = (block.metadata or {}).get(CITATIONS) if kept_by(block, self.provider, self.model) else None
+                sources = (block.metadata or {}).get(CITATIONS) if self.maker.made(block) else None
                 return [each | {"citations": sources} for each in _text(block.text)] if sources else _text(block.text)
             case HostedToolBlock():
-                own = kept(block, PROTOCOL, self.provider, self.model)
+                own = self.maker.kept(block)
                 return [own] if own else []
             case ToolUseBlock():
                 args = {ANTHROPIC.member(name): each for name, each in block.args.items()}
                 call = {"id": self._call_id(block), "name": ANTHROPIC.name(block.name), "input": args}
-                return [{"type": "tool_use", **call, **kept(block, PROTOCOL, self.provider, self.model)}]
+                return [{"type": "tool_use", **call, **self.maker.kept(block)}]
             case ReasoningBlock():
-                return _thought(block, self.provider, self.model)
+                return _thought(self.maker.kept(block), block.text)
             case FileBlock() | UnknownBlock():
                 return []
-
-    def _content(self, text: str, files: Sequence[Attachment]) -> list[dict[str, Any]]:
-        """Return the files, as the vendor advises, and then the text."""
-        if not files:
-            return _text(text)
-        parts, words = self._told(files)
-        return [*parts, *({"type": "text", "text": quoted([each])} for each in words), *_text(text)]
 
     def _part(self, file: Attachment) -> dict[str, Any] | None:
         source: dict[str, Any] = {"type": "url", "url": file.url}
@@ -666,7 +561,7 @@ class MessagesContext(Encoded):
 
     def _result(self, result: ToolResult) -> dict[str, Any]:
         text = wire.content_of(result)
-        content = self._content(text, result.attachments) if result.attachments else text
+        content = self._prompt(text, result.attachments) if result.attachments else text
         answer = {"type": "tool_result", "tool_use_id": self._id_of_result(result.tool_use_id), "content": content}
         return answer | ({"is_error": True} if result.is_error else {})
 
@@ -723,21 +618,18 @@ def _caller(part: dict[str, Any]) -> set[Any]:
     return {caller["tool_id"]} if "tool_id" in caller and part["type"] == "tool_use" else set()
 
 
-def _container(message: Message, provider: str, model: str) -> str:
+def _container(message: Message, maker: Maker) -> str:
     """Return the container in which the server runs the code of an answer."""
     blocks = message.blocks if isinstance(message, AssistantMessage) else ()
-    own = (
-        each for each in blocks if isinstance(each, HostedToolBlock | ToolUseBlock) and kept_by(each, provider, model)
-    )
-    return next((wire.as_text((each.metadata or {}).get(CONTAINER)) for each in own), "")
+    calls = (each for each in blocks if isinstance(each, HostedToolBlock | ToolUseBlock) and maker.made(each))
+    return next((wire.as_text((each.metadata or {}).get(CONTAINER)) for each in calls), "")
 
 
-def _thought(block: ReasoningBlock, provider: str, model: str) -> list[dict[str, Any]]:
-    own = kept(block, PROTOCOL, provider, model)
+def _thought(own: dict[str, Any], text: str) -> list[dict[str, Any]]:
     if own.get("type") == "redacted_thinking":
         return [own]
     # A signature that is there and empty is one that never came, as older versions stored it.
-    return [{"signature": "", **own, "thinking": block.text}] if own.get("signature", own) else []
+    return [{"signature": "", **own, "thinking": text}] if own.get("signature", own) else []
 
 
 def _text(text: str) -> list[dict[str, Any]]:
@@ -755,3 +647,62 @@ def _counts(usage: dict[str, Any]) -> Counts:
     read = wire.as_count(usage.get("cache_read_input_tokens")) or 0
     whole = None if fresh is None else fresh + created + read
     return Counts(whole, wire.as_count(usage.get("output_tokens")), created, read)
+
+
+class MessagesDialect(ModelDialect):
+    """Anthropic's messages protocol, streamed."""
+
+    tools = EncodedTools(ANTHROPIC, _tool)
+    contexts = MessagesContext
+    answers = MessagesAnswer
+
+    def url(self, endpoint: ModelEndpoint, model: str) -> str:  # noqa: ARG002 - of the protocol
+        """Return the address for requests; the base URL may or may not end with the version."""
+        return f"{endpoint.url.removesuffix('/v1')}/v1/messages"
+
+    def listing(self, endpoint: ModelEndpoint) -> str | None:
+        """Return the address of the list of the server's models."""
+        return f"{endpoint.url.removesuffix('/v1')}/v1/models?limit=1000"
+
+    def headers(self, key: str | None, model: str) -> dict[str, str]:
+        """Return the headers of every request to a model."""
+        return {"anthropic-version": VERSION} | ({"x-api-key": key} if key else {}) | claude.headers(model)
+
+    def check(self, model: str, options: ModelOptions) -> None:
+        """Refuse options that a model does not have."""
+        claude.check(model, options)
+
+    def head(self, model: str) -> dict[str, Any]:
+        """Return the members with which the body of a request begins."""
+        return {"model": model, "stream": True}
+
+    def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[Part]:  # noqa: ARG002 - of the protocol
+        """Return the body of a request, in pieces. The server requires a cap."""
+        assert isinstance(context, MessagesContext)  # noqa: S101 - for the type checker
+        most = min(MAX_TOKENS, request.max_output or entry_of(request.model).max_output or MAX_TOKENS)
+        tail: dict[str, Any] = {"max_tokens": request.answer_cap(most) or most}
+        schema, forced = forced_schema(request), _forces(request)
+        bare = context.has_bare_calls
+        tail |= claude.reasoning(request.model, request.options, tail["max_tokens"], forced=forced, bare=bare)
+        tail |= sampling(request.options)
+        tools = self.tools.encoded(request)
+        if schema is not None:  # without the tool, the server would refuse calls of tools in the context
+            tools = codec.encode_whole([_tool(_output(schema))])
+            tail["tool_choice"] = {"type": "tool", "name": OUTPUT} if forced else {"type": "none"}
+            if not forced and (form := claude.output_format(schema)):
+                tail["output_config"] = tail.get("output_config", {}) | form
+        # The name of a hosted tool is its type without the date. They go out with data too: the context may have calls.
+        named = (
+            (SEARCH if name == WEB_SEARCH else name, own) for name, own in (request.options.hosted_tools or {}).items()
+        )
+        tools = with_hosted(tools, [{"type": kind, "name": _DATE.sub("", kind), **own} for kind, own in named])
+        if context.container:
+            tail[CONTAINER] = context.container
+        mark = MARKS[request.options.prompt_cache or DEFAULT_CACHE]
+        return context.marked(self.head(request.model), tools, tail, mark)
+
+    def answer(self, request: ModelRequest, endpoint: ModelEndpoint, known: Collection[str]) -> MessagesAnswer:
+        """Return the empty answer to a request, to be fed with the events of the stream."""
+        schema = forced_schema(request) if _forces(request) else None
+        forced = None if schema is None else _output(schema).members
+        return MessagesAnswer(endpoint, request.model, known, forced=forced)

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import attrs
 
-from warren.base.values import define, frozen
+from warren.base.values import define
 from warren.conversation import codec
 from warren.conversation.options import ModelOptions
 from warren.transport.providers import claude, wire
@@ -26,7 +26,6 @@ _TYPES: Final = {
 """The types, in Anthropic's protocol, of errors within a stream; the others are failures of the server."""
 
 
-@frozen
 class BedrockDialect(MessagesDialect):
     """Anthropic's messages protocol on Bedrock, streamed."""
 
@@ -42,7 +41,7 @@ class BedrockDialect(MessagesDialect):
         return {"accept": FRAMES}
 
     def check(self, model: str, options: ModelOptions) -> None:
-        """Refuse options that a model does not have; see `dialect.ModelDialect`."""
+        """Refuse options that a model does not have."""
         no_hosted_tools(options, "Bedrock")
         super().check(model, options)
 

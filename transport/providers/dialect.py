@@ -1,16 +1,17 @@
 """The interface of a provider's protocol; the HTTP around it is shared (`remote.py`)."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from warren.base.fields import FieldValueError
 from warren.conversation import codec
 from warren.conversation.options import CacheTime, ModelOptions
-from warren.models.model import ModelReply, ModelRequest
+from warren.models.model import ModelRequest
 from warren.transport.providers.settings import ModelEndpoint
 
 if TYPE_CHECKING:
-    from warren.transport.providers.accumulate import Counts, Said
+    from warren.transport.providers.accumulate import Answer
     from warren.transport.providers.encoded import Encoded, EncodedTools, Part
 
 OUTPUT: Final = "structured_output"
@@ -22,70 +23,40 @@ DEFAULT_CACHE: Final[CacheTime] = "5m"
 """The prompt cache of calls for which nobody has chosen one."""
 
 
-class Answer(Protocol):
-    """An answer, assembled from its events. No I/O.
+class ModelDialect(ABC):
+    """A protocol: it encodes requests and decodes answers.
 
     Attributes:
-        complete: whether the stop reason has arrived, or the end of the stream: token counts may follow, or, from some
-            servers, more text.
-        ended_at: its size at that moment.
-        reason: the server's name of the stop reason; empty as long as it gave none.
-        counted: whether the server has counted the tokens behind the answer, in an event of their own.
-        said: its texts that nobody has taken yet.
+        tools: the tools in its form.
+        contexts: the class of its contexts.
+        answers: the class of its answers.
     """
 
-    complete: bool
-    ended_at: int
-    reason: str
-    counted: bool
-    said: "Said"
-
-    @property
-    def closed(self) -> bool:
-        """Whether the last event of the protocol has arrived: nothing follows."""
-
-    @property
-    def size(self) -> int:
-        """Characters of the answer that have arrived; keep-alive events do not count."""
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of the answer that have begun; some protocols count the calls of tools alone."""
-
-    def feed(self, data: bytes) -> None:
-        """Add the next event of the stream. Raises ProviderError for an error or a bad event."""
-
-    def whole(self, data: bytes) -> None:
-        """Add an answer that was not streamed, as plain JSON. Raises ProviderError if it is malformed or an error."""
-
-    @property
-    def counts(self) -> "Counts":
-        """The token counts that have arrived, also of an answer that broke off."""
-
-    def reply(self, sent: int) -> ModelReply:
-        """Return the whole answer; `sent` is the size of the request in bytes, for estimates."""
-
-
-class ModelDialect(Protocol):
-    """A protocol: it encodes requests and decodes answers."""
-
     tools: "ClassVar[EncodedTools]"
+    contexts: "ClassVar[type[Encoded]]"
+    answers: "ClassVar[type[Answer]]"
 
+    @abstractmethod
     def url(self, endpoint: ModelEndpoint, model: str) -> str:
         """Return the address for requests to a model."""
 
+    @abstractmethod
     def listing(self, endpoint: ModelEndpoint) -> str | None:
         """Return the address of the list of the server's models; None if it has no such list."""
 
+    @abstractmethod
     def headers(self, key: str | None, model: str) -> dict[str, str]:
         """Return the headers of every request to a model."""
 
+    @abstractmethod
     def check(self, model: str, options: ModelOptions) -> None:
         """Refuse options that the protocol or the model does not have. Raises FieldValueError that names the option."""
 
     def context(self, endpoint: ModelEndpoint, model: str) -> "Encoded":
         """Return an empty context for a model of a provider, to which messages are added."""
+        return self.contexts(endpoint.vendor.name, model)
 
+    @abstractmethod
     def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: "Encoded") -> "list[Part]":
         """Return the body of a request, in pieces.
 
@@ -98,7 +69,7 @@ class ModelDialect(Protocol):
             context: the messages of the request. It has to be one of this dialect.
         """
 
-    def answer(self, request: ModelRequest, endpoint: ModelEndpoint, known: Collection[str]) -> Answer:
+    def answer(self, request: ModelRequest, endpoint: ModelEndpoint, known: Collection[str]) -> "Answer":
         """Return the empty answer to a request, to be fed with the events of the stream.
 
         Args:
@@ -106,6 +77,7 @@ class ModelDialect(Protocol):
             endpoint: the address.
             known: the ids of the tool calls in the context, which new calls must not reuse.
         """
+        return self.answers(endpoint, request.model, known)
 
 
 def cache_key(request: ModelRequest, endpoint: ModelEndpoint) -> str | None:
@@ -114,6 +86,12 @@ def cache_key(request: ModelRequest, endpoint: ModelEndpoint) -> str | None:
     Servers of other makers may refuse a request with a member that they do not know.
     """
     return request.session_id if endpoint.official and request.options.prompt_cache != "off" else None
+
+
+def sampling(options: ModelOptions, top_p: str = "top_p") -> dict[str, float]:
+    """Return the members of a body that say how answers are sampled; `top_p` is the protocol's name of one."""
+    asked = {"temperature": options.temperature, top_p: options.top_p}
+    return {name: value for name, value in asked.items() if value is not None}
 
 
 def no_reasoning_cap(options: ModelOptions, whose: str) -> None:

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any, ClassVar, Final, Self, cast
+from typing import Any, ClassVar, Final, Literal, Self, cast
 
 import attrs
 import msgspec
@@ -15,9 +15,11 @@ from warren.conversation import codec
 from warren.conversation.attachments import Attachment, Kind
 from warren.conversation.messages import (
     AssistantMessage,
+    ContextMessage,
     FileBlock,
     Message,
     SystemMessage,
+    ToolResult,
     ToolResultsMessage,
     ToolUseBlock,
     UserMessage,
@@ -26,7 +28,7 @@ from warren.models.model import ModelReply, ModelRequest, Repaired
 from warren.models.tools import ToolSpec
 from warren.settings.config import MEMBERS
 from warren.transport.providers import wire
-from warren.transport.providers.kept import kept, kept_by
+from warren.transport.providers.kept import Maker
 from warren.transport.providers.omitted import WHOLE, Omitted
 from warren.transport.providers.tool_rules import ToolRules
 from warren.transport.providers.tool_schemas import FittedTool, UnfitToolError, fitted, restored
@@ -46,6 +48,8 @@ KINDS: Final[Mapping[str, Kind]] = {"images": "image", "files": "pdf", "audio": 
 NO_INSERTS: Final[Mapping[int, bytes]] = {}
 
 
+Role = Literal["user", "tool", "assistant"]
+"""Whose a message is; "tool" for results."""
 Part = bytes | Attachment
 """A part of a request: bytes; or a file, whose bytes follow in base64, those of a text as JSON has them in quotes."""
 MARK: Final = b"\x01"
@@ -91,8 +95,7 @@ class Encoded(ABC):
     message stays open, because a protocol may merge the next one with it.
 
     Attributes:
-        provider: the name of the provider that gets the messages.
-        model: the model that gets them.
+        maker: the model that gets the messages: it gets its own data back.
         end: the position in the conversation of the next message to add, which the reader of the conversation sets; -1
             at first.
         calls: the ids of the tool calls in the messages.
@@ -104,25 +107,24 @@ class Encoded(ABC):
 
     __slots__ = (
         *("_files", "_made", "_newest", "_newest_size", "_own_ids", "_pieces", "_shut", "_system"),
-        *("calls", "end", "kinds", "left_out", "model", "omitted", "provider", "without"),
+        *("calls", "end", "kinds", "left_out", "maker", "omitted", "without"),
     )
+    PROTOCOL: ClassVar[str]
     MEMBER: ClassVar = "messages"
     SYSTEM: ClassVar[tuple[bytes, bytes] | None] = None
     """The text around the system messages, if they are a member that is the same in every request; else None."""
-    MAKES_FILES: ClassVar[str | None] = None
-    """The name under which file blocks have their data, in a protocol whose answers have files; None for others."""
+    MAKES_FILES: ClassVar[bool] = False
+    """Whether files of answers go back to the model that made them."""
     calls: set[str]
     end: int
     kinds: frozenset[Kind]
     left_out: Mapping[str, str]
-    model: str
+    maker: Maker
     omitted: Omitted
-    provider: str
     without: frozenset[str]
 
     def __init__(self, provider: str, model: str) -> None:
-        self.provider = provider
-        self.model = model
+        self.maker = Maker(self.PROTOCOL, provider, model)
         self.end = -1
         self.calls = set()
         self.kinds = frozenset()
@@ -168,20 +170,20 @@ class Encoded(ABC):
 
     def between(
         self,
-        head: bytes,
-        tail: bytes,
+        head: Mapping[str, Any],
+        tail: Mapping[str, Any],
         inserts: Mapping[int, bytes] = NO_INSERTS,
         *,
         tools: bytes = b"",
         system: bytes = b"",
     ) -> list[Part]:
-        """Return the messages as a member between other members of an object, in pieces of about `PIECE` bytes.
+        """Return an object with the messages between its other members, in pieces of about `PIECE` bytes.
 
         The bytes of a file are to be sent in its place, as `Part` says.
 
         Args:
-            head: the beginning of the body.
-            tail: the end of the body.
+            head: the members in front of them.
+            tail: the members behind them.
             inserts: bytes of this request alone, by their places in the bytes of the messages.
             tools: the JSON list of the tools; may be empty.
             system: the member with the system messages and a comma before it, where `SYSTEM` does not say it.
@@ -189,17 +191,13 @@ class Encoded(ABC):
         if self._system and self.SYSTEM is not None:
             system = self._system.join(self.SYSTEM)
         if self.without and (gone := self.without & OF_BODIES):
-            head = _pruned(head, b"}", gone)[:-1]
-            behind = _pruned(b"{", tail.removeprefix(b","), gone)[1:]
-            tail = behind if behind == b"}" else b"," + behind
-            tools = _pruned_tools(tools, gone)
-        more = (b',"tools":' + tools if tools else b"") + system
-        head += more[1:] if head == b"{" else more
-        comma = b"" if head == b"{" else b","
-        begin = head + comma + b'"%s":[' % self.MEMBER.encode()
+            head, tail, tools = pruned(head, gone), pruned(tail, gone), _pruned_tools(tools, gone)
+        before = [_members(head), b'"tools":' + tools if tools else b"", system.removeprefix(b",")]
+        begin = b"{" + b",".join([*filter(None, before), b'"%s":[' % self.MEMBER.encode()])
+        behind = b"]," + _members(tail) if tail else b"]"
         if len(self._newest) > MOST_PARTS:
             self._newest = [b"".join(self._newest)]
-        end = (self._shut, self._last(), b"]", tail)
+        end = (self._shut, self._last(), behind, b"}")
         # Of the newest piece the first part is large: it is copied no more than the pieces before.
         pieces = [*self._pieces, *self._newest[:1], b"".join((*self._newest[1:], *end))]
         if not (self._files or inserts):
@@ -209,10 +207,10 @@ class Encoded(ABC):
             return parts
         return [b"".join(cast("list[bytes]", parts))]
 
-    def _add_system(self, message: SystemMessage) -> None:
+    def _add_system(self, content: str) -> None:
         """Add to the system messages of a protocol that has a member for them."""
-        if message.content.strip():
-            self._system += (BETWEEN if self._system else b"") + letters(message.content)
+        if content.strip():
+            self._system += (BETWEEN if self._system else b"") + letters(content)
 
     def _cut(self, pieces: Sequence[bytes], inserts: Mapping[int, bytes]) -> Iterator[Part]:
         """Yield the pieces with the files and the inserts in their places."""
@@ -235,7 +233,7 @@ class Encoded(ABC):
     def _call_id(self, call: ToolUseBlock) -> str:
         """Return the id of a call in a form that the server takes: for its maker the own one."""
         sent = wire.call_id(call.id)
-        if sent == call.id or not (call.metadata and kept_by(call, self.provider, self.model)):
+        if sent == call.id or not (call.metadata and self.maker.made(call)):
             return sent
         self._own_ids |= {call.id}
         return call.id
@@ -252,11 +250,11 @@ class Encoded(ABC):
         Texts are words for each model, and so is a file that the server has refused.
         """
         file = block.file
-        if self.MAKES_FILES is None or file.kind == "text" or file in self.omitted.files:
+        if not self.MAKES_FILES or file.kind == "text" or file in self.omitted.files:
             return {}
         if any(kind == file.kind for switch, kind in KINDS.items() if switch in self.without):
             return {}
-        return kept(block, self.MAKES_FILES, self.provider, self.model)
+        return self.maker.kept(block)
 
     def _with_made(self, message: Message) -> Message:
         """Return a message with the files that wait for it. Those of prompts come before the prompt's own."""
@@ -314,13 +312,50 @@ class Encoded(ABC):
             size += len(text)
         return b"".join(parts)
 
-    @abstractmethod
+    # -- the messages
+
     def _write(self, message: Message) -> None:
+        if isinstance(message, SystemMessage):
+            self._add_system(message.content)
+        else:
+            self._put(*self._turn(message))
+
+    def _turn(
+        self, message: UserMessage | ContextMessage | ToolResultsMessage | AssistantMessage
+    ) -> tuple[Role, list[dict[str, Any]]]:
+        """Return a message in the form of the protocol, and whose it is."""
+        if isinstance(message, AssistantMessage):
+            return "assistant", self._said(message)
+        if isinstance(message, ToolResultsMessage):
+            return "tool", self._results(message.results)
+        files = message.attachments if isinstance(message, UserMessage) else ()
+        return "user", self._prompt(message.content, files)
+
+    @abstractmethod
+    def _prompt(self, text: str, files: Sequence[Attachment]) -> list[dict[str, Any]]:
+        """Return words of the user in the form of the protocol, with their files."""
+
+    @abstractmethod
+    def _results(self, results: Sequence[ToolResult]) -> list[dict[str, Any]]:
+        """Return the results of tools in the form of the protocol."""
+
+    @abstractmethod
+    def _said(self, message: AssistantMessage) -> list[dict[str, Any]]:
+        """Return an answer in the form of the protocol; nothing if the protocol can express nothing of it."""
+
+    @abstractmethod
+    def _put(self, role: Role, made: list[dict[str, Any]]) -> None:
         """Write a message by `_grow`, without the bytes that close it; these go into `_shut`."""
 
     @abstractmethod
+    def _needed(self) -> dict[str, Any] | None:
+        """Return the message that a request needs behind those of the context; None if it needs none."""
+
     def _last(self) -> bytes:
-        """Return a message that a request needs behind those of the context, with a comma before it; or nothing."""
+        """Return that message with a comma before it."""
+        if (needed := self._needed()) is None:
+            return b""
+        return (b"," if self.size or self._shut else b"") + codec.encode_whole(needed)
 
 
 WITHIN: Final = ("generationConfig", "toolConfig", "output_config", "text")
@@ -329,11 +364,6 @@ OF_BODIES: Final = frozenset({*MEMBERS, "cache_control"})
 """The switches that are members of bodies."""
 INSTEAD: Final = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 """Members of which one goes out in place of the other."""
-
-
-def _pruned(begin: bytes, end: bytes, without: Collection[str]) -> bytes:
-    """Return the JSON of an object, which is given in two parts, without some members."""
-    return codec.encode_whole(pruned(codec.parse(begin + end), without))
 
 
 def pruned(body: Mapping[str, Any], without: Collection[str]) -> dict[str, Any]:
@@ -366,7 +396,7 @@ def _pruned_tool(tool: Any, without: Collection[str]) -> Any:
     return made
 
 
-def members(fields: Mapping[str, Any]) -> bytes:
+def _members(fields: Mapping[str, Any]) -> bytes:
     """Return the members of a JSON object, without its braces."""
     return codec.encode_whole(fields)[1:-1]
 
@@ -450,6 +480,8 @@ class EncodedTools:
 
     def encoded(self, request: ModelRequest) -> bytes:
         """Return the JSON list of the tools of a request; nothing for none. A tool must not change after its use."""
+        if not request.tools:
+            return b""
         if len(self._made) >= MOST_TOOLS:
             self._made.clear()
         data = [self._one(spec).data for spec in request.tools]

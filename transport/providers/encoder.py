@@ -80,9 +80,9 @@ class Encoder:
 
     async def _form(self, transcript: Transcript, model: str, kinds: frozenset[Kind], server: Refusals) -> Encoded:
         form, empty = transcript.form, self._empty
-        known = form if type(form) is type(empty) and form.provider == empty.provider else None
+        known = form if type(form) is type(empty) and form.maker.provider == empty.maker.provider else None
         made_for = (model, kinds, *server)
-        if known is not None and (known.model, known.kinds, known.without, known.omitted) == made_for:
+        if known is not None and (known.maker.model, known.kinds, known.without, known.omitted) == made_for:
             context = known
         else:
             context = self._new(model, kinds, server)

@@ -1,8 +1,8 @@
 """Google's protocol for Gemini models. No I/O."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 from urllib.parse import quote
 
 import attrs
@@ -10,41 +10,35 @@ import msgspec
 
 from warren.base.errors import ProviderError
 from warren.base.fields import FieldValueError
-from warren.base.values import define, frozen
+from warren.base.values import define
 from warren.conversation import codec
-from warren.conversation.attachments import Attachment, File
+from warren.conversation.attachments import Attachment
 from warren.conversation.messages import (
     AssistantMessage,
     Block,
-    ContextMessage,
     FileBlock,
     HostedToolBlock,
-    Message,
     ReasoningBlock,
     StopReason,
-    SystemMessage,
     TextBlock,
     ToolResult,
-    ToolResultsMessage,
     ToolUseBlock,
     UnknownBlock,
-    UserMessage,
 )
 from warren.conversation.options import Effort, ModelOptions
-from warren.models.model import ModelReply, ModelRequest, ReasoningPiece, TextPiece, joined
+from warren.models.model import ModelRequest, ReasoningPiece, TextPiece, joined
 from warren.transport.providers import failures, pictures, wire
-from warren.transport.providers.accumulate import Counts, Ids, Said, parse_arguments, reply, stop_of
-from warren.transport.providers.dialect import SURE_TOKENS, WEB_SEARCH, forced_schema, with_hosted
-from warren.transport.providers.encoded import (
-    Encoded,
-    EncodedTools,
-    Part,
-    base64,
-    letters,
-    members,
-    quoted,
+from warren.transport.providers.accumulate import Answer, Arriving, Counts, Ids, parse_arguments
+from warren.transport.providers.dialect import (
+    SURE_TOKENS,
+    WEB_SEARCH,
+    ModelDialect,
+    forced_schema,
+    sampling,
+    with_hosted,
 )
-from warren.transport.providers.kept import keep, kept, with_maker
+from warren.transport.providers.encoded import Encoded, EncodedTools, Part, Role, base64, letters, quoted
+from warren.transport.providers.kept import Maker
 from warren.transport.providers.settings import ModelEndpoint
 from warren.transport.providers.tool_rules import GEMINI
 from warren.transport.providers.tool_schemas import FittedTool
@@ -122,80 +116,9 @@ def _tool(tool: FittedTool) -> dict[str, Any]:
     return {"name": tool.name, "description": tool.description, **schema}
 
 
-@frozen
-class GeminiDialect:
-    """Google's `streamGenerateContent`."""
-
-    tools: ClassVar[EncodedTools] = EncodedTools(GEMINI, _tool)
-
-    def url(self, endpoint: ModelEndpoint, model: str) -> str:
-        """Return the address for requests to a model."""
-        name = quote(model.removeprefix("models/"), safe="")
-        return f"{endpoint.url}/models/{name}:streamGenerateContent?alt=sse"
-
-    def listing(self, endpoint: ModelEndpoint) -> str:
-        """Return the address of the list of the server's models."""
-        return f"{endpoint.url}/models?pageSize=1000"
-
-    def headers(self, key: str | None, model: str) -> dict[str, str]:  # noqa: ARG002 - of the protocol
-        """Return the headers of every request to a model."""
-        return {"x-goog-api-key": key} if key else {}
-
-    def check(self, model: str, options: ModelOptions) -> None:
-        """Refuse options that a model does not have; see `dialect.ModelDialect`."""
-        budgeted = _BUDGETED.search(model)
-        for name in ("effort", "reasoning_tokens"):
-            if getattr(options, name) is not None and _UNREASONING.search(model):
-                raise FieldValueError(name, f"{model} does not reason")
-        if options.reasoning_tokens is not None and budgeted is None:
-            raise FieldValueError("reasoning_tokens", f"{model} has no such cap; use `effort`")
-        if options.effort == "none" and (budgeted is None or _PRO.search(model)):
-            raise FieldValueError("effort", f"{model} cannot turn its reasoning off")
-        bounds = next((bounds for pattern, bounds in _BOUNDS if pattern.search(model)), None)
-        if options.reasoning_tokens is not None and bounds is not None and options.reasoning_tokens not in bounds:
-            problem = f"must be from {bounds.start} to {bounds.stop - 1} for {model}"
-            raise FieldValueError("reasoning_tokens", problem)
-
-    def context(self, endpoint: ModelEndpoint, model: str) -> "GeminiContext":
-        """Return an empty context for a model of a provider, to which messages are added."""
-        return GeminiContext(endpoint.vendor.name, model)
-
-    def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[Part]:  # noqa: ARG002 - of the protocol
-        """Return the body of a request, in pieces; see `dialect.ModelDialect`."""
-        tools = self.tools.encoded(request) if request.tools else b""
-        tools = b'[{"functionDeclarations":' + tools + b"}]" if tools else b""
-        both = b""
-        if request.answer_schema is None and (hosted := _hosted(request.options)):
-            both = b'"toolConfig":{"includeServerSideToolInvocations":true}' if tools else b""
-            tools = with_hosted(tools, hosted)
-        config: dict[str, Any] = {}
-        if (cap := request.answer_cap(SURE_TOKENS)) is not None:
-            config["maxOutputTokens"] = cap
-        if request.options.temperature is not None:
-            config["temperature"] = request.options.temperature
-        if request.options.top_p is not None:
-            config["topP"] = request.options.top_p
-        if thinking := _thinking(request.model, request.options):
-            config["thinkingConfig"] = thinking
-        if (schema := forced_schema(request)) is not None:
-            config |= {"responseMimeType": "application/json", "responseJsonSchema": schema}
-        behind = b"," + members({"generationConfig": config}) if config else b""
-        return context.between(b"{" + both, behind + b"}", tools=tools)
-
-    def answer(self, request: ModelRequest, endpoint: ModelEndpoint, known: Collection[str]) -> "GeminiAnswer":
-        """Return the empty answer to a request, to be fed with the events of the stream."""
-        return GeminiAnswer(endpoint, request.model, known)
-
-
 def wants_signature(model: str) -> bool:
     """Return whether a model wants the first call of each answer signed."""
     return _BUDGETED.search(model) is None
-
-
-def _hosted(options: ModelOptions) -> list[dict[str, Any]]:
-    """Return the definitions of the tools that the server runs."""
-    named = (options.hosted_tools or {}).items()
-    return [{SEARCH if name == WEB_SEARCH else name: own} for name, own in named]
 
 
 def _thinking(model: str, options: ModelOptions) -> dict[str, Any]:
@@ -209,59 +132,46 @@ def _thinking(model: str, options: ModelOptions) -> dict[str, Any]:
 
 
 @define
-class _Part:
+class _Part(Arriving):
     """A part of the answer; texts that arrive one after the other are one part, unless one is signed."""
 
-    kind: str
-    text: list[str] = attrs.field(factory=list)
     call: dict[str, Any] = attrs.field(factory=dict)
-    file: File | None = None
     signature: str = ""
     citations: list[dict[str, Any]] = attrs.field(factory=list)
 
-    def block(self, provider: str, model: str, ids: Ids) -> Block | None:
+    def block(self, maker: Maker, ids: Ids) -> Block | None:
         """Return the block, or None if it is empty."""
         signed = {SIGNATURE: self.signature} if self.signature else {}
-        own, text = keep(PROTOCOL, provider, model, signed), joined(self.text)
+        own, text = maker.keep(signed), joined(self.text)
         if self.kind == "call":
             args, name = self.call.get("args"), joined([wire.as_text(self.call.get("name"))])
             call_id = ids.unique(joined([wire.as_text(self.call.get("id"))]))
             whole, invalid = (args, None) if isinstance(args, dict) else parse_arguments(codec.encode(args).decode())
-            return with_maker(ToolUseBlock(call_id, name, whole, invalid, own), provider, model)
+            return maker.signed(ToolUseBlock(call_id, name, whole, invalid, own))
         if self.kind == DATA:
             media_type = wire.as_text(self.call[DATA].get("mimeType"))
-            own = keep(PROTOCOL, provider, model, self.call, self.citations)
-            return FileBlock(pictures.reference_of(media_type), own)
+            return FileBlock(pictures.reference_of(media_type), maker.keep(self.call, self.citations))
         if self.call:
-            return HostedToolBlock(self.kind, keep(PROTOCOL, provider, model, self.call))
+            return HostedToolBlock(self.kind, maker.keep(self.call))
         if self.kind == "text" and text:
-            return TextBlock(text, keep(PROTOCOL, provider, model, signed, self.citations))
+            return TextBlock(text, maker.keep(signed, self.citations))
         return ReasoningBlock(text, own) if text or own else None
 
 
 @define
-class GeminiAnswer:
-    """An answer, assembled from its chunks; see `dialect.Answer`."""
+class GeminiAnswer(Answer):
+    """An answer, assembled from its chunks."""
 
-    _endpoint: ModelEndpoint
-    _model: str
-    _known: Collection[str]
-    complete: bool = False
-    closed: bool = False
-    ended_at: int = 0
-    size: int = 0
-    _parts: list[_Part] = attrs.field(factory=list)
+    PROTOCOL = PROTOCOL
+    STOP = _STOP
+    _begun: list[_Part] = attrs.field(factory=list)
     _newest: _Part | None = None  # of the parts that are shown, which the sources belong to
     _sources: list[dict[str, Any]] = attrs.field(factory=list)  # that came before any of these
-    reason: str = ""
-    counted: bool = False
-    counts: Counts = attrs.field(factory=Counts)
-    said: Said = attrs.field(factory=Said)
 
     @property
     def blocks(self) -> int:
         """The number of its parts that have begun."""
-        return len(self._parts)
+        return len(self._begun)
 
     def feed(self, data: bytes) -> None:
         """Add the next event of the stream. Raises ProviderError for an error or a bad event."""
@@ -276,16 +186,10 @@ class GeminiAnswer:
         if not any({"candidates", "promptFeedback"} & response.keys() for response in parsed):
             raise wire.bad_response("JSON that is no answer")
         self.closed = True
-        self._end(self.reason or "STOP")
+        self._complete(self.reason or "STOP")
 
-    def reply(self, sent: int) -> ModelReply:
-        """Return the whole answer; `sent` is the size of the request in bytes, for estimates."""
-        ids = Ids(self._known)
-        provider = self._endpoint.vendor.name
-        found = (part.block(provider, self._model, ids) for part in self._parts)
-        blocks = tuple(block for block in found if block is not None)
-        files = tuple([part.file for part in self._parts if part.file is not None])
-        return reply(blocks, stop_of(_STOP, self.reason), self.counts, sent, files)
+    def _parts(self) -> list[_Part]:
+        return self._begun
 
     def _take(self, chunk: dict[str, Any]) -> None:
         if chunk.get("error") or not _MEMBERS & chunk.keys():
@@ -293,7 +197,7 @@ class GeminiAnswer:
         if usage := wire.object_in(chunk, "usageMetadata"):
             self.counts = _counts(usage)
         if wire.object_in(chunk, "promptFeedback").get("blockReason"):
-            self._end("PROHIBITED_CONTENT")
+            self._complete("PROHIBITED_CONTENT")
         for candidate in wire.objects_in(chunk, "candidates"):
             if not candidate.get("index"):
                 self._candidate(candidate)
@@ -308,16 +212,12 @@ class GeminiAnswer:
                 said = wire.as_text(candidate.get("finishMessage"))
                 problem = f"the model broke off with {finish}" + (f": {said[: failures.LONGEST_QUOTE]}" if said else "")
                 raise ProviderError(problem, cause="bad_response", retryable=True)
-            self._end(finish)
-
-    def _end(self, reason: str) -> None:
-        self.reason = reason
-        self.complete, self.ended_at = True, self.size
+            self._complete(finish)
 
     def _part(self, data: dict[str, Any]) -> None:
         signature, text = wire.text_in(data, SIGNATURE), wire.text_in(data, "text")
         if call := wire.object_in(data, "functionCall"):
-            self._parts.append(_Part("call", call=call, signature=signature))
+            self._begun.append(_Part("call", call=call, signature=signature))
             self.size += len(codec.encode(call))
             return
         kind = "thought" if data.get("thought") else "text"
@@ -326,18 +226,18 @@ class GeminiAnswer:
             if kind == "text":  # the drafts of pictures that the model makes while it thinks are not shown
                 rest = {name: value for name, value in own.items() if name != "data"}
                 file = pictures.file_of(wire.text_in(own, "data"), wire.text_in(own, "mimeType"))
-                self._parts.append(_Part(DATA, call=data | {DATA: rest}, file=file))
+                self._begun.append(_Part(DATA, call=data | {DATA: rest}, file=file))
                 if self._newest is None:
-                    self._show(self._parts[-1])
+                    self._show(self._begun[-1])
             return
         if not text and (hosted := next((name for name in data if name not in PLAIN), None)):
-            self._parts.append(_Part(hosted, call=data))
+            self._begun.append(_Part(hosted, call=data))
             self.size += len(codec.encode(data))
             return
-        last = self._parts[-1] if self._parts else None
+        last = self._begun[-1] if self._begun else None
         if last is None or last.kind != kind or last.signature or (signature and not text):
             last = _Part(kind)
-            self._parts.append(last)
+            self._begun.append(last)
         if text and kind == "text" and last is not self._newest:
             self._show(last)
         last.signature = signature
@@ -360,78 +260,67 @@ class GeminiContext(Encoded):
     """
 
     __slots__ = ("_names", "_role")
+    PROTOCOL = PROTOCOL
     MEMBER = "contents"
-    SYSTEM: ClassVar[tuple[bytes, bytes] | None] = (b',"systemInstruction":{"parts":[{"text":"', b'"}]}')
-    MAKES_FILES: ClassVar[str | None] = PROTOCOL
+    SYSTEM = (b',"systemInstruction":{"parts":[{"text":"', b'"}]}')
+    MAKES_FILES = True
 
     def __init__(self, provider: str, model: str) -> None:
         super().__init__(provider, model)
-        self._role = ""  # of the newest message; "tool" for results
+        self._role = ""  # of the newest message
         self._names: dict[str, str] = {}  # of the newest answer's calls, by their ids
 
-    def _write(self, message: Message) -> None:
-        if isinstance(message, SystemMessage) and "system_role" in self.without:
-            message = ContextMessage(message.content)
-        if isinstance(message, SystemMessage):
-            self._add_system(message)
-            return
-        role, parts = self._turn(message)
+    def _add_system(self, content: str) -> None:
+        if "system_role" in self.without:
+            self._put("user", self._prompt(content, ()))
+        else:
+            super()._add_system(content)
+
+    def _put(self, role: Role, parts: list[dict[str, Any]]) -> None:
         if not parts:
             return
-        if role == self._role:
-            before = b","
-        else:
-            name = b"model" if role == "model" else b"user"
+        before = b","
+        if role != self._role:
+            name = b"model" if role == "assistant" else b"user"
             before = (self._shut + b"," if self._role else b"") + b'{"role":"%s","parts":[' % name
         self._grow(before + codec.encode_whole(parts)[1:-1])
         self._role, self._shut = role, b"]}"
 
-    def _last(self) -> bytes:
-        if self._role in ("user", "tool"):
-            return b""
-        more = {"role": "user", "parts": [{"text": wire.CONTINUE}]}
-        return (b"," if self._role else b"") + codec.encode_whole(more)
+    def _needed(self) -> dict[str, Any] | None:
+        return None if self._role in ("user", "tool") else {"role": "user", "parts": [{"text": wire.CONTINUE}]}
 
-    def _turn(
-        self, message: UserMessage | ContextMessage | ToolResultsMessage | AssistantMessage
-    ) -> tuple[str, list[dict[str, Any]]]:
-        match message:
-            case UserMessage() | ContextMessage():
-                files = message.attachments if isinstance(message, UserMessage) else ()
-                return "user", [*self._shown(files), *([{"text": message.content}] if message.content else [])]
-            case ToolResultsMessage():
-                # Models with budgets take the files of results beside these, later ones within them.
-                beside = message.results if _BUDGETED.search(self.model) else ()
-                files = tuple(file for result in beside for file in result.attachments)
-                return "tool", [*map(self._result, message.results), *self._shown(files)]
-            case AssistantMessage():
-                self._names = {call.id: GEMINI.name(call.name) for call in message.tool_calls}
-                return "model", list(self._said(message))
+    def _prompt(self, text: str, files: Sequence[Attachment]) -> list[dict[str, Any]]:
+        return [*self._shown(files), *([{"text": text}] if text else [])]
 
-    def _said(self, message: AssistantMessage) -> Iterator[dict[str, Any]]:
-        first = wants_signature(self.model)
+    def _results(self, results: Sequence[ToolResult]) -> list[dict[str, Any]]:
+        # Models with budgets take the files of results beside these, later ones within them.
+        beside = results if _BUDGETED.search(self.maker.model) else ()
+        files = [file for result in beside for file in result.attachments]
+        return [*map(self._result, results), *self._shown(files)]
+
+    def _said(self, message: AssistantMessage) -> list[dict[str, Any]]:
+        self._names = {call.id: GEMINI.name(call.name) for call in message.tool_calls}
+        return [*self._answer(message)]
+
+    def _answer(self, message: AssistantMessage) -> Iterator[dict[str, Any]]:
+        first = wants_signature(self.maker.model)
         for block in message.blocks:
-            if isinstance(block, UnknownBlock):
-                continue
-            if isinstance(block, FileBlock):
-                if own := self.own_file(block):
+            own = {} if isinstance(block, UnknownBlock) else self.maker.kept(block)
+            match block:
+                case FileBlock() if own := self.own_file(block):
                     yield own | {DATA: own[DATA] | {"data": base64(block.file)}}
-                continue
-            own = kept(block, PROTOCOL, self.provider, self.model)
-            if isinstance(block, HostedToolBlock):
-                if own:
+                case HostedToolBlock() if own:
                     yield own
-                continue
-            if isinstance(block, ToolUseBlock):
-                # The first call of an answer has to be signed, also if another model made it.
-                signed = own or ({SIGNATURE: FOREIGN} if first else {})
-                first = False
-                call = {**self._named(self._call_id(block)), "name": GEMINI.name(block.name), "args": block.args}
-                yield {"functionCall": call} | signed
-            elif isinstance(block, TextBlock) and block.text:
-                yield {"text": block.text} | own
-            elif isinstance(block, ReasoningBlock) and own:
-                yield {"text": block.text, "thought": True} | own if block.text else {"text": ""} | own
+                case ToolUseBlock():
+                    # The first call of an answer has to be signed, also if another model made it.
+                    signed = own or ({SIGNATURE: FOREIGN} if first else {})
+                    first = False
+                    call = {**self._named(self._call_id(block)), "name": GEMINI.name(block.name), "args": block.args}
+                    yield {"functionCall": call} | signed
+                case TextBlock() if block.text:
+                    yield {"text": block.text} | own
+                case ReasoningBlock() if own:
+                    yield {"text": block.text, "thought": True} | own if block.text else {"text": ""} | own
 
     def _shown(self, files: Sequence[Attachment]) -> list[dict[str, Any]]:
         if not files:
@@ -451,7 +340,7 @@ class GeminiContext(Encoded):
         content = wire.content_of(result)
         text: str | msgspec.Raw = content
         within: dict[str, Any] = {}
-        if result.attachments and _BUDGETED.search(self.model) is None:
+        if result.attachments and _BUDGETED.search(self.maker.model) is None:
             parts, words = self._told(result.attachments)
             text = quoted([letters(content), *words]) if words else text
             within = {"parts": parts} if parts else {}
@@ -470,3 +359,57 @@ def _counts(usage: dict[str, Any]) -> Counts:
     read = wire.as_count(usage.get("cachedContentTokenCount")) or 0
     output = None if said is None and not thought else (said or 0) + thought
     return Counts(None if sent is None else sent + used, output, read=read)
+
+
+class GeminiDialect(ModelDialect):
+    """Google's `streamGenerateContent`."""
+
+    tools = EncodedTools(GEMINI, _tool)
+    contexts = GeminiContext
+    answers = GeminiAnswer
+
+    def url(self, endpoint: ModelEndpoint, model: str) -> str:
+        """Return the address for requests to a model."""
+        name = quote(model.removeprefix("models/"), safe="")
+        return f"{endpoint.url}/models/{name}:streamGenerateContent?alt=sse"
+
+    def listing(self, endpoint: ModelEndpoint) -> str:
+        """Return the address of the list of the server's models."""
+        return f"{endpoint.url}/models?pageSize=1000"
+
+    def headers(self, key: str | None, model: str) -> dict[str, str]:  # noqa: ARG002 - of the protocol
+        """Return the headers of every request to a model."""
+        return {"x-goog-api-key": key} if key else {}
+
+    def check(self, model: str, options: ModelOptions) -> None:
+        """Refuse options that a model does not have."""
+        budgeted = _BUDGETED.search(model)
+        for name in ("effort", "reasoning_tokens"):
+            if getattr(options, name) is not None and _UNREASONING.search(model):
+                raise FieldValueError(name, f"{model} does not reason")
+        if options.reasoning_tokens is not None and budgeted is None:
+            raise FieldValueError("reasoning_tokens", f"{model} has no such cap; use `effort`")
+        if options.effort == "none" and (budgeted is None or _PRO.search(model)):
+            raise FieldValueError("effort", f"{model} cannot turn its reasoning off")
+        bounds = next((bounds for pattern, bounds in _BOUNDS if pattern.search(model)), None)
+        if options.reasoning_tokens is not None and bounds is not None and options.reasoning_tokens not in bounds:
+            problem = f"must be from {bounds.start} to {bounds.stop - 1} for {model}"
+            raise FieldValueError("reasoning_tokens", problem)
+
+    def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[Part]:  # noqa: ARG002 - of the protocol
+        """Return the body of a request, in pieces."""
+        own = self.tools.encoded(request)
+        tools = b'[{"functionDeclarations":' + own + b"}]" if own else b""
+        named = {} if request.answer_schema is not None else request.options.hosted_tools or {}
+        hosted = [{SEARCH if name == WEB_SEARCH else name: options} for name, options in named.items()]
+        config: dict[str, Any] = {}
+        if (cap := request.answer_cap(SURE_TOKENS)) is not None:
+            config["maxOutputTokens"] = cap
+        config |= sampling(request.options, "topP")
+        if thinking := _thinking(request.model, request.options):
+            config["thinkingConfig"] = thinking
+        if (schema := forced_schema(request)) is not None:
+            config |= {"responseMimeType": "application/json", "responseJsonSchema": schema}
+        head = {"toolConfig": {"includeServerSideToolInvocations": True}} if own and hosted else {}
+        tail = {"generationConfig": config} if config else {}
+        return context.between(head, tail, tools=with_hosted(tools, hosted))

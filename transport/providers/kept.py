@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import attrs
 
+from warren.base.values import frozen
 from warren.conversation.messages import FileBlock, HostedToolBlock, ReasoningBlock, TextBlock, ToolUseBlock
 from warren.transport.providers import wire
 
@@ -19,35 +20,46 @@ CITATIONS: Final = "citations"
 """The sources of a text, in the form of its provider."""
 
 
-def keep(
-    protocol: str, provider: str, model: str, data: Mapping[str, Any], citations: Sequence[Mapping[str, Any]] = ()
-) -> Mapping[str, Any] | None:
-    """Return the metadata of a block that a model of a provider made; None if there is nothing to keep."""
-    if not data and not citations:
-        return None
-    own = {protocol: data} if data else {}
-    return {**own, PROVIDER: provider, MODEL: model} | ({CITATIONS: citations} if citations else {})
+@frozen
+class Maker:
+    """A model of a provider over a protocol, which alone gets back the opaque data of the blocks that it has made.
 
-
-def with_maker(call: ToolUseBlock, provider: str, model: str) -> ToolUseBlock:
-    """Return a call that says who made it if its id is one that other servers may refuse.
-
-    Such ids go back to their maker as they came: some have a signature within them, or the place of the call.
+    Attributes:
+        protocol: the name under which blocks have the data.
+        provider: the name of the provider.
+        model: the name of the model.
     """
-    if call.metadata or wire.call_id(call.id) == call.id:
-        return call
-    return attrs.evolve(call, metadata={PROVIDER: provider, MODEL: model})
 
+    protocol: str
+    provider: str
+    model: str
 
-def kept_by(block: Owned, provider: str, model: str) -> bool:
-    """Return whether a model of a provider made the data of a block.
+    def keep(self, data: Mapping[str, Any], citations: Sequence[Mapping[str, Any]] = ()) -> Mapping[str, Any] | None:
+        """Return the metadata of a new block; None if there is nothing to keep."""
+        if not data and not citations:
+            return None
+        own = {self.protocol: data} if data else {}
+        return {**own, PROVIDER: self.provider, MODEL: self.model} | ({CITATIONS: citations} if citations else {})
 
-    Data without a provider or a model, as older versions stored it, counts as made by any.
-    """
-    metadata = block.metadata or {}
-    return bool(metadata.get(PROVIDER, provider) == provider and metadata.get(MODEL, model) == model)
+    def signed(self, call: ToolUseBlock) -> ToolUseBlock:
+        """Return a new call that says who made it if its id is one that other servers may refuse.
 
+        Such ids go back to their maker as they came: some have a signature within them, or the place of the call.
+        """
+        if call.metadata or wire.call_id(call.id) == call.id:
+            return call
+        return attrs.evolve(call, metadata={PROVIDER: self.provider, MODEL: self.model})
 
-def kept(block: Owned, protocol: str, provider: str, model: str) -> dict[str, Any]:
-    """Return the data that a model gets back with a block; empty if another one made it, or there is none."""
-    return wire.as_object((block.metadata or {}).get(protocol)) if kept_by(block, provider, model) else {}
+    def made(self, block: Owned) -> bool:
+        """Return whether the model has made the data of a block.
+
+        Data without a provider or a model, as older versions stored it, counts as made by any.
+        """
+        metadata = block.metadata or {}
+        return bool(
+            metadata.get(PROVIDER, self.provider) == self.provider and metadata.get(MODEL, self.model) == self.model
+        )
+
+    def kept(self, block: Owned) -> dict[str, Any]:
+        """Return the data that the model gets back with a block; empty if another one made it, or there is none."""
+        return wire.as_object((block.metadata or {}).get(self.protocol)) if self.made(block) else {}

@@ -2,55 +2,51 @@
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import attrs
 import msgspec
 
 from warren.base.errors import ProviderError
-from warren.base.values import define, frozen
+from warren.base.values import define
 from warren.conversation import codec
 from warren.conversation.attachments import Attachment, File
 from warren.conversation.messages import (
     AssistantMessage,
     Block,
-    ContextMessage,
     FileBlock,
-    Message,
     ReasoningBlock,
     StopReason,
-    SystemMessage,
     TextBlock,
     ToolResult,
-    ToolResultsMessage,
     ToolUseBlock,
-    UserMessage,
 )
 from warren.conversation.options import ModelOptions
-from warren.models.model import ModelReply, ModelRequest, ReasoningPiece, TextPiece, joined
+from warren.models.model import ModelRequest, ReasoningPiece, TextPiece, joined
 from warren.transport.providers import failures, pictures, wire
-from warren.transport.providers.accumulate import NO_COUNTS, Counts, Ids, Said, ToolCalls, reply, stop_of
+from warren.transport.providers.accumulate import Answer, Counts, Ids, ToolCalls, stop_of
 from warren.transport.providers.dialect import (
     OUTPUT,
     SURE_TOKENS,
+    ModelDialect,
     cache_key,
     forced_schema,
     no_hosted_tools,
     no_reasoning_cap,
+    sampling,
 )
 from warren.transport.providers.encoded import (
     BETWEEN,
     Encoded,
     EncodedTools,
     Part,
+    Role,
     base64,
     data_url,
     letters,
-    members,
     quoted,
 )
 from warren.transport.providers.gemini import FOREIGN, wants_signature
-from warren.transport.providers.kept import keep, kept, with_maker
 from warren.transport.providers.settings import ModelEndpoint
 from warren.transport.providers.tags import THINK, Head, parted
 from warren.transport.providers.tool_rules import MANY, OPENAI
@@ -97,76 +93,6 @@ _TOOLS_WITHOUT_REASONING: Final = re.compile(r"gpt-(5\.([4-9]|\d\d)|[6-9])")
 def _tool(tool: FittedTool) -> dict[str, Any]:
     function = {"name": tool.name, "description": tool.description, "parameters": tool.schema}
     return {"type": "function", "function": function}
-
-
-@frozen
-class ChatDialect:
-    """OpenAI's chat completions protocol, streamed."""
-
-    tools: ClassVar[EncodedTools] = EncodedTools(OPENAI, _tool)
-
-    def url(self, endpoint: ModelEndpoint, model: str) -> str:  # noqa: ARG002 - of the protocol
-        """Return the address for requests."""
-        return f"{endpoint.url}/chat/completions"
-
-    def listing(self, endpoint: ModelEndpoint) -> str:
-        """Return the address of the list of the server's models."""
-        return f"{endpoint.url}/models"
-
-    def headers(self, key: str | None, model: str) -> dict[str, str]:  # noqa: ARG002 - of the protocol
-        """Return the headers of every request to a model."""
-        return {"authorization": f"Bearer {key}"} if key else {}
-
-    def check(self, model: str, options: ModelOptions) -> None:  # noqa: ARG002 - of the protocol
-        """Refuse options that the protocol does not have; see `dialect.ModelDialect`."""
-        no_reasoning_cap(options, "OpenAI's protocol")
-        no_hosted_tools(options, "the protocol of OpenAI's chat completions")
-
-    def context(self, endpoint: ModelEndpoint, model: str) -> "ChatContext":
-        """Return an empty context for a model of a provider, to which messages are added."""
-        wants_signatures = endpoint.host.endswith(".googleapis.com") and wants_signature(model)
-        return ChatContext(endpoint.vendor.name, model, wants_signatures=wants_signatures)
-
-    def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[Part]:
-        """Return the body of a request, in pieces; see `dialect.ModelDialect`."""
-        head: dict[str, Any] = {
-            "model": request.model,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
-        if (key := cache_key(request, endpoint)) is not None:
-            head["prompt_cache_key"] = key
-        tail: dict[str, Any] = {}
-        tools = b""
-        if request.tools:
-            tools = self.tools.encoded(request)
-            if endpoint.official and _TOOLS_WITHOUT_REASONING.match(request.model):
-                head["reasoning_effort"] = "none"
-        if request.options.effort is not None and "reasoning_effort" not in head:
-            head["reasoning_effort"] = request.options.effort
-        if (cap := request.answer_cap(SURE_TOKENS)) is not None:
-            own = endpoint.official or _COMPLETION_TOKENS.match(request.model)
-            tail["max_completion_tokens" if own else "max_tokens"] = cap
-        if request.options.temperature is not None:
-            tail["temperature"] = request.options.temperature
-        if request.options.top_p is not None:
-            tail["top_p"] = request.options.top_p
-        if (schema := forced_schema(request)) is not None:
-            # Strict mode refuses most schemas.
-            form = {"name": OUTPUT, "schema": schema, "strict": False}
-            tail["response_format"] = {"type": "json_schema", "json_schema": form}
-        behind = b"," + members(tail) if tail else b""
-        return context.between(b"{" + members(head), behind + b"}", tools=tools)
-
-    def answer(self, request: ModelRequest, endpoint: ModelEndpoint, known: Collection[str]) -> "ChatAnswer":
-        """Return the empty answer to a request, to be fed with the events of the stream."""
-        return ChatAnswer(endpoint, request.model, known)
-
-
-class CompatibleChat(ChatDialect):
-    """The protocol at servers of other makers."""
-
-    tools: ClassVar[EncodedTools] = EncodedTools(attrs.evolve(OPENAI, most=MANY), _tool)
 
 
 _Nothing = Annotated[list[Any], msgspec.Meta(max_length=0)] | None
@@ -233,28 +159,19 @@ _usage_chunk: Final = codec.parser_of(_UsageChunk, b'"choices":[]')
 
 
 @define
-class ChatAnswer:
-    """An answer, assembled from its chunks; see `dialect.Answer`."""
+class ChatAnswer(Answer):
+    """An answer, assembled from its chunks."""
 
-    _endpoint: ModelEndpoint
-    _model: str
-    _known: Collection[str]
-    complete: bool = False
-    closed: bool = False
-    ended_at: int = 0
-    size: int = 0
+    PROTOCOL = PROTOCOL
+    STOP = _STOP
     _begun: bool = False
     _text: list[str] = attrs.field(factory=list)
     _reasoning: list[str] = attrs.field(factory=list)
     _kept: dict[str, Any] = attrs.field(factory=dict)  # what goes back with the reasoning
     _extra: Mapping[str, Any] = NO_EXTRA  # what goes back with the text
     _calls: ToolCalls | None = None
-    _files: list[File] = attrs.field(factory=list)
-    _sound: list[str] | None = None  # its base64
-    reason: str = ""
-    counted: bool = False
-    counts: Counts = NO_COUNTS
-    said: Said = attrs.field(factory=Said)
+    _pictures: list[File] = attrs.field(factory=list)
+    _sound: list[str] = attrs.field(factory=list)  # its base64
     _at_head: bool = attrs.field(init=False)  # whether no text has come that is certainly the answer's
     _head: Head | None = None  # once there is a text that may begin with a tag
 
@@ -311,17 +228,15 @@ class ChatAnswer:
         if self._head is not None:
             (reasoning, text), self._head = self._head.end(), None
             self._say("", reasoning, text)
-        self.complete, self.ended_at = True, self.size
+        self._complete(self.reason)
 
-    def reply(self, sent: int) -> ModelReply:
-        """Return the whole answer; `sent` is the size of the request in bytes, for estimates."""
-        if self._sound:
-            self._files.append(pictures.sound_of("".join(self._sound)))
-            self._sound = None
-        stopped, blocks = stop_of(_STOP, self.reason.lower()), tuple(self._blocks())
+    def _stopped(self, blocks: Sequence[Block]) -> tuple[StopReason, str]:
         if not self.reason and any(isinstance(each, ToolUseBlock) and each.invalid_args for each in blocks):
-            stopped = "max_tokens", ""  # servers that never give reasons: it was cut within a call
-        return reply(blocks, stopped, self.counts, sent, tuple(self._files))
+            return "max_tokens", ""  # servers that never give reasons: it was cut within a call
+        return stop_of(_STOP, self.reason.lower())
+
+    def _files(self) -> list[File]:
+        return [*self._pictures, *([pictures.sound_of("".join(self._sound))] if self._sound else [])]
 
     def _take(self, chunk: dict[str, Any]) -> None:
         if chunk.get("error") or chunk.get("base_resp") or not chunk.get("choices"):
@@ -365,7 +280,6 @@ class ChatAnswer:
         links = [self._picture(each) for each in (*parts, *images) if "image_url" in each]
         text = "".join([wire.as_text(content), *links]) or wire.text_in(audio, "transcript")
         if data := wire.text_in(audio, "data"):
-            self._sound = self._sound or []
             self._sound.append(data)
             self.size += 1
         return delta | {"content": text} | ({"thinking": thoughts} if thoughts else {})
@@ -378,8 +292,8 @@ class ChatAnswer:
         self.size += 1
         if file is None:
             return f"\n![picture]({url})\n"
-        if file not in self._files:  # some servers repeat them at the end
-            self._files.append(file)
+        if file not in self._pictures:  # some servers repeat them at the end
+            self._pictures.append(file)
         return ""
 
     def _finish(self, reason: str) -> None:
@@ -438,9 +352,9 @@ class ChatAnswer:
             call.metadata = self._keep({EXTRA: extra})
 
     def _keep(self, data: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        return keep(PROTOCOL, self._endpoint.vendor.name, self._model, wire.mended(data)) if data else None
+        return self._maker.keep(wire.mended(data)) if data else None
 
-    def _blocks(self) -> Iterator[Block]:
+    def _blocks(self, ids: Ids) -> Iterator[Block]:
         reasoning, text = joined(self._reasoning), joined(self._text)
         own = self._kept and {name: _merged(value) if name in LISTS else value for name, value in self._kept.items()}
         if not reasoning and "</think>" in text and self._endpoint.has_think_tags:
@@ -453,11 +367,10 @@ class ChatAnswer:
             yield ReasoningBlock(reasoning, self._keep(own))
         if text:
             yield TextBlock(text, self._keep(self._extra))
-        for file in self._files:
+        for file in self._files():
             yield FileBlock(pictures.reference_of(file.media_type or ""))
         if self._calls:
-            provider = self._endpoint.vendor.name
-            yield from (with_maker(call, provider, self._model) for call in self._calls.blocks(Ids(self._known)))
+            yield from map(self._maker.signed, self._calls.blocks(ids))
 
 
 def _reasoning_of(reasoning_content: str | None, reasoning: str | None) -> tuple[str, str]:
@@ -512,50 +425,40 @@ class ChatContext(Encoded):
     Consecutive user messages are merged, because many chat templates want the roles to alternate.
     """
 
-    __slots__ = ("_field", "_role", "_wants_signatures")
+    __slots__ = ("_field", "_role", "wants_signatures")
+    PROTOCOL = PROTOCOL
 
-    def __init__(self, provider: str, model: str, *, wants_signatures: bool = False) -> None:
+    def __init__(self, provider: str, model: str) -> None:
         super().__init__(provider, model)
-        self._wants_signatures = wants_signatures
+        self.wants_signatures: bool = False
         self._role = ""  # of the newest message
         self._field = ""  # the member in which the model has its reasoning, as far as it is known
 
-    def _write(self, message: Message) -> None:
-        turns = self._turns(message)
+    def _add_system(self, content: str) -> None:
+        self._put("user", [{"role": "system", "content": content}] if content else [])
+
+    def _put(self, _role: Role, turns: list[dict[str, Any]]) -> None:
         for turn in turns if not self.without else _adapted(turns, self._role, self.without):
             role, content = turn["role"], turn["content"]
             if role == "user" and isinstance(content, list):
                 role = PARTS
-            before = self._shut + b"," if self._role else b""
             if role == self._role == "user":
                 self._grow(BETWEEN + _inside(content))
                 continue
-            if role == self._role == PARTS:
-                self._grow(b"," + codec.encode_whole(content)[1:-1])
+            if self._role == PARTS and role in ("user", PARTS):
+                parts = content if role == PARTS else [{"type": "text", "text": content}]
+                self._grow(b"," + codec.encode_whole(parts)[1:-1])
                 continue
-            if role == "user" and self._role == PARTS:
-                self._grow(b"," + codec.encode_whole({"type": "text", "text": content}))
-                continue
+            before = self._shut + b"," if self._role else b""
             self._shut = _SHUT.get(role, b"}")
             self._grow(before + codec.encode_whole(turn).removesuffix(self._shut))
             self._role = role
 
-    def _last(self) -> bytes:
-        if self._role in ("user", PARTS, "tool"):
-            return b""
-        return (b"," if self._role else b"") + codec.encode_whole({"role": "user", "content": wire.CONTINUE})
+    def _needed(self) -> dict[str, Any] | None:
+        return None if self._role in ("user", PARTS, "tool") else {"role": "user", "content": wire.CONTINUE}
 
-    def _turns(self, message: Message) -> list[dict[str, Any]]:
-        match message:
-            case SystemMessage():
-                return [{"role": "system", "content": message.content}] if message.content else []
-            case UserMessage() | ContextMessage():
-                files = message.attachments if isinstance(message, UserMessage) else ()
-                return [{"role": "user", "content": self._content(message.content, files)}]
-            case ToolResultsMessage():
-                return [*map(self._result, message.results), *self._files_of(message)]
-            case AssistantMessage():
-                return self._said(message)
+    def _prompt(self, text: str, files: Sequence[Attachment]) -> list[dict[str, Any]]:
+        return [{"role": "user", "content": self._content(text, files)}]
 
     def _content(self, text: str, files: Sequence[Attachment]) -> str | msgspec.Raw | list[dict[str, Any]]:
         """Return a text; with files it is a list of parts, or a text alone if all of them are told in words."""
@@ -565,10 +468,10 @@ class ChatContext(Encoded):
         whole = quoted([*words, letters(text)])
         return [*parts, {"type": "text", "text": whole}] if parts else whole
 
-    def _files_of(self, message: ToolResultsMessage) -> list[dict[str, Any]]:
-        """Return the files of results as a message of the user: the results of tools are texts in this protocol."""
-        found = [file for result in message.results for file in result.attachments]
-        return [{"role": "user", "content": self._content(wire.FILES, found)}] if found else []
+    def _results(self, results: Sequence[ToolResult]) -> list[dict[str, Any]]:
+        """Return the results, and behind them their files, as the user's: results are texts in this protocol."""
+        files = [file for result in results for file in result.attachments]
+        return [*map(self._result, results), *(self._prompt(wire.FILES, files) if files else ())]
 
     def _part(self, file: Attachment) -> dict[str, Any] | None:
         match file.kind:
@@ -590,7 +493,7 @@ class ChatContext(Encoded):
         turn: dict[str, Any] = {"role": "assistant", "content": text or None}
         for block in message.blocks:
             if isinstance(block, TextBlock | ReasoningBlock) and block.metadata:
-                own = kept(block, PROTOCOL, self.provider, self.model)
+                own = self.maker.kept(block)
                 turn |= {name: value for name, value in own.items() if name not in (FIELD, TAG)}
                 if TAG in own:
                     turn["content"] = f"<{own[TAG]}>\n{block.text}\n</{own[TAG]}>\n\n{text}"
@@ -601,7 +504,7 @@ class ChatContext(Encoded):
             turn[REASONING[0]] = BLANK
         if calls:
             turn["tool_calls"] = calls
-            if self._wants_signatures:  # of the first call of an answer, also if another model made it
+            if self.wants_signatures:  # of the first call of an answer, also if another model made it
                 calls[0].setdefault(EXTRA, {"google": {"thought_signature": FOREIGN}})
             if self._field == REASONING[0]:  # DeepSeek wants it with each answer that calls tools, also of others
                 turn.setdefault(self._field, "")
@@ -609,8 +512,7 @@ class ChatContext(Encoded):
 
     def _called(self, call: ToolUseBlock) -> dict[str, Any]:
         function = {"name": OPENAI.name(call.name), "arguments": codec.encode_whole(call.args).decode()}
-        own = kept(call, PROTOCOL, self.provider, self.model)
-        return {"id": self._call_id(call), "type": "function", "function": function, **own}
+        return {"id": self._call_id(call), "type": "function", "function": function, **self.maker.kept(call)}
 
     def _result(self, result: ToolResult) -> dict[str, Any]:
         call_id = self._id_of_result(result.tool_use_id)
@@ -679,3 +581,72 @@ def _counts(usage: dict[str, Any]) -> Counts:
     created = wire.as_count(details.get("cache_write_tokens")) or 0
     counted = wire.as_count(usage.get("prompt_tokens")), wire.as_count(usage.get("completion_tokens"))
     return Counts(*counted, created, read)
+
+
+class OpenAIDialect(ModelDialect):
+    """What the protocols of OpenAI have in common."""
+
+    def listing(self, endpoint: ModelEndpoint) -> str:
+        """Return the address of the list of the server's models."""
+        return f"{endpoint.url}/models"
+
+    def headers(self, key: str | None, model: str) -> dict[str, str]:  # noqa: ARG002 - of the protocol
+        """Return the headers of every request to a model."""
+        return {"authorization": f"Bearer {key}"} if key else {}
+
+    def check(self, model: str, options: ModelOptions) -> None:  # noqa: ARG002 - of the protocol
+        """Refuse options that the protocols do not have."""
+        no_reasoning_cap(options, "OpenAI's protocol")
+
+
+class ChatDialect(OpenAIDialect):
+    """OpenAI's chat completions protocol, streamed."""
+
+    tools = EncodedTools(OPENAI, _tool)
+    contexts = ChatContext
+    answers = ChatAnswer
+
+    def url(self, endpoint: ModelEndpoint, model: str) -> str:  # noqa: ARG002 - of the protocol
+        """Return the address for requests."""
+        return f"{endpoint.url}/chat/completions"
+
+    def check(self, model: str, options: ModelOptions) -> None:
+        """Refuse options that the protocol does not have."""
+        super().check(model, options)
+        no_hosted_tools(options, "the protocol of OpenAI's chat completions")
+
+    def context(self, endpoint: ModelEndpoint, model: str) -> ChatContext:
+        """Return an empty context for a model of a provider, to which messages are added."""
+        context = ChatContext(endpoint.vendor.name, model)
+        context.wants_signatures = endpoint.host.endswith(".googleapis.com") and wants_signature(model)
+        return context
+
+    def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[Part]:
+        """Return the body of a request, in pieces."""
+        head: dict[str, Any] = {
+            "model": request.model,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        if (key := cache_key(request, endpoint)) is not None:
+            head["prompt_cache_key"] = key
+        tail: dict[str, Any] = {}
+        if request.tools and endpoint.official and _TOOLS_WITHOUT_REASONING.match(request.model):
+            head["reasoning_effort"] = "none"
+        elif request.options.effort is not None:
+            head["reasoning_effort"] = request.options.effort
+        if (cap := request.answer_cap(SURE_TOKENS)) is not None:
+            own = endpoint.official or _COMPLETION_TOKENS.match(request.model)
+            tail["max_completion_tokens" if own else "max_tokens"] = cap
+        tail |= sampling(request.options)
+        if (schema := forced_schema(request)) is not None:
+            # Strict mode refuses most schemas.
+            form = {"name": OUTPUT, "schema": schema, "strict": False}
+            tail["response_format"] = {"type": "json_schema", "json_schema": form}
+        return context.between(head, tail, tools=self.tools.encoded(request))
+
+
+class CompatibleChat(ChatDialect):
+    """The protocol at servers of other makers."""
+
+    tools = EncodedTools(attrs.evolve(OPENAI, most=MANY), _tool)

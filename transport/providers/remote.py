@@ -24,11 +24,11 @@ from warren.models.model import NO_FILES, Emitted, ModelReply, ModelRequest, Pie
 from warren.reports.tracing import HEADER, here
 from warren.settings.config import Dialect
 from warren.transport.providers import failures, wire
-from warren.transport.providers.accumulate import Counts
+from warren.transport.providers.accumulate import Answer, Counts
 from warren.transport.providers.anthropic import MessagesDialect
 from warren.transport.providers.authorizers import Authorizer, authorizer
 from warren.transport.providers.bedrock import FRAMES, BedrockDialect, FrameSplitter
-from warren.transport.providers.dialect import Answer, ModelDialect
+from warren.transport.providers.dialect import ModelDialect
 from warren.transport.providers.encoded import NO_CHANGES, PIECE, Encoded, Part, letters
 from warren.transport.providers.encoder import Encoder
 from warren.transport.providers.gemini import GeminiDialect

@@ -1,54 +1,49 @@
 """OpenAI's responses protocol, stateless: the server stores nothing, and reasoning goes back encrypted. No I/O."""
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import attrs
 import msgspec
 
-from warren.base.values import define, frozen
+from warren.base.values import define
 from warren.conversation import codec
-from warren.conversation.attachments import Attachment, File
+from warren.conversation.attachments import Attachment
 from warren.conversation.messages import (
     AssistantMessage,
     Block,
-    ContextMessage,
     FileBlock,
     HostedToolBlock,
-    Message,
     ReasoningBlock,
     StopReason,
-    SystemMessage,
     TextBlock,
     ToolResult,
-    ToolResultsMessage,
     ToolUseBlock,
-    UserMessage,
 )
-from warren.conversation.options import ModelOptions
-from warren.models.model import ModelReply, ModelRequest, ReasoningPiece, TextPiece, joined
+from warren.models.model import ModelRequest, ReasoningPiece, TextPiece, joined
 from warren.transport.providers import failures, pictures, unanswered, wire
-from warren.transport.providers.accumulate import Call, Counts, Ids, Said, reply, stop_of
+from warren.transport.providers.accumulate import Answer, Arriving, Call, Counts, Ids
 from warren.transport.providers.dialect import (
     OUTPUT,
     SURE_TOKENS,
     cache_key,
     forced_schema,
-    no_reasoning_cap,
+    sampling,
     with_hosted,
 )
 from warren.transport.providers.encoded import (
     Encoded,
     EncodedTools,
     Part,
+    Role,
     base64,
     data_url,
     letters,
-    members,
     quoted,
 )
-from warren.transport.providers.kept import keep, kept, with_maker
+from warren.transport.providers.kept import Maker
+from warren.transport.providers.openai import OpenAIDialect
 from warren.transport.providers.settings import ModelEndpoint
 from warren.transport.providers.tool_rules import MANY, RESPONSES
 from warren.transport.providers.tool_schemas import FittedTool
@@ -85,94 +80,25 @@ def _tool(tool: FittedTool) -> dict[str, Any]:
     return {"type": "function", **own}
 
 
-@frozen
-class ResponsesDialect:
-    """OpenAI's responses protocol, streamed."""
-
-    tools: ClassVar[EncodedTools] = EncodedTools(RESPONSES, _tool)
-
-    def url(self, endpoint: ModelEndpoint, model: str) -> str:  # noqa: ARG002 - of the protocol
-        """Return the address for requests."""
-        return f"{endpoint.url}/responses"
-
-    def listing(self, endpoint: ModelEndpoint) -> str:
-        """Return the address of the list of the server's models."""
-        return f"{endpoint.url}/models"
-
-    def headers(self, key: str | None, model: str) -> dict[str, str]:  # noqa: ARG002 - of the protocol
-        """Return the headers of every request to a model."""
-        return {"authorization": f"Bearer {key}"} if key else {}
-
-    def check(self, model: str, options: ModelOptions) -> None:  # noqa: ARG002 - of the protocol
-        """Refuse options that the protocol does not have; see `dialect.ModelDialect`."""
-        no_reasoning_cap(options, "OpenAI's protocol")
-
-    def context(self, endpoint: ModelEndpoint, model: str) -> "ResponsesContext":
-        """Return an empty context for a model of a provider, to which messages are added."""
-        return ResponsesContext(endpoint.vendor.name, model)
-
-    def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[Part]:
-        """Return the body of a request, in pieces; see `dialect.ModelDialect`."""
-        head: dict[str, Any] = {"model": request.model, "stream": True, "store": False}
-        if _REASONS.search(request.model):
-            head["include"] = ["reasoning.encrypted_content"]
-        if (key := cache_key(request, endpoint)) is not None:
-            head["prompt_cache_key"] = key
-        tail: dict[str, Any] = {}
-        if (cap := request.answer_cap(SURE_TOKENS)) is not None:
-            tail["max_output_tokens"] = max(LEAST_CAP, cap)
-        if request.options.temperature is not None:
-            tail["temperature"] = request.options.temperature
-        if request.options.top_p is not None:
-            tail["top_p"] = request.options.top_p
-        if request.options.effort is not None:
-            tail["reasoning"] = {"effort": request.options.effort}
-        if (schema := forced_schema(request)) is not None:
-            # Strict mode refuses most schemas.
-            tail["text"] = {"format": {"type": "json_schema", "name": OUTPUT, "schema": schema, "strict": False}}
-        tools = self.tools.encoded(request) if request.tools else b""
-        if request.answer_schema is None:
-            hosted = (request.options.hosted_tools or {}).items()
-            tools = with_hosted(tools, [{"type": name, **own} for name, own in hosted])
-        behind = b"," + members(tail) if tail else b""
-        return context.between(b"{" + members(head), behind + b"}", tools=tools)
-
-    def answer(self, request: ModelRequest, endpoint: ModelEndpoint, known: Collection[str]) -> "ResponsesAnswer":
-        """Return the empty answer to a request, to be fed with the events of the stream."""
-        return ResponsesAnswer(endpoint, request.model, known)
-
-
-class CompatibleResponses(ResponsesDialect):
-    """The protocol at servers of other makers."""
-
-    tools: ClassVar[EncodedTools] = EncodedTools(attrs.evolve(RESPONSES, most=MANY), _tool)
-
-
 @define
-class _Item:
+class _Item(Arriving):
     """An item of the answer that is still arriving.
 
     Attributes:
-        kind: its type.
-        text: its text as it is shown.
         ended: the text of those of its parts that have ended.
         call: its call of a tool.
         whole: the item as the server has sent it last.
-        file: the picture that it is.
         done: whether the server has sent its end.
         ran: whether the server has run it, as the answer has gone on behind it.
     """
 
-    kind: str
-    text: list[str] = attrs.field(factory=list)
     ended: str = ""
     call: Call = attrs.field(factory=Call)
     whole: dict[str, Any] = attrs.field(factory=dict)
-    file: File | None = None
     done: bool = False
     ran: bool = False
 
-    def block(self, provider: str, model: str, ids: Ids) -> Block | None:
+    def block(self, maker: Maker, ids: Ids) -> Block | None:
         """Return the block, or None if it is empty."""
         text = joined(self.text)
         match self.kind:
@@ -180,27 +106,26 @@ class _Item:
                 phase = wire.as_text(self.whole.get("phase"))
                 parts = _content_of(self.whole)
                 sources = [source for part in parts for source in wire.objects_in(part, "annotations")]
-                own = keep(PROTOCOL, provider, model, {"phase": phase} if phase else {}, sources)
+                own = maker.keep({"phase": phase} if phase else {}, sources)
                 return TextBlock(text, own) if text else None
             case "reasoning":
                 names = ("id", "encrypted_content") if self.whole.get("encrypted_content") else ()
-                own = keep(PROTOCOL, provider, model, {name: wire.as_text(self.whole.get(name)) for name in names})
+                own = maker.keep({name: wire.as_text(self.whole.get(name)) for name in names})
                 return ReasoningBlock(text, own) if text or own else None
             case "function_call":
-                return self._called(provider, model, ids)
+                return self._called(maker, ids)
             case "image_generation_call" if self.file is not None:
                 media_type = f"image/{wire.as_text(self.whole.get('output_format')) or 'png'}"
-                own = keep(PROTOCOL, provider, model, _as_input(self.whole))
-                return FileBlock(pictures.reference_of(media_type), own)
+                return FileBlock(pictures.reference_of(media_type), maker.keep(_as_input(self.whole)))
             case kind:
-                own = keep(PROTOCOL, provider, model, self.whole)
+                own = maker.keep(self.whole)
                 return HostedToolBlock(kind, {**own, RAN: True} if own and self.ran else own) if own else None
 
-    def _called(self, provider: str, model: str, ids: Ids) -> Block:
+    def _called(self, maker: Maker, ids: Ids) -> Block:
         """Return the call of a tool. One without arguments, and without an end, is no call without arguments."""
         if not self.call.begun:
             self.call.add("", wire.arguments_in(self.whole, "arguments"))
-        call = with_maker(self.call.block(ids), provider, model)
+        call = maker.signed(self.call.block(ids))
         return call if self.done or self.call.arguments.strip() else attrs.evolve(call, invalid_args="")
 
 
@@ -214,21 +139,12 @@ _text_delta: Final = codec.parser_of(_TextDelta, b"response.output_text.delta")
 
 
 @define
-class ResponsesAnswer:
-    """An answer, assembled from its events; see `dialect.Answer`."""
+class ResponsesAnswer(Answer):
+    """An answer, assembled from its events."""
 
-    _endpoint: ModelEndpoint
-    _model: str
-    _known: Collection[str]
-    complete: bool = False
-    closed: bool = False
-    ended_at: int = 0
-    size: int = 0
+    PROTOCOL = PROTOCOL
+    STOP = _STOP
     _items: dict[int, _Item] = attrs.field(factory=dict)
-    reason: str = ""
-    counted: bool = False
-    counts: Counts = attrs.field(factory=Counts)
-    said: Said = attrs.field(factory=Said)
 
     @property
     def blocks(self) -> int:
@@ -243,7 +159,11 @@ class ResponsesAnswer:
         if self.closed or not data.strip() or data.strip() == b"[DONE]":
             return
         event = wire.with_halves(data, wire.parse_object(data))
-        if (take := _EVENTS.get(wire.as_text(event.get("type")))) is not None:
+        kind = wire.as_text(event.get("type"))
+        if (found := _OF_ITEMS.get(kind)) is not None:
+            item_kind, add = found
+            add(self, self._item(self._index(event), item_kind), event)
+        elif (take := _EVENTS.get(kind)) is not None:
             take(self, event)
         else:
             failures.check(self._endpoint, event)
@@ -256,15 +176,8 @@ class ResponsesAnswer:
             raise wire.bad_response("JSON that is no response")
         self._end({"response": response})
 
-    def reply(self, sent: int) -> ModelReply:
-        """Return the whole answer; `sent` is the size of the request in bytes, for estimates."""
-        ids = Ids(self._known)
-        provider = self._endpoint.vendor.name
-        items = [self._items[index] for index in sorted(self._items)]
-        found = (item.block(provider, self._model, ids) for item in items)
-        blocks = tuple(block for block in found if block is not None)
-        files = tuple([item.file for item in items if item.file is not None])
-        return reply(blocks, stop_of(_STOP, self.reason), self.counts, sent, files)
+    def _parts(self) -> list[_Item]:
+        return [self._items[index] for index in sorted(self._items)]
 
     def _item(self, index: int, kind: str) -> _Item:
         return self._items.setdefault(index, _Item(kind))
@@ -316,16 +229,9 @@ class ResponsesAnswer:
             item.call.add("", arguments)
             self.size += len(arguments)
 
-    def _arguments_done(self, event: dict[str, Any]) -> None:
-        item = self._item(self._index(event), "function_call")
+    def _arguments_done(self, item: _Item, event: dict[str, Any]) -> None:
         item.done = True
         self._call_arguments(item, wire.arguments_in(event, "arguments"))
-
-    def _text_done(self, event: dict[str, Any]) -> None:
-        self._part_done(self._item(self._index(event), "message"), event)
-
-    def _reasoning_done(self, event: dict[str, Any]) -> None:
-        self._part_done(self._item(self._index(event), "reasoning"), event)
 
     def _part_done(self, item: _Item, event: dict[str, Any]) -> None:
         """Take the whole text of a part of an item."""
@@ -344,19 +250,15 @@ class ResponsesAnswer:
             item.text = [whole]
             self.size += len(whole) - len(shown)
 
-    def _text(self, event: dict[str, Any]) -> None:
-        self._say(self._item(self._index(event), "message"), wire.text_in(event, "delta"))
+    def _part(self, item: _Item, event: dict[str, Any]) -> None:
+        self._say(item, wire.text_in(event, "delta"))
 
-    def _reasoning(self, event: dict[str, Any]) -> None:
-        self._say(self._item(self._index(event), "reasoning"), wire.text_in(event, "delta"))
-
-    def _next_summary(self, event: dict[str, Any]) -> None:
-        item = self._item(self._index(event), "reasoning")
+    def _next_summary(self, item: _Item, _event: dict[str, Any]) -> None:
         self._say(item, "\n\n" if item.text else "")
 
-    def _arguments(self, event: dict[str, Any]) -> None:
+    def _arguments(self, item: _Item, event: dict[str, Any]) -> None:
         arguments = wire.text_in(event, "delta")
-        self._item(self._index(event), "function_call").call.add("", arguments)
+        item.call.add("", arguments)
         self.size += len(arguments)
 
     def _say(self, item: _Item, text: str) -> None:
@@ -381,10 +283,9 @@ class ResponsesAnswer:
         if waiting and (notes := unanswered.notes(waiting)):
             self._say(self._item(max(self._items) + 1, "message"), ("\n\n" if texts else "") + notes)
         reason = wire.as_text(wire.object_in(response, "incomplete_details").get("reason"))
-        self.reason = reason or COMPLETED
         self.counts = _counts(wire.as_object(response.get("usage")))
-        self.complete = self.closed = True
-        self.ended_at = self.size
+        self.closed = True
+        self._complete(reason or COMPLETED)
 
     def _open_place(self, index: int, data: dict[str, Any]) -> int | None:
         """Return the index of an item of the whole answer if its end has not come; None if it has."""
@@ -402,23 +303,26 @@ class ResponsesAnswer:
 _EVENTS: Final[Mapping[str, Callable[[ResponsesAnswer, dict[str, Any]], None]]] = {
     "response.output_item.added": ResponsesAnswer._item_added,  # noqa: SLF001 - the table belongs to the class
     "response.output_item.done": ResponsesAnswer._item_done,  # noqa: SLF001
-    "response.output_text.delta": ResponsesAnswer._text,  # noqa: SLF001
-    "response.output_text.done": ResponsesAnswer._text_done,  # noqa: SLF001
-    "response.refusal.delta": ResponsesAnswer._text,  # noqa: SLF001
-    "response.refusal.done": ResponsesAnswer._text_done,  # noqa: SLF001
-    "response.reasoning_summary_part.added": ResponsesAnswer._next_summary,  # noqa: SLF001
-    "response.reasoning_summary_text.delta": ResponsesAnswer._reasoning,  # noqa: SLF001
-    "response.reasoning_summary_text.done": ResponsesAnswer._reasoning_done,  # noqa: SLF001
-    "response.reasoning_text.delta": ResponsesAnswer._reasoning,  # noqa: SLF001
-    "response.reasoning_text.done": ResponsesAnswer._reasoning_done,  # noqa: SLF001
-    "response.function_call_arguments.delta": ResponsesAnswer._arguments,  # noqa: SLF001
-    "response.function_call_arguments.done": ResponsesAnswer._arguments_done,  # noqa: SLF001
     "response.completed": ResponsesAnswer._end,  # noqa: SLF001
     "response.done": ResponsesAnswer._end,  # noqa: SLF001 - of OpenRouter
     "response.incomplete": ResponsesAnswer._end,  # noqa: SLF001
     "response.failed": ResponsesAnswer._end,  # noqa: SLF001
     "error": ResponsesAnswer._error,  # noqa: SLF001
 }
+_OF_ITEMS: Final[Mapping[str, tuple[str, Callable[[ResponsesAnswer, _Item, dict[str, Any]], None]]]] = {
+    "response.output_text.delta": ("message", ResponsesAnswer._part),  # noqa: SLF001
+    "response.output_text.done": ("message", ResponsesAnswer._part_done),  # noqa: SLF001
+    "response.refusal.delta": ("message", ResponsesAnswer._part),  # noqa: SLF001
+    "response.refusal.done": ("message", ResponsesAnswer._part_done),  # noqa: SLF001
+    "response.reasoning_summary_part.added": ("reasoning", ResponsesAnswer._next_summary),  # noqa: SLF001
+    "response.reasoning_summary_text.delta": ("reasoning", ResponsesAnswer._part),  # noqa: SLF001
+    "response.reasoning_summary_text.done": ("reasoning", ResponsesAnswer._part_done),  # noqa: SLF001
+    "response.reasoning_text.delta": ("reasoning", ResponsesAnswer._part),  # noqa: SLF001
+    "response.reasoning_text.done": ("reasoning", ResponsesAnswer._part_done),  # noqa: SLF001
+    "response.function_call_arguments.delta": ("function_call", ResponsesAnswer._arguments),  # noqa: SLF001
+    "response.function_call_arguments.done": ("function_call", ResponsesAnswer._arguments_done),  # noqa: SLF001
+}
+"""The events about one item, and the kind of the item that they begin if it is not there."""
 
 
 def _content_of(item: dict[str, Any]) -> list[dict[str, Any]]:
@@ -447,74 +351,59 @@ class ResponsesContext(Encoded):
 
     __slots__ = ("_ends_with_answer",)
     MEMBER = "input"
-    SYSTEM: ClassVar[tuple[bytes, bytes] | None] = (b',"instructions":"', b'"')
-    MAKES_FILES: ClassVar[str | None] = PROTOCOL
+    PROTOCOL = PROTOCOL
+    SYSTEM = (b',"instructions":"', b'"')
+    MAKES_FILES = True
 
     def __init__(self, provider: str, model: str) -> None:
         super().__init__(provider, model)
         self._ends_with_answer = True
 
-    def _write(self, message: Message) -> None:
-        if isinstance(message, SystemMessage):
-            self._add_system(message)
-            return
-        items = list(self._items(message))
+    def _put(self, role: Role, items: list[dict[str, Any]]) -> None:
         if items:
-            before = b"," if self.size else b""
-            self._grow(before + codec.encode_whole(items)[1:-1])
-            self._ends_with_answer = isinstance(message, AssistantMessage)
+            self._grow((b"," if self.size else b"") + codec.encode_whole(items)[1:-1])
+            self._ends_with_answer = role == "assistant"
 
-    def _last(self) -> bytes:
-        if not self._ends_with_answer:
-            return b""
-        return (b"," if self.size else b"") + codec.encode_whole(_message("user", wire.CONTINUE))
+    def _needed(self) -> dict[str, Any] | None:
+        return _message("user", wire.CONTINUE) if self._ends_with_answer else None
 
-    def _items(
-        self, message: UserMessage | ContextMessage | ToolResultsMessage | AssistantMessage
-    ) -> Iterator[dict[str, Any]]:
-        match message:
-            case UserMessage():
-                yield _message("user", self._content(message.content, message.attachments))
-            case ContextMessage():
-                yield _message("user", message.content)
-            case ToolResultsMessage():
-                yield from map(self._result, message.results)
-            case AssistantMessage():
-                yield from self._answer(message)
+    def _prompt(self, text: str, files: Sequence[Attachment]) -> list[dict[str, Any]]:
+        return [_message("user", self._content(text, files))]
+
+    def _results(self, results: Sequence[ToolResult]) -> list[dict[str, Any]]:
+        return [*map(self._result, results)]
+
+    def _said(self, message: AssistantMessage) -> list[dict[str, Any]]:
+        return [*self._answer(message)]
 
     def _answer(self, message: AssistantMessage) -> Iterator[dict[str, Any]]:
         waiting: list[dict[str, Any]] = []  # reasoning that nothing follows yet
         hosted = [block for block in message.blocks if isinstance(block, HostedToolBlock)]
-        items = [kept(block, PROTOCOL, self.provider, self.model) for block in hosted]
+        items = [*map(self.maker.kept, hosted)]
         for block in message.blocks:
             if isinstance(block, ReasoningBlock):
-                own = kept(block, PROTOCOL, self.provider, self.model)
                 summary = [{"type": "summary_text", "text": block.text}] if block.text else []
+                own = self.maker.kept(block)
                 waiting += [{"type": "reasoning", "summary": summary, **own}] if own else []
-            elif isinstance(block, HostedToolBlock):
-                if item := kept(block, PROTOCOL, self.provider, self.model):
-                    yield from waiting
-                    waiting = []
-                    yield _as_input(item)
-                    if RAN not in (block.metadata or {}) and (answer := unanswered.answer(item, items)) is not None:
-                        yield answer
-            elif isinstance(block, FileBlock):
-                if own := self.own_file(block):
-                    yield from waiting
-                    waiting = []
-                    yield own | {"result": base64(block.file)}
-            elif isinstance(block, ToolUseBlock) or (isinstance(block, TextBlock) and block.text):
-                yield from waiting
+            elif found := [*self._items(block, items)]:
+                yield from (*waiting, *found)
                 waiting = []
-                yield self._called(block) if isinstance(block, ToolUseBlock) else self._said(block)
 
-    def _called(self, call: ToolUseBlock) -> dict[str, Any]:
-        arguments = codec.encode_whole(call.args).decode()
-        own = {"call_id": self._call_id(call), "name": RESPONSES.name(call.name), "arguments": arguments}
-        return {"type": "function_call", **own}
-
-    def _said(self, block: TextBlock) -> dict[str, Any]:
-        return _message("assistant", block.text) | kept(block, PROTOCOL, self.provider, self.model)
+    def _items(self, block: Block, items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Yield a block that is no reasoning, with the answer to it if one of `items` is none."""
+        match block:
+            case HostedToolBlock() if item := self.maker.kept(block):
+                yield _as_input(item)
+                if RAN not in (block.metadata or {}) and (answer := unanswered.answer(item, items)) is not None:
+                    yield answer
+            case FileBlock() if own := self.own_file(block):
+                yield own | {"result": base64(block.file)}
+            case ToolUseBlock():
+                arguments = codec.encode_whole(block.args).decode()
+                call = {"call_id": self._call_id(block), "name": RESPONSES.name(block.name), "arguments": arguments}
+                yield {"type": "function_call", **call}
+            case TextBlock() if block.text:
+                yield _message("assistant", block.text) | self.maker.kept(block)
 
     def _content(self, text: str, files: Sequence[Attachment]) -> str | list[dict[str, Any]]:
         if not files:
@@ -557,3 +446,41 @@ def _counts(usage: dict[str, Any]) -> Counts:
     read, created = (wire.as_count(details.get(name)) or 0 for name in ("cached_tokens", "cache_write_tokens"))
     counted = wire.as_count(usage.get("input_tokens")), wire.as_count(usage.get("output_tokens"))
     return Counts(*counted, created, read)
+
+
+class ResponsesDialect(OpenAIDialect):
+    """OpenAI's responses protocol, streamed."""
+
+    tools = EncodedTools(RESPONSES, _tool)
+    contexts = ResponsesContext
+    answers = ResponsesAnswer
+
+    def url(self, endpoint: ModelEndpoint, model: str) -> str:  # noqa: ARG002 - of the protocol
+        """Return the address for requests."""
+        return f"{endpoint.url}/responses"
+
+    def body(self, request: ModelRequest, endpoint: ModelEndpoint, context: Encoded) -> list[Part]:
+        """Return the body of a request, in pieces."""
+        head: dict[str, Any] = {"model": request.model, "stream": True, "store": False}
+        if _REASONS.search(request.model):
+            head["include"] = ["reasoning.encrypted_content"]
+        if (key := cache_key(request, endpoint)) is not None:
+            head["prompt_cache_key"] = key
+        tail: dict[str, Any] = {}
+        if (cap := request.answer_cap(SURE_TOKENS)) is not None:
+            tail["max_output_tokens"] = max(LEAST_CAP, cap)
+        tail |= sampling(request.options)
+        if request.options.effort is not None:
+            tail["reasoning"] = {"effort": request.options.effort}
+        if (schema := forced_schema(request)) is not None:
+            # Strict mode refuses most schemas.
+            tail["text"] = {"format": {"type": "json_schema", "name": OUTPUT, "schema": schema, "strict": False}}
+        hosted = {} if request.answer_schema is not None else request.options.hosted_tools or {}
+        tools = with_hosted(self.tools.encoded(request), [{"type": name, **own} for name, own in hosted.items()])
+        return context.between(head, tail, tools=tools)
+
+
+class CompatibleResponses(ResponsesDialect):
+    """The protocol at servers of other makers."""
+
+    tools = EncodedTools(attrs.evolve(RESPONSES, most=MANY), _tool)

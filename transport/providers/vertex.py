@@ -3,7 +3,6 @@
 from typing import Any, Final
 from urllib.parse import quote
 
-from warren.base.values import frozen
 from warren.transport.providers import claude
 from warren.transport.providers.anthropic import MessagesDialect
 from warren.transport.providers.settings import ModelEndpoint
@@ -11,7 +10,6 @@ from warren.transport.providers.settings import ModelEndpoint
 VERSION: Final = "vertex-2023-10-16"
 
 
-@frozen
 class VertexDialect(MessagesDialect):
     """Anthropic's messages protocol on Vertex AI, streamed."""
 

@@ -65,7 +65,7 @@ def body(context: Encoded, messages: Iterable[Message]) -> dict[str, Any]:
     """Return the body of a request as a server reads it, when these messages are added to an empty context."""
     for message in messages:
         context.add(message)
-    read: dict[str, Any] = codec.parse(whole(context.between(b'{"model":"m"', b"}")))
+    read: dict[str, Any] = codec.parse(whole(context.between({"model": "m"}, {})))
     return read
 
 

@@ -161,7 +161,7 @@ def test_marks_of_the_cache_beside_files() -> None:
     """A mark goes behind the last block, and that may be a file's."""
     made = context_of(CLAUDE)
     made.add(UserMessage(" ", (PHOTO,)))
-    sent = whole(made.marked(b"{", b"", b"}", b',"cache_control":1'))
+    sent = whole(made.marked({}, b"", {}, b',"cache_control":1'))
     assert codec.parse(sent)["messages"][0]["content"][-1] == {
         "type": "image",
         "source": {"type": "base64", "media_type": "image/png", "data": "<photo.png>"},

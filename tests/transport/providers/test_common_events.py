@@ -11,8 +11,8 @@ from tests.transport.providers.calls import CLAUDE, GPT, request
 from tests.transport.providers.dialects import opened, start
 from warren.base.errors import ProviderError
 from warren.conversation import codec
+from warren.transport.providers.accumulate import Answer
 from warren.transport.providers.anthropic import MessagesDialect
-from warren.transport.providers.dialect import Answer
 from warren.transport.providers.openai import ChatDialect
 from warren.transport.providers.settings import ANTHROPIC, OPENAI, ModelEndpoint
 

@@ -49,7 +49,7 @@ def encoder_of(new: Callable[[str, str], Encoded]) -> Encoder:
 
 def body(context: Encoded) -> bytes:
     """Return a body with the messages of a context."""
-    return whole(context.between(b'{"model":"m"', b"}"))
+    return whole(context.between({"model": "m"}, {}))
 
 
 def anew(new: Callable[[str, str], Encoded], told: Sequence[Message]) -> bytes:
@@ -369,7 +369,7 @@ async def test_a_large_request_goes_out_in_pieces(model: str) -> None:
 def test_switches_touch_the_tools_only_if_these_have_the_member() -> None:
     """Tools may be many: they are not even parsed for a switch that is about something else."""
     context = ChatContext("p", "m")
-    head, tail = b'{"model":"m","stream_options":{}', b',"temperature":1}'
+    head, tail = {"model": "m", "stream_options": {}}, {"temperature": 1}
     for without, odd in (({"ids", "images"}, True), ({"stream_options"}, True), ({"strict", "temperature"}, False)):
         context.without = frozenset(without)
         tools = b"[no JSON]" if odd else b'[{"function":{"name":"a","strict":true},"strict":true}]'

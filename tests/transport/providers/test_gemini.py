@@ -26,7 +26,7 @@ from warren.conversation.usage import Usage
 from warren.models.model import ReasoningPiece, TextPiece
 from warren.transport.providers import open_providers
 from warren.transport.providers.gemini import GeminiContext
-from warren.transport.providers.kept import keep
+from warren.transport.providers.kept import Maker
 
 OLD, PRO = "gemini-2.5-flash", "gemini-2.5-pro"
 USAGE = {
@@ -36,7 +36,7 @@ USAGE = {
     "thoughtsTokenCount": 2,
     "totalTokenCount": 14,
 }
-SIGNED = keep("gemini", "gemini", GEMINI, {"thoughtSignature": "sig=="})
+SIGNED = Maker("gemini", "gemini", GEMINI).keep({"thoughtSignature": "sig=="})
 CALL = {"name": "weather", "args": {"city": "Rome"}, "id": "c1"}
 
 
@@ -226,7 +226,7 @@ async def test_stream() -> None:
     assert isinstance(second, ToolUseBlock)
     assert (second.name, second.args, second.metadata) == ("now", {}, None)
     assert second.id
-    assert end == ReasoningBlock("", keep("gemini", "gemini", GEMINI, {"thoughtSignature": "end=="}))
+    assert end == ReasoningBlock("", Maker("gemini", "gemini", GEMINI).keep({"thoughtSignature": "end=="}))
     assert (outcome.reply.message.stop_reason, outcome.reply.usage) == ("tool_use", Usage(9, 5, 0, 4))
 
 

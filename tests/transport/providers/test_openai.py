@@ -40,7 +40,7 @@ from warren.conversation.messages import (
 from warren.conversation.usage import Usage
 from warren.models.model import Emitted, ReasoningPiece, TextPiece
 from warren.transport.providers import open_providers, wire
-from warren.transport.providers.kept import keep
+from warren.transport.providers.kept import Maker
 from warren.transport.providers.openai import ChatContext
 
 
@@ -117,7 +117,7 @@ async def test_tools_without_reasoning(model: str, base_url: str, off: bool) -> 
     assert "reasoning_effort" not in await sent(model, base_url=base_url)
 
 
-OWN = keep("chat", "chat", GPT, {"field": "reasoning_content"})
+OWN = Maker("chat", "chat", GPT).keep({"field": "reasoning_content"})
 CALL = ToolUseBlock("c1", "weather", {"city": "Rome"})
 WIRE_CALL = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Rome"}'}}
 ODD_ID = wire.call_id("c.1")
@@ -435,7 +435,7 @@ async def test_a_character_that_is_split_over_two_chunks() -> None:
     ]
     outcome = await streamed(request(GPT), *chunks, delta(None, "tool_calls"), DONE)
     assert outcome.reply.message.blocks == (
-        ReasoningBlock("\U0001f600", keep("chat", "chat", GPT, {"field": "reasoning"})),
+        ReasoningBlock("\U0001f600", Maker("chat", "chat", GPT).keep({"field": "reasoning"})),
         TextBlock("\U0001f600"),
         ToolUseBlock("c", "say", {"a": "\U0001f600"}),
     )

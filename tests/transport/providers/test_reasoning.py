@@ -19,7 +19,7 @@ from warren.transport.embed import open_supervisor
 from warren.transport.providers import open_providers
 from warren.transport.providers.anthropic import MessagesContext
 from warren.transport.providers.encoder import Encoder
-from warren.transport.providers.kept import keep
+from warren.transport.providers.kept import Maker
 from warren.transport.providers.pace import RequestPace
 
 OLD, ADAPTIVE, ALWAYS = "claude-sonnet-4-5-20250929", "claude-sonnet-5", "claude-opus-5-5"
@@ -143,7 +143,7 @@ async def test_refused_before_the_turn(model: str, options: dict[str, Any], path
 SIGNED = {"type": "thinking", "signature": "sig=="}
 ANSWER: tuple[Message, ...] = (
     UserMessage("a"),
-    AssistantMessage((ReasoningBlock("hm", keep("anthropic", "anthropic", ADAPTIVE, SIGNED)), TextBlock("b"))),
+    AssistantMessage((ReasoningBlock("hm", Maker("anthropic", "anthropic", ADAPTIVE).keep(SIGNED)), TextBlock("b"))),
     UserMessage("c"),
 )
 
@@ -153,7 +153,7 @@ async def test_another_model_gets_no_reasoning() -> None:
     transcript = Transcript(map(codec.encode, ANSWER))
     encoder = Encoder(partial(MessagesContext, "anthropic"), RequestPace())
     for model, kept in ((ADAPTIVE, True), (ALWAYS, False), (ADAPTIVE, True)):
-        body = whole((await encoder.encoded(transcript, model)).between(b"{", b"}"))
+        body = whole((await encoder.encoded(transcript, model)).between({}, {}))
         assert (b"sig==" in body) is kept
 
 
@@ -169,4 +169,4 @@ def test_stored_reasoning_of_older_versions() -> None:
     for model in (OLD, ALWAYS):
         context = MessagesContext("anthropic", model)
         context.add(message)
-        assert b"sig==" in whole(context.between(b"{", b"}"))
+        assert b"sig==" in whole(context.between({}, {}))

@@ -27,7 +27,7 @@ from warren.conversation.messages import (
 from warren.conversation.usage import Usage
 from warren.models.model import ReasoningPiece, TextPiece
 from warren.transport.providers import open_providers
-from warren.transport.providers.kept import keep
+from warren.transport.providers.kept import Maker
 from warren.transport.providers.responses import ResponsesContext
 
 USAGE = {
@@ -126,8 +126,8 @@ async def test_an_answer_as_data() -> None:
     assert (await sent(RESPONSES, answer_schema=schema))["text"] == {"format": form}
 
 
-OWN = keep("openai", "responses", RESPONSES, {"id": "rs_1", "encrypted_content": "gAAA"})
-SAID = TextBlock("See", keep("openai", "responses", RESPONSES, {"phase": "commentary"}))
+OWN = Maker("openai", "responses", RESPONSES).keep({"id": "rs_1", "encrypted_content": "gAAA"})
+SAID = TextBlock("See", Maker("openai", "responses", RESPONSES).keep({"phase": "commentary"}))
 USE = ToolUseBlock("call_1", "weather", {"city": "Rome"})
 SENT_CALL = {key: value for key, value in CALL.items() if key != "id"}
 
@@ -140,7 +140,11 @@ def test_reasoning_goes_back_before_the_item_that_came_with_it() -> None:
         ToolResultsMessage((ToolResult("call_1", "no", is_error=True),)),
         AssistantMessage((ReasoningBlock("", OWN), UnknownBlock("web_search_call", {}))),
         AssistantMessage(
-            (ReasoningBlock("", keep("openai", "responses", "o8", {"id": "rs"})), ReasoningBlock("x"), TextBlock("b"))
+            (
+                ReasoningBlock("", Maker("openai", "responses", "o8").keep({"id": "rs"})),
+                ReasoningBlock("x"),
+                TextBlock("b"),
+            )
         ),
     ]
     assert told(ResponsesContext("responses", RESPONSES), messages) == [

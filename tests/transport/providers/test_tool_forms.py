@@ -454,5 +454,5 @@ def test_calls_of_the_history_have_the_names_of_their_tools() -> None:
     for dialect, target in DIALECTS.items():
         context = target.context(ENDPOINT, MODELS[dialect])
         context.add(AssistantMessage((call,), "tool_use"))
-        text = b"".join(part for part in context.between(b"{", b"}") if isinstance(part, bytes)).decode()
+        text = b"".join(part for part in context.between({}, {}) if isinstance(part, bytes)).decode()
         assert json.dumps(target.tools.rules.name("a.b")) in text.replace('\\"', '"')
