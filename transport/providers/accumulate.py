@@ -266,7 +266,6 @@ class Answer(ABC):
             servers, more text.
         closed: whether the last event of the protocol has arrived: nothing follows.
         ended_at: its size when it was complete.
-        size: characters of the answer that have arrived; keep-alive events do not count.
         reason: the server's name of the stop reason; empty as long as it gave none.
         counted: whether the server has counted the tokens behind the answer, in an event of their own.
         counts: the token counts that have arrived, also of an answer that broke off.
@@ -282,11 +281,16 @@ class Answer(ABC):
     complete: bool = attrs.field(default=False)
     closed: bool = attrs.field(default=False)
     ended_at: int = attrs.field(default=0)
-    size: int = attrs.field(default=0)
+    _size: int = attrs.field(default=0)
     reason: str = attrs.field(default="")
     counted: bool = attrs.field(default=False)
     counts: Counts = attrs.field(default=NO_COUNTS)
     said: Said = attrs.field(factory=Said)
+
+    @property
+    def size(self) -> int:
+        """Characters of the answer that have arrived; keep-alive events do not count."""
+        return self._size
 
     @property
     @abstractmethod
@@ -343,7 +347,11 @@ class Answer(ABC):
     def _complete(self, reason: str) -> None:
         """Note the stop reason."""
         self.reason = reason
-        self.complete, self.ended_at = True, self.size
+        self.complete, self.ended_at = True, self._size
+
+    def _note_counts(self, counts: Counts, *, alone: bool = False) -> None:
+        """Note the token counts; `alone`: they have come behind the answer, in an event of their own."""
+        self.counts, self.counted = counts, alone
 
 
 def _size(block: Block) -> int:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import attrs
 import msgspec
@@ -182,8 +182,8 @@ _PIECES: Final[Mapping[str, type[Piece]]] = {"text": TextPiece, "thinking": Reas
 class MessagesAnswer(Answer):
     """An answer, assembled from its events."""
 
-    PROTOCOL = PROTOCOL
-    STOP = _STOP
+    PROTOCOL: ClassVar[str] = PROTOCOL
+    STOP: ClassVar[Mapping[str, StopReason]] = _STOP
     _forced: Mapping[str, str] | None = attrs.field(default=None, kw_only=True)  # the members of a forced answer
     _begun: bool = False
     _all: list[_Part] = attrs.field(factory=list)
@@ -294,7 +294,7 @@ class MessagesAnswer(Answer):
             part.start = {"media_type": wire.as_text(source.get("media_type"))}
             part.file = pictures.file_of(data, part.start["media_type"])
         self._begun = True
-        self.size += 1 + codec.weight(wire.as_object(start.get("input")))
+        self._size += 1 + codec.weight(wire.as_object(start.get("input")))
         self._say(part, wire.text_in(start, "text") or wire.text_in(start, "thinking"))
 
     def _block_delta(self, event: dict[str, Any]) -> None:
@@ -310,7 +310,7 @@ class MessagesAnswer(Answer):
         """Add sources of a text."""
         if (part := self._open.get(index)) is not None:
             part.citations += citations
-            self.size += 1
+            self._size += 1
 
     def _summarised(self, index: int, delta: _Delta) -> None:
         """Add to the summary that the server has made of a context."""
@@ -318,14 +318,14 @@ class MessagesAnswer(Answer):
             for name in ("content", "encrypted_content"):
                 if text := getattr(delta, name):
                     part.start[name] = wire.as_text(part.start.get(name)) + text
-                    self.size += len(text)
+                    self._size += len(text)
 
     def _add(self, index: int, signature: str, arguments: str, text: str) -> None:
         """Add the next parts of a block."""
         if (part := self._open.get(index)) is not None:
             part.signature.append(signature)
             part.call.add("", arguments)
-            self.size += len(signature) + len(arguments) + len(text)
+            self._size += len(signature) + len(arguments) + len(text)
             self._say(part, text)
 
     def _say(self, part: _Part, text: str) -> None:
@@ -345,7 +345,7 @@ class MessagesAnswer(Answer):
 
     def _count(self, data: dict[str, Any]) -> None:
         self._usage |= {name: count for name, count in wire.as_object(data.get("usage")).items() if count is not None}
-        self.counts = _counts(self._usage)
+        self._note_counts(_counts(self._usage))
 
     def _take_container(self, data: dict[str, Any]) -> None:
         self._container = wire.as_text(wire.as_object(data.get(CONTAINER)).get("id")) or self._container
@@ -413,7 +413,7 @@ class MessagesContext(Encoded):
         "_written",
         "container",
     )
-    PROTOCOL = PROTOCOL
+    PROTOCOL: ClassVar[str] = PROTOCOL
 
     def __init__(self, provider: str, model: str) -> None:
         super().__init__(provider, model)
@@ -652,9 +652,9 @@ def _counts(usage: dict[str, Any]) -> Counts:
 class MessagesDialect(ModelDialect):
     """Anthropic's messages protocol, streamed."""
 
-    tools = EncodedTools(ANTHROPIC, _tool)
-    contexts = MessagesContext
-    answers = MessagesAnswer
+    tools: ClassVar[EncodedTools] = EncodedTools(ANTHROPIC, _tool)
+    contexts: ClassVar[type[Encoded]] = MessagesContext
+    answers: ClassVar[type[Answer]] = MessagesAnswer
 
     def url(self, endpoint: ModelEndpoint, model: str) -> str:  # noqa: ARG002 - of the protocol
         """Return the address for requests; the base URL may or may not end with the version."""

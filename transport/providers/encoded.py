@@ -110,7 +110,7 @@ class Encoded(ABC):
         *("calls", "end", "kinds", "left_out", "maker", "omitted", "without"),
     )
     PROTOCOL: ClassVar[str]
-    MEMBER: ClassVar = "messages"
+    MEMBER: ClassVar[str] = "messages"
     SYSTEM: ClassVar[tuple[bytes, bytes] | None] = None
     """The text around the system messages, if they are a member that is the same in every request; else None."""
     MAKES_FILES: ClassVar[bool] = False

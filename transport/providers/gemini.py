@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from urllib.parse import quote
 
 import attrs
@@ -162,8 +162,8 @@ class _Part(Arriving):
 class GeminiAnswer(Answer):
     """An answer, assembled from its chunks."""
 
-    PROTOCOL = PROTOCOL
-    STOP = _STOP
+    PROTOCOL: ClassVar[str] = PROTOCOL
+    STOP: ClassVar[Mapping[str, StopReason]] = _STOP
     _begun: list[_Part] = attrs.field(factory=list)
     _newest: _Part | None = None  # of the parts that are shown, which the sources belong to
     _sources: list[dict[str, Any]] = attrs.field(factory=list)  # that came before any of these
@@ -195,7 +195,7 @@ class GeminiAnswer(Answer):
         if chunk.get("error") or not _MEMBERS & chunk.keys():
             failures.check(self._endpoint, chunk)
         if usage := wire.object_in(chunk, "usageMetadata"):
-            self.counts = _counts(usage)
+            self._note_counts(_counts(usage))
         if wire.object_in(chunk, "promptFeedback").get("blockReason"):
             self._complete("PROHIBITED_CONTENT")
         for candidate in wire.objects_in(chunk, "candidates"):
@@ -218,11 +218,11 @@ class GeminiAnswer(Answer):
         signature, text = wire.text_in(data, SIGNATURE), wire.text_in(data, "text")
         if call := wire.object_in(data, "functionCall"):
             self._begun.append(_Part("call", call=call, signature=signature))
-            self.size += len(codec.encode(call))
+            self._size += len(codec.encode(call))
             return
         kind = "thought" if data.get("thought") else "text"
         if (own := wire.object_in(data, DATA)) and not text:
-            self.size += 1
+            self._size += 1
             if kind == "text":  # the drafts of pictures that the model makes while it thinks are not shown
                 rest = {name: value for name, value in own.items() if name != "data"}
                 file = pictures.file_of(wire.text_in(own, "data"), wire.text_in(own, "mimeType"))
@@ -232,7 +232,7 @@ class GeminiAnswer(Answer):
             return
         if not text and (hosted := next((name for name in data if name not in PLAIN), None)):
             self._begun.append(_Part(hosted, call=data))
-            self.size += len(codec.encode(data))
+            self._size += len(codec.encode(data))
             return
         last = self._begun[-1] if self._begun else None
         if last is None or last.kind != kind or last.signature or (signature and not text):
@@ -242,7 +242,7 @@ class GeminiAnswer(Answer):
             self._show(last)
         last.signature = signature
         last.text.append(text)
-        self.size += len(text)
+        self._size += len(text)
         if text:
             self.said.add(ReasoningPiece if kind == "thought" else TextPiece, text)
 
@@ -260,10 +260,10 @@ class GeminiContext(Encoded):
     """
 
     __slots__ = ("_names", "_role")
-    PROTOCOL = PROTOCOL
-    MEMBER = "contents"
-    SYSTEM = (b',"systemInstruction":{"parts":[{"text":"', b'"}]}')
-    MAKES_FILES = True
+    PROTOCOL: ClassVar[str] = PROTOCOL
+    MEMBER: ClassVar[str] = "contents"
+    SYSTEM: ClassVar[tuple[bytes, bytes] | None] = (b',"systemInstruction":{"parts":[{"text":"', b'"}]}')
+    MAKES_FILES: ClassVar[bool] = True
 
     def __init__(self, provider: str, model: str) -> None:
         super().__init__(provider, model)
@@ -364,9 +364,9 @@ def _counts(usage: dict[str, Any]) -> Counts:
 class GeminiDialect(ModelDialect):
     """Google's `streamGenerateContent`."""
 
-    tools = EncodedTools(GEMINI, _tool)
-    contexts = GeminiContext
-    answers = GeminiAnswer
+    tools: ClassVar[EncodedTools] = EncodedTools(GEMINI, _tool)
+    contexts: ClassVar[type[Encoded]] = GeminiContext
+    answers: ClassVar[type[Answer]] = GeminiAnswer
 
     def url(self, endpoint: ModelEndpoint, model: str) -> str:
         """Return the address for requests to a model."""

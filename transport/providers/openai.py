@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import attrs
 import msgspec
@@ -162,8 +162,8 @@ _usage_chunk: Final = codec.parser_of(_UsageChunk, b'"choices":[]')
 class ChatAnswer(Answer):
     """An answer, assembled from its chunks."""
 
-    PROTOCOL = PROTOCOL
-    STOP = _STOP
+    PROTOCOL: ClassVar[str] = PROTOCOL
+    STOP: ClassVar[Mapping[str, StopReason]] = _STOP
     _begun: bool = False
     _text: list[str] = attrs.field(factory=list)
     _reasoning: list[str] = attrs.field(factory=list)
@@ -193,7 +193,7 @@ class ChatAnswer(Answer):
             delta = choice.delta
             text = delta.content
             if text and not (self._at_head or delta.refusal or delta.reasoning_content or delta.reasoning):  # as above
-                self.size += len(text)
+                self._size += len(text)
                 self._text.append(text)
                 self.said.add(TextPiece, text)
             elif text or delta.refusal or delta.reasoning or delta.reasoning_content is not None:
@@ -203,8 +203,8 @@ class ChatAnswer(Answer):
         elif (last := _usage_chunk(data)) is not None:
             usage, details = last.usage, last.usage.prompt_tokens_details or _Details()
             created, read = details.cache_write_tokens or 0, details.cached_tokens or 0
-            self.counts = Counts(usage.prompt_tokens, usage.completion_tokens, created, read)
-            self.counted = usage.completion_tokens > 0
+            counts = Counts(usage.prompt_tokens, usage.completion_tokens, created, read)
+            self._note_counts(counts, alone=usage.completion_tokens > 0)
         elif data.strip() == b"[DONE]":
             self._end()
         elif data.strip():
@@ -214,21 +214,21 @@ class ChatAnswer(Answer):
         """Add an answer that was not streamed, as plain JSON. Raises ProviderError if it is malformed or an error."""
         self._take(wire.parse_object(data))
         self._end()
-        self.reason = self.reason or "stop"
+        self._complete(self.reason or "stop")
 
     def _end(self) -> None:
         if not self._begun:
             raise wire.bad_response("the end of an answer, and no answer")
         self.closed = True
-        self._end_head()
+        self._end_head(self.reason)
 
-    def _end_head(self) -> None:
+    def _end_head(self, reason: str) -> None:
         """Say what has waited for more of the head of the text: the answer has ended."""
         self._at_head = False
         if self._head is not None:
             (reasoning, text), self._head = self._head.end(), None
             self._say("", reasoning, text)
-        self._complete(self.reason)
+        self._complete(reason)
 
     def _stopped(self, blocks: Sequence[Block]) -> tuple[StopReason, str]:
         if not self.reason and any(isinstance(each, ToolUseBlock) and each.invalid_args for each in blocks):
@@ -244,7 +244,7 @@ class ChatAnswer(Answer):
         choices = [choice for choice in wire.objects_in(chunk, "choices") if not choice.get("index")]
         for place in (chunk, wire.as_object(chunk.get("x_groq")), *choices):  # Groq's place, and Moonshot's
             if isinstance(place.get("usage"), dict):
-                self.counts, self.counted = _counts(place["usage"]), not choices
+                self._note_counts(_counts(place["usage"]), alone=not choices)
         self._begun = self._begun or bool(choices)
         for choice in choices:
             self._choice(choice)
@@ -254,7 +254,7 @@ class ChatAnswer(Answer):
             raise failures.in_stream(self._endpoint, choice["error"])
         whole = wire.object_in(choice, "message")
         delta = wire.object_in(choice, "delta") or whole
-        if delta is whole and self.size:  # MiniMax ends a stream with the whole message
+        if delta is whole and self._size:  # MiniMax ends a stream with the whole message
             delta = whole = {name: value for name, value in whole.items() if name in self._unsaid()}
         fragments = wire.objects_in(delta, "tool_calls")
         for position, fragment in enumerate(fragments):
@@ -281,7 +281,7 @@ class ChatAnswer(Answer):
         text = "".join([wire.as_text(content), *links]) or wire.text_in(audio, "transcript")
         if data := wire.text_in(audio, "data"):
             self._sound.append(data)
-            self.size += 1
+            self._size += 1
         return delta | {"content": text} | ({"thinking": thoughts} if thoughts else {})
 
     def _picture(self, part: dict[str, Any]) -> str:
@@ -289,7 +289,7 @@ class ChatAnswer(Answer):
         place = part["image_url"]
         url = place if isinstance(place, str) else wire.text_in(wire.object_in(part, "image_url"), "url")
         file = pictures.file_at(url)
-        self.size += 1
+        self._size += 1
         if file is None:
             return f"\n![picture]({url})\n"
         if file not in self._pictures:  # some servers repeat them at the end
@@ -299,15 +299,14 @@ class ChatAnswer(Answer):
     def _finish(self, reason: str) -> None:
         if reason.lower() in _BROKEN:
             raise ProviderError(f"the model broke off with {reason}", cause="server_error", retryable=True)
-        self.reason = reason
-        self._end_head()
+        self._end_head(reason)
 
     def _delta(self, delta: dict[str, Any], *, whole: bool) -> None:
         shown = wire.text_in(delta, "thinking")
         for name in LISTS:
             if parts := [part for part in wire.as_list(delta.get(name)) if isinstance(part, dict)]:
                 self._kept.setdefault(name, []).extend([part] if whole else part for part in parts)
-                self.size += codec.weight(parts)
+                self._size += codec.weight(parts)
                 shown = "".join(wire.as_text(part.get(own)) for part in parts for own in _SHOWN)
         if extra := wire.as_object(delta.get(EXTRA)):
             self._extra = {EXTRA: extra}
@@ -322,7 +321,7 @@ class ChatAnswer(Answer):
         self._say(*_reasoning_of(delta.reasoning_content, delta.reasoning), text)
 
     def _say(self, field: str, reasoning: str, text: str) -> None:
-        self.size += len(reasoning) + len(text)
+        self._size += len(reasoning) + len(text)
         if field:
             self._kept.setdefault(FIELD, field)
         if text and self._at_head:
@@ -343,12 +342,12 @@ class ChatAnswer(Answer):
     def _call(self, fragment: dict[str, Any], index: object) -> None:
         function = wire.object_in(fragment, "function")
         name, text = joined([wire.text_in(function, "name")]), wire.arguments_in(function, "arguments")
-        self.size += len(name) + len(text)
+        self._size += len(name) + len(text)
         if self._calls is None:
             self._calls = ToolCalls()
         call = self._calls.add(index, joined([wire.as_text(fragment.get("id"))]), name, text)
         if extra := wire.as_object(fragment.get(EXTRA)):
-            self.size += codec.weight(extra)
+            self._size += codec.weight(extra)
             call.metadata = self._keep({EXTRA: extra})
 
     def _keep(self, data: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -426,7 +425,7 @@ class ChatContext(Encoded):
     """
 
     __slots__ = ("_field", "_role", "wants_signatures")
-    PROTOCOL = PROTOCOL
+    PROTOCOL: ClassVar[str] = PROTOCOL
 
     def __init__(self, provider: str, model: str) -> None:
         super().__init__(provider, model)
@@ -602,9 +601,9 @@ class OpenAIDialect(ModelDialect):
 class ChatDialect(OpenAIDialect):
     """OpenAI's chat completions protocol, streamed."""
 
-    tools = EncodedTools(OPENAI, _tool)
-    contexts = ChatContext
-    answers = ChatAnswer
+    tools: ClassVar[EncodedTools] = EncodedTools(OPENAI, _tool)
+    contexts: ClassVar[type[Encoded]] = ChatContext
+    answers: ClassVar[type[Answer]] = ChatAnswer
 
     def url(self, endpoint: ModelEndpoint, model: str) -> str:  # noqa: ARG002 - of the protocol
         """Return the address for requests."""
@@ -649,4 +648,4 @@ class ChatDialect(OpenAIDialect):
 class CompatibleChat(ChatDialect):
     """The protocol at servers of other makers."""
 
-    tools = EncodedTools(attrs.evolve(OPENAI, most=MANY), _tool)
+    tools: ClassVar[EncodedTools] = EncodedTools(attrs.evolve(OPENAI, most=MANY), _tool)

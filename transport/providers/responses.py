@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import attrs
 import msgspec
@@ -142,8 +142,8 @@ _text_delta: Final = codec.parser_of(_TextDelta, b"response.output_text.delta")
 class ResponsesAnswer(Answer):
     """An answer, assembled from its events."""
 
-    PROTOCOL = PROTOCOL
-    STOP = _STOP
+    PROTOCOL: ClassVar[str] = PROTOCOL
+    STOP: ClassVar[Mapping[str, StopReason]] = _STOP
     _items: dict[int, _Item] = attrs.field(factory=dict)
 
     @property
@@ -206,7 +206,7 @@ class ResponsesAnswer(Answer):
         kept_item.call.id = kept_item.call.id or joined([wire.as_text(item.get("call_id"))])
         if not kept_item.call.name:
             kept_item.call.add(joined([wire.as_text(item.get("name"))]), "")
-        self.size += 1
+        self._size += 1
 
     def _item_done(self, event: dict[str, Any]) -> None:
         """Take a whole item; those of its parts that did not come before are said now."""
@@ -227,7 +227,7 @@ class ResponsesAnswer(Answer):
         if arguments and item.call.arguments != arguments:
             item.call = Call(item.call.id, item.call.name)
             item.call.add("", arguments)
-            self.size += len(arguments)
+            self._size += len(arguments)
 
     def _arguments_done(self, item: _Item, event: dict[str, Any]) -> None:
         item.done = True
@@ -248,7 +248,7 @@ class ResponsesAnswer(Answer):
             self._say(item, whole.removeprefix(shown))
         else:
             item.text = [whole]
-            self.size += len(whole) - len(shown)
+            self._size += len(whole) - len(shown)
 
     def _part(self, item: _Item, event: dict[str, Any]) -> None:
         self._say(item, wire.text_in(event, "delta"))
@@ -259,12 +259,12 @@ class ResponsesAnswer(Answer):
     def _arguments(self, item: _Item, event: dict[str, Any]) -> None:
         arguments = wire.text_in(event, "delta")
         item.call.add("", arguments)
-        self.size += len(arguments)
+        self._size += len(arguments)
 
     def _say(self, item: _Item, text: str) -> None:
         if text:
             item.text.append(text)
-            self.size += len(text)
+            self._size += len(text)
             self.said.add(ReasoningPiece if item.kind == "reasoning" else TextPiece, text)
 
     def _end(self, event: dict[str, Any]) -> None:
@@ -283,7 +283,7 @@ class ResponsesAnswer(Answer):
         if waiting and (notes := unanswered.notes(waiting)):
             self._say(self._item(max(self._items) + 1, "message"), ("\n\n" if texts else "") + notes)
         reason = wire.as_text(wire.object_in(response, "incomplete_details").get("reason"))
-        self.counts = _counts(wire.as_object(response.get("usage")))
+        self._note_counts(_counts(wire.as_object(response.get("usage"))))
         self.closed = True
         self._complete(reason or COMPLETED)
 
@@ -350,10 +350,10 @@ class ResponsesContext(Encoded):
     """
 
     __slots__ = ("_ends_with_answer",)
-    MEMBER = "input"
-    PROTOCOL = PROTOCOL
-    SYSTEM = (b',"instructions":"', b'"')
-    MAKES_FILES = True
+    MEMBER: ClassVar[str] = "input"
+    PROTOCOL: ClassVar[str] = PROTOCOL
+    SYSTEM: ClassVar[tuple[bytes, bytes] | None] = (b',"instructions":"', b'"')
+    MAKES_FILES: ClassVar[bool] = True
 
     def __init__(self, provider: str, model: str) -> None:
         super().__init__(provider, model)
@@ -451,9 +451,9 @@ def _counts(usage: dict[str, Any]) -> Counts:
 class ResponsesDialect(OpenAIDialect):
     """OpenAI's responses protocol, streamed."""
 
-    tools = EncodedTools(RESPONSES, _tool)
-    contexts = ResponsesContext
-    answers = ResponsesAnswer
+    tools: ClassVar[EncodedTools] = EncodedTools(RESPONSES, _tool)
+    contexts: ClassVar[type[Encoded]] = ResponsesContext
+    answers: ClassVar[type[Answer]] = ResponsesAnswer
 
     def url(self, endpoint: ModelEndpoint, model: str) -> str:  # noqa: ARG002 - of the protocol
         """Return the address for requests."""
@@ -483,4 +483,4 @@ class ResponsesDialect(OpenAIDialect):
 class CompatibleResponses(ResponsesDialect):
     """The protocol at servers of other makers."""
 
-    tools = EncodedTools(attrs.evolve(RESPONSES, most=MANY), _tool)
+    tools: ClassVar[EncodedTools] = EncodedTools(attrs.evolve(RESPONSES, most=MANY), _tool)
