@@ -39,7 +39,7 @@ async def survives(name: str, folder: Path, count: int, seed: int) -> None:
     noise = Noise(random.Random(seed))  # noqa: S311 - it hides nothing
     with watched(folder, args_of(name)) as process:
         async with met(name, process) as client:
-            first = await process.gauge()
+            first = await process.begun()
             await client.feed(noise, count // 2)
             second = await process.settled(first)
             await client.feed(noise, count // 2)

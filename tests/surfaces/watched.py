@@ -54,6 +54,14 @@ class Watched:
         pages = int((await (proc / "statm").read_text()).split()[1])
         return Gauge(tasks, len([*await (proc / "fd").iterdir()]), objects, pages * resource.getpagesize())
 
+    async def begun(self) -> Gauge:
+        """Return what it holds once its start is over: it has as many tasks as a second before."""
+        found, before = await self.gauge(), None
+        while before is None or found.tasks != before.tasks:
+            await trio.sleep(1)
+            found, before = await self.gauge(), found
+        return found
+
     async def settled(self, like: Gauge) -> Gauge:
         """Return what it holds once it has no more tasks and descriptors than before; fail where that stays."""
         with trio.move_on_after(SETTLED):
