@@ -54,7 +54,7 @@ def _shipped() -> set[str]:
     paths = {
         PurePosixPath(prefix) / path.relative_to(root)
         for prefix, root in roots.items()
-        for pattern in ("*.py", "*.sql", "*.md", "static/**/*.*", "models.json", "py.typed")
+        for pattern in ("*.py", "*.sql", "*.md", "static/**/*.*", "models.json", "py.typed", "load/*.js", "load/*.css")
         for path in root.rglob(pattern)
     }
     return {str(path) for path in paths}
