@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.limits import LIMITS
+
 ROOT: Final = Path(__file__).parent.parent
 RUN: Final = Path(__file__).parent / "run.json"
 PAGE: Final = ROOT / "docs" / "performance.md"
@@ -75,7 +77,16 @@ fake model behind its own interface to models, and no network.
 
 def page(run: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the page."""
-    parts = [HEAD, *_machines(run), "## Goals\n", *_goals(run), *_versions(run), *_failed(run), "## Figures\n"]
+    parts = [
+        HEAD,
+        *_machines(run),
+        "## Goals\n",
+        *_goals(run),
+        *_limits(run),
+        *_versions(run),
+        *_failed(run),
+        "## Figures\n",
+    ]
     for name, result in run.items():
         parts += [f"### {_sentence(result['question'])}\n", f"`{name}`\n", *_figures(result["figures"])]
     return "\n".join(parts).rstrip() + "\n"
@@ -116,12 +127,27 @@ def _machines(run: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     yield "\nLoad is how many programs wanted a processor, the benchmark and those beside it.\n"
 
 
+def missed(run: Mapping[str, Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the goals that their figures do not reach."""
+    return [goal for result in run.values() for goal in result["goals"] if not goal["met"]]
+
+
 def _goals(run: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     yield "| what | figure | spread | goal | |\n|---|---|---|---|---|"
     for result in run.values():
         for goal in result["goals"]:
-            yield f"| {goal['what']} | {_number(goal['value'])} | {_spread(goal)} | {_wanted(goal)} | {_mark(goal)} |"
+            if goal["met"] or goal["what"] not in LIMITS:
+                yield f"| {_cells(goal)} | {_mark(goal)} |"
     yield ""
+
+
+def _limits(run: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    known = [goal for goal in missed(run) if goal["what"] in LIMITS]
+    if known:
+        yield "## Limits\n\nWhat we aimed at and do not reach, and why.\n"
+        yield "| what | figure | spread | aimed at | why |\n|---|---|---|---|---|"
+        yield from (f"| {_cells(goal)} | {LIMITS[goal['what']]} |" for goal in known)
+        yield ""
 
 
 def _versions(run: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -177,6 +203,10 @@ def _number(value: float) -> str:
     large, middle = 1_000, 10
     digits = 0 if abs(value) >= large else 1 if abs(value) >= middle else 3
     return f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}f}"
+
+
+def _cells(goal: Mapping[str, Any]) -> str:
+    return f"{goal['what']} | {_number(goal['value'])} | {_spread(goal)} | {_wanted(goal)}"
 
 
 def _spread(goal: Mapping[str, Any]) -> str:
