@@ -11,7 +11,7 @@ import trio.testing
 from tests.support.asking import ask
 from tests.support.checks import assert_valid_stream
 from tests.support.faulty_store import Faults
-from tests.support.models import Emit, FunctionModel, reply, says, stuck
+from tests.support.models import Emit, FunctionModel, GatedModel, says, stuck
 from tests.support.runtime import Recorder, new_session, open_runtime
 from warren.base.errors import AgentError, SessionNotRunningError, StoreError
 from warren.calls.facade import RuntimeService
@@ -91,19 +91,14 @@ async def test_an_interrupt_during_the_commit_comes_too_late(tmp_path: Path) -> 
 
 async def test_an_interrupt_never_touches_the_following_turn(store: Path | None) -> None:
     """An interrupt that is in the mailbox when its turn ends is answered; the turn behind it runs on."""
-    gate = trio.Event()
-
-    async def answer(_request: ModelRequest, _emit: Emit) -> ModelReply:
-        await gate.wait()
-        return reply("done")
-
-    async with open_runtime(FunctionModel(answer), store=store) as service, trio.open_nursery() as nursery:
+    model = GatedModel()
+    async with open_runtime(model, store=store) as service, trio.open_nursery() as nursery:
         session_id = await new_session(service)
         for _ in range(50):
-            gate = trio.Event()
+            model.gate = trio.Event()
             first = ask(nursery, service.start_turn, session_id, "a")
             await trio.testing.wait_all_tasks_blocked()
-            gate.set()
+            model.gate.set()
             interrupt = ask(nursery, service.interrupt, session_id)
             await first.ended.wait()
             second = await service.start_turn(session_id, "b")

@@ -10,7 +10,7 @@ import trio.testing
 from tests.actors.turn.waiting_tool import CALL
 from tests.support.asking import Asked, ask
 from tests.support.checks import assert_valid_stream
-from tests.support.models import Emit, FunctionModel, reply
+from tests.support.models import Emit, FunctionModel, GatedModel, reply
 from tests.support.runtime import Recorder, new_session, open_runtime, transcript
 from warren.base.errors import AgentError, BudgetExhaustedError
 from warren.calls.facade import RuntimeService
@@ -85,10 +85,15 @@ async def assert_goes_on(service: RuntimeService, session_id: str) -> None:
         assert len(recorder.only(RunCompleted)) == 1
 
 
+@pytest.mark.parametrize("does", [trio.sleep_forever, breaks])
 @pytest.mark.parametrize("limited", [False, True])
-async def test_the_next_turn_runs(limited: bool, store: Path | None) -> None:  # noqa: FBT001
-    """A turn that was cut off says why, and nothing of its limit or interrupt is left to the turns behind it."""
-    model = Slow(trio.sleep_forever)
+async def test_the_next_turn_runs(
+    limited: bool,  # noqa: FBT001
+    does: Callable[[], Awaitable[None]],
+    store: Path | None,
+) -> None:
+    """A turn that was cut off says why, also beside a crash, and leaves nothing to the turns behind it."""
+    model = Slow(does)
     async with open_runtime(FunctionModel(model.answer), store=store) as service, trio.open_nursery() as nursery:
         session_id = await new_session(service)
         turn = await cut_off(service, session_id, nursery, limited=limited)
@@ -108,18 +113,6 @@ async def test_a_turn_that_hears_of_it_too_late(limited: bool, store: Path | Non
         assert (await turn.value()).text == "answer 1"
         await assert_goes_on(service, session_id)
         assert len(await transcript(service, session_id)) == 6
-
-
-@pytest.mark.parametrize("limited", [False, True])
-async def test_an_error_beside_the_end(limited: bool, store: Path | None) -> None:  # noqa: FBT001
-    """A crash of what is cancelled does not hide why the turn ended, and does not end the session."""
-    model = Slow(breaks)
-    async with open_runtime(FunctionModel(model.answer), store=store) as service, trio.open_nursery() as nursery:
-        session_id = await new_session(service)
-        turn = await cut_off(service, session_id, nursery, limited=limited)
-        error = await turn.failure(BudgetExhaustedError if limited else AgentError)
-        assert error.cause == ("time" if limited else "cancelled")
-        await assert_goes_on(service, session_id)
 
 
 async def test_a_limit_ends_with_its_turn(store: Path | None) -> None:
@@ -147,24 +140,19 @@ async def test_time_that_is_over_before_the_turn(store: Path | None) -> None:
 
 async def test_an_interrupt_in_the_instant_of_the_last_piece(store: Path | None) -> None:
     """Whether the interrupt or the answer comes first, the turn ends once, and the next one runs."""
-    gate = trio.Event()
-
-    async def answer(_request: ModelRequest, _emit: Emit) -> ModelReply:
-        await gate.wait()
-        return reply("done")
-
-    async with open_runtime(FunctionModel(answer), store=store) as service, trio.open_nursery() as nursery:
+    model = GatedModel()
+    async with open_runtime(model, store=store) as service, trio.open_nursery() as nursery:
         session_id = await new_session(service)
         for answers_first in (True, False) * 5:
-            gate = trio.Event()
+            model.gate = trio.Event()
             turn: Asked[TurnResult] = ask(nursery, service.start_turn, session_id, "one")
             await trio.testing.wait_all_tasks_blocked()
             if answers_first:
-                gate.set()
+                model.gate.set()
             interrupt = ask(nursery, service.interrupt, session_id)
             if not answers_first:
                 await trio.lowlevel.checkpoint()
-                gate.set()
+                model.gate.set()
             await turn.ended.wait()
             await interrupt.ended.wait()
             assert (await service.start_turn(session_id, "two")).text == "done"
