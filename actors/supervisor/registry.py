@@ -58,9 +58,8 @@ class Registry:
     storage: Storage
     event_log: int
     _handles: dict[str, Handle] = attrs.field(factory=dict)
-    _of_logs: tuple[ReadLog, eventlog.LastStored, int, Callable[[str], None]] = attrs.field(
-        init=False
-    )  # all logs share them
+    # All logs share these.
+    _of_logs: tuple[ReadLog, eventlog.LastStored, int, Callable[[str], None]] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._of_logs = self.read_log, self.last_stored, self.event_log, self.release
