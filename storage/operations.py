@@ -18,6 +18,7 @@ from warren.calls.sessions import ForkRequest
 from warren.conversation.attachments import Blob
 from warren.conversation.inputs import Input, Numbered
 from warren.conversation.log_rows import LogItem, row_of
+from warren.conversation.open_turn import KeptCall
 from warren.conversation.records import CompactionEntry, EventRow, MessageRow, SessionRecord
 from warren.reports.audit import AuditEntry
 from warren.reports.ledger import Charge
@@ -91,6 +92,8 @@ class Commit(Operation[None]):
         charges: entries for the ledger that are stored with it, in the hour of the record's `updated_at`.
         hurried: whether the lock of another process is waited for a moment only: the caller has waited for it before.
         audit: the entry of the audit for the creation of the session; on its first commit only.
+        calls: tool calls of an open turn whose states change with it.
+        settles: whether the states of all tool calls go: their results are in the messages, or the turn has ended.
         base: the `message_count` and the `last_seq` of the record that it follows. Fails with
             StoreError(cause="conflict") if the store has another one, or none. None on the first commit.
     """
@@ -105,6 +108,8 @@ class Commit(Operation[None]):
     charges: tuple[Charge, ...] = ()
     hurried: bool = False
     audit: AuditEntry | None = None
+    calls: tuple[KeptCall, ...] = ()
+    settles: bool = False
     base: tuple[int, int] | None = None
 
     @property
@@ -117,7 +122,8 @@ class Commit(Operation[None]):
         """The bytes that it adds to the store, about. Trap: this encodes the events."""
         bodies = [each.body for each in self.messages] + [row_of(each).body for each in self.events]
         text = self.record.last_assistant_text or ""
-        return sum(map(len, bodies)) + len(self.inputs.outcome) + len(text)
+        results = sum(len(each.result.content) for each in self.calls if each.result is not None)
+        return sum(map(len, bodies)) + len(self.inputs.outcome) + len(text) + results
 
 
 @frozen
@@ -130,6 +136,7 @@ class Claimed:
         inbox: the inputs that wait for it.
         inbox_to: inputs up to this number were given to the inbox before; those that do not wait have their outcome.
         lost: a description of each damaged input; such inputs no longer wait.
+        calls: the tool calls of its open turn that have a state, in the order of the answer.
     """
 
     record: SessionRecord
@@ -137,6 +144,7 @@ class Claimed:
     inbox: tuple[Numbered, ...] = ()
     inbox_to: int = 0
     lost: tuple[str, ...] = ()
+    calls: tuple[KeptCall, ...] = ()
 
 
 @frozen

@@ -18,6 +18,7 @@ from warren.conversation.messages import (
     ReasoningBlock,
     files_of,
 )
+from warren.conversation.open_turn import OpenTurn
 from warren.conversation.options import SessionOptions
 from warren.conversation.usage import NO_USAGE, Usage
 
@@ -102,6 +103,7 @@ class SessionRecord:
         last_input_tokens: input tokens of the newest model call, 0 after a compaction.
         turn_open: whether a compaction stored the beginning of a turn that has not ended. It stays true if the process
             dies during that turn.
+        turn: the state of an open turn that any process can go on with; None if there is none.
         archived: whether the session is archived: it can be read, `list` hides it, and no turn can start.
         parent: the original of a fork; None if the session is no fork.
         left_out: messages that are not in the context because the provider refused their exchange; in order.
@@ -131,6 +133,7 @@ class SessionRecord:
     last_compaction_step: int | None = None
     last_input_tokens: int = 0
     turn_open: bool = False
+    turn: OpenTurn | None = None
     archived: bool = False
     parent: Parent | None = None
     left_out: tuple[Span, ...] = ()
