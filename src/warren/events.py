@@ -35,5 +35,6 @@ from warren.conversation.events import ToolExecutionStarted as ToolExecutionStar
 from warren.conversation.events import ToolExecutionTimedOut as ToolExecutionTimedOut
 from warren.conversation.events import ToolResultReceived as ToolResultReceived
 from warren.conversation.events import TurnCompleted as TurnCompleted
+from warren.conversation.events import TurnResumed as TurnResumed
 from warren.conversation.events import TurnStarted as TurnStarted
 from warren.conversation.events import UnknownEvent as UnknownEvent

@@ -84,7 +84,7 @@ def test_the_names_on_the_wire() -> None:
             "run_failed",
             "stream_truncated",
         ),
-        "session_moved",
+        *("session_moved", "turn_resumed"),
         *("compaction_started", "compaction_completed", "compaction_failed"),
         *("extraction_completed", "extraction_failed", "input_taken"),
         *("tool_approval_requested", "tool_approval_resolved"),

@@ -39,7 +39,7 @@ def text_of_event(event: events.Event) -> str | None:  # noqa: PLR0911 - one for
             return f"tool {name} failed: {shorten(result)}"
         case events.FilesComplete(attachments=files):
             return "\n".join(f"{file.label}: {file.size} bytes, sha256 {file.sha256}" for file in files)
-        case events.Retrying() | events.RequestRepaired() | events.ModelSwitched():
+        case events.Retrying() | events.RequestRepaired() | events.ModelSwitched() | events.TurnResumed():
             return _text_of_trouble(event)
         case events.BudgetWarning(budget_type=kind, percent=percent):
             return f"{percent:g} % of the {kind.replace('_', ' ')} budget is used"
@@ -48,7 +48,11 @@ def text_of_event(event: events.Event) -> str | None:  # noqa: PLR0911 - one for
     return None
 
 
-def _text_of_trouble(event: events.Retrying | events.RequestRepaired | events.ModelSwitched) -> str:
+def _text_of_trouble(
+    event: events.Retrying | events.RequestRepaired | events.ModelSwitched | events.TurnResumed,
+) -> str:
+    if isinstance(event, events.TurnResumed):
+        return f"the turn goes on after an interruption ({event.resumed}): what its last step has said no longer counts"
     if isinstance(event, events.RequestRepaired):
         return f"{event.what} was {event.action.replace('_', ' ')}, trying again: {event.why}"
     if isinstance(event, events.Retrying):

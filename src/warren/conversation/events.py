@@ -318,6 +318,23 @@ class SessionMoved:
 
 
 @value
+class TurnResumed:
+    """The turn goes on after an interruption: the process that ran it ended or put it back, and another took it up.
+
+    The events of the turn with a number above `kept_seq` and below this event's own are of a step that was not kept.
+    A reader takes back what it was shown of them: text, reasoning and files are no part of the answer, and a tool call
+    is gone unless it is requested again. The step is run anew, and its events follow. Kept calls have kept their ids.
+
+    Attributes:
+        resumed: number of times that the turn has gone on, including this one.
+        kept_seq: number of the newest event before this one that still counts.
+    """
+
+    resumed: int
+    kept_seq: int
+
+
+@value
 class UnknownEvent:
     """An event that a newer version wrote. It is kept unchanged."""
 
@@ -354,6 +371,7 @@ Event = (
     | RunFailed
     | StreamTruncated
     | SessionMoved
+    | TurnResumed
     | UnknownEvent
 )
 TERMINAL = (RunCompleted, RunFailed)

@@ -24,6 +24,7 @@ from warren.conversation.events import (
     ToolApprovalResolved,
     ToolExecutionCompleted,
     ToolResultReceived,
+    TurnResumed,
 )
 from warren.conversation.messages import (
     AssistantMessage,
@@ -97,6 +98,7 @@ UNKNOWN_THERE: list[Event] = [
     InputTaken("i", "context", "it rains", None),
     ToolApprovalRequested("c", "t", {}, "shell", 1000),
     ToolApprovalResolved("c", "t", "allow", None),
+    TurnResumed(1, 4),
 ]
 
 

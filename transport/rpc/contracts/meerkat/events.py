@@ -33,6 +33,7 @@ UNKNOWN_TO_MEERKAT: Final = (
     events.ExtractionFailed,
     events.FilesComplete,
     events.SessionMoved,
+    events.TurnResumed,
 )
 """Events that Meerkat's clients do not know; from 0.7 on an unknown event ends their stream.
 
