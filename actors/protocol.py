@@ -105,6 +105,11 @@ class Withdraw(Message[int]):
 
 
 @value
+class AwaitTurn(Message[TurnResult]):
+    """Wait for the end of the running turn, or of the next one. Refused at once if no turn runs and none waits."""
+
+
+@value
 class Wake(Message[None]):
     """Look for an input in the inbox whose turn may begin, even if the inbox has paused."""
 

@@ -45,6 +45,11 @@ class Mail(Generic[R]):
         """Whether the answer, a value or an error, has arrived."""
         return self._outcome is not None
 
+    @property
+    def awaited(self) -> bool:
+        """Whether a task waits for the answer."""
+        return self._task is not None
+
     @trio.lowlevel.enable_ki_protection
     def answer(self, value: R) -> None:
         """Answer with a value, and wake the waiting task. If the slot has an answer already, this does nothing."""

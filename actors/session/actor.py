@@ -19,6 +19,7 @@ import trio
 from warren.actors.events.eventlog import EventLog
 from warren.actors.protocol import (
     Arrived,
+    AwaitTurn,
     BeginNext,
     ClaimsTurn,
     Compact,
@@ -72,6 +73,7 @@ NEEDS: Final[Mapping[type[Message[Any]], Need]] = {
     Wake: Need.LEASE,
     TakeOver: Need.LEASE,
     Arrived: Need.LEASE_ASKED_FOR,
+    AwaitTurn: Need.LEASE_ASKED_FOR,
     Withdraw: Need.LEASE_ASKED_FOR,
 }
 """The requests that wait until the conversation is loaded. All others are handled without a look at it."""
@@ -293,6 +295,7 @@ class SessionActor:
         if conversation.archived:
             self._perform(machine.step(Signal.ARCHIVED))
         elif conversation.inbox.first() is None:
+            conversation.inbox.none_waits()
             return False
         elif not conversation.current:
             # The lease has lapsed while an input waited. No request may ever come that would ask for it again.
@@ -475,17 +478,21 @@ class SessionActor:
             mail for mail, need in zip(postponed, needs, strict=True) if need is Need.NOTHING or need > fetched.need
         ]
 
-    def _serve(self, mail: Mail[Any], refused: LeasedError | None = None) -> None:
+    def _serve(  # noqa: C901 - one branch for each message
+        self, mail: Mail[Any], refused: LeasedError | None = None
+    ) -> None:
         """Handle a request that needs the conversation, which is loaded."""
         conversation = self.conversation
         try:
             match mail.message:
-                case Arrived() | Withdraw() if refused is not None:
+                case Arrived() | AwaitTurn() | Withdraw() if refused is not None:
                     mail.refuse(refused.copy())
-                case Arrived() if conversation.archived:
+                case Arrived() | AwaitTurn() if conversation.archived:
                     mail.refuse(retired(self.session_id))
                 case Arrived() as message:
                     conversation.inbox.arrive(mail, message)
+                case AwaitTurn():
+                    conversation.inbox.await_turn(mail)
                 case Withdraw(input_id=input_id):
                     self._send(partial(self._store_withdrawal, conversation.inbox.withdraw(mail, input_id)))
                 case Relabel(changes=changes, title=title, stored=stored):
@@ -685,6 +692,8 @@ class SessionActor:
 
     def _end_inputs(self, end: TurnEnd, ending: Ending) -> None:
         """Answer for the inputs that the turn has taken, or let them wait again if the turn is not stored."""
+        if isinstance(end.turn.plan.message, Compact):
+            return  # it takes no inputs, and is no turn for those who wait for one
         if end.committed.error is None:
             self.conversation.inbox.end_turn(ending)
         elif isinstance(ending, WarrenError):

@@ -9,10 +9,11 @@ import attrs
 from warren.actors.events.eventlog import Beginning
 from warren.actors.protocol import Arrived
 from warren.actors.session.ending import Ending, encode_ending, final, withdrawal
-from warren.base.errors import InvalidParamsError, WarrenError
+from warren.base.errors import InvalidParamsError, SessionNotRunningError, WarrenError
 from warren.base.values import define
 from warren.conversation import codec
 from warren.conversation.inputs import Entering, Input, Numbered
+from warren.conversation.views import TurnResult
 from warren.mailbox import Mail
 from warren.models.tools import Tool
 from warren.storage.operations import NOTHING, InputOutcome
@@ -55,12 +56,14 @@ class Inbox:
         paused: whether no input begins a turn, as the last turn could not be stored: each try would cost another call
             of the model. The next input ends the pause, and so does `Wake`.
         waiting: the inputs that wait, by number.
+        awaiting: requests for the end of the running turn, or of the next one.
     """
 
     session_id: str
     beginning: list[Beginning] = attrs.field(factory=list)
     paused: bool = False
     waiting: dict[int, WaitingInput] = attrs.field(factory=dict)
+    awaiting: list[Mail[TurnResult]] = attrs.field(factory=list)
     _withdrawn: dict[int, tuple[WaitingInput, Mail[int]]] = attrs.field(factory=dict)  # until the store has answered
     _taken: dict[int, WaitingInput] = attrs.field(factory=dict)
     _kept: Collection[int] = ()  # those that a compaction has stored in the middle of the turn
@@ -143,6 +146,19 @@ class Inbox:
         left, self.waiting = self.waiting, {}
         for each in left.values():
             _refuse(each, error)
+        self._refuse_awaiting(error)
+
+    def await_turn(self, mail: Mail[TurnResult]) -> None:
+        """Keep a request for the end of the running turn, or of the next one."""
+        self.paused = False
+        self.awaiting = [each for each in self.awaiting if each.awaited]
+        self.awaiting.append(mail)
+
+    def none_waits(self) -> None:
+        """Refuse those who wait for a turn: none runs, and no input waits that would begin one."""
+        if self.awaiting:
+            problem = "the session runs no turn, and none waits"
+            self._refuse_awaiting(SessionNotRunningError(problem, session_id=self.session_id))
 
     # -- going into turns
 
@@ -188,6 +204,13 @@ class Inbox:
             taken, self._taken, self._kept = self._taken, {}, ()
             for number, each in taken.items():
                 self._end(number, each, ending)
+        if self.awaiting:
+            if isinstance(ending, WarrenError):
+                self._refuse_awaiting(ending)
+            else:
+                awaiting, self.awaiting = self.awaiting, []
+                for mail in awaiting:
+                    mail.answer(ending)
 
     def put_back(self, error: WarrenError) -> bool:
         """Let the inputs of a turn that is not stored wait again, and refuse their askers.
@@ -202,6 +225,7 @@ class Inbox:
         if back:
             self.waiting = dict(sorted({**self.waiting, **back}.items()))
             self.pause(error)
+        self._refuse_awaiting(error)
         return bool(back)
 
     def pause(self, error: WarrenError) -> None:
@@ -209,6 +233,7 @@ class Inbox:
         self.paused = True
         for each in self.waiting.values():
             self._leave_waiting(each, error)
+        self._refuse_awaiting(error)
 
     def _leave_waiting(self, each: WaitingInput, error: WarrenError) -> None:
         """Refuse the askers of an input that waits on, nobody knows for how long."""
@@ -224,6 +249,12 @@ class Inbox:
             _refuse(each, turn_error)
         for each in self.waiting.values():
             _refuse(each, error)
+        self._refuse_awaiting(turn_error)
+
+    def _refuse_awaiting(self, error: WarrenError) -> None:
+        awaiting, self.awaiting = self.awaiting, []
+        for mail in awaiting:
+            mail.refuse(error.copy())
 
     def _end(self, number: int, each: WaitingInput, ending: Ending) -> None:
         self._remember(number, ending)
