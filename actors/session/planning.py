@@ -152,6 +152,7 @@ class Planner:
             shared.counters,
             shared.storage,
             asked.keep_alive,
+            shared.storage.durable and asked.keeps_steps(session, config.durability),
         )
 
     def _settings_to_keep(self, message: StartTurn | Compact, record: SessionRecord) -> TurnSettings:

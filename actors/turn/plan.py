@@ -50,6 +50,8 @@ class TurnSettings:
         counters: the counts of all sessions, for the metrics.
         storage: the store of the runtime, which gets the files of answers and of tools' results.
         keep_alive: whether messages of peers begin turns after this one; None leaves that as it is.
+        keeps_steps: whether each step of the turn is stored before its tool calls begin, and their results before the
+            next step.
         calm: the number of steps up to which no limit can be near, so that none is checked.
         limited: the kinds of the limits that are set.
     """
@@ -71,6 +73,7 @@ class TurnSettings:
     counters: Counters
     storage: Storage
     keep_alive: bool | None = None
+    keeps_steps: bool = False
     choice: ModelChoice = attrs.field(init=False)
     calm: float = attrs.field(init=False)
     limited: frozenset[BudgetType] = attrs.field(init=False)

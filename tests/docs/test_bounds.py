@@ -25,6 +25,7 @@ NOT_OPENED: Final = {
         "limits.repeated_calls_note",
         "limits.repeated_calls",
         "limits.peer_hops",
+        "limits.resumptions",
         "limits.peer_rate",
     ),
 }

@@ -10,6 +10,7 @@ import pytest
 from warren.base.fields import FieldValueError
 from warren.calls.facade import SessionService
 from warren.conversation.options import (
+    Durability,
     ModelOptions,
     SessionOptions,
     SessionRequest,
@@ -33,6 +34,7 @@ NAN = float("nan")
         ("overrides", "shell"),
         ("output_schema", "{}"),
         ("structured_output_retries", 11),
+        *[("durability", bad) for bad in ("", "steps", 1, True)],
     ],
 )
 def test_an_option_of_a_turn_checks_itself(name: str, bad: object) -> None:
@@ -71,3 +73,22 @@ def test_a_part_has_what_its_class_has() -> None:
     """Of a request the options remain, and changes win."""
     request = SessionRequest("hi", temperature=1, title="t", tools=("a",))
     assert part(SessionOptions, request, tools=None) == SessionOptions(temperature=1)
+
+
+@pytest.mark.parametrize(
+    ("turn", "session", "runtime", "keeps"),
+    [
+        (None, None, "step", True),
+        (None, None, "turn", False),
+        (None, "turn", "step", False),
+        (None, "step", "turn", True),
+        ("step", "turn", "turn", True),
+        ("turn", "step", "step", False),
+    ],
+)
+def test_the_nearest_durability_counts(
+    turn: Durability | None, session: Durability | None, runtime: Durability, *, keeps: bool
+) -> None:
+    """The durability of a turn wins over the session's, and the session's over the runtime's."""
+    of_turn, of_session = TurnOptions(durability=turn), SessionOptions(durability=session)
+    assert of_turn.keeps_steps(of_session, runtime) is keeps

@@ -71,6 +71,7 @@ FITS: Final[Mapping[str, frozenset[str]]] = {
         "output_schema": "object/odd keys/none",
         "structured_output_retries": "number/none",
         "keep_alive": "flag/none",
+        "durability": "none",
         "peer": "none",
         "mode": "",
         "idempotency_key": "text/none",

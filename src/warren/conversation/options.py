@@ -42,6 +42,8 @@ from warren.conversation.peers import Peer
 T = TypeVar("T")
 TurnMode = Literal["busy", "queue", "steer"]
 MODES: Final[tuple[TurnMode, ...]] = get_args(TurnMode)
+Durability = Literal["step", "turn"]
+DURABILITIES: Final[tuple[Durability, ...]] = get_args(Durability)
 CacheTime = Literal["off", "5m", "1h"]
 CACHE_TIMES: Final[tuple[CacheTime, ...]] = get_args(CacheTime)
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -220,6 +222,9 @@ class TurnOptions(ModelOptions):
         structured_output_retries: how often an answer that does not fit it is tried again.
         keep_alive: whether a peer's message begins a turn while none runs, from the end of this turn on; null leaves
             that as the session has it. A session without a name among peers gets no messages.
+        durability: when a turn is stored: `step` stores each step of a turn with tool calls, and the turn goes on if
+            its process ends; `turn` stores it whole at its end. Null leaves that to the session, and then to the
+            runtime. It has no effect without a store.
     """
 
     model: str | None = attrs.field(default=None, validator=optional(is_text, not_blank), metadata=CAN_CONFLICT)
@@ -232,6 +237,7 @@ class TurnOptions(ModelOptions):
         default=None, validator=optional(is_whole, Between(0, MAX_RETRIES))
     )
     keep_alive: bool | None = attrs.field(default=None, validator=optional(is_flag))
+    durability: Durability | None = attrs.field(default=None, validator=optional(OneOf(DURABILITIES)))
 
     def output(self, session: "SessionOptions") -> OutputWish | None:
         """Return the data that a turn with these options is to answer with; None for none."""
@@ -247,6 +253,10 @@ class TurnOptions(ModelOptions):
     def gated(self, session: "SessionOptions", runtime: Gates) -> Gates:
         """Return which kinds of tools need approval in a turn with these options."""
         return runtime.and_(session.approvals).and_(self.approvals)
+
+    def keeps_steps(self, session: "SessionOptions", runtime: Durability) -> bool:
+        """Tell whether a turn with these options is to be stored step by step."""
+        return (self.durability or session.durability or runtime) == "step"
 
     def check_kinds(self, there: Collection[str]) -> None:
         """Refuse to enable a kind of tools that is not there. Raises InvalidParamsError."""

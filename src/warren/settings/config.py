@@ -33,7 +33,16 @@ from warren.conversation.budget import Budget
 from warren.conversation.categories import Gates, Switches
 from warren.conversation.memory import MemoryConfig
 from warren.conversation.messages import MAX_BLOCKS
-from warren.conversation.options import CompactionConfig, ModelOptions, SessionOptions, check_sizes, given, in_row
+from warren.conversation.options import (
+    DURABILITIES,
+    CompactionConfig,
+    Durability,
+    ModelOptions,
+    SessionOptions,
+    check_sizes,
+    given,
+    in_row,
+)
 from warren.models.catalog import NO_MODELS, Models
 from warren.settings.tool_config import ToolsConfig, web_address
 
@@ -116,7 +125,9 @@ class Limits:
         peer_rate: messages that the model of a session may send to its peers within a minute.
         idle_after: time that a stored session may be idle in memory before it is evicted.
         interrupt_grace: time that `interrupt` waits for the turn to end.
-        drain: time for an orderly end: turns that run are interrupted and stored within it.
+        drain: time for an orderly end: turns that run may end within it; those that are left are parked, or interrupted
+            and stored if they cannot be.
+        resumptions: times that a process may die during a turn until the turn ends as failed.
         mcp_sessions: MCP sessions over HTTP that clients of a process may have. At the limit an idle one ends.
         subscriptions: sessions that the clients of a process may follow, together.
         watches: watches of the list of sessions that the clients of a process may have.
@@ -150,6 +161,7 @@ class Limits:
     idle_after: float = attrs.field(default=60.0, validator=not_negative)
     interrupt_grace: float = attrs.field(default=5.0, validator=not_negative)
     drain: float = attrs.field(default=10.0, validator=not_negative)
+    resumptions: int = attrs.field(default=5, validator=not_negative)
     mcp_sessions: int = attrs.field(default=5_000, validator=positive)
     subscriptions: int = attrs.field(default=50_000, validator=positive)
     watches: int = attrs.field(default=1_000, validator=positive)
@@ -354,6 +366,8 @@ class Config(ModelOptions):
         model_servers: servers of models besides those of the vendors, each of which is a provider.
         system_prompt: the system prompt of sessions that have none of their own.
         budget: the limits of sessions that are created without a budget, over all their turns; None for no limits.
+        durability: when turns are stored: `step` stores each step of a turn with tool calls, and the turn goes on if
+            its process ends; `turn` stores it whole at its end. It has no effect without a store.
         compaction: the settings of compaction; None turns the `session-compaction` capability off.
         compactor: a compactor of your own, or a function that makes one from a session's settings and its model's
             window; None is `warren.compaction.DefaultCompactor`. It needs `compaction`.
@@ -380,6 +394,7 @@ class Config(ModelOptions):
     model_servers: tuple[ModelServer, ...] = attrs.field(default=(), converter=in_row)
     system_prompt: str | None = None
     budget: Budget | None = None
+    durability: Durability = attrs.field(default="step", validator=OneOf(DURABILITIES))
     compaction: CompactionConfig | None = None
     compactor: "Compactor | NewCompactor | None" = None
     memory: MemoryConfig | None = None

@@ -42,6 +42,7 @@ FLAGS: Final[Mapping[str, str]] = {
     "temperature": "--temperature",
     "top_p": "--top-p",
     "prompt_cache": "--prompt-cache",
+    "durability": "--durability",
     "effort": "--effort",
     "reasoning_tokens": "--reasoning-tokens",
     "max_steps": "--max-steps",

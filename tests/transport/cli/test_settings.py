@@ -170,6 +170,24 @@ def test_the_nearest_wins(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("argv", "environ", "file", "durability"),
+    [
+        ([], {}, "", None),
+        ([], {}, 'durability = "turn"', "turn"),
+        ([], {"WARREN_DURABILITY": "step"}, 'durability = "turn"', "step"),
+        (["--durability", "turn"], {"WARREN_DURABILITY": "step"}, "", "turn"),
+    ],
+)
+def test_durability_is_set(
+    folder: Path, argv: list[str], environ: dict[str, str], file: str, durability: str | None
+) -> None:
+    """The flag, the variable and the file set it for the runtime and for the session alike; by default steps count."""
+    by_default(folder, file)
+    found = parse(*argv, **environ)
+    assert (found.config.durability, found.turn.durability) == (durability or "step", durability)
+
+
+@pytest.mark.parametrize(
     ("argv", "environ", "store"),
     [
         ([], {}, None),
@@ -198,6 +216,7 @@ def test_a_file_is_named(folder: Path) -> None:
     [
         ("modle = 'x'", "$.config.modle", "is not a known field"),
         ("model = 1", "$.config.model", "must be a string"),
+        ("durability = 'steps'", "$.config.durability", "must be one of step, turn"),
         ("stream = 'no'", "$.config.stream", "must be true or false"),
         ("max_steps = 0", "$.config.max_steps", "must be above 0"),
         (f"fallback = {['echo'] * 17}", "$.config.fallback", "must have at most 16 entries"),

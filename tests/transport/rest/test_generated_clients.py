@@ -51,6 +51,7 @@ TURN: Final[dict[str, Any]] = {
     "output_schema": {"type": "object"},
     "structured_output_retries": 1,
     "keep_alive": True,
+    "durability": "turn",
     "attachments": [{"data": "aGk=", "media_type": "text/plain", "name": "a.txt"}],
     "mode": "queue",
     "idempotency_key": "k",

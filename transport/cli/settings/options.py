@@ -68,7 +68,7 @@ COMPACTION_FIELDS: Final = tuple(COMPACTION_FLAGS.values())
 ANSWER_OPTIONS: Final = tuple(
     field.name
     for field in attrs.fields(TurnOptions)
-    if is_flat(field) and field.name not in ("model", "provider", "keep_alive", *MODEL_OPTIONS)
+    if is_flat(field) and field.name not in ("model", "provider", "keep_alive", "durability", *MODEL_OPTIONS)
 )
 """Options of a turn that a runtime does not have."""
 STORAGE_OPTIONS: Final = ("synchronous", "projections", "project")
@@ -184,7 +184,7 @@ def gather(given: Mapping[str, Any]) -> Options:
     tools = tools_given(given, file)
     kinds = kinds_given(given, {name: name in named for name in KINDS}, tools.get("switches"))
     compaction = _compaction(context, given)
-    both = _present(given, ("model", "provider", *MODEL_OPTIONS)) | {"budget": _budget(given)}
+    both = _present(given, ("model", "provider", "durability", *MODEL_OPTIONS)) | {"budget": _budget(given)}
     both["fallback"] = given.get("fallback") or None
     of_turn: dict[str, Any] = {name: kinds.pop(name, None) for name in ("overrides", "approvals")}
     of_runtime: dict[str, Any] = {
@@ -444,6 +444,7 @@ keep_alive_option: Final = of_field(
     default=None,
     variable=False,
 )
+durability_option: Final = of_field(Config, "durability")
 system_option: Final = of_field(SessionRequest, "system_prompt", "--system", "system", metavar="TEXT")
 label_option: Final = click.option("--label", type=label_of, multiple=True, metavar="K=V", help="A label; repeatable.")
 attach_option: Final = click.option(
@@ -506,6 +507,7 @@ def turn_options(scope: str) -> Callable[[F], F]:
         kind_options,
         alias_options,
         keep_alive_option,
+        durability_option,
         approve_option,
         compaction_options,
         memory_options,
@@ -517,7 +519,7 @@ def turn_options(scope: str) -> Callable[[F], F]:
 
 _runtime_options: Final = (
     budget_options("each session without limits of its own, over all its turns"),
-    *(compaction_options, memory_options, store_options, storage_options, output_options),
+    *(durability_option, compaction_options, memory_options, store_options, storage_options, output_options),
 )
 serving_options: Final = group(
     *(system_option, model_options, tool_options, kind_options, alias_options), *_runtime_options

@@ -157,7 +157,12 @@ def default_values(environ: Mapping[str, str], *, in_database: bool | None = Non
     compaction = attrs.asdict(CompactionConfig(DEFAULT_THRESHOLD))
     shared = {option: default_of(name, in_database=in_database) for name, option in OPTIONS.items()}
     served = {name: attrs.fields_dict(GatewayConfig)[name].default for name in ("host", "port", "max_connections")}
-    return compaction | shared | served | {"store": os.fspath(DEFAULT_STORE), "model": default_model(environ)}
+    single = {
+        "store": os.fspath(DEFAULT_STORE),
+        "model": default_model(environ),
+        "durability": default_of("durability"),
+    }
+    return compaction | shared | served | single
 
 
 def _plain(value: Any) -> Any:

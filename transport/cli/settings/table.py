@@ -17,7 +17,16 @@ from warren.conversation import codec
 from warren.conversation.budget import Budget
 from warren.conversation.memory import MemoryConfig
 from warren.conversation.options import MODEL_OPTIONS, CompactionConfig, ModelOptions, SessionRequest, TurnOptions
-from warren.settings.config import Intensity, Limits, NodeConfig, PostgresConfig, RetryPolicy, StoreConfig, TraceConfig
+from warren.settings.config import (
+    Config,
+    Intensity,
+    Limits,
+    NodeConfig,
+    PostgresConfig,
+    RetryPolicy,
+    StoreConfig,
+    TraceConfig,
+)
 from warren.settings.tool_config import ToolsConfig
 from warren.transport.access.config import GatewayConfig
 from warren.transport.access.jwt_config import JwtConfig
@@ -160,6 +169,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
         *_with_option("", SessionRequest, system_prompt=("system", "system")),
         *_with_option("", OfCommands, "stream"),
         *_with_option("", Budget, **{field: (name, name) for name, field in BUDGET.items()}),
+        *_with_option("", Config, "durability"),
         *_with_option("", OfCommands, "memory"),
         *_with_option("", MemoryConfig, "embedder", "embedder_folder"),
         *_with_option("compaction", CompactionConfig, *attrs.fields_dict(CompactionConfig)),
