@@ -590,6 +590,7 @@ class Beginning:
     """
 
     on_begin: OnBegin | None
+    _told: EventReader | None = attrs.field(default=None, init=False)  # the reader of a `Telling`, which nobody closes
 
     def fill(self, log: EventLog, cursor: int) -> None:
         """Call the function with a reader of the events above a number: the turn has published the first of them."""
@@ -597,6 +598,8 @@ class Beginning:
         if on_begin is None:
             return
         reader = log.read(cursor)
+        if isinstance(on_begin, Telling):
+            self._told = reader
         try:
             on_begin(reader)
         except Exception:  # the host's bug ends neither the session nor the turn
@@ -609,12 +612,14 @@ class Beginning:
         If the wait is cancelled, the turn goes on, and may even begin later. A `Telling` is called in that case, other
         functions are not.
         """
-        goes_on = False
+        cancelled = False
         try:
             return await turn
         except trio.Cancelled:
-            goes_on = isinstance(self.on_begin, Telling)
+            cancelled = True
             raise
         finally:
-            if not goes_on:
+            if not (cancelled and isinstance(self.on_begin, Telling)):
                 self.on_begin = None
+            if self._told is not None and not cancelled:  # a turn that was put back has no end that closes it
+                self._told.close()

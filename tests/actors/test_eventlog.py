@@ -19,6 +19,7 @@ from warren.conversation.events import (
     SessionMoved,
     StreamTruncated,
     TextDelta,
+    TurnResumed,
     TurnStarted,
 )
 from warren.conversation.log_rows import LONGEST, envelopes, row_of
@@ -541,3 +542,34 @@ async def test_a_caller_with_its_answer_gets_no_later_reader() -> None:
     await begun.of(answered.wait())
     stream.say("late")
     assert seen == []
+
+
+async def test_a_caller_of_a_turn_that_is_put_back_is_told_no_more() -> None:
+    """The error ends the call; the turn may go on, and nobody reads for the function then."""
+    stream, seen = Stream(), list[Envelope]()
+    begun = Beginning(Telling(seen.append))
+    stream.log.beginning.append(begun)
+
+    async def put_back() -> None:
+        await trio.lowlevel.checkpoint()
+        stream.say("first")
+        raise StoreError("no", cause="disk_full")
+
+    with pytest.raises(StoreError):
+        await begun.of(put_back())
+    stream.say("late")
+    assert text(seen) == "first"
+    assert not stream.log.watched
+
+
+async def test_deltas_are_not_merged_across_an_interruption() -> None:
+    """A reader that is behind gets the lost piece, the mark, and the piece of the next try, each for itself."""
+    stream = Stream()
+    reader = stream.follow(0)
+    for event in (TextDelta("ha"), TextDelta("lf"), TurnResumed(1, 0), TextDelta("who"), TextDelta("le")):
+        stream.publish(stream.log.stamp(event))
+    events = [TextDelta("half"), TurnResumed(1, 0), TextDelta("whole")]
+    assert [each.event for each in reader.take() or ()] == events
+    stream.end()
+    late = stream.follow(0)
+    assert [each.event for each in [*await late.load(), *await late.load()]][:3] == events

@@ -11,7 +11,7 @@ from warren.base.errors import InvalidParamsError, SessionBusyError, WarrenError
 from warren.base.values import define, frozen
 from warren.base.version import VERSION
 from warren.calls.facade import SessionService
-from warren.conversation.events import Event
+from warren.conversation.events import Envelope
 from warren.conversation.memory import MAX_HITS
 from warren.conversation.options import DEFAULT_THRESHOLD, CompactionConfig
 from warren.conversation.views import SessionSummary
@@ -230,8 +230,8 @@ class Agent:
         view = await self.service.read(pending.session_id)
         narrator = updates.Narrator(self.settings.size_of(view.state.model))
 
-        async def tell(event: Event) -> None:
-            for update in narrator.updates(event):
+        async def tell(envelope: Envelope) -> None:
+            for update in narrator.updates(envelope):
                 await self._tell(pending.session_id, update)
 
         approve, gates = self._asker(pending.session_id).approve, modes.gates(self._mode(pending.session_id))

@@ -14,18 +14,19 @@ from warren.calls.facade import SessionService
 from warren.calls.streams import EventReader
 from warren.conversation.categories import Gates
 from warren.conversation.events import (
-    TERMINAL,
-    Event,
+    Envelope,
     StreamTruncated,
     ToolApprovalRequested,
     ToolApprovalResolved,
+    TurnResumed,
 )
 from warren.conversation.records import CompactionEntry
 from warren.conversation.views import TurnResult
 from warren.transport.acp.content import AcpPrompt
+from warren.transport.rpc.relay import Relay, last_seq_of
 
 T = TypeVar("T")
-Tell = Callable[[Event], Awaitable[None]]
+Tell = Callable[[Envelope], Awaitable[None]]
 
 
 class Approve(Protocol):
@@ -74,13 +75,13 @@ class PendingPrompt:
             AgentError: with the cause `cancelled` if the prompt is cancelled, also before its turn began.
             WarrenError: the errors of `SessionService.start_turn`.
         """
-        relayed = trio.Event()
         async with trio.open_nursery() as nursery:
-            asking = _Asking(nursery, approve, self._cancelled)
+            asking = _Asking(nursery, tell, approve, self._cancelled)
+            relay = Relay(asking.tell, nursery)
 
             def begin(events: EventReader) -> None:
                 self._begun.set()
-                nursery.start_soon(self._relay, events, partial(asking.tell, tell), relayed)
+                relay.begin(events)
 
             start = partial(
                 self.service.start_turn,
@@ -91,8 +92,7 @@ class PendingPrompt:
                 on_begin=begin,
             )
             outcome = await outcome_of(self._interruptible(start))
-            if self._begun.is_set():
-                await relayed.wait()
+            await relay.settle(last_seq_of(outcome))
             nursery.cancel_scope.cancel()
         return unwrap(outcome)
 
@@ -136,38 +136,38 @@ class PendingPrompt:
         except WarrenError as exc:
             logger.warning("session %s: the turn could not be interrupted: %s", self.session_id, exc)
 
-    async def _relay(self, events: EventReader, tell: Tell, relayed: trio.Event) -> None:
-        try:
-            async for envelope in events:
-                if not isinstance(envelope.event, StreamTruncated):
-                    await tell(envelope.event)
-                if isinstance(envelope.event, TERMINAL):
-                    break
-        except WarrenError as exc:
-            logger.warning("session %s: the client does not get the last events of a turn: %s", self.session_id, exc)
-        finally:
-            events.close()
-            relayed.set()
-
 
 @define(eq=False)
 class _Asking:
-    """The calls of a turn that wait for approval."""
+    """Relays the events of a turn, and asks the user about the calls that wait for approval."""
 
     nursery: trio.Nursery
+    relay: Tell
     approve: Approve
     cancelled: trio.Event
-    _scopes: dict[str, trio.CancelScope] = attrs.field(factory=dict)
+    _scopes: dict[str, tuple[int, trio.CancelScope]] = attrs.field(factory=dict)  # by call, with the event's number
 
-    async def tell(self, tell: Tell, event: Event) -> None:
+    async def tell(self, envelope: Envelope) -> None:
         """Relay an event, and ask the user, or stop asking, if it is about a call that waits."""
-        await tell(event)
+        event = envelope.event
+        if isinstance(event, StreamTruncated):
+            return
+        await self.relay(envelope)
         match event:
             case ToolApprovalRequested(id=call):
-                self._scopes[call] = scope = trio.CancelScope()
+                self._drop(call)  # a process that goes on with the turn may ask again
+                scope = trio.CancelScope()
+                self._scopes[call] = envelope.seq, scope
                 await self.nursery.start(self._ask, event, scope)  # the user is asked in the order of the calls
-            case ToolApprovalResolved(id=call) if call in self._scopes:
-                self._scopes.pop(call).cancel()
+            case ToolApprovalResolved(id=call):
+                self._drop(call)
+            case TurnResumed(kept_seq=kept):
+                for call in [call for call, (seq, _) in self._scopes.items() if seq > kept]:
+                    self._drop(call)
+
+    def _drop(self, call: str) -> None:
+        if call in self._scopes:
+            self._scopes.pop(call)[1].cancel()
 
     async def _ask(
         self, event: ToolApprovalRequested, scope: trio.CancelScope, *, task_status: trio.TaskStatus[None]

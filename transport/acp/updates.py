@@ -30,6 +30,8 @@ KINDS: Final[Mapping[str, str]] = {
 """The protocol's kind of each tool of the runtime; clients choose an icon by it."""
 DATA: Final = "warren/structured_output"
 """The key in the `_meta` of an answer, and of its update in a loaded session, whose value is the answer as data."""
+GONE: Final = "this call no longer counts: the turn was interrupted before the call was kept"
+"""The text of a call that was shown and is no part of a turn that goes on."""
 STOP_REASONS: Final[Mapping[messages.StopReason | None, str]] = {
     "max_tokens": "max_tokens",
     "content_filter": "refusal",
@@ -54,22 +56,30 @@ class UpdateWithFiles:
 class Narrator:
     """Makes updates of the events of one turn. Compactions, retries and warnings make none.
 
+    The protocol has no update that takes text back. So if text was shown that does not count, a piece of text says so;
+    a call that is gone is shown as failed.
+
     Attributes:
         window: tokens that a request to the model may have; None if it is unknown: then no usage is reported.
     """
 
     window: int | None
     _shown: list[str] = attrs.field(factory=list)
-    _ended: set[str] = attrs.field(factory=set)
+    _said: int = 0  # the number of the newest event whose text was shown
+    _asked: dict[str, int] = attrs.field(factory=dict)  # the calls of this step, with the numbers of their requests
+    _ended: dict[str, int] = attrs.field(factory=dict)  # those that have ended, with the numbers of their ends
 
-    def updates(self, event: events.Event) -> Iterator[Update | UpdateWithFiles]:
+    def updates(self, envelope: events.Envelope) -> Iterator[Update | UpdateWithFiles]:
         """Yield the updates for an event."""
+        event = envelope.event
         match event:
             case events.TurnStarted():
                 self._shown.clear()
+                self._asked.clear()
                 self._ended.clear()
             case events.TextDelta(delta):
                 self._shown.append(delta)
+                self._said = envelope.seq
                 yield chunk("agent_message_chunk", delta)
             case events.ReasoningDelta(delta):
                 yield chunk("agent_thought_chunk", delta)
@@ -78,10 +88,10 @@ class Narrator:
                 shown = "".join(self._shown)
                 rest = content.removeprefix(shown) if content.startswith(shown) else f"\n\n{content}"
                 if rest:
+                    self._said = envelope.seq
                     yield chunk("agent_message_chunk", rest)
-            case events.ModelSwitched(discarded=True) if self._shown:
-                self._shown.clear()
-                yield chunk("agent_message_chunk", f"\n\n{text_of_event(event)}\n\n")
+            case events.ModelSwitched(discarded=True) | events.TurnResumed():
+                yield from self._take_back(event)
             case events.FilesComplete(attachments=files):
                 yield from _files("agent_message_chunk", files)
             case events.InputTaken(content=content, attachments=files):  # the same updates as `replayed` makes of it
@@ -90,16 +100,30 @@ class Narrator:
                 used = usage.input_tokens + usage.output_tokens
                 yield {"sessionUpdate": "usage_update", "used": used, "size": max(self.window, used)}
             case _:
-                yield from self._tool(event)
+                yield from self._tool(event, envelope.seq)
 
-    def _tool(self, event: events.Event) -> Iterator[Update | UpdateWithFiles]:
+    def _take_back(self, event: events.ModelSwitched | events.TurnResumed) -> Iterator[Update]:
+        """Yield the updates for text and calls that were shown and do not count."""
+        if self._shown if isinstance(event, events.ModelSwitched) else self._said > event.kept_seq:
+            yield chunk("agent_message_chunk", f"\n\n{text_of_event(event)}\n\n")
+        self._shown.clear()
+        if isinstance(event, events.ModelSwitched):
+            return
+        kept = event.kept_seq
+        for call in [call for call, seq in self._asked.items() if seq > kept]:
+            del self._asked[call]
+            yield tool_ended(call, GONE, is_error=True)
+        self._ended = {call: seq for call, seq in self._ended.items() if seq <= kept}
+
+    def _tool(self, event: events.Event, seq: int) -> Iterator[Update | UpdateWithFiles]:
         match event:
             case events.ToolCallRequested(id=call, name=name, args=args):
+                self._asked[call] = seq
                 yield tool_call(call, name, args)
             case events.ToolExecutionStarted(id=call):
                 yield {"sessionUpdate": "tool_call_update", "toolCallId": call, "status": "in_progress"}
             case events.ToolExecutionCompleted(id=call, result=result, is_error=is_error, attachments=files):
-                self._ended.add(call)
+                self._ended[call] = seq
                 yield _result(call, result, files, is_error=is_error)
             case events.ToolResultReceived(id=call, is_error=is_error, result=result) if call not in self._ended:
                 yield tool_ended(call, result, is_error=is_error)  # it was refused and never ran

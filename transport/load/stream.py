@@ -10,11 +10,13 @@ from warren.transport.load.target import Seen
 
 COMPACTION: Final = frozenset({"compaction_started", "compaction_completed", "compaction_failed"})
 ENDS: Final = frozenset({"run_completed", "run_failed"})
+ASKED: Final = "tool_call_requested"
+DONE: Final = "tool_result_received"
 AFTER: Final[Mapping[str, tuple[str, ...]]] = {
-    "tool_execution_started": ("tool_call_requested",),
+    "tool_execution_started": (ASKED,),
     "tool_execution_completed": ("tool_execution_started",),
     "tool_execution_timed_out": ("tool_execution_started",),
-    "tool_result_received": ("tool_call_requested", "tool_execution_completed", "tool_execution_timed_out"),
+    DONE: (ASKED, "tool_execution_completed", "tool_execution_timed_out"),
 }
 """For each event of a tool call, the event that has to come before it."""
 MANY: Final = 20
@@ -72,6 +74,8 @@ class StreamCheck:
     _text: str = ""
     _last: str = ""
     _calls: dict[str | int, str] = attrs.field(factory=dict)
+    _before: int = -1  # the newest step before this turn
+    _events: list[Seen] = attrs.field(factory=list)  # those of this turn that are no deltas
 
     def take(self, seen: Seen) -> None:
         """Check the next event."""
@@ -88,6 +92,9 @@ class StreamCheck:
             self.speaking = True
             self._deltas.append(seen.text)
         elif not self.truncated:
+            if seen.kind == "run_started":
+                self._events, self._before = [], self._step
+            self._events.append(seen)
             self._check(seen)
 
     def complete(self) -> None:
@@ -140,6 +147,19 @@ class StreamCheck:
     def _switch(self, _seen: Seen) -> None:
         self._deltas.clear()
 
+    def _resume(self, seen: Seen) -> None:
+        """Go back to the newest event that counts: what came after it is taken back, and is told anew."""
+        kept = [each for each in self._events if isinstance(seen.ref, int) and each.seq <= seen.ref]
+        self._events, violations = kept, self.violations
+        self.violations, self.running, self._in_step, self._step = [], False, False, self._before
+        for each in kept:
+            if each.kind == "text_complete":
+                self._deltas.append(each.text)
+            self._check(each)
+        self._calls = {call: each if each == DONE else ASKED for call, each in self._calls.items()}
+        self._deltas.clear()
+        self.violations = violations
+
     def _call(self, seen: Seen) -> None:
         before, now = self._calls.get(seen.ref), seen.kind
         if before not in AFTER.get(now, (None,)):
@@ -174,7 +194,7 @@ class StreamCheck:
 
     def _expect_answered(self, seen: Seen) -> None:
         for call, state in self._calls.items():
-            if state != "tool_result_received":
+            if state != DONE:
                 self._wrong("order", f"event {seen.seq} ({seen.kind}) came before the result of call {call}")
         self._calls.clear()
 
@@ -190,12 +210,13 @@ STEPS: Final[dict[str, Callable[[StreamCheck, Seen], None]]] = {
     "text_complete": StreamCheck._hear_all,  # noqa: SLF001
     "retrying": StreamCheck._retry,  # noqa: SLF001
     "model_switched": StreamCheck._switch,  # noqa: SLF001
+    "turn_resumed": StreamCheck._resume,  # noqa: SLF001
     "turn_completed": StreamCheck._end_step,  # noqa: SLF001
-    "tool_call_requested": StreamCheck._call,  # noqa: SLF001
+    ASKED: StreamCheck._call,  # noqa: SLF001
     "tool_execution_started": StreamCheck._call,  # noqa: SLF001
     "tool_execution_completed": StreamCheck._call,  # noqa: SLF001
     "tool_execution_timed_out": StreamCheck._call,  # noqa: SLF001
-    "tool_result_received": StreamCheck._call,  # noqa: SLF001
+    DONE: StreamCheck._call,  # noqa: SLF001
 }
 
 

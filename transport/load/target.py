@@ -28,7 +28,7 @@ class Seen(NamedTuple):
         first_seq: the number of the first event that it stands for; `seq` if it stands for itself.
         kind: its name on the wire.
         text: the delta, the content, the prompt, the result, or the cause of a failure.
-        ref: the id of a tool call, or the number of a step.
+        ref: the id of a tool call, the number of a step, or that of the newest event that counts in a resumed turn.
         session_id: the session in its envelope.
     """
 
@@ -51,6 +51,7 @@ FIELDS: Final[Mapping[str, tuple[str, str]]] = {
     "tool_execution_completed": ("result", "id"),
     "tool_execution_timed_out": ("name", "id"),
     "tool_result_received": ("name", "id"),
+    "turn_resumed": ("", "kept_seq"),
     "run_completed": ("result", ""),
     "run_failed": ("cause", ""),
 }

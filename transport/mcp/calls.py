@@ -15,9 +15,9 @@ from warren.calls.streams import EventReader, OnBegin
 from warren.conversation.events import TERMINAL, Envelope, RunStarted
 from warren.conversation.options import TurnRequest
 from warren.conversation.views import TurnResult
-from warren.transport.mcp.progress import Progress, Send
 from warren.transport.rpc.jsonrpc import abandoned
 from warren.transport.rpc.methods import Caller, RunTurn
+from warren.transport.rpc.relay import Relay, Send, last_seq_of
 
 CANCEL_TIMEOUT: Final = 10.0
 """Seconds that a cancelled call waits for its turn to begin and to end; after that the turn goes on alone."""
@@ -78,7 +78,7 @@ class ToolCall(Caller):
             nursery.start_soon(turn.watch)
             if self.send is None:
                 return await turn.run(run)
-            progress = Progress(self.send, nursery)
+            progress = Relay(self.send, nursery)
             end = await turn.run(run, progress)
             progress.stop()
         return end
@@ -114,17 +114,19 @@ class _CallTurn:
     # Shielded: a cancelled call interrupts its turn and waits for the end; only `abandon` gives that up.
     _scope: trio.CancelScope = attrs.field(factory=lambda: trio.CancelScope(shield=True), init=False)
 
-    async def run(self, run: RunTurn, progress: Progress | None = None) -> TurnResult | Exception:
+    async def run(self, run: RunTurn, progress: Relay | None = None) -> TurnResult | Exception:
         """Return the result of the turn or its error, when the client was sent the last event.
 
         If the call is cancelled, this still waits for the end of the turn. If it is abandoned before that, return an
         error. A turn that has ended is reported even then: its outcome is known.
         """
+        heard: list[EventReader] = []
 
         def begin(reader: EventReader) -> None:
             if progress is not None:
                 progress.begin(reader.another())
             Telling(self._hear)(reader)
+            heard.append(reader)
 
         try:
             with self._scope:
@@ -132,9 +134,11 @@ class _CallTurn:
             if self._scope.cancelled_caught:
                 return abandoned(self.session_id)
             if progress is not None:
-                await progress.settle(_last_seq(end))
+                await progress.settle(last_seq_of(end))
             return end
         finally:
+            for reader in heard:  # no terminal event has closed it if the turn was put back
+                reader.close()
             self._begun.set()
             self._over.set()
 
@@ -197,13 +201,6 @@ async def _end_of(run: RunTurn, begin: OnBegin) -> TurnResult | Exception:
         return await run(begin)
     except Exception as exc:  # noqa: BLE001 - see above
         return exc
-
-
-def _last_seq(end: TurnResult | Exception) -> int | None:
-    """Return the number of the last event of a turn, if it had one."""
-    if isinstance(end, TurnResult):
-        return end.last_seq
-    return end.details.get("last_seq") if isinstance(end, WarrenError) else None
 
 
 def keyed(params: object) -> object:

@@ -23,6 +23,7 @@ def level_of(event: events.Event) -> types.LoggingLevel | None:
             events.Retrying()
             | events.RequestRepaired()
             | events.ModelSwitched()
+            | events.TurnResumed()
             | events.BudgetWarning()
             | events.CompactionFailed()
             | events.ExtractionFailed()

@@ -26,7 +26,7 @@ from warren.transport.access.logins import PRINCIPAL
 from warren.transport.mcp import logs
 from warren.transport.mcp.calls import ToolCall, key_of, keyed
 from warren.transport.mcp.client import CLIENT, McpClient
-from warren.transport.mcp.progress import Send, message_of
+from warren.transport.mcp.progress import message_of
 from warren.transport.mcp.refusal import refusal
 from warren.transport.mcp.resources import Resources, failure_of, template
 from warren.transport.mcp.schemas import input_schema, result_schema
@@ -34,6 +34,7 @@ from warren.transport.mcp.tools import ALIASES, TOOLS, McpTool
 from warren.transport.rpc.endpoint import BULKY, RESERVE, unanswered
 from warren.transport.rpc.jsonrpc import shorten
 from warren.transport.rpc.methods import Host
+from warren.transport.rpc.relay import Send
 
 MAX_CALLS: Final = 256
 """Calls of one connection that may be unanswered; beyond it only urgent ones, such as interrupts, are accepted."""

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import trio
@@ -23,6 +23,7 @@ from warren.conversation.views import TurnResult
 from warren.transport.rpc.dialect import EVENT, Dialect, missing
 from warren.transport.rpc.methods import Caller, RunTurn
 from warren.transport.rpc.outbox import Outbox
+from warren.transport.rpc.relay import last_seq_of
 from warren.transport.rpc.shares import Shares, counted
 
 HEAD: Final = b'{"jsonrpc":"2.0","method":"%b","params":' % EVENT.encode()
@@ -328,7 +329,7 @@ class Feeds(Caller):
                     feed.awaited -= 1
         except Exception as exc:
             for feed, reader, first in own:
-                await feed.deliver(first, _last_seq(exc) or reader.newest)
+                await feed.deliver(first, last_seq_of(exc) or reader.newest)
             raise
         for feed, reader, first in own:
             await feed.deliver(first, result.last_seq or reader.newest)
@@ -456,10 +457,6 @@ def _nothing() -> None:
 async def _start(feed: SessionFeed) -> None:
     """Begin to send after a pass of the event loop, so that the reply to `session/subscribe` goes first."""
     feed.look()
-
-
-def _last_seq(exc: Exception) -> Any:
-    return (exc.details or {}).get("last_seq") if isinstance(exc, WarrenError) else None
 
 
 async def session_over(service: SessionService, session_id: str) -> bool:

@@ -166,6 +166,8 @@ class _Spans:
                 own.events.append(("input", at, {names.INPUT_KIND: kind}))
             case events.BudgetWarning(budget_type=budget, percent=percent):
                 own.events.append(("budget_warning", at, {names.BUDGET: budget, names.PERCENT: percent}))
+            case events.TurnResumed(resumed=resumed):
+                own.events.append(("turn_resumed", at, {names.RESUMED: resumed}))
             case events.Retrying(attempt=attempt):
                 call.events.append(("retry", at, {names.ATTEMPT: attempt}))
             case events.RequestRepaired(action=action):

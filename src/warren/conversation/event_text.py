@@ -52,7 +52,7 @@ def _text_of_trouble(
     event: events.Retrying | events.RequestRepaired | events.ModelSwitched | events.TurnResumed,
 ) -> str:
     if isinstance(event, events.TurnResumed):
-        return f"the turn goes on after an interruption ({event.resumed}): what its last step has said no longer counts"
+        return f"the turn goes on after an interruption ({event.resumed}); text of an unfinished step no longer counts"
     if isinstance(event, events.RequestRepaired):
         return f"{event.what} was {event.action.replace('_', ' ')}, trying again: {event.why}"
     if isinstance(event, events.Retrying):

@@ -8,6 +8,7 @@ import apsw
 import pytest
 import trio
 
+from tests.support.envelopes import envelope
 from tests.support.models import FunctionModel, reply
 from tests.support.runtime import open_runtime
 from tests.transport.acp.client import Client, connect, said
@@ -98,7 +99,7 @@ async def test_the_files_of_a_result_are_told_live_and_again(tmp_path: Path) -> 
 def test_a_prompt_that_enters_a_turn_has_its_files() -> None:
     """The client is told of them as it is when the session is loaded."""
     image = Attachment("image/png", "0" * 64, 48)
-    text, more = Narrator(None).updates(InputTaken("i1", "steer", "and this?", attachments=(image,)))
+    text, more = Narrator(None).updates(envelope(1, InputTaken("i1", "steer", "and this?", attachments=(image,))))
     assert not isinstance(text, UpdateWithFiles)
     assert isinstance(more, UpdateWithFiles)
     assert more.filled([IMAGE]) == {"sessionUpdate": "user_message_chunk", "content": IMAGE}

@@ -14,7 +14,7 @@ from trio.testing import memory_stream_one_way_pair, wait_all_tasks_blocked
 
 from tests.support.asking import ask
 from tests.support.envelopes import NOW
-from tests.support.fake_service import FakeService
+from tests.support.fake_service import FakeService, FakeTurn
 from tests.support.models import FunctionModel, GatedModel, reply, stuck
 from tests.support.runtime import new_session, open_runtime, transcript
 from tests.transport.acp.client import FOLDER, Client, cancel, connect, said
@@ -22,7 +22,16 @@ from warren.base.retention import Retention
 from warren.calls.base import Call
 from warren.calls.reading import HistoryRequest
 from warren.calls.turns import TurnCall
-from warren.conversation.events import Event, RunCompleted, RunStarted, TextDelta, ToolApprovalRequested
+from warren.conversation.events import (
+    Envelope,
+    Event,
+    RunCompleted,
+    RunStarted,
+    TextDelta,
+    ToolApprovalRequested,
+    ToolApprovalResolved,
+    TurnResumed,
+)
 from warren.conversation.messages import AssistantMessage, ToolUseBlock, UserMessage
 from warren.conversation.views import HistoryEntry, HistoryPage
 from warren.models.model import ModelReply, ModelRequest, TextPiece
@@ -77,9 +86,9 @@ async def test_a_slow_reader_whose_events_are_no_longer_kept(tmp_path: Path) -> 
     """A message that retention removes before the client has read it is left out, and the prompt ends all the same."""
     told, reading = list[Event](), trio.Event()
 
-    async def tell(event: Event) -> None:
+    async def tell(envelope: Envelope) -> None:
         await reading.wait()
-        told.append(event)
+        told.append(envelope.event)
 
     config = StoreConfig(tmp_path)
     async with open_runtime(FunctionModel(talkative), store=tmp_path) as service, trio.open_nursery() as nursery:
@@ -109,8 +118,8 @@ async def test_the_turn_of_another_caller_is_not_relayed() -> None:
                 await super().perform(TurnCall(call.session_id, "theirs"))
             return await super().perform(call)
 
-    async def tell(event: Event) -> None:
-        told.append(event)
+    async def tell(envelope: Envelope) -> None:
+        told.append(envelope.event)
 
     with trio.fail_after(10):
         result = await PendingPrompt(Late(), "s1").turn(AcpPrompt("a b c"), tell, nobody_asks)
@@ -321,3 +330,34 @@ async def test_no_line_brings_the_agent_down(lines: list[bytes]) -> None:
 async def test_no_line_out_of_many_brings_the_agent_down(lines: list[bytes]) -> None:
     """The same with ten thousand lines."""
     await survives(lines)
+
+
+async def test_a_call_is_asked_about_as_long_as_it_waits() -> None:
+    """A question of a kept call stays open over an interruption, also if it is put again; that of a lost one goes."""
+    asked, dropped = list[str](), list[str]()
+
+    def waits(call: str) -> ToolApprovalRequested:
+        return ToolApprovalRequested(call, "dig", {}, "shell", 1_000)
+
+    async def steps(turn: FakeTurn) -> None:
+        kept = turn.publish(waits("kept")).seq
+        for event in (waits("lost"), TurnResumed(1, kept), waits("kept")):
+            turn.publish(event)
+            await wait_all_tasks_blocked()
+        assert (asked, dropped) == (["kept", "lost", "kept"], ["lost", "kept"])
+        turn.publish(ToolApprovalResolved("kept", "dig", "allow"))
+
+    async def approve(event: ToolApprovalRequested, *, task_status: trio.TaskStatus[None]) -> None:
+        asked.append(event.id)
+        task_status.started()
+        try:
+            await trio.sleep_forever()
+        finally:
+            dropped.append(event.id)
+
+    async def tell(_envelope: Envelope) -> None:
+        await trio.lowlevel.checkpoint()
+
+    with trio.fail_after(10):
+        await PendingPrompt(FakeService(steps), "s1").turn(AcpPrompt("go"), tell, approve)
+    assert dropped == ["lost", "kept", "kept"]

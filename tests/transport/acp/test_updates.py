@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.envelopes import envelope, resumed_turn
 from warren.base.errors import AgentError, BudgetExhaustedError, ErrorCode, StoreError, WarrenError
 from warren.conversation.events import (
     BudgetWarning,
@@ -26,6 +27,7 @@ from warren.conversation.events import (
     ToolExecutionTimedOut,
     ToolResultReceived,
     TurnCompleted,
+    TurnResumed,
     TurnStarted,
     UnknownEvent,
 )
@@ -56,7 +58,7 @@ from warren.transport.acp.updates import (
 def told(*events: Event, window: int | None = 1000) -> list[Any]:
     """Return what a client is told of some events."""
     narrator = Narrator(window)
-    return [update for event in events for update in narrator.updates(event)]
+    return [update for seq, event in enumerate(events, 1) for update in narrator.updates(envelope(seq, event))]
 
 
 def texts(updates: list[Any]) -> list[str]:
@@ -135,6 +137,28 @@ def test_an_answer_that_another_model_begins_anew() -> None:
     updates = told(TurnStarted(0), TextDelta("half"), switched, TextDelta("whole"), TextComplete("whole"))
     texts = [update["content"]["text"] for update in updates]
     assert texts == ["half", "\n\na: busy; b answers, from the beginning\n\n", "whole"]
+
+
+def test_a_step_that_was_not_kept_is_taken_back() -> None:
+    """Clients cannot take text back: they are told that it does not count, and a call that is gone has failed."""
+    narrator = Narrator(None)
+    shown: list[Any] = [update for each in resumed_turn() for update in narrator.updates(each)]
+    assert [each.get("toolCallId") or each["content"]["text"] for each in shown] == [
+        *("let me see", "c1", "c1", "c1", "half", "half", "c2"),
+        "\n\nthe turn goes on after an interruption (1); text of an unfinished step no longer counts\n\n",
+        *("c2", "c1", "whole"),
+    ]
+    statuses = [(each["toolCallId"], each["status"]) for each in shown if "status" in each]
+    assert statuses[-3:] == [("c2", "pending"), ("c2", "failed"), ("c1", "failed")]
+
+
+def test_a_turn_that_goes_on_from_all_that_was_shown_says_nothing() -> None:
+    """There is nothing to take back; a kept call is not asked for again."""
+    done = ToolExecutionCompleted("c1", "look", "seen", is_error=False, duration_ms=3)
+    shown = told(
+        TurnStarted(0), TextComplete("let me see"), ToolCallRequested("c1", "look", {}), TurnResumed(1, 3), done
+    )
+    assert [each["sessionUpdate"] for each in shown] == ["agent_message_chunk", "tool_call", "tool_call_update"]
 
 
 def test_how_full_the_context_is() -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.envelopes import KEPT, resumed_turn
 from tests.transport.cli.fakes import ID, FakeTerminal, envelope, screen_of
 from warren.base.errors import AgentError, BudgetExhaustedError, StoreError
 from warren.conversation import codec
@@ -213,6 +214,26 @@ def test_an_answer_that_another_model_begins_anew() -> None:
         shown = screen_of(out.getvalue()) if out.isatty() else out.getvalue()
         assert shown.split() == ["half", "whole"]
         assert err.getvalue() == "a: overloaded; b answers, from the beginning\n"
+
+
+def test_an_answer_that_is_given_anew_after_an_interruption() -> None:
+    """What is on the screen stays there: a line says that it does not count, and the answer begins on a new one."""
+    for out in (FakeTerminal(), io.StringIO()):
+        screen, err = screen_on(out, stream=True)
+        screen.show(resumed_turn())
+        shown = screen_of(out.getvalue()) if out.isatty() else out.getvalue()
+        assert shown.split() == ["let", "me", "see", "half", "whole"]
+        assert "\n" in shown[shown.index("half") : shown.index("whole")]
+        said = "the turn goes on after an interruption (1); text of an unfinished step no longer counts"
+        assert [line for line in err.getvalue().splitlines() if not line.startswith("tool ")] == [said]
+
+
+def test_an_interruption_as_json() -> None:
+    """A program gets the event itself."""
+    screen, err = screen_on(io.StringIO(), mode=Mode(json=True, verbose=True))
+    screen.show(resumed_turn())
+    told = [codec.parse(line)["event"] for line in err.getvalue().splitlines()]
+    assert {"type": "turn_resumed", "resumed": 1, "kept_seq": len(KEPT)} in told
 
 
 def test_json_is_one_object_on_stdout() -> None:

@@ -31,6 +31,16 @@ TOOL_TURN: list[tuple[str, str, str | int]] = [
 ]
 
 
+PROMPT, CALLS, RESULT, RESULTS = 1, 7, 11, 13
+"""The numbers of the events that are committed: a prompt, its calls, the result of the first of them and of both."""
+
+
+def rest_of_turn(kept: int) -> list[tuple[str, str, str | int]]:
+    """Return the events with which another process goes on after those that were kept: an open call runs again."""
+    again: list[tuple[str, str, str | int]] = [("tool_execution_started", "lookup", "c1")]
+    return [*(again if kept == RESULT else []), *TOOL_TURN[kept:]]
+
+
 def check(events: list[tuple[str, str, str | int]]) -> StreamCheck:
     """Take events, numbered."""
     stream = StreamCheck("s")
@@ -57,6 +67,29 @@ def test_text_that_another_model_replaces_is_no_violation() -> None:
     """Only the text behind the change of the model has to be that of the step."""
     text = [("text_delta", "half", ""), ("model_switched", "", ""), ("text_delta", "fine", "")]
     assert check([*TOOL_TURN[:-4], *text, *TOOL_TURN[-3:]]).violations == []
+
+
+@pytest.mark.parametrize("kept", [PROMPT, CALLS, RESULT, RESULTS])
+def test_a_turn_that_goes_on_is_told_anew_from_what_was_kept(kept: int) -> None:
+    """Whatever was shown besides, the answer and the results are those that come after the interruption."""
+    for shown in range(kept, len(TOOL_TURN) - 1):
+        stream = check([*TOOL_TURN[:shown], ("turn_resumed", "", kept), *rest_of_turn(kept)])
+        assert stream.violations == [], shown
+        assert [(turn.prompt, turn.text, turn.end) for turn in stream.turns] == [("look", "fine", "completed")]
+
+
+@pytest.mark.parametrize("missing", [0, 2, 3, 6, 8, -3])
+def test_no_event_can_be_missing_after_an_interruption(missing: int) -> None:
+    """The result of a kept call, the end of its step and the next step have to come."""
+    rest = rest_of_turn(RESULT)
+    del rest[missing]
+    assert check([*TOOL_TURN[:-2], ("turn_resumed", "", RESULT), *rest]).violations
+
+
+def test_a_call_that_was_not_kept_has_no_result() -> None:
+    """It was requested after the newest event that counts."""
+    stream = check([*TOOL_TURN[:9], ("turn_resumed", "", 6), ("tool_result_received", "lookup", "c2")])
+    assert [violation.rule for violation in stream.violations] == ["order", "terminal"]
 
 
 def test_a_compaction_within_a_step_is_found() -> None:

@@ -10,6 +10,7 @@ import trio
 from mcp_types import RequestParamsMeta
 from opentelemetry.sdk.trace import TracerProvider
 
+from tests.support.envelopes import LATER, resumed_turn
 from tests.support.models import reply, says
 from tests.transport.cli.process import Cli
 from tests.transport.cli.serving import connected, serve
@@ -229,6 +230,16 @@ async def test_a_model_that_another_one_stands_in_for() -> None:
     (call,) = receiver.named("chat first")
     assert call.events == ("model_switched",)
     assert (call.failed, call.attributes["gen_ai.response.model"]) == (False, "second")
+
+
+def test_a_turn_that_goes_on() -> None:
+    """Its span says so, and how often it was interrupted."""
+    rest = [each for each in resumed_turn() if each.seq >= LATER]
+    place, began = TraceContext(1, 2, sampled=True), rest[0].timestamp
+    turn = TracedTurn(place, None, "s1", "default", 1, "own", "m", began, began, rest)
+    own, *children = spans_of(turn)
+    assert own.events == [("turn_resumed", began, {"warren.resumed": 1})]
+    assert [each.name for each in children] == ["chat m", "warren.commit"]
 
 
 async def test_none_without_a_sample() -> None:

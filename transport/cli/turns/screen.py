@@ -37,7 +37,7 @@ class AnswerText:
                 shown = "".join(self._shown)
                 self._shown = [content]
                 return content.removeprefix(shown) if content.startswith(shown) else f"\n\n{content}"
-            case events.ModelSwitched(discarded=True):
+            case events.ModelSwitched(discarded=True) | events.TurnResumed():  # a shown text cannot be taken back
                 between = "\n\n" if self._shown else ""
                 self._shown.clear()
                 return between
