@@ -59,7 +59,7 @@ async def _signature(
 
 
 # Made once: the schema of a tool takes longer to make than a turn takes, and every turn offers this tool.
-_TOOL: Final = tool(name=SEARCH, description=USAGE, category="memory")(_signature)
+_TOOL: Final = tool(name=SEARCH, description=USAGE, category="memory", restart="replay")(_signature)
 
 
 class Memory(Forgets, Protocol):

@@ -13,7 +13,7 @@ from warren.actors.resources.storage import Storage
 from warren.actors.session.inboxes import Inboxes
 from warren.actors.turn.chain import Chain
 from warren.base.errors import InvalidParamsError, WarrenError
-from warren.base.ids import new_session_id
+from warren.base.ids import id_under, new_session_id
 from warren.base.values import define
 from warren.calls.base import made
 from warren.calls.turns import PeerMessage
@@ -21,7 +21,7 @@ from warren.conversation import codec
 from warren.conversation.inputs import Input
 from warren.conversation.peers import PeerInfo, PeerKind
 from warren.conversation.records import SessionRecord
-from warren.models.tools import Tool, ToolError, tool
+from warren.models.tools import Tool, ToolError, current_call, tool
 from warren.settings.config import Limits
 from warren.storage.queries import PeerNamed, SessionRow, WasTold
 from warren.storage.refusals import name_taken
@@ -59,7 +59,14 @@ class Comms:
         return tuple(PeerInfo(name, reachable=me is not None and _trusts(other, me.name)) for name, other in found)
 
     async def send(
-        self, record: SessionRecord, message: PeerMessage, by: Accounts | None = None, payer: str = "", hops: int = 1
+        self,
+        record: SessionRecord,
+        message: PeerMessage,
+        by: Accounts | None = None,
+        payer: str = "",
+        *,
+        hops: int = 1,
+        key: str | None = None,
     ) -> str:
         """Put a message into a peer's inbox, and return its id; the response to a request names it.
 
@@ -69,6 +76,7 @@ class Comms:
             by: the accounts of the caller; None is the account of the session's tenant.
             payer: the client whose limit of tokens a turn counts for that the message begins; empty if it has none.
             hops: the number of the message in its chain.
+            key: of the tool call that sends it: the peer gets one message under a key, whose id follows from the key.
 
         Raises:
             InvalidParamsError: if there is no such peer or request, or one of the two does not trust the other.
@@ -88,10 +96,19 @@ class Comms:
             raise InvalidParamsError.at("$.request_id", problem)
         if by is None:
             by = self._inboxes.accounts_of(record.tenant)
-        message_id = new_session_id()
+        message_id = new_session_id() if key is None else id_under(key)
         text = words(me.name, message_id, message)
-        starts = other.options.wakes
-        input_ = Input(message_id, "peer", text, utc_now(), source=me.name, starts=starts, payer=payer, hops=hops)
+        input_ = Input(
+            message_id,
+            "peer",
+            text,
+            utc_now(),
+            key=None if key is None else message_id,  # a peer may not learn the session that is in the key
+            source=me.name,
+            starts=other.options.wakes,
+            payer=payer,
+            hops=hops,
+        )
         await self._inboxes.put(other.session_id, input_, by)
         return message_id
 
@@ -163,7 +180,7 @@ async def _sent(comms: Comms, record: SessionRecord, chain: Chain, to: str, body
     try:
         message = made(PeerMessage, record.session_id, to, body, **more)
         comms.check(record, message.kind, hops)
-        return await comms.send(record, message, hops=hops)
+        return await comms.send(record, message, hops=hops, key=current_call().key)
     except WarrenError as exc:
         raise ToolError(exc.message.removeprefix("$.")) from exc
 
@@ -207,7 +224,7 @@ async def _send_response(
 
 
 def _comms_tool(name: str, description: str, function: Any) -> Tool:
-    made = tool(name=name, description=description, category="comms")(
+    made = tool(name=name, description=description, category="comms", restart="replay")(
         partial(function, comms=None, record=None, chain=None)
     )
     return attrs.evolve(made, call=function)

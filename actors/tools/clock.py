@@ -16,7 +16,8 @@ _Seconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_WAIT), "how long, in secon
 
 def clock_tools() -> tuple[Tool, ...]:
     """Return the tools `datetime_now` and `wait`; an interrupt ends a wait at once."""
-    return (tool(datetime_now), tool(timeout=MAX_WAIT + 60, polls=True)(wait))
+    replayed = tool(restart="replay")
+    return (replayed(datetime_now), tool(timeout=MAX_WAIT + 60, polls=True, restart="replay")(wait))
 
 
 def datetime_now(timezone: _Zone = "UTC") -> str:

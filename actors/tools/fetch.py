@@ -92,7 +92,7 @@ def fetch_tool(
         FieldValueError: if an element of `allow` is no network.
     """
     fetcher = _fetcher(allow, limits, tls)
-    return tool(timeout=fetcher.limits.seconds + 10)(fetcher.fetch)
+    return tool(timeout=fetcher.limits.seconds + 10, restart="replay")(fetcher.fetch)
 
 
 def file_fetcher(

@@ -34,7 +34,7 @@ async def _signature(name: Annotated[str, "The skill's name, as it is listed"]) 
 
 
 # Made once: making a tool's schema takes longer than a turn.
-_TOOL: Final = tool(name=LOAD, description=USAGE)(_signature)
+_TOOL: Final = tool(name=LOAD, description=USAGE, restart="replay")(_signature)
 
 
 @frozen

@@ -12,7 +12,7 @@ import pytest
 
 from warren.base.fields import FieldValueError
 from warren.conversation import codec
-from warren.models.tools import Tool, ToolArgumentsError, ToolSpec, tool
+from warren.models.tools import RESTARTS, Tool, ToolArgumentsError, ToolSpec, tool
 
 
 class Colour(enum.Enum):
@@ -260,6 +260,20 @@ def test_a_timeout_is_above_zero(timeout: Any) -> None:
     """A timeout that no tool could meet is refused when the tool is made, not in the middle of a turn."""
     with pytest.raises(FieldValueError, match=r"^timeout must be above 0"):
         tool(timeout=timeout)(lambda: None)
+
+
+def test_a_tool_says_what_becomes_of_a_call_whose_process_ended() -> None:
+    """A tool reports unless it says otherwise; a class that there is not is refused when the tool is made."""
+    assert tool(silent).restart == "report"
+    for restart in RESTARTS:
+        assert tool(restart=restart)(silent).restart == restart
+    other: Any = "retry"
+    with pytest.raises(FieldValueError, match=r"^restart must be one of replay, ask, report$"):
+        tool(restart=other)(silent)
+
+
+def silent() -> None:
+    """Do nothing."""
 
 
 class Shop:

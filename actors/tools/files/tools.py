@@ -39,7 +39,8 @@ def file_tools(root: Path, *, writable: bool = True) -> tuple[Tool, ...]:
     files = _Files(Root.at(root))
     reading = (files.read_file, files.list_files, files.search_files)
     changing = (files.write_file, files.edit_file) if writable else ()
-    return tuple(tool(each) for each in (*reading, *changing))
+    replayed = tool(restart="replay")
+    return (*[replayed(each) for each in reading], *[tool(each) for each in changing])
 
 
 @frozen

@@ -24,7 +24,7 @@ from warren.base.backoff import Backoff
 from warren.base.values import define
 from warren.base.version import VERSION
 from warren.conversation.categories import Decision
-from warren.models.tools import Asking, ToolError, ToolOutput, ToolSpec, asking, bounded, calling
+from warren.models.tools import Asking, Restart, ToolError, ToolOutput, ToolSpec, asking, bounded, calling
 from warren.reports.health import McpHealth, McpState, Status
 from warren.reports.tracing import HEADER, here
 from warren.settings.tool_config import McpServer
@@ -154,7 +154,7 @@ class McpConnection:
     _error: str | None = None
     _life: _Life | None = None
     _began: float = math.inf
-    _repeatable: frozenset[str] = frozenset()  # the tools for which a second call does no harm
+    _repeatable: frozenset[str] = frozenset()  # the tools whose hints say that a second call does no harm
     _back: trio.Event = attrs.field(factory=trio.Event)
     _listed: trio.Event = attrs.field(factory=trio.Event)
     _stop: trio.Event = attrs.field(factory=trio.Event)
@@ -175,7 +175,7 @@ class McpConnection:
         """Run a tool by the server's own name for it, and return the text of the result. Raises ToolError.
 
         If a web service has lost the session, or the call, it is made once more in a new session, unless it may have
-        begun; a tool that says that a second call does no harm is called again even then.
+        begun; a tool that is to be replayed is called again even then.
 
         If the call is cancelled, the server gets a notification of it, and its reaction is not awaited.
         """
@@ -210,6 +210,11 @@ class McpConnection:
                 if not call.done.is_set():
                     life.give_up(call)
         return call
+
+    def restart_of(self, name: str) -> Restart:
+        """Return what becomes of a call that may have begun when its process or its connection ended."""
+        hinted: Restart = "replay" if name in self._repeatable else "report"
+        return self.server.tool_restart.get(name) or self.server.restart or hinted
 
     async def run(self) -> None:
         """Connect and reconnect until the connection is closed."""
@@ -354,7 +359,7 @@ class McpConnection:
 
         A process is not asked again: a call that has ended it would end it again, for every session.
         """
-        return self._is_web and call.name in self._repeatable
+        return self._is_web and self.restart_of(call.name) == "replay"
 
     def _error_of(self, said: str) -> ToolError:
         return ToolError(f"the MCP server {self.server.name!r} {bounded(said)}")
@@ -414,6 +419,8 @@ class McpConnection:
         self._repeatable = frozenset(
             name for name, each in hints.items() if each.read_only_hint or each.idempotent_hint
         )
+        for name in sorted(self.server.tool_restart.keys() - found.keys()):
+            logger.warning("the MCP server %s has no tool %s, which tool_restart names", self.server.name, name)
 
     async def _look_after(self, life: _Life) -> None:
         """Ping the server while it is idle, or when a call makes it doubtful that the server is alive.

@@ -113,6 +113,7 @@ class McpPool:
                 category="mcp",
                 # A server of the settings that is not shared has a connection for each session.
                 of_client=None not in held.owners and held.connection.server not in self._each,
+                restart=held.connection.restart_of(spec.name),
             )
             for (held, spec), name in zip(offers, called, strict=True)
         ]

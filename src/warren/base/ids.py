@@ -1,4 +1,4 @@
-"""Session ids: UUIDv7. The runtime makes them, never a client."""
+"""Ids of sessions and inputs: UUIDs. The runtime makes them, never a client."""
 
 import os
 import time
@@ -12,3 +12,8 @@ def new_session_id() -> str:
     value = value & ~(0xF << 76) | 0x7 << 76
     value = value & ~(0x3 << 62) | 0x2 << 62
     return str(uuid.UUID(int=value))
+
+
+def id_under(key: str) -> str:
+    """Return the UUIDv5 that belongs to a key: the same one in every process."""
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, key))

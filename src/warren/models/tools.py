@@ -6,17 +6,20 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
-from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints, overload
+from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints, overload
 
 import attrs
 import msgspec
 
-from warren.base.fields import positive
+from warren.base.fields import OneOf, positive
 from warren.base.values import frozen
 from warren.conversation.attachments import File, are_files
 from warren.conversation.categories import Category, Decision
 from warren.models.arguments import unwrapped
 
+Restart = Literal["replay", "ask", "report"]
+"""What becomes of a call that ran when its process ended: see `tool`."""
+RESTARTS: Final[tuple[Restart, ...]] = get_args(Restart)
 Asking = Callable[[Mapping[str, Any]], Awaitable[Decision | None]]
 """Asks the approver of a session's calls a question of a tool. None: there is no approver, or no answer in time."""
 asking: Final[ContextVar[Asking | None]] = ContextVar("asking", default=None)
@@ -29,7 +32,7 @@ class ToolCall:
 
     Attributes:
         session_id: the session.
-        turn: the number of the turn in the session, from 1.
+        turn: the number of the turn in the session, from 1. A turn that another process goes on with keeps it.
         number: the number of the call in the turn, from 1.
         call_id: the model's id of the call, as events and messages have it.
         name: the name of the tool.
@@ -47,7 +50,9 @@ class ToolCall:
 
     @property
     def key(self) -> str:
-        """The idempotency key of the call: the same if a turn that was lost is run again and makes the same call.
+        """The idempotency key of the call: the same in each process that runs it.
+
+        So it is for a call that is replayed, and if a turn that was lost is run again and makes the same call.
 
         It is made of the session, the turn, the number of the call, the tool and the arguments. If the prompt had a key
         of its own, this key stands for the turn. The model's own id has no part in it, because a model gives another
@@ -168,6 +173,7 @@ class Tool:
         tenant: the tenant whose sessions may be offered it; None for those of all tenants.
         polls: whether the model may call it again and again until its result is another one, as it waits for something.
         of_client: whether a client of the runtime has brought it: the metrics name it once a call of it has completed.
+        restart: what becomes of a call that ran when the process ended, see `tool`.
     """
 
     spec: ToolSpec
@@ -179,6 +185,7 @@ class Tool:
     tenant: str | None = None
     polls: bool = False
     of_client: bool = False
+    restart: Restart = attrs.field(default="report", validator=OneOf(RESTARTS))
 
     def bind(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """Return the model's arguments as checked keyword arguments for `call`.
@@ -211,6 +218,7 @@ def tool(
     timeout: float | None = None,
     category: Category = "callback",
     polls: bool = False,
+    restart: Restart = "report",
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -223,6 +231,7 @@ def tool(
     timeout: float | None = None,
     category: Category = "callback",
     polls: bool = False,
+    restart: Restart = "report",
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a tool of a typed function, sync or async. Use it as a decorator, with or without arguments.
 
@@ -240,9 +249,15 @@ def tool(
         category: the kind of the tool, see `warren.conversation.categories`.
         polls: whether the model may call it again and again until its result is another one. A turn that repeats a call
             of another tool with the same result ends, by `limits.repeated_calls`.
+        restart: what becomes of a call that ran when the process ended, once another process goes on with the turn.
+            `replay` runs it again, with the same `current_call().key`: for a tool that changes nothing, or does its
+            work once for each key. `ask` lets a person decide, by an approval that says that the call may have run.
+            `report` runs nothing: the model is told that the process ended during the call, and that its effect is
+            unknown. A call whose result was stored never runs again, whatever its tool says.
 
     Raises:
         TypeError: if the signature cannot be described; the message names the parameter.
+        ValueError: if `restart` is none of the three.
     """
 
     def build(target: Callable[..., Any]) -> Tool:
@@ -252,7 +267,8 @@ def tool(
         arguments = _arguments_type(target, function)
         text = description if description is not None else inspect.getdoc(function) or ""
         spec = ToolSpec(name or function.__name__, text, _input_schema(arguments))
-        return Tool(spec, target, inspect.iscoroutinefunction(target), timeout, category, arguments, polls=polls)
+        is_async = inspect.iscoroutinefunction(target)
+        return Tool(spec, target, is_async, timeout, category, arguments, polls=polls, restart=restart)
 
     return build if function is None else build(function)
 

@@ -8,8 +8,9 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from warren.base.fields import FieldValueError, not_blank, not_negative, positive
+from warren.base.fields import FieldValueError, OneOf, not_blank, not_negative, optional, positive
 from warren.base.values import frozen
+from warren.models.tools import RESTARTS, Restart
 
 NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -38,6 +39,16 @@ def _texts(values: Sequence[str]) -> tuple[str, ...]:
     return tuple(values)
 
 
+def _restarts(_instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    if not isinstance(value, Mapping):
+        raise FieldValueError(attribute.name, "must be an object")
+    for name, restart in value.items():
+        if not isinstance(name, str) or not name:
+            raise FieldValueError(attribute.name, f"has {name!r}, which is no name of a tool")
+        if restart not in RESTARTS:
+            raise FieldValueError(f"{attribute.name}.{name}", f"must be one of {', '.join(RESTARTS)}")
+
+
 @frozen
 class McpServer:
     """An MCP server: either a process that is started (`command`) or a web service (`url`, streamable HTTP).
@@ -58,6 +69,10 @@ class McpServer:
         ping_interval: seconds between two pings of an idle server; None for no pings.
         shared: whether one connection serves all sessions. A server that keeps state for its client, such as one that
             drives a browser, needs a connection for each session.
+        restart: what becomes of calls that ran when the process or the connection ended, as `warren.tool` has it: one
+            of `replay`, `ask` and `report`. None believes the hints of the server: a tool with `readOnlyHint` or
+            `idempotentHint` is replayed, any other one reports.
+        tool_restart: the same of single tools, by the server's own names for them; it wins over `restart`.
     """
 
     name: str = attrs.field(validator=_plain_name)
@@ -72,6 +87,8 @@ class McpServer:
     stop_timeout: float = attrs.field(default=2.0, validator=not_negative)
     ping_interval: float | None = attrs.field(default=30.0, validator=positive)
     shared: bool = True
+    restart: Restart | None = attrs.field(default=None, validator=optional(OneOf(RESTARTS)))
+    tool_restart: Mapping[str, Restart] = attrs.field(factory=dict, validator=_restarts)
 
     def __attrs_post_init__(self) -> None:
         if self.command is None and self.url is None:

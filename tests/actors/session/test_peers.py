@@ -20,9 +20,9 @@ from warren.conversation.events import RunFailed, RunStarted
 from warren.conversation.messages import ContextMessage, ToolResultsMessage, ToolUseBlock, UserMessage
 from warren.conversation.peers import Peer, PeerInfo
 from warren.models.model import ModelReply, ModelRequest
-from warren.models.tools import ToolError
+from warren.models.tools import ToolCall, ToolError, calling
 from warren.settings.config import Config, Limits
-from warren.storage.queries import ANY_TENANT, WaitingInputs
+from warren.storage.queries import ANY_TENANT, SessionRow, WaitingInputs
 
 pytestmark = pytest.mark.virtual_time
 HELLO = "hello"
@@ -147,6 +147,32 @@ async def test_messages_survive_a_restart(tmp_path: Path) -> None:
         await trio.sleep(60)
         assert await started(service, bob) == ["Message from peer ann:\n\nhello"]
         assert (await service.read(bob)).state.message_count == 2
+
+
+@pytest.mark.parametrize("name", ["send_message", "send_request"])
+async def test_a_message_that_is_sent_again_comes_once(tmp_path: Path, name: str) -> None:
+    """A call of a dead process that is replayed finds the message that it sent, and tells the same; others send."""
+    async with open_runtime(Scripted(), store=tmp_path) as service:
+        ann = await new_session(service, peer=Peer("ann", ("bob",)))
+        bob = await new_session(service, peer=Peer("bob", ("ann",)))
+        record = await storage_of(service).read(SessionRow(ann, ANY_TENANT))
+        assert record is not None
+        tool = supervisor_of(service).comms.tools_of(record, None)[name]
+        args = {"to": "bob", "body" if name == "send_message" else "intent": HELLO}
+
+        async def send(number: int) -> str:
+            calling.set(ToolCall(ann, 1, number, "any", name, args))
+            return str(await tool.call(**args))
+
+        assert tool.restart == "replay"
+        told = await send(1)
+        assert await send(1) == told
+        assert len(await service.inputs(bob)) == 1
+        await service.start_turn(bob, "go")
+        assert await send(1) == told
+        assert not await service.inputs(bob)
+        await send(2)
+        assert len(await service.inputs(bob)) == 1
 
 
 async def test_loops_end_by_budget(tmp_path: Path) -> None:

@@ -1,15 +1,20 @@
 """The call that a tool works on: its place in the session, and a key that outlives a lost turn."""
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import attrs
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.domain.strategies import json_values, text
 from tests.support.faulty_store import Faults
 from tests.support.models import reply, says
 from tests.support.runtime import new_session, open_runtime
 from warren.base.errors import StoreError
+from warren.conversation import codec
 from warren.conversation.messages import ToolUseBlock
 from warren.models.tools import ToolCall, current_call, tool
 
@@ -88,6 +93,15 @@ async def test_the_key_of_the_prompt_stands_for_the_turn() -> None:
     assert len({each.key for each in (first, second, third)}) == 3
     again = attrs.evolve(first, turn=9, call_id="b")
     assert again.key == first.key
+
+
+@given(st.dictionaries(text, json_values), st.none() | st.just("k"))
+def test_the_key_is_the_same_in_another_process(args: dict[str, Any], prompt_key: str | None) -> None:
+    """Arguments that a store had, in whatever order, give the key that the arguments of the model gave."""
+    said = codec.parse(json.dumps(args))
+    kept = codec.parse(codec.encode(dict(reversed(said.items()))))
+    first = ToolCall("s", 3, 2, "a", "where", said, prompt_key)
+    assert attrs.evolve(first, args=kept, call_id="a-2").key == first.key
 
 
 async def test_there_is_no_call_outside_of_a_tool() -> None:

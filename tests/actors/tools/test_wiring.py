@@ -15,6 +15,7 @@ from tests.actors.tools.mcp.world import bare, exists, pids
 from tests.support.models import Emit, FunctionModel, reply
 from tests.support.waiting import until
 from warren.actors.tools.session_tools import SessionTools
+from warren.actors.tools.workspace import workspace_of
 from warren.base.errors import InvalidParamsError, SessionNotFoundError
 from warren.base.fields import FieldValueError
 from warren.base.principals import Principal
@@ -122,6 +123,16 @@ async def test_what_touches_the_machine_is_offered_where_it_is_enabled(tmp_path:
         assert model.offered == {"shell"}
         await service.create_session("hi", overrides=Switches(builtins="enable"))
         assert model.offered == FILES | WRITING | CLOCK | {"fetch"}
+
+
+async def test_tools_that_only_read_are_replayed(tmp_path: Path) -> None:
+    """A call of a tool that changes nothing runs again after a crash; writes and commands are reported."""
+    config = ToolsConfig(root=tmp_path, shell=True, fetch=True, skills=())
+    restarts = {each.spec.name: each.restart for each in (await workspace_of(config, {}, memory=True)).tools}
+    reporting = WRITING | {"shell"}
+    assert restarts == dict.fromkeys(FILES | CLOCK | {"fetch", "load_skill"}, "replay") | dict.fromkeys(
+        reporting, "report"
+    )
 
 
 async def test_the_folder_and_the_shell_are_for_the_default_tenant_alone(tmp_path: Path) -> None:

@@ -116,6 +116,11 @@ def test_the_configuration_file(cli: Cli) -> None:
         ("[mcp_servers.a]\n", "config.mcp_servers.a.command"),
         ("[mcp_servers.'a b']\ncommand = 'x'\n", "config.mcp_servers.a b.name"),
         ("[mcp_servers.a]\ncommand = 'x'\narg = ['y']\n", "config.mcp_servers.a"),
+        ("[mcp_servers.a]\ncommand = 'x'\nrestart = 'retry'\n", "config.mcp_servers.a.restart: must be one of replay"),
+        (
+            "[mcp_servers.a]\ncommand = 'x'\ntool_restart = { put = 'retry' }\n",
+            "config.mcp_servers.a.tool_restart.put: must be one of replay",
+        ),
     ],
 )
 def test_a_bad_file(cli: Cli, text: str, path: str) -> None:
@@ -137,6 +142,7 @@ def test_a_bad_file(cli: Cli, text: str, path: str) -> None:
         ),
         ('{"mcpServers": {"a": {"command": ["x"]}}}', "mcp_config.mcpServers.a.command"),
         ('{"mcpServers": {"a": {"command": "x", "arg": []}}}', "mcp_config.mcpServers.a"),
+        ('{"mcpServers": {"a": {"command": "x", "restart": 1}}}', "mcp_config.mcpServers.a.restart"),
         ('{"mcpServers": {"a": {"url": "http://x", "command": "x"}}}', "mcp_config.mcpServers.a.url"),
         ('{"mcpServers": {"a": {"url": "http://${NONE}/"}}}', "mcp_config.mcpServers.a.url: the environment has no"),
     ],

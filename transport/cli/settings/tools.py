@@ -12,6 +12,7 @@ from warren.base.fields import FieldValueError
 from warren.base.values import frozen
 from warren.conversation import codec
 from warren.conversation.categories import Switch, Switches
+from warren.models.tools import Restart
 from warren.settings.tool_config import McpServer, ToolsConfig
 from warren.transport.cli.settings.table import duration
 from warren.transport.cli.settings.values import seconds_of
@@ -35,6 +36,8 @@ class ServerTable:
     headers: Mapping[str, str] = attrs.field(factory=dict)
     connect_timeout: str | None = attrs.field(default=None, validator=duration)
     call_timeout: str | None = attrs.field(default=None, validator=duration)
+    restart: Restart | None = None
+    tool_restart: Mapping[str, Restart] = attrs.field(factory=dict)
 
     @property
     def where(self) -> str:
@@ -149,6 +152,8 @@ def _server(name: str, table: ServerTable, root: str, environ: Mapping[str, str]
         "cwd": None if table.cwd is None else filled("cwd", table.cwd),
         "url": None if url is None else filled("url", url),
         "headers": each("headers", table.headers),
+        "restart": table.restart,
+        "tool_restart": table.tool_restart,
     }
     if table.connect_timeout is not None:
         settings["connect_timeout"] = seconds_of(table.connect_timeout)

@@ -144,6 +144,45 @@ async def test_a_call_that_may_have_begun(refusal: bytes) -> None:
         assert await call(pool, "hop") == "hop done"
 
 
+@pytest.mark.parametrize(
+    ("settings", "restarts"),
+    [
+        ({}, {"hop": "report", "look": "replay", "put": "replay", "wait": "report"}),
+        ({"restart": "report"}, dict.fromkeys(("hop", "look", "put", "wait"), "report")),
+        (
+            {"restart": "ask", "tool_restart": {"look": "report", "hop": "replay"}},
+            {"hop": "replay", "look": "report", "put": "ask", "wait": "ask"},
+        ),
+    ],
+)
+async def test_a_call_that_may_be_replayed(settings: dict[str, Any], restarts: dict[str, str]) -> None:
+    """The setting of the tool counts, then that of the server, then its hints: after a crash and a lost connection."""
+    service, failed_once = lost(), set[str]()
+
+    def refuse(said: dict[str, Any]) -> bytes | None:
+        if not is_call(said) or said["params"]["name"] in failed_once:
+            return None
+        failed_once.add(said["params"]["name"])
+        return empty(502)
+
+    service.refuse = refuse
+    async with service.served() as url, ready(server(url, **settings)) as pool:
+        assert {each.spec.name: each.restart for each in pool.tools()} == restarts
+        for name in ("hop", "look", "put"):
+            if restarts[name] == "replay":
+                assert await call(pool, name) == f"{name} done"
+            else:
+                with pytest.raises(ToolError, match="the call may have been carried out"):
+                    await call(pool, name)
+
+
+async def test_a_setting_of_a_tool_that_is_not_there(caplog: pytest.LogCaptureFixture) -> None:
+    """The log names it, as nothing else would tell of a wrong name."""
+    service = lost()
+    async with service.served() as url, ready(server(url, tool_restart={"put": "ask", "putt": "ask"})):
+        assert "the MCP server web has no tool putt, which tool_restart names" in caplog.messages
+
+
 async def test_a_proxy_whose_service_is_away() -> None:
     """A call that may be repeated waits a moment for the service; others come when it is back."""
     service = Service(lambda _: empty(404), lambda _: empty(502) if down else None)

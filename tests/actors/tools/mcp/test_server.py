@@ -29,6 +29,11 @@ from warren.settings.tool_config import NAME, McpServer
         ({"name": "a", "command": "x", "args": "y"}, "args"),
         ({"name": "a", "command": "x", "connect_timeout": 0}, "connect_timeout"),
         ({"name": "a", "command": "x", "call_timeout": -1}, "call_timeout"),
+        ({"name": "a", "command": "x", "restart": "retry"}, "restart"),
+        ({"name": "a", "command": "x", "tool_restart": {"put": "retry"}}, "tool_restart.put"),
+        ({"name": "a", "command": "x", "tool_restart": {"put": None}}, "tool_restart.put"),
+        ({"name": "a", "command": "x", "tool_restart": {"": "ask"}}, "tool_restart"),
+        ({"name": "a", "command": "x", "tool_restart": "ask"}, "tool_restart"),
     ],
 )
 def test_a_bad_setting_is_named(fields: dict[str, Any], field: str) -> None:
