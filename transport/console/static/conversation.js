@@ -6,8 +6,8 @@ export const WINDOW = 20_000;
 /**
  * The turns of a session.
  *
- * A turn has the `prompt`, its `entries` (`text`, `files`, `reasoning`, `tool`, `input`, `compaction`, `data`, `note`), its `steps`, its
- * `state` (`running`, `done`, `failed`) and a `version` that rises with each change.
+ * A turn has the `prompt`, its `entries` (`text`, `files`, `reasoning`, `tool`, `input`, `compaction`, `data`, `resumed`,
+ * `note`), its `steps`, its `state` (`running`, `done`, `failed`) and a `version` that rises with each change.
  */
 export class Conversation {
   constructor() {
@@ -36,24 +36,48 @@ export class Conversation {
       this.last = Math.max(this.last, event.resume_after);
       return;
     }
+    const time = Date.parse(timestamp);
+    if (event.type === "session_moved") { // its number is that of the event before it
+      this.moved(time);
+      return;
+    }
     if (seq <= this.last) return;
     this.last = seq;
     this.count += 1;
     this.raw.push(envelope);
-    const time = Date.parse(timestamp);
     if (event.type === "run_started") {
       this.end(time, "failed", { error: "the turn did not end", cause: "crash" });
       this.turns.push(newTurn(seq, time, event.prompt, event.attachments));
       return;
     }
     let turn = this.turns.at(-1);
-    if (!turn || (turn.state !== "running" && !OUTSIDE.has(event.type))) {
+    // One that has ended goes on if the store went back to a state from before its end.
+    if (event.type === "turn_resumed" && turn && (turn.state === "running" || (turn.seq <= event.kept_seq && event.kept_seq < turn.last))) {
+      this.resume(turn, event.kept_seq);
+    } else if (!turn || (turn.state !== "running" && !OUTSIDE.has(event.type))) {
       turn = newTurn(seq, time, null); // the beginning of the turn is not among the events
       this.turns.push(turn);
     }
-    TAKE[event.type]?.(turn, event, time, seq);
-    turn.latest = time;
+    apply(turn, envelope);
+  }
+
+  moved(time) {
+    const turn = this.running;
+    if (!turn) return;
+    note(turn, time, "The session goes on in another process; events that were shown here last were not stored.", "warn");
     turn.version += 1;
+  }
+
+  /** Make a turn anew of its events that count, as a process goes on with it from there. */
+  resume(turn, kept_seq) {
+    const first = this.raw.findLastIndex(({ seq }) => seq === turn.seq);
+    let counted = [];
+    for (const each of this.raw.slice(first)) {
+      if (each.event.type === "turn_resumed") counted = counted.filter(({ seq }) => seq <= each.event.kept_seq);
+      if (each.seq <= kept_seq && each.event.type !== "run_started") counted.push(each);
+    }
+    Object.assign(turn, { ...newTurn(turn.seq, turn.time, turn.prompt, turn.files), version: turn.version + 1 });
+    for (const each of counted) apply(turn, each);
   }
 
   end(time, state, more) {
@@ -62,14 +86,22 @@ export class Conversation {
   }
 }
 
+function apply(turn, { seq, event, timestamp }) {
+  const time = Date.parse(timestamp);
+  TAKE[event.type]?.(turn, event, time, seq);
+  turn.latest = time;
+  turn.last = seq;
+  turn.version += 1;
+}
+
 /** Return the calls of a turn that wait for approval. */
 export const waiting = (turn) => turn.entries.filter((entry) => entry.kind === "tool" && entry.approval === "waits");
 
 /** Events that come between turns: a compaction that was asked for. */
-const OUTSIDE = new Set(["compaction_started", "compaction_completed", "compaction_failed", "session_moved", "run_failed"]);
+const OUTSIDE = new Set(["compaction_started", "compaction_completed", "compaction_failed", "run_failed"]);
 
 function newTurn(seq, time, prompt, files = []) {
-  return { seq, time, prompt, files, entries: [], steps: [], state: "running", ended: null, latest: time, usage: null, error: null, cause: null, version: 0 };
+  return { seq, time, prompt, files, entries: [], steps: [], state: "running", ended: null, latest: time, last: seq, usage: null, error: null, cause: null, version: 0 };
 }
 
 function finish(turn, time, state, more = {}) {
@@ -193,8 +225,8 @@ const TAKE = {
   extraction_failed: (turn, event, time) => {
     note(turn, time, `The answer does not fit its schema: ${event.error}`, "bad");
   },
-  session_moved: (turn, _event, time) => {
-    note(turn, time, "The session goes on in another process; events that were shown here last were not stored.", "warn");
+  turn_resumed: (turn, event, time) => {
+    add(turn, { kind: "resumed", time, times: event.resumed });
   },
   run_completed: (turn, event, time) => {
     if (event.structured_output !== undefined) add(turn, { kind: "data", time, data: event.structured_output });

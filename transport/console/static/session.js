@@ -155,7 +155,7 @@ class Followed {
   }
 }
 
-const ENDS = new Set(["run_completed", "run_failed", "compaction_completed", "run_started", "stream_truncated"]);
+const ENDS = new Set(["run_completed", "run_failed", "compaction_completed", "run_started", "turn_resumed", "stream_truncated"]);
 
 export function Session({ connection, rows, id, part, turn }) {
   const [followed, setFollowed] = useState(null);

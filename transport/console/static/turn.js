@@ -48,6 +48,8 @@ function Entry({ entry, now, decide, connection, id }) {
       return html`<div class="said input"><p class="who">${INPUTS[entry.how] ?? entry.how}${entry.source ? ` from ${entry.source}` : ""} <time>${clock(entry.time)}</time></p><${LongText} text=${entry.text} /><${Attachments} files=${entry.files} connection=${connection} id=${id} /></div>`;
     case "compaction":
       return html`<${Compaction} entry=${entry} connection=${connection} id=${id} />`;
+    case "resumed":
+      return html`<p class="resumed">The turn goes on after an interruption (${entry.times}).</p>`;
     case "data":
       return html`<${Data} data=${entry.data} />`;
     default:
